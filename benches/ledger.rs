@@ -1,6 +1,6 @@
-//! What it costs to keep account of a context: GetContextStats beside a handler that runs `SELECT
-//! 1`, in short and long sessions; an append beside a recount; and how much is stored by twice as
-//! many turns. `docs/benchmarks.md` says how to read it.
+//! Measures the cost of context accounting: GetContextStats compared with a handler that runs `SELECT 1`, in short and
+//! long sessions; an append compared with a recount; and the growth of storage when the number of turns doubles.
+//! `docs/benchmarks.md` explains the results.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -40,16 +40,16 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, transport::Channel};
 
-/// Rounds that are measured, and those before them that are not.
+/// Rounds that are measured, and warm-up rounds before them.
 const ROUNDS: usize = 400;
 const WARM_UP: usize = 50;
-/// Messages of the sessions that are asked about.
+/// Numbers of messages in the sessions that are measured.
 const LENGTHS: [usize; 3] = [10, 1_000, 100_000];
 /// Messages of one append.
 const AT_ONCE: usize = 1_000;
-/// Turns of the session that is half as long as the other.
+/// Turns of the shorter session; the other one has twice as many.
 const TURNS: usize = 200;
-/// Bytes of the context that is appended to, and of what is appended.
+/// Bytes of the context that is appended to, and bytes appended.
 const CONTEXT: usize = 1 << 20;
 const APPENDED: usize = 1 << 10;
 const SCRIPT: &str =
@@ -57,7 +57,7 @@ const SCRIPT: &str =
 
 #[tokio::main]
 async fn main() {
-    // `cargo bench` says so; `cargo test` only wants to see that it runs.
+    // `cargo bench` passes `--bench`; `cargo test` only checks that the benchmark runs.
     let whole = std::env::args().any(|arg| arg == "--bench");
     let few = |number: usize| if whole { number } else { number.min(10) };
     let place = place::directory();
@@ -81,23 +81,26 @@ async fn main() {
         let ratio = stats.as_secs_f64() / floor.as_secs_f64();
         let growth = stats.as_secs_f64() / first.as_secs_f64();
         println!(
-            "  {length:>9} messages  {stats:>10.3?}  {floor:>10.3?}  {ratio:>6.2}  {growth:.2} of the shortest"
+            "  {length:>9} messages  {stats:>10.3?}  {floor:>10.3?}  {ratio:>6.2}  {growth:.2} x the shortest"
         );
     }
     append_beside_recount(few(ROUNDS));
-    println!("\nbytes stored, {} turns and twice as many", few(TURNS));
+    println!(
+        "\nbytes stored, for {} turns and twice that number",
+        few(TURNS)
+    );
     let (half, all) = stored(&served, &postgres, few(TURNS)).await;
     println!("  {half} and {all}: {:.2}", all as f64 / half as f64);
     drop(served);
     postgres.stop().await.unwrap();
 }
 
-/// The session of that length.
+/// The id of the session with this number of messages.
 fn session_of(length: usize) -> String {
     format!("long-{length}")
 }
 
-/// Appends so many messages of a few words.
+/// Appends `length` messages of a few words.
 async fn fill(served: &Served, session: &str, length: usize) {
     let mut sessions = SessionServiceClient::connect(served.url()).await.unwrap();
     let named = pb::Session {
@@ -143,13 +146,13 @@ async fn fill(served: &Served, session: &str, length: usize) {
     }
 }
 
-/// A server with the statistics and, in place of its models, a handler that runs `SELECT 1`.
+/// Serves the statistics and, in place of the models, a handler that runs `SELECT 1`.
 struct Beside {
     contexts: ContextServiceClient<Channel>,
     models: ModelServiceClient<Channel>,
 }
 
-/// Answers with nothing, after a look at the database.
+/// A handler that runs `SELECT 1` and returns an empty response.
 struct SelectOne(Arc<Engine>);
 
 #[tonic::async_trait]
@@ -206,7 +209,7 @@ impl Beside {
         }
     }
 
-    /// The p50 of both for each session, all asked for in turns.
+    /// The p50 of both requests for each session, interleaved.
     async fn measure(
         &self,
         sessions: &[String],
@@ -245,7 +248,7 @@ impl Beside {
     }
 }
 
-/// What the counters need for an append, beside what a recount of everything would need.
+/// Compares counting an append with recounting the whole context.
 fn append_beside_recount(rounds: usize) {
     let words = "The quick brown fox jumps over the lazy dog. ";
     let whole: Vec<Part> = (0..CONTEXT / APPENDED)
@@ -264,15 +267,15 @@ fn append_beside_recount(rounds: usize) {
     };
     let append = median((0..rounds).map(|_| timed(&whole[..1])).collect());
     let recount = median((0..rounds).map(|_| timed(&whole)).collect());
-    println!("\ncounting 1 KB that is appended to 1 MB, and all of it again");
+    println!("\ncounting 1 KB that is appended to 1 MB, and recounting all of it");
     println!(
         "  {append:.3?} and {recount:.3?}: 1/{:.0}",
         recount.as_secs_f64() / append.as_secs_f64()
     );
 }
 
-/// Bytes that a session's turns take, and twice as many turns. Dead rows are not counted: how many
-/// there are is a matter of the last vacuum.
+/// Bytes stored for a session's turns, and for twice as many turns. Dead rows are not counted, because their number
+/// depends on the last vacuum.
 async fn stored(served: &Served, postgres: &Postgres, turns: usize) -> (i64, i64) {
     let (client, connection) = postgres
         .config(DATABASE)

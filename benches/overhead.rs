@@ -1,5 +1,5 @@
-//! What guarding and observing cost: the same turns by a server without and by one with it, in turn.
-//! `docs/benchmarks.md` says how to read it.
+//! Measures the cost of guards and telemetry: the same turns on a server without and on one with each of them,
+//! alternating. `docs/benchmarks.md` explains the results.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -30,14 +30,14 @@ use tokio::net::TcpListener;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
 const SCRIPT: &str = r#"{ "steps": [{ "say": [{ "text": "one two three four five six" }] }] }"#;
-/// Turns whose first token is timed, on each side.
+/// Turns whose first token is timed, per server.
 const TURNS: usize = 300;
-/// Rounds of turns per second, on each side.
+/// Rounds of turns per second, per server.
 const ROUNDS: usize = 13;
-/// Clients at once.
+/// Number of concurrent clients.
 const CLIENTS: usize = 8;
 
-/// What is on.
+/// The features that are enabled.
 #[derive(Clone, Copy, Default)]
 struct On {
     keys: bool,
@@ -49,11 +49,11 @@ struct On {
 }
 
 const VARIANTS: [(&str, On); 8] = [
-    ("nothing, twice", OFF),
+    ("no feature, measured twice", OFF),
     ("API keys", On { keys: true, ..OFF }),
     ("TLS", On { tls: true, ..OFF }),
     (
-        "limits of tenants",
+        "tenant limits",
         On {
             limits: true,
             ..OFF
@@ -67,8 +67,8 @@ const VARIANTS: [(&str, On); 8] = [
         },
     ),
     ("access and audit log", On { log: true, ..OFF }),
-    ("all of it", ALL),
-    ("row security", On { rows: true, ..OFF }), // off unless asked for
+    ("all of them", ALL),
+    ("row security", On { rows: true, ..OFF }), // off by default
 ];
 const OFF: On = On {
     keys: false,
@@ -89,7 +89,7 @@ const ALL: On = On {
 
 #[tokio::main]
 async fn main() {
-    // `cargo bench` says so; `cargo test` only wants to see that it runs.
+    // `cargo bench` passes `--bench`; `cargo test` only checks that the benchmark runs.
     let is_bench = std::env::args().any(|arg| arg == "--bench");
     let (turns, rounds, length) = if is_bench {
         (TURNS, ROUNDS, Duration::from_millis(1500))
@@ -123,11 +123,11 @@ async fn main() {
             rate.2
         );
     }
-    println!("{:.0} s in all", begun.elapsed().as_secs_f64());
+    println!("{:.0} s in total", begun.elapsed().as_secs_f64());
     postgres.stop().await.unwrap();
 }
 
-/// Medians of the time to the first token, in ms, without and with it.
+/// Medians of the time to the first token in ms, without and with the feature.
 async fn first_token(without: &[Calling], with: &[Calling], turns: usize) -> (f64, f64) {
     let mut times = [Vec::new(), Vec::new()];
     for turn in 0..turns + turns / 5 {
@@ -142,8 +142,8 @@ async fn first_token(without: &[Calling], with: &[Calling], turns: usize) -> (f6
     (median(without), median(with))
 }
 
-/// Medians of turns per second, without and with it, and of the ratios of each round: what the machine
-/// does meanwhile falls on both sides of a round.
+/// Medians of turns per second without and with the feature, and of the ratios per round: other load on the machine
+/// affects both sides of a round.
 async fn rates(
     without: &[Calling],
     with: &[Calling],
@@ -221,7 +221,7 @@ async fn start(
         "error,contextd::audit=off"
     };
     let mut served = Served::logging(place, postgres, SCRIPT, &settings, levels, Stdio::piped());
-    // Read as a log's collector reads it: writing to /dev/null would cost less than it does in use.
+    // Read the log as a log collector does: writing to /dev/null would cost less than in production.
     let mut log = served.child.stderr.take().unwrap();
     std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
     let channels = connect(endpoint(&served, trusted), &key).await;
@@ -241,7 +241,7 @@ fn endpoint(served: &Served, trusted: Option<String>) -> Endpoint {
         .unwrap()
 }
 
-/// A collector that takes everything and keeps nothing.
+/// A collector that accepts all requests and discards them.
 async fn collector() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,6 +1,6 @@
-//! What a server does with more than it can do: three times as many turns as it finishes at its peak, and a
-//! tenant that asks for far more than its limit beside one that does not. `docs/benchmarks.md` says how to
-//! read it. The servers are processes of their own; this one is their clients.
+//! Measures a server under overload: three times as many turns as it completes at its peak, and a tenant that exceeds
+//! its rate limit in parallel with one that does not. `docs/benchmarks.md` explains the results. The servers are
+//! separate processes; this process runs their clients.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -40,23 +40,23 @@ use tonic::{
 };
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
-/// Each turn says a few words at once.
+/// Each turn produces a short text immediately.
 const SCRIPT: &str = r#"{ "steps": [{ "say": [{ "text": "one two three four five six" }] }] }"#;
-/// Clients at once that are tried for the peak.
+/// Numbers of concurrent clients that are tried to find the peak.
 const CLIENTS: [usize; 3] = [8, 16, 32];
-/// Times more turns than at the peak.
+/// The rate of turns under overload, relative to the peak.
 const OVERLOAD: f64 = 3.0;
-/// Rounds of everything: a peak and an overload, or runs with and without the burst, in turn.
+/// Rounds of each measurement: a peak and an overload, or runs with and without the burst, alternating.
 const ROUNDS: usize = 5;
-/// Turns per second of the tenant beside the busy one.
+/// Turns per second of the calm tenant.
 const CALM: f64 = 40.0;
-/// What the busy tenant may ask per second, and what it asks.
+/// Requests per second that the busy tenant may send, and that it sends.
 const LIMIT: u32 = 50;
 const BURST: f64 = 1_000.0;
-/// The argument with which this program is the bare server.
+/// The argument that makes this program the bare server.
 const BARE: &str = "--bare-server";
 
-/// How long things are measured.
+/// The duration of each measurement.
 #[derive(Clone, Copy)]
 struct Lengths {
     search: Duration,
@@ -70,7 +70,7 @@ async fn main() {
     if std::env::args().any(|arg| arg == BARE) {
         return refuse_everything().await;
     }
-    // `cargo bench` says so; `cargo test` only wants to see that it runs.
+    // `cargo bench` passes `--bench`; `cargo test` only checks that the benchmark runs.
     let seconds = Duration::from_secs;
     let lengths = if std::env::args().any(|arg| arg == "--bench") {
         Lengths {
@@ -91,10 +91,10 @@ async fn main() {
     let begun = Instant::now();
     overload(lengths).await;
     burst(lengths).await;
-    println!("\n{:.0} s in all", begun.elapsed().as_secs_f64());
+    println!("\n{:.0} s in total", begun.elapsed().as_secs_f64());
 }
 
-/// What came of calls.
+/// Counts of call outcomes.
 #[derive(Default)]
 struct Outcomes {
     done: AtomicU64,
@@ -123,7 +123,7 @@ impl Outcomes {
     }
 }
 
-/// The bare server knows no method.
+/// Whether a call was refused. The bare server has no methods, so it returns another status.
 fn is_refusal(status: &Status) -> bool {
     matches!(
         status.code(),
@@ -131,7 +131,7 @@ fn is_refusal(status: &Status) -> bool {
     )
 }
 
-/// Begins calls at a rate, however long they take; waits for the last of them.
+/// Starts calls at a fixed rate, regardless of their duration, and waits for the last of them.
 async fn open_loop<F: Future<Output = Result<(), Status>> + Send + 'static>(
     per_second: f64,
     length: Duration,
@@ -170,7 +170,7 @@ async fn scrape(port: u16) -> String {
     answer.unwrap().text().await.unwrap()
 }
 
-/// Buckets of a method's refusals in the server's own histogram: counts up to each bound, in seconds.
+/// Histogram buckets of the server's refusals of a method: cumulative counts up to each bound in seconds.
 fn refusals(scrape: &str) -> Vec<(f64, f64)> {
     let mut buckets: Vec<(f64, f64)> = Vec::new();
     let series = scrape.lines().filter(|line| {
@@ -197,15 +197,15 @@ fn refusals(scrape: &str) -> Vec<(f64, f64)> {
     buckets
 }
 
-/// The bound below which 99 % are.
+/// The p99 in ms: the bound of the first bucket that includes 99 % of the values.
 fn p99(buckets: &[(f64, f64)]) -> f64 {
     let all = buckets.last().map_or(0.0, |(_, count)| *count);
     let of = buckets.iter().find(|(_, count)| *count >= all * 0.99);
     of.map_or(0.0, |(bound, _)| bound * 1e3)
 }
 
-/// Serves no method at all: what refusing costs in the least, by the same framework. Ends with its
-/// parent, which holds its standard input.
+/// Serves no methods, to measure the minimum cost of a refusal with the same framework. Exits with its parent, which
+/// holds its standard input.
 async fn refuse_everything() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     println!("{}", listener.local_addr().unwrap());
@@ -221,7 +221,7 @@ async fn refuse_everything() {
         .unwrap();
 }
 
-/// The bare server in a process of its own.
+/// The bare server in a separate process.
 struct Bare {
     child: Child,
     channels: Vec<Calling>,
@@ -246,24 +246,24 @@ impl Bare {
 
 impl Drop for Bare {
     fn drop(&mut self) {
-        let _ = self.child.kill().and_then(|()| self.child.wait()); // it may have ended by itself
+        let _ = self.child.kill().and_then(|()| self.child.wait()); // it may have exited already
     }
 }
 
-/// What is measured in an overload.
+/// The setup of an overload measurement.
 struct Overload {
     served: Served,
     admin: u16,
     channels: Vec<Calling>,
     processor: Processor,
-    /// Clients at once at the peak.
+    /// Number of concurrent clients at the peak.
     clients: usize,
 }
 
-/// One overload.
+/// The results of one overload.
 struct Overloaded {
     goodput: f64,
-    /// Of a refusal, by the server's histogram, in ms.
+    /// The p99 of refusals in ms, from the server's histogram.
     refusal: f64,
     used: Used,
     took: f64,
@@ -275,7 +275,7 @@ impl Overload {
     async fn start(place: &Path, served: Served, admin: u16, length: Duration) -> Self {
         let channels = connect(served.endpoint(), &Key::default()).await;
         closed_loop(&channels, CLIENTS[0], length).await;
-        println!("\npeak, by clients at once");
+        println!("\npeak, by concurrent clients");
         let mut best = (0.0, CLIENTS[0]);
         for clients in CLIENTS {
             let rate = closed_loop(&channels, clients, length).await;
@@ -300,7 +300,7 @@ impl Overload {
         (rate, self.processor.used() - before)
     }
 
-    /// Turns begun at that rate, and health checks meanwhile.
+    /// Starts turns at a fixed rate, with health checks in parallel.
     async fn at_rate(&self, per_second: f64, length: Duration) -> Overloaded {
         let outcomes = Arc::new(Outcomes::default());
         let health = Arc::new(Outcomes::default());
@@ -332,7 +332,7 @@ impl Overload {
         }
     }
 
-    /// The turns that clients finish as at the peak while the bare server refuses the surplus.
+    /// Turns that clients complete as at the peak while the bare server refuses the surplus.
     async fn floor(&self, bare: &Bare, surplus: f64, length: Duration) -> (f64, Used) {
         let refused = Arc::new(Outcomes::default());
         let before = self.processor.used();
@@ -346,7 +346,7 @@ impl Overload {
     }
 }
 
-/// What was counted since then. A series that was not there before counts from zero.
+/// The difference to earlier counts. A series that did not exist before counts from zero.
 fn since(mut now: Vec<(f64, f64)>, before: &[(f64, f64)]) -> Vec<(f64, f64)> {
     for bucket in &mut now {
         let earlier = before.iter().find(|(bound, _)| *bound == bucket.0);
@@ -382,7 +382,7 @@ async fn overload(lengths: Lengths) {
             over.used
         );
         println!(
-            "      p99: refusal {:.0} ms, turn {:.0} ms, health {:.0} ms; {unanswered} health checks unanswered, {} failed otherwise {:?}",
+            "      p99: refusal {:.0} ms, turn {:.0} ms, health {:.0} ms; {unanswered} health checks without a response, {} failed otherwise {:?}",
             over.refusal,
             over.outcomes.p99(),
             over.health.p99(),
@@ -419,7 +419,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// The p99 of a tenant's turns, while another one asks too much or nothing.
+/// The p99 of the calm tenant's turns, with and without a busy tenant.
 async fn calm_tenant(calm: &[Calling], busy: Option<&[Calling]>, length: Duration) -> (f64, u64) {
     let outcomes = Arc::new(Outcomes::default());
     let others = Arc::new(Outcomes::default());
@@ -456,7 +456,7 @@ async fn burst(lengths: Lengths) {
     let busy = connect(served.endpoint(), &busy).await;
     calm_tenant(&calm, Some(&busy), lengths.run / 4).await;
     let mut ratios = Vec::new();
-    println!("\na burst of {BURST} requests/s by a tenant that may ask {LIMIT}");
+    println!("\na burst of {BURST} requests/s by a tenant with a limit of {LIMIT}");
     for _ in 0..ROUNDS {
         let (without, _) = calm_tenant(&calm, None, lengths.run).await;
         sleep(lengths.run / 36).await;

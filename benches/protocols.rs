@@ -1,5 +1,5 @@
-//! What a protocol costs: a request of 1 MB of context as it is built, and an answer of 1 MB as it is
-//! read, in MB/s beside serde_json over the same bytes. `docs/benchmarks.md` says how to read it.
+//! Measures the cost of each provider protocol: building a request with 1 MB of context and reading a response of 1 MB,
+//! in MB/s, compared with serde_json on the same bytes. `docs/benchmarks.md` explains the results.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -34,19 +34,19 @@ use contextd::{
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// Rounds of each measurement; one when `cargo test` only wants to see that it runs.
+/// Rounds of each measurement; one under `cargo test`, which only checks that the benchmark runs.
 const ROUNDS: u32 = 60;
-/// Steps of the conversation: a call with its result each.
+/// Steps of the conversation; each is a tool call and its result.
 const STEPS: usize = 250;
-/// What a tool gave: about 4 KB of source code.
+/// One line of a tool result, which is about 4 KB of source code.
 const RESULT: &str = "    let batch = handing.batch(message, &parts, finish.reason, &mut rows);\n";
-/// Times that a result has it.
+/// How often a result repeats the line.
 const LINES: usize = 54;
-/// Bytes of one delta, as services send them.
+/// The text of one delta, of a typical size.
 const DELTA: &str = " of the \"queue\"";
-/// Deltas of an answer.
+/// Deltas in a response.
 const DELTAS: usize = 70_000;
-/// Bytes of a piece as it comes from a socket.
+/// Bytes of one read from a socket.
 const PIECE: usize = 8 << 10;
 
 fn main() {
@@ -68,7 +68,7 @@ fn main() {
     encode(rounds, "Responses", &responses, "gpt-5");
     let gemini = Gemini::new("main", settings(), BTreeMap::new()).unwrap();
     encode(rounds, "Gemini", &gemini, "gemini-3-pro-preview");
-    println!("\nreading an answer of {DELTAS} deltas");
+    println!("\nreading a response of {DELTAS} deltas");
     let chat = || openai::decode::Decoder::new(dialect::named("openai").unwrap());
     decode(rounds, "Chat Completions", chat, &chat_stream());
     let messages = || anthropic::decode::Decoder::new(None);
@@ -122,7 +122,7 @@ fn decode<D: Decoder>(rounds: u32, name: &str, decoder: impl Fn() -> D, stream: 
     report(name, stream.len(), ours, floor);
 }
 
-/// The median.
+/// The median duration.
 fn time(rounds: u32, mut work: impl FnMut()) -> Duration {
     let mut times: Vec<Duration> = (0..rounds)
         .map(|_| {

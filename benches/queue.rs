@@ -1,5 +1,5 @@
-//! What the queue costs: a message beside a plain insert, the wake-ups beside none, and how soon a
-//! turn elsewhere knows of a message. `docs/benchmarks.md` says how to read it.
+//! Measures the cost of the queue: enqueuing a message compared with a plain insert, with and without wake-ups, and how
+//! soon a turn on another replica sees a message. `docs/benchmarks.md` explains the results.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -37,27 +37,27 @@ use tempfile::TempDir;
 use tokio_postgres::{Client, NoTls};
 use tonic::transport::Channel;
 
-/// Rounds of each comparison, and messages that are seen elsewhere; one and a few when `cargo test`
-/// only wants to see that it runs.
+/// Rounds of each comparison, and messages observed on another replica; one and a few under `cargo test`, which only
+/// checks that the benchmark runs.
 const ROUNDS: usize = 40;
 const SEEN: usize = 100;
-/// Connections, or calls at a time.
+/// Number of connections, or of concurrent calls.
 const ABREAST: usize = 8;
-/// Messages that each of them queues in a round, in a session of its own.
+/// Messages that each of them enqueues per round, in a separate session.
 const MESSAGES: usize = 40;
-/// The words of a message.
+/// The text of a message.
 const WORDS: &str = "also look at the tests, and tell me which of them are slow";
-/// How long wake-ups are gathered, as the server does it.
+/// How long wake-ups are batched, the same as in the server.
 const GATHER: Duration = Duration::from_millis(10);
-/// How often a replica that hears nothing looks.
+/// The poll interval of a replica that receives no wake-ups.
 const POLL: Duration = Duration::from_millis(250);
 const HEARING: &str = "[turn]\npoll_interval = '250ms'\n[database]\npool_size = 8\n";
 const DEAF: &str =
     "[turn]\npoll_interval = '250ms'\n[database]\npool_size = 8\ntransaction_pooler = true\n";
-/// What connections behind a pooler cannot set for themselves.
+/// Settings that connections through a pooler cannot set themselves.
 const ROLE: &str = "alter role current_user set enable_seqscan = off; alter role current_user set statement_timeout = '10s';
     alter role current_user set lock_timeout = '2s'; alter role current_user set idle_in_transaction_session_timeout = '5s'";
-/// Speaks until it is stopped.
+/// A model that produces text until it is stopped.
 const SCRIPT: &str = r#"{ "steps": [
     { "when": { "user_contains": "Stop" }, "say": [{ "text": "Fine." }] },
     { "say": [{ "repeat": { "text": "word ", "times": 100000 }, "delay_ms": 20 }] }
@@ -86,7 +86,7 @@ async fn main() {
     }
 }
 
-/// Measures over one cluster. Gives the directory of its programs.
+/// Runs all measurements on one cluster. Returns the directory of its programs.
 async fn measure(
     profile: &str,
     place: &TempDir,
@@ -138,7 +138,7 @@ const BINDIR: &str = "select setting from pg_config where name = 'BINDIR'";
 /// A plain insert of the same row into a table with the same columns and indexes.
 const RAW: &str = "insert into raw_queue (tenant_id, session_id, message_id, body, request_id) values ($1, $2, $3, $4, $5)";
 
-/// A pool like the store's.
+/// A connection pool like the store's.
 fn pool(postgres: &Postgres) -> Pool {
     let recycling = ManagerConfig {
         recycling_method: RecyclingMethod::Fast,
@@ -147,20 +147,20 @@ fn pool(postgres: &Postgres) -> Pool {
     Pool::builder(manager).max_size(ABREAST).build().unwrap()
 }
 
-/// How a message is queued.
+/// How a message is enqueued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum How {
     /// As a plain row.
     Raw,
     /// By the server's transaction, in this process.
     Transaction,
-    /// The same, with a wake-up for each.
+    /// By the server's transaction, with a wake-up for each message.
     Woken,
-    /// By a call of the server.
+    /// By a call to the server.
     Call,
 }
 
-/// Everything that a round asks.
+/// The connections and clients of a round.
 struct Bench {
     raw: Pool,
     store: Store,
@@ -214,7 +214,7 @@ impl Bench {
         }
     }
 
-    /// Messages a second, one way beside the other in each round.
+    /// Compares messages per second; each round measures all ways.
     async fn costs(&self, profile: &str, rounds: usize) {
         let all = [How::Raw, How::Transaction, How::Woken, How::Call];
         let mut rates = all.map(|_| Vec::with_capacity(rounds));
@@ -225,7 +225,7 @@ impl Bench {
         for round in 0..=rounds {
             for (how, rates) in all.iter().zip(&mut rates) {
                 let rate = self.round(&format!("{name}-{round}-{how:?}"), *how).await;
-                // The first round only warms up.
+                // The first round is a warm-up.
                 if round > 0 {
                     rates.push(rate);
                 }
@@ -262,7 +262,7 @@ impl Bench {
         }
     }
 
-    /// Messages a second.
+    /// Messages per second.
     async fn round(&self, name: &str, how: How) -> f64 {
         let sessions: Vec<String> = (0..ABREAST).map(|n| format!("{name}-{n}")).collect();
         for session_id in &sessions {
@@ -356,7 +356,7 @@ impl Bench {
         self.store.enqueue(&key, &new, None).await.unwrap();
     }
 
-    /// Tells what is due every few milliseconds, as each replica does; the three servers listen.
+    /// Sends pending wake-ups every few milliseconds, as each replica does; the three servers listen.
     fn wake(&self) -> tokio::task::JoinHandle<()> {
         let store = self.store.clone();
         let due = Arc::clone(&self.due);
@@ -373,8 +373,8 @@ impl Bench {
         })
     }
 
-    /// How long it takes from the acknowledgement by one replica until a client of another one sees
-    /// its turn end for the message. Sorted.
+    /// Times from the acknowledgement by one replica until a client of another replica sees its turn stop for the
+    /// message, sorted.
     async fn seen(&self, owner: &Served, name: &str, times: usize) -> Vec<Duration> {
         let mut turns = TurnServiceClient::connect(owner.url()).await.unwrap();
         let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
@@ -390,7 +390,7 @@ impl Bench {
             while let Some(message) = stream.message().await.unwrap() {
                 match message.event.and_then(|event| event.payload) {
                     Some(Payload::TextDelta(_)) if begun.is_none() => {
-                        // At some moment between two polls.
+                        // Spread the messages over the interval between two polls.
                         tokio::time::sleep(POLL.mul_f64(n as f64 / times as f64)).await;
                         self.interrupt(&session).await;
                         begun = Some(Instant::now());

@@ -1,5 +1,5 @@
-//! What a server takes in memory when nothing runs, for a reader (of a stream on which nothing happens, and
-//! one that does not read), and for a turn whose model is silent. `docs/benchmarks.md` says how to read it.
+//! Measures the memory of a server: when idle, per reader (of an idle stream, and one that does not read), and per turn
+//! whose model is silent. `docs/benchmarks.md` explains the results.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -14,27 +14,26 @@ use contextd::pb::{self, event::Payload, turn_service_client::TurnServiceClient}
 use place::{Served, turn, watch};
 use tonic::{Streaming, transport::Channel};
 
-/// Readers of each kind; a few when `cargo test` only wants to see that it runs.
+/// Readers of each kind; a few under `cargo test`, which only checks that the benchmark runs.
 const READERS: usize = 2000;
 const FEW: usize = 20;
-/// Streams on one connection.
+/// Streams per connection.
 const PER_CONNECTION: usize = 250;
-/// Turns that are written while nobody reads.
+/// Turns that run while the readers do not read.
 const TURNS: usize = 20;
-/// Bytes that a reader may cost: one that waits for something to happen, and one that does not
-/// read.
+/// Maximum bytes per reader: one that waits for events, and one that does not read.
 const IDLE: f64 = 32.0 * 1024.0;
 const STALLED: f64 = 128.0 * 1024.0;
-/// Turns that run at once.
+/// Number of concurrent turns.
 const RUNNING: usize = 400;
 /// Bytes of their context.
 const CONTEXTS: [usize; 2] = [1_000, 200_000];
-/// Each turn says 20 kB, or a word and then nothing.
+/// Each turn produces 20 kB, or a word and then nothing.
 const SCRIPT: &str = r#"{ "context_window": 200000, "steps": [
     { "when": { "user_contains": "silence" }, "say": [{ "text": "Hm." }, { "stall": true }] },
     { "say": [{ "repeat": { "text": "word ", "times": 4000 } }] }
 ] }"#;
-/// Long enough for everything that was begun to come to rest.
+/// Long enough for all started work to settle.
 const REST: Duration = Duration::from_secs(3);
 
 #[tokio::main]
@@ -49,11 +48,11 @@ async fn main() {
     let served = Served::start(&place, &postgres, SCRIPT, "");
     tokio::time::sleep(REST).await;
     let Some(at_rest) = resident(&served) else {
-        println!("skipped: there is no /proc");
+        println!("skipped: no /proc");
         return postgres.stop().await.unwrap();
     };
     let mut turns = TurnServiceClient::connect(served.url()).await.unwrap();
-    // Every session is asked once, so that nothing is made anew later: pools, caches, statements.
+    // Use every session once, so that pools, caches and statements already exist when memory is measured.
     for n in 0..readers {
         run(&mut turns, &format!("idle-{n}")).await;
     }
@@ -64,7 +63,7 @@ async fn main() {
         async || {},
     )
     .await;
-    // A process of its own: what the first one gave free would not show.
+    // A separate process: memory freed by the first one would hide the growth.
     drop(served);
     let mut served = Served::start(&place, &postgres, SCRIPT, "");
     let mut turns = TurnServiceClient::connect(served.url()).await.unwrap();
@@ -91,7 +90,7 @@ async fn main() {
             silent_turns(&served, readers.min(RUNNING), bytes).await,
         ));
     }
-    println!("\n{:.0} MB when nothing runs", at_rest as f64 / 1e6);
+    println!("\n{:.0} MB when idle", at_rest as f64 / 1e6);
     for (context, bytes) in running {
         println!(
             "{bytes:>9.0} bytes for a turn whose model is silent, with a context of {context} bytes"
@@ -100,7 +99,7 @@ async fn main() {
     println!("{readers} readers of each kind");
     println!("  {:<52} {:>9}  {:>8}", "", "bytes", "of aim");
     for (name, bytes, aim) in [
-        ("a stream on which nothing happens", idle, IDLE),
+        ("an idle stream", idle, IDLE),
         ("a reader that does not read", stalled, STALLED),
     ] {
         println!("  {name:<52} {bytes:>9.0}  {:>8.2}", bytes / aim);
@@ -118,7 +117,7 @@ async fn run(turns: &mut TurnServiceClient<Channel>, session: &str) {
     while stream.message().await.unwrap().is_some() {}
 }
 
-/// How many bytes the server grows by for each turn that has begun to answer and goes no further.
+/// Bytes by which the server grows per turn that has started its response and stalls.
 async fn silent_turns(served: &Served, turns: usize, context: usize) -> f64 {
     let mut client = narrow(served).await;
     run(&mut client, &format!("warm-{context}")).await;
@@ -146,7 +145,7 @@ async fn silent_turns(served: &Served, turns: usize, context: usize) -> f64 {
     resident(served).unwrap().saturating_sub(before) as f64 / turns as f64
 }
 
-/// How many bytes the server grows by for each reader that is opened, once something has happened.
+/// Bytes by which the server grows per opened reader, after `happens` has run.
 async fn measure(
     served: &Served,
     readers: usize,
@@ -176,7 +175,7 @@ async fn measure(
     grown as f64 / readers as f64
 }
 
-/// A connection whose streams hold next to nothing that was not read.
+/// A connection whose streams buffer very little unread data.
 async fn narrow(served: &Served) -> TurnServiceClient<Channel> {
     let endpoint = Channel::from_shared(served.url())
         .unwrap()
@@ -195,7 +194,7 @@ async fn until_sync(stream: &mut Streaming<pb::WatchEventsResponse>) {
     }
 }
 
-/// The memory that a process holds, in bytes.
+/// The resident memory of a process in bytes.
 fn resident(served: &Served) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{}/status", served.child.id())).ok()?;
     let line = status

@@ -1,5 +1,5 @@
-//! How long a turn stands still when its replica is killed, and when it is stopped.
-//! `docs/benchmarks.md` says how to read it.
+//! Measures how long a turn makes no progress after its replica is killed or stopped. `docs/benchmarks.md` explains the
+//! results.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -24,18 +24,18 @@ use tempfile::TempDir;
 use tokio_postgres::NoTls;
 use tonic::Streaming;
 
-/// Rounds of each kind; one when `cargo test` only wants to see that it runs.
+/// Rounds of each kind; one under `cargo test`, which only checks that the benchmark runs.
 const ROUNDS: usize = 20;
-/// The lease of these replicas, which stop at once.
+/// A short lease, and a stop without a drain.
 const SETTINGS: &str = "[turn]\nlease_ttl = '2s'\n[server]\ndrain_timeout = '0s'\n";
 const LEASE: Duration = Duration::from_secs(2);
-/// Turns that lose their owner at once.
+/// Turns that lose their owner at the same time.
 const ORPHANS: usize = 1000;
-/// How many of them are begun at the same time.
+/// How many of them are started concurrently.
 const BEGUN_AT_ONCE: usize = 16;
-/// Says nothing.
+/// A model that produces no text.
 const SILENT: &str = r#"{ "steps": [{ "say": [{ "wait_for": "nobody" }, { "text": "word" }] }] }"#;
-/// Speaks for far longer than a round lasts.
+/// A model that produces text for far longer than a round.
 const SCRIPT: &str = r#"{ "steps": [{ "say": [{ "repeat": { "text": "word ", "times": 100000 }, "delay_ms": 20 }] }] }"#;
 
 #[tokio::main]
@@ -59,7 +59,7 @@ async fn main() {
             LEASE.mul_f64(1.3) + Duration::from_secs(1),
         ),
         (
-            "a stop, at once",
+            "an immediate stop",
             Signal::SIGTERM,
             Duration::from_millis(500),
         ),
@@ -79,13 +79,13 @@ async fn main() {
     let orphans = if rounds == ROUNDS { ORPHANS } else { ROUNDS };
     let took = all_taken_over(&place, &postgres, orphans).await;
     println!(
-        "  kill -9 of a replica with {orphans} turns: the last one stands still for {took:.2?} beyond its lease"
+        "  kill -9 of a replica with {orphans} turns: the last one is taken over {took:.2?} after its lease expires"
     );
     postgres.stop().await.unwrap();
 }
 
-/// How long the last of so many turns stands still, beyond the leases of their replica, when that is
-/// killed while another one serves beside it.
+/// Starts `orphans` turns on a replica and kills it while another replica runs. Returns how long after the expiry of
+/// the lease the last turn resumed.
 async fn all_taken_over(place: &TempDir, postgres: &Postgres, orphans: usize) -> Duration {
     let settings = SETTINGS.replace("[turn]\n", "[turn]\nmax_running_turns = 2000\n");
     let first = Served::start(place, postgres, SILENT, &settings);
@@ -97,7 +97,7 @@ async fn all_taken_over(place: &TempDir, postgres: &Postgres, orphans: usize) ->
             async move {
                 let request = turn(&format!("orphan-{n}"));
                 let mut events = turns.execute_turn(request).await.unwrap().into_inner();
-                // A turn goes on without its reader.
+                // A turn continues without its reader.
                 while let Some(message) = events.message().await.unwrap() {
                     if matches!(
                         message.event.and_then(|event| event.payload),
@@ -131,7 +131,7 @@ async fn all_taken_over(place: &TempDir, postgres: &Postgres, orphans: usize) ->
     ended.elapsed()
 }
 
-/// How long it takes until readers elsewhere see the turn go on, from the signal to its replica.
+/// How long after the signal to a turn's replica a reader on another replica sees the turn resume.
 async fn stands_still(
     place: &TempDir,
     postgres: &Postgres,

@@ -1,13 +1,12 @@
-//! Counting tokens, side by side with `tiktoken-rs` on the same texts in the same run.
+//! Measures token counting, compared with `tiktoken-rs` on the same texts in the same run.
 //!
-//! Goals: at least 3 times as fast on prose that was met before, 25 times on one letter repeated,
-//! and twice the text takes at most 2.2 times as long. `cargo bench --bench tokens` prints the
-//! ratios, and exits with an error where one is missed.
+//! Goals: at least 3 times as fast on prose that was counted before, 25 times on one letter repeated; and twice the
+//! text takes at most 2.2 times as long. `cargo bench --bench tokens` prints the ratios and exits with an error if a
+//! goal is missed.
 //!
-//! All is processor time of the thread that counts, the least of several rounds in which everything
-//! takes its turn. Counting is the same work each time; what else the machine does (others in the
-//! caches, a core that slows down) only ever adds to it. So the least is the nearest to what the
-//! work takes, and a mean or a median would tell of the machine.
+//! All values are the CPU time of the counting thread, and the minimum of several interleaved rounds. Counting is the
+//! same work each time; other load on the machine (evicted caches, a throttled core) only adds to it. The minimum is
+//! therefore the best estimate of the work, while a mean or median would also reflect the load of the machine.
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
@@ -18,14 +17,13 @@ use nix::time::{ClockId, clock_gettime};
 
 const MEGABYTE: usize = 1 << 20;
 
-/// How often each is measured at least. The first round warms what is remembered and the caches.
+/// Minimum number of rounds. The first round warms up the caches.
 const ROUNDS: usize = 12;
 
-/// Seconds of processor time that the rounds take at least: what takes a millisecond needs many of
-/// them.
+/// Minimum CPU time of all rounds in seconds: a text that takes a millisecond needs many rounds.
 const LEAST_SECONDS: f64 = 1.0;
 
-/// Twice the text may take so many times as long.
+/// Maximum ratio of the time for twice the text to the time for the text.
 const MOST_GROWTH: f64 = 2.2;
 
 fn main() -> ExitCode {
@@ -75,7 +73,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints how time grows with the text, on texts that are hard for simpler counters.
+/// Prints how time grows with the size of the text, for texts that are hard for simpler counters.
 fn grows_linearly(counter: &dyn Counter) -> bool {
     let texts = [
         ("a", "a"),
@@ -101,7 +99,7 @@ fn grows_linearly(counter: &dyn Counter) -> bool {
     worst <= MOST_GROWTH
 }
 
-/// The least seconds of processor time that each took, in rounds of all of them.
+/// The minimum CPU time of each work in seconds, over interleaved rounds.
 fn least<const N: usize>(works: [&dyn Fn() -> usize; N]) -> [f64; N] {
     let mut least = [f64::INFINITY; N];
     let mut rounds = 0;
@@ -119,14 +117,14 @@ fn least<const N: usize>(works: [&dyn Fn() -> usize; N]) -> [f64; N] {
     least
 }
 
-/// Processor time of this thread, so that what else the machine does is not counted.
+/// CPU time of this thread, so that other load on the machine is not counted.
 fn processor_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
         .expect("Linux and macOS have it")
         .into()
 }
 
-/// A megabyte of English: the licences and the manual of this repository, over and over.
+/// A megabyte of English: the license and the documents of this repository, repeated.
 fn prose() -> String {
     let texts = [
         include_str!("../LICENSE"),

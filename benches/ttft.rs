@@ -1,6 +1,6 @@
-//! What contextd adds to the time to the first token: a turn through its server against a direct
-//! call of the same scripted model, with the floor beside it: one round trip to the database and
-//! one commit. `docs/benchmarks.md` says how to read it.
+//! Measures what contextd adds to the time to the first token: a turn through its server compared with a direct call of
+//! the same scripted model. As a lower bound, it also measures one round trip to the database and one commit.
+//! `docs/benchmarks.md` explains the results.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -31,18 +31,18 @@ use tempfile::TempDir;
 use tokio_postgres::{Client, NoTls, Statement};
 use tonic::transport::Channel;
 
-/// Rounds that are measured, and those before them that are not.
+/// Rounds that are measured, and warm-up rounds before them.
 const ROUNDS: usize = 400;
 const WARM_UP: usize = 50;
-/// What a fast machine adds beside its commit.
+/// What a fast machine may add in addition to its commit.
 const ALLOWANCE: Duration = Duration::from_millis(1);
-/// The model begins at once and then says a word every 2 ms.
+/// The model responds immediately, then produces a word every 2 ms.
 const SCRIPT: &str =
     r#"{ "steps": [{ "say": [{ "text": "one two three four five six", "delay_ms": 2 }] }] }"#;
 
 #[tokio::main]
 async fn main() {
-    // `cargo bench` says so; `cargo test` only wants to see that it runs.
+    // `cargo bench` passes `--bench`; `cargo test` only checks that the benchmark runs.
     let rounds = if std::env::args().any(|arg| arg == "--bench") {
         ROUNDS
     } else {
@@ -65,7 +65,7 @@ async fn main() {
     }
 }
 
-/// Measures over one cluster. Gives the directory of its programs.
+/// Runs all measurements on one cluster. Returns the directory of its programs.
 async fn measure(
     profile: &str,
     place: &TempDir,
@@ -74,7 +74,7 @@ async fn measure(
 ) -> PathBuf {
     let postgres = start_postgres(place, programs).await;
     let (floor, found) = Floor::new(&postgres).await;
-    drop(Served::start(place, &postgres)); // migrates
+    drop(Served::start(place, &postgres)); // runs the migrations
     let begun = Instant::now();
     let served = Served::start(place, &postgres);
     let started = begun.elapsed();
@@ -158,7 +158,7 @@ fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
 }
 
-/// Everything that a round asks.
+/// The clients of a round.
 struct Bench {
     turns: TurnServiceClient<Channel>,
     model: Scripted,
@@ -196,7 +196,7 @@ impl Bench {
         }
     }
 
-    /// One of each, so that whatever else the machine does hits all alike.
+    /// Takes one sample of each kind, so that other load on the machine affects all kinds alike.
     async fn round(&mut self, session: &str) {
         let direct = self.direct().await;
         self.samples.direct.push(direct);
@@ -251,7 +251,7 @@ impl Bench {
         first.unwrap()
     }
 
-    /// The processor time of turns, without pauses between them and without the floor.
+    /// The CPU time of turns, without pauses between them and without the lower bound.
     async fn work(&mut self, served: &Served, found: &Found, rounds: usize) -> String {
         let processes = || {
             let backends = children(found.postmaster)
@@ -267,7 +267,7 @@ impl Bench {
         }
         let after: [Duration; 2] = processes();
         if after[0].is_zero() {
-            return "  processor time per turn: skipped, there is no /proc".to_owned();
+            return "  processor time per turn: skipped, no /proc".to_owned();
         }
         let turns = u32::try_from(rounds).unwrap();
         let [contextd, postgres] =
@@ -276,14 +276,14 @@ impl Bench {
     }
 }
 
-/// The least that anything on this database costs: over the same socket, with the same driver.
+/// The lower bound for anything that uses this database: the same socket and driver.
 struct Floor {
     client: Client,
     select: Statement,
     insert: Statement,
 }
 
-/// What the server says about itself.
+/// What the server reports about itself.
 struct Found {
     programs: String,
     postmaster: u32,
@@ -337,7 +337,7 @@ impl Floor {
     }
 }
 
-/// contextd in a process of its own. Killed when it is dropped.
+/// A `contextd serve` process. Killed on drop.
 struct Served {
     child: Child,
     address: String,
@@ -388,11 +388,11 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        let _ = self.child.kill().and_then(|()| self.child.wait()); // it may have ended by itself
+        let _ = self.child.kill().and_then(|()| self.child.wait()); // it may have exited already
     }
 }
 
-/// The cluster as contextd runs it itself: what is acknowledged is on the disk.
+/// Starts a cluster with contextd's own settings: a commit is on disk before it is acknowledged.
 async fn start_postgres(place: &TempDir, programs: Option<PathBuf>) -> Postgres {
     let mut settings = Settings::new(place.path().join("data"), env!("CARGO_BIN_EXE_contextd"));
     settings.runtime_dir = None;
@@ -403,7 +403,7 @@ async fn start_postgres(place: &TempDir, programs: Option<PathBuf>) -> Postgres 
     Postgres::start(settings, &|_| {}).await.unwrap()
 }
 
-/// The fields of a process' line in /proc behind its name.
+/// The fields after the name in `/proc/PID/stat`.
 fn stat(pid: u32) -> Option<Vec<String>> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     Some(
@@ -426,7 +426,7 @@ fn children(of: u32) -> Vec<u32> {
         .collect()
 }
 
-/// User and system time, in ticks of 10 ms.
+/// User and system time; `/proc` counts ticks of 10 ms.
 fn processor_time(pid: u32) -> Option<Duration> {
     let stat = stat(pid)?;
     let ticks = stat.get(11)?.parse::<u64>().ok()? + stat.get(12)?.parse::<u64>().ok()?;

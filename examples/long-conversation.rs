@@ -1,15 +1,14 @@
-//! A conversation that is far longer than the model's window, told turn by turn: predicted and
-//! reported tokens, what was compacted, and what the predictions were worth in the end. CountTokens
-//! counts each prompt before it is sent; the ledger's own number, which decides when the context is
-//! compacted, is a sum of what was counted when it was stored.
+//! A conversation that is far longer than the model's context window. Prints each turn: estimated and reported tokens,
+//! and what was compacted; at the end, the accuracy of the estimates. CountTokens counts each prompt before it is sent.
+//! The ledger's own number, which decides when the context is compacted, is a sum of sizes that were counted at
+//! storage.
 //!
-//! `cargo run --example long-conversation -- [--address URL] [--model REFERENCE] [--turns N]
-//! [--window N] [--paste N]`. It needs a contextd and a model; docs/local-model.md has both from
-//! nothing, and what came of it.
+//! `cargo run --example long-conversation -- [--address URL] [--model REFERENCE] [--turns N] [--window N] [--paste N]`.
+//! It needs a contextd and a model; docs/local-model.md describes the setup of both and the results.
 //!
-//! `--window` is what the session takes the window for: larger than it is, the service refuses a
-//! prompt, and the turn goes on with a context that was compacted for it. `--paste` adds so many
-//! sentences to each input.
+//! `--window` sets the session's context window. If it is larger than the model's window, the provider refuses a
+//! prompt, and the turn continues with a context that was compacted for it. `--paste` adds this number of sentences to
+//! each input.
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 #![allow(
@@ -25,15 +24,15 @@ use contextd::pb::{
 };
 use tonic::transport::Channel;
 
-/// Tokens kept free for an answer, and the most that one may have.
+/// Tokens reserved for a response, and the maximum tokens of a response.
 const ANSWER: i32 = 128;
 
-/// What a summary is to be. A model of 135 million parameters does not stop by itself where it
-/// follows the shipped instructions.
+/// Instructions for summaries. A model of 135 million parameters does not stop where it should with the default
+/// instructions.
 const WISHES: &str =
     "Summarize the conversation in at most five short sentences. Keep names and numbers.";
 
-/// What the user asks for, in turn.
+/// The user's questions, in order.
 const QUESTIONS: [&str; 8] = [
     "What should I plant first, and why?",
     "Go on.",
@@ -45,7 +44,7 @@ const QUESTIONS: [&str; 8] = [
     "Remind me of what we decided about the tomatoes.",
 ];
 
-/// What the user adds from a notebook.
+/// Notes that the user adds.
 const NOTES: [&str; 8] = [
     "Bed 1 lies to the south, 1.2 m by 3.5 m, heavy clay, pH 6.4.",
     "Last year the tomatoes 'Matina' got blight on 4 August after three wet days.",
@@ -57,7 +56,7 @@ const NOTES: [&str; 8] = [
     "Budget until autumn: 140 euros, of which 35 went for the fleece.",
 ];
 
-/// Every so many turns the user pastes many notes.
+/// The user pastes many notes at every turn of this number.
 const LONG_EVERY: usize = 9;
 
 struct Plan {
@@ -68,7 +67,7 @@ struct Plan {
     paste: usize,
 }
 
-/// What was predicted for a prompt, and what was reported.
+/// The estimated and the reported size of a prompt.
 struct Prediction {
     predicted: i32,
     reported: i32,
@@ -80,14 +79,14 @@ impl Prediction {
     }
 }
 
-/// What became of the conversation.
+/// The results of the conversation.
 #[derive(Default)]
 struct Story {
-    /// By CountTokens, of prompts that were not compacted behind it.
+    /// By CountTokens, for prompts that were not compacted after it.
     counted: Vec<Prediction>,
-    /// By the ledger, of prompts that continue a measured one, and of others.
+    /// By the ledger, for prompts that continue a measured one, and for others.
     ledger: [Vec<Prediction>; 2],
-    /// What CountTokens says of the prompt that is next.
+    /// What CountTokens returned for the next prompt.
     expected: Option<i32>,
     compacted: usize,
     summarised: usize,
@@ -186,7 +185,7 @@ async fn create(channel: &Channel, plan: &Plan) -> Result<String, Box<dyn Error>
     Ok(created.session.unwrap_or_default().session_id)
 }
 
-/// What the user says in a turn: a question, some notes now and then, many of them rarely.
+/// The user's input in a turn: a question, sometimes with some notes, rarely with many.
 fn input(turn: usize, paste: usize) -> String {
     let notes = if turn % LONG_EVERY == LONG_EVERY - 1 {
         24
@@ -198,7 +197,7 @@ fn input(turn: usize, paste: usize) -> String {
     notes.chain([question]).collect::<Vec<_>>().join(" ")
 }
 
-/// One turn, told in a line.
+/// Runs one turn and prints one line about it.
 async fn run(
     channel: &Channel,
     session: &str,
@@ -244,7 +243,7 @@ async fn run(
 }
 
 impl Story {
-    /// Adds an event, and says what is worth saying of it.
+    /// Records an event, and returns a text if the event is worth printing.
     fn take_in(&mut self, payload: Payload) -> Option<String> {
         match payload {
             Payload::UsageRecorded(told) if told.purpose() == pb::UsagePurpose::Turn => {
@@ -316,7 +315,7 @@ impl Story {
         }
     }
 
-    /// The numbers in the end.
+    /// The results, as text.
     fn told(&self) -> String {
         let Self {
             compacted,

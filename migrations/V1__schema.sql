@@ -16,18 +16,18 @@ create table sessions (
 );
 create index sessions_oldest_event on sessions (coalesce(events_since, created_at));
 
--- The hot row: what a session decides by, beside its queue. No index on a column that appends or heartbeats change.
+-- The hot row: what a session decides by, beside its queue. Only a turn that begins to wait for tools, or goes on, changes what an index
+-- has: all other updates are HOT.
 create table session_run (
   tenant_id       text collate "C" not null,
   session_id      text collate "C" not null,
   version         bigint not null default 0,           -- which write left it so: a random number
   state           smallint not null default 0 check (state between 0 and 3),  -- 0 IDLE, 1 RUN, 2 AWAITING_TOOLS, 3 DELETED
-  live            boolean not null generated always as (state in (1, 2)) stored,  -- stays as it is while a turn runs and waits
   epoch           bigint not null default 0,           -- fence: + 1 whenever the owner changes; never reset
   op              bigint not null default 0,           -- counts what owners wrote: nobody else raises it
   written_by      text collate "C",                    -- the replica that raised it last
   owner           text collate "C",
-  lease_until     timestamptz not null default '-infinity',
+  lease_until     timestamptz not null default '-infinity',  -- from then on its replica keeps the turn, for as long as it has a heartbeat
   takeovers       smallint not null default 0,         -- failed owners since the last committed step
   cancel          smallint not null default 0 check (cancel between 0 and 2),  -- 0 none, 1 STOP, 2 ROLLBACK
   cancel_cause    smallint not null default 0,         -- 1 requested, 2 interrupted, 3 disconnected, 4 session deleted
@@ -60,10 +60,15 @@ create table session_run (
   check (state not in (1, 2) or turn_id is not null),
   check (state <> 2 or open_calls > 0)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02);
-create index session_run_live on session_run (tenant_id, session_id) where live;
--- The turns that need an owner are found without reading those that wait for their tools: there may be many of these. That a turn begins to
--- wait, and goes on, is no HOT update; what an owner writes between the two is.
-create index session_run_due on session_run (state, tool_deadline) where live;
+create index session_run_due on session_run (tool_deadline) where tool_deadline is not null;
+
+-- The replicas, each with its heartbeat. A turn has no owner when its own lease is over and that of its replica too.
+create table replicas (
+  replica_id  text collate "C" primary key,
+  lease_until timestamptz not null,
+  gave_back   boolean not null default false,          -- turns, to whoever comes first; somebody is to look for them
+  said_at     timestamptz not null default now()
+);
 
 -- Turns that are to be cancelled when nobody has read their events for a while, and until when somebody is known to read: written by
 -- the owner, renewed by the replicas that have readers.

@@ -1,5 +1,5 @@
-//! The composition root: configuration to database, models, engine, workers and server, and the
-//! order in which they stop.
+//! The composition root: creates the database, models, engine, workers and server from the configuration, and
+//! stops them in order.
 
 use std::{convert::Infallible, path::Path, sync::Arc, time::Duration};
 
@@ -43,18 +43,18 @@ use crate::{
     worker,
 };
 
-/// What may go on after the drain: answers that are on their way, and rounds of the workers.
+/// Time allowed after the drain for responses in flight and the workers' last round.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
-/// How often an embedded server is looked at, whether its program was replaced.
+/// How often the program of the embedded PostgreSQL is checked for replacement.
 const UPGRADE_LOOK: Duration = Duration::from_secs(5);
-/// What the last export of telemetry may take.
+/// Timeout of the last export of telemetry.
 const LAST_EXPORT: Duration = Duration::from_secs(3);
-/// How soon the keys of callers are asked for again at the start.
+/// Retry interval for the keys and limits at startup.
 const FIRST_KEYS: Duration = Duration::from_secs(1);
-/// Longest time in a transaction without a statement.
+/// Maximum time that a transaction may be idle.
 const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(5);
 
-/// Serves until `shutdown` fires and everything in flight is finished or handed over.
+/// Serves until `shutdown` fires and all work in flight is finished or handed over.
 pub async fn serve(
     config: Config,
     progress: Progress,
@@ -74,7 +74,7 @@ pub async fn serve(
     let (connection, postgres) = connect(&config, &progress).await?;
     let mut parts = Parts::new(&config, connection, &Environment::of_process())?;
     if postgres.is_some() {
-        // There is no other replica.
+        // An embedded database has only this replica.
         parts.rules.share_interval = None;
     }
     let mut service = parts.assemble(config, shutdown)?;
@@ -84,28 +84,25 @@ pub async fn serve(
         Some(postgres) => postgres.stop().await,
         None => Ok(()),
     };
-    // The error that ended the serving is reported, not those that followed from it.
+    // Report the error that ended serving, not the errors that followed from it.
     served.and(stopped.map_err(Into::into))
 }
 
-/// What an engine is made of. The binary takes it as the configuration says; a test may replace
-/// some of it first.
+/// The parts of an engine. The binary uses them as configured; a test may replace some first.
 #[derive(Debug)]
 pub struct Parts {
-    /// Where everything is stored.
     pub database: Database,
-    /// The model services.
+    /// The model providers.
     pub registry: Registry,
-    /// The MCP servers whose tools are called here.
+    /// The MCP servers whose tools this server calls.
     pub mcp: mcp::Servers,
-    /// What the configuration says about turns.
+    /// The settings of turns.
     pub rules: Rules,
-    /// The time of day.
     pub clock: Arc<dyn Clock>,
 }
 
 impl Parts {
-    /// As the configuration says.
+    /// Creates the parts from the configuration.
     pub fn new(
         config: &Config,
         connection: Connection,
@@ -120,7 +117,7 @@ impl Parts {
         })
     }
 
-    /// The service, which ends when `shutdown` fires.
+    /// Creates the service, which ends when `shutdown` fires.
     pub fn assemble(self, config: Config, shutdown: CancellationToken) -> anyhow::Result<Service> {
         let replica = Uuid::now_v7().to_string();
         let telemetry = Telemetry::new(&config.telemetry, &replica)?;
@@ -158,14 +155,13 @@ impl Parts {
     }
 }
 
-/// One replica: an engine, and what serves it.
+/// One replica: an engine and its server.
 #[derive(Debug)]
 pub struct Service {
-    /// The turn engine.
     pub engine: Arc<Engine>,
-    /// How it is stopped.
+    /// The shutdown signals.
     pub stop: Stop,
-    /// Who callers are.
+    /// Authenticates callers.
     pub auth: Arc<Auth>,
     tls: Option<Arc<Tls>>,
     telemetry: Telemetry,
@@ -175,22 +171,22 @@ pub struct Service {
     database: Database,
 }
 
-/// The steps of a shutdown. The binary fires the first; the others follow in order.
+/// The phases of a shutdown. The binary fires the first; the others follow in order.
 #[derive(Debug, Clone, Default)]
 pub struct Stop {
-    /// A shutdown is requested.
+    /// A shutdown was requested.
     pub shutdown: CancellationToken,
-    /// Workers take up nothing new.
+    /// Workers start nothing new.
     pub stopping: CancellationToken,
-    /// The server accepts no request.
+    /// The server accepts no more requests.
     pub closing: CancellationToken,
     /// Workers end.
     pub done: CancellationToken,
 }
 
 impl Service {
-    /// Serves; returns when the drain is over. Until the database is ready, requests are
-    /// refused with the reason.
+    /// Serves, and returns when the drain has ended. Until the database is ready, requests are rejected with
+    /// the reason.
     pub async fn serve(
         self,
         listener: TcpListener,
@@ -239,7 +235,7 @@ impl Service {
         let migrate = postgres.is_some() || config.database.migrate_on_start;
         tokio::select! {
             served = &mut serving => return served,
-            // Nothing was begun that would have to be finished.
+            // No turn has started, so there is nothing to drain.
             () = stop.shutdown.cancelled() => return Ok(()),
             () = database_lost(postgres) => return Err(lost_database()),
             () = broken.cancelled() => return Err(broken_worker()),
@@ -268,20 +264,19 @@ impl Service {
             () = broken.cancelled() => lost = Err(broken_worker()),
         }
         stop.stopping.cancel();
-        // The server goes on answering while turns come to their step boundaries.
+        // The server continues to respond while turns reach their step boundaries.
         tokio::select! {
             served = &mut serving => served?,
             () = drained(&config, &engine, readiness, &stop.closing) => {}
         }
         stop.done.cancel();
-        // A round that waits for a database must not hold the process.
-        let _ = tokio::time::timeout(LAST_MOMENT, workers.wait()).await;
+        left(&engine, workers).await;
         telemetry.shut_down(LAST_EXPORT).await;
         lost
     }
 }
 
-/// Runs a task whose end before the stop ends the process.
+/// Runs a task that must not end before the stop: if it does, the process ends.
 fn require(
     name: &'static str,
     stop: &Stop,
@@ -292,8 +287,8 @@ fn require(
     tokio::spawn(worker::required(name, tokens, task));
 }
 
-/// Returns when turns are handed over and clients had a moment to read their last answers: one that
-/// never reads must not hold the process.
+/// Returns when turns are handed over and clients had a moment to read their last responses. A client that
+/// never reads must not block the exit.
 async fn drained(
     config: &Config,
     engine: &Arc<Engine>,
@@ -308,7 +303,17 @@ async fn drained(
     tokio::time::sleep(LAST_MOMENT).await;
 }
 
-/// Starts everything that goes on beside the server.
+/// Waits for the workers, then notifies the other replicas. Limited by [`LAST_MOMENT`], because a worker that
+/// waits for a database must not block the exit.
+async fn left(engine: &Engine, workers: TaskTracker) {
+    let last = async {
+        workers.wait().await;
+        engine.leave().await;
+    };
+    let _ = tokio::time::timeout(LAST_MOMENT, Reach::All.scope(last)).await;
+}
+
+/// Starts all background tasks.
 fn workers(
     engine: &Arc<Engine>,
     auth: &Arc<Auth>,
@@ -326,28 +331,28 @@ fn workers(
     workers
 }
 
-/// Reads the keys of callers for the first time. A database that is away is waited for; a keys file
-/// that is wrong is not served with.
+/// Reads the callers' keys for the first time. Retries while the database is unavailable; returns an error
+/// for an invalid keys file.
 async fn first_keys(auth: &Auth) -> anyhow::Result<()> {
     while let Err(error) = auth.refresh().await {
         let auth::Error::Store(error) = error else {
             return Err(error.into());
         };
-        tracing::warn!(%error, "the keys of callers cannot be read yet");
+        tracing::warn!(%error, "cannot read the API keys yet; retrying");
         tokio::time::sleep(FIRST_KEYS).await;
     }
     Ok(())
 }
 
-/// Reads the limits and deletions of tenants for the first time: no call is admitted before.
+/// Reads the limits and deletions of tenants for the first time. No call is admitted before.
 async fn first_limits(engine: &Engine) {
     while let Err(error) = engine.quotas().read_limits().await {
-        tracing::warn!(%error, "the limits of tenants cannot be read yet");
+        tracing::warn!(%error, "cannot read the tenant limits yet; retrying");
         tokio::time::sleep(FIRST_KEYS).await;
     }
 }
 
-/// Brings the database's schema to the version that this program knows.
+/// Migrates the database's schema to the newest version that this program knows.
 pub async fn migrate(config: &Config, progress: &Progress) -> anyhow::Result<()> {
     let (database, postgres) = open(config, progress).await?;
     Reach::All
@@ -356,7 +361,8 @@ pub async fn migrate(config: &Config, progress: &Progress) -> anyhow::Result<()>
     close(database, postgres).await
 }
 
-/// The database, also while servers run on it; and the embedded PostgreSQL, if it had to be started.
+/// Opens the database, even while servers are using it. Also returns the embedded PostgreSQL if this had to
+/// start it.
 async fn open(
     config: &Config,
     progress: &Progress,
@@ -381,7 +387,7 @@ async fn close(database: Database, postgres: Option<Postgres>) -> anyhow::Result
     Ok(())
 }
 
-/// What is read whenever metrics are. The engine is not kept alive by it.
+/// Registers the values that are read whenever metrics are collected. They do not keep the engine alive.
 fn observe(telemetry: &Telemetry, engine: &Arc<Engine>, database: &Database) {
     telemetry.build_info(option_env!("GIT_COMMIT"), store::migrate::newest());
     let engine = Arc::downgrade(engine);
@@ -439,12 +445,10 @@ fn lost_database() -> anyhow::Error {
 }
 
 fn broken_worker() -> anyhow::Error {
-    anyhow::anyhow!(
-        "a worker panics again and again, and the server is of no use without it; the log names it"
-    )
+    anyhow::anyhow!("a required worker keeps panicking; see the log for its name")
 }
 
-/// Comes when an embedded server ended unrequested.
+/// Resolves when an embedded PostgreSQL exits unexpectedly. Never resolves for an external database.
 async fn database_lost(postgres: Option<&Postgres>) {
     match postgres {
         Some(postgres) => postgres.exited().await,
@@ -452,8 +456,8 @@ async fn database_lost(postgres: Option<&Postgres>) {
     }
 }
 
-/// Starts an embedded server anew whose program was replaced, as by an upgrade of its package while it
-/// runs: from then on it fails where it has to load a library. Turns wait, as for any restart.
+/// Restarts an embedded PostgreSQL after its program was replaced, for example by a package upgrade: from
+/// then on it would fail whenever it loads a library. Turns wait, as during any restart.
 async fn follow_upgrades(postgres: Option<&Postgres>) -> Infallible {
     let Some(postgres) = postgres else {
         return std::future::pending().await;
@@ -461,7 +465,7 @@ async fn follow_upgrades(postgres: Option<&Postgres>) -> Infallible {
     loop {
         tokio::time::sleep(UPGRADE_LOOK).await;
         if postgres.is_replaced() {
-            tracing::warn!("the program of the embedded PostgreSQL was replaced; restarting it");
+            tracing::warn!("the executable of the embedded PostgreSQL was replaced; restarting it");
             match postgres.restart().await {
                 Ok(()) => tracing::info!("the embedded PostgreSQL was restarted"),
                 Err(error) => {
@@ -472,7 +476,7 @@ async fn follow_upgrades(postgres: Option<&Postgres>) -> Infallible {
     }
 }
 
-/// How to reach the database: the one that the configuration names, or one that is started for us.
+/// The connection to the external database, or to an embedded PostgreSQL that this starts.
 async fn connect(
     config: &Config,
     progress: &Progress,
@@ -488,14 +492,14 @@ async fn connect(
 async fn start_embedded(config: &Config, progress: &Progress) -> anyhow::Result<Postgres> {
     let settings = embedded_settings(config)?;
     std::fs::create_dir_all(&config.embedded.data_dir)
-        .with_context(|| format!("cannot make {}", config.embedded.data_dir.display()))?;
+        .with_context(|| format!("cannot create {}", config.embedded.data_dir.display()))?;
     let told = progress.clone();
     Ok(Postgres::start(settings, &move |step| told.step(step)).await?)
 }
 
 fn embedded_settings(config: &Config) -> anyhow::Result<postgres::Settings> {
     let environment = Environment::of_process();
-    let guard = std::env::current_exe().context("cannot find the contextd program itself")?;
+    let guard = std::env::current_exe().context("cannot find the contextd executable")?;
     let mut settings = postgres::Settings::new(cluster_dir(config), guard);
     settings
         .runtime_dir
@@ -507,13 +511,12 @@ fn embedded_settings(config: &Config) -> anyhow::Result<postgres::Settings> {
     Ok(settings)
 }
 
-/// The cluster's directory inside of the data directory.
+/// The PostgreSQL cluster's directory in the data directory.
 fn cluster_dir(config: &Config) -> std::path::PathBuf {
     config.embedded.data_dir.join("postgresql")
 }
 
-/// Where `script/server` puts PostgreSQL programs on machines whose package manager may not be
-/// used.
+/// Where `script/server` puts the PostgreSQL programs on machines without access to the package manager.
 fn cache_dir(environment: &Environment) -> Option<std::path::PathBuf> {
     let cache = environment
         .get("XDG_CACHE_HOME")
@@ -527,7 +530,7 @@ fn cache_dir(environment: &Environment) -> Option<std::path::PathBuf> {
         .map(|cache| cache.join("contextd"))
 }
 
-/// How the database is reached, and how long its answers are waited for.
+/// The connection, pool and timeout settings of the database.
 pub fn database_settings(config: &Config, connection: Connection) -> store::Settings {
     let lease = config.turn.lease_ttl;
     store::Settings {

@@ -1,17 +1,17 @@
-//! Where the time of day comes from.
+//! The [`Clock`] trait, a source of the current time that tests can control.
 
 use std::fmt::Debug;
 use std::sync::{Mutex, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 
-/// A source of the time of day. What decides something about a lease asks the database instead.
+/// A source of the current time. Lease decisions use the database's clock instead.
 pub trait Clock: Send + Sync + Debug {
-    /// The time now.
+    /// Returns the current time.
     fn now(&self) -> Timestamp;
 }
 
-/// The machine's clock.
+/// The system clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -25,22 +25,22 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until a test moves it.
+/// A clock for tests that changes only when a test sets it.
 #[derive(Debug)]
 pub struct ManualClock(Mutex<Timestamp>);
 
 impl ManualClock {
-    /// A clock that stands at `now`.
+    /// Creates a clock set to `now`.
     pub fn new(now: Timestamp) -> Self {
         Self(Mutex::new(now))
     }
 
-    /// Moves the clock to `now`, forwards or back.
+    /// Sets the clock to `now`, which may be in the past.
     pub fn set(&self, now: Timestamp) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = now;
     }
 
-    /// Moves the clock forwards; it stops at the last time that can be represented.
+    /// Advances the clock, at most to the latest time that can be represented.
     pub fn advance(&self, by: SignedDuration) {
         let mut now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *now = now.saturating_add(by).unwrap_or(Timestamp::MAX);

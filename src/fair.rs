@@ -1,8 +1,8 @@
-//! What tenants share fairly: a number of places, or of bytes, that calls hold and that others wait for.
+//! A semaphore that is fair between tenants: calls hold units (slots or bytes), and other calls wait for them.
 //!
-//! What becomes free goes to the waiting tenant that holds the least; among tenants that hold the same,
-//! to the one that was served longest ago; and among its calls, to the oldest. A tenant that wants
-//! everything leaves some to others where there is much ([`has_fair_room`]).
+//! Freed units go to the waiting tenant that holds the fewest units; among tenants that hold the same number, to the
+//! one served least recently; and among its calls, to the oldest. In a large gate a tenant cannot take every unit, so
+//! that some remain for other tenants ([`has_fair_room`]).
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::model::{TenantId, quota::has_fair_room};
 
-/// A number of units that calls hold.
+/// A fair semaphore with a fixed number of units.
 #[derive(Debug)]
 pub struct FairGate {
     most: usize,
@@ -25,11 +25,11 @@ struct State {
     all: usize,
     by_tenant: HashMap<TenantId, usize>,
     next_ticket: u64,
-    /// How many calls were served.
+    /// Number of calls served so far.
     served: u64,
-    /// Which of these was the last one of a tenant, for those that hold something or wait.
+    /// The value of `served` when each tenant was last served, kept for tenants that hold units or wait.
     last_served: HashMap<TenantId, u64>,
-    /// The oldest first.
+    /// By ticket number, oldest first.
     waiting: BTreeMap<u64, Waiting>,
 }
 
@@ -40,7 +40,7 @@ struct Waiting {
     granted: oneshot::Sender<FairPlace>,
 }
 
-/// Units of a gate, for as long as they are held.
+/// Units of a gate that a call holds. They are released on drop.
 #[derive(Debug)]
 pub struct FairPlace {
     gate: Arc<FairGate>,
@@ -48,14 +48,14 @@ pub struct FairPlace {
     units: usize,
 }
 
-/// A call that waits. Dropped with its future.
+/// A place in the queue of a waiting call. Dropped with the call's future, which removes it from the queue.
 struct Ticket<'a> {
     gate: &'a FairGate,
     number: u64,
 }
 
 impl FairGate {
-    /// A gate with this number of units, at least one.
+    /// Creates a gate with `most` units, at least one.
     pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self {
             most: most.max(1),
@@ -63,18 +63,18 @@ impl FairGate {
         })
     }
 
-    /// Waits for one unit. The caller bounds the time, and the number of those that wait.
+    /// Waits for one unit. The caller must limit the wait time and the number of waiting calls.
     pub async fn enter(self: &Arc<Self>, tenant: &TenantId) -> FairPlace {
         self.enter_with(tenant, 1).await
     }
 
-    /// Waits for a number of units. More than the gate has are all of them: such a call is alone.
+    /// Waits for `units` units. A request for more units than the gate has takes all of them, so the call runs alone.
     pub async fn enter_with(self: &Arc<Self>, tenant: &TenantId, units: usize) -> FairPlace {
         let units = units.clamp(1, self.most);
         loop {
             let (ticket, granted) = self.queue(tenant, units);
             self.grant();
-            // The sender is dropped with its ticket only, or sends.
+            // The sender is dropped without sending only if its ticket was removed; then the call queues again.
             if let Ok(place) = granted.await {
                 return place;
             }
@@ -82,7 +82,7 @@ impl FairGate {
         }
     }
 
-    /// One unit, if one is free for the tenant.
+    /// Takes one unit without waiting. Returns `None` if none is free for this tenant.
     pub fn try_enter(self: &Arc<Self>, tenant: &TenantId) -> Option<FairPlace> {
         let mut state = self.lock();
         if !state.fits(self.most, tenant, 1) {
@@ -120,7 +120,7 @@ impl FairGate {
         (ticket, receiver)
     }
 
-    /// Gives free units to those that wait.
+    /// Hands free units to waiting calls.
     fn grant(self: &Arc<Self>) {
         loop {
             let mut state = self.lock();
@@ -128,7 +128,7 @@ impl FairGate {
                 return;
             };
             drop(state);
-            // One that has left meanwhile gives the place back, which grants it again.
+            // If the receiver is already dropped, the returned place is dropped too, which grants it again.
             drop(next.granted.send(self.place(next.tenant, next.units)));
         }
     }
@@ -139,7 +139,7 @@ impl State {
         self.by_tenant.get(tenant).copied().unwrap_or_default()
     }
 
-    /// Whether so many more fit for a tenant. All of a gate may be taken when nothing is held.
+    /// Whether `units` more fit for the tenant. A call may always take units of an empty gate, up to all of them.
     fn fits(&self, most: usize, tenant: &TenantId, units: usize) -> bool {
         let before_last = units - 1;
         let own = self.held(tenant) + before_last;
@@ -151,8 +151,9 @@ impl State {
         *self.by_tenant.entry(tenant.clone()).or_default() += units;
     }
 
-    /// Takes what the next call waits for. Returns `None` if there is not enough. A call whose tenant holds
-    /// its share is passed by; one that needs more than is free is not, or it would wait for ever.
+    /// Takes the units for the next waiting call. Returns `None` if not enough are free. Calls of a tenant that already
+    /// holds its share are skipped. A call that needs more units than are free is not skipped; otherwise it could
+    /// starve.
     fn take_next(&mut self, most: usize) -> Option<Waiting> {
         let mut order: Vec<(usize, u64, u64)> = self
             .waiting
@@ -273,7 +274,7 @@ mod tests {
         assert!(granted.as_mut().now_or_never().is_none());
         drop(waiting);
         drop(held);
-        // It was given the place, and leaves before it looks.
+        // The place was granted to this call, but the call is dropped before it is polled.
         drop(granted);
         assert!(gate.enter(&tenant).now_or_never().is_some());
     }

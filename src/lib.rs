@@ -1,9 +1,9 @@
 //! contextd: runs the agent loop for agent hosts written in any language.
 //!
-//! A value goes *proto in -> model -> (context decides) -> store / provider -> events out*, and
-//! crosses each border once. Imports point down this list: `cli` and `app` join everything; `grpc`
-//! and `worker` call `turn`; `turn` joins `context`, `store` and `provider`; all of them speak
-//! `model`. `codec` turns the model into bytes that last.
+//! Data flows *proto in -> model -> (context decides) -> store / provider -> events out*, and is converted
+//! once at each boundary. Imports point down this list: `cli` and `app` combine everything; `grpc` and
+//! `worker` call `turn`; `turn` combines `context`, `store` and `provider`; all of them use `model`. `codec`
+//! encodes the model for storage and for the wire.
 #![cfg_attr(
     test,
     allow(
@@ -37,4 +37,5 @@ pub mod pb;
 pub mod clock;
 pub mod fair;
 pub mod postgres;
+pub mod settings;
 pub mod telemetry;

@@ -1,4 +1,4 @@
-//! The contextd command: the guard of the embedded PostgreSQL, or one command of the command line.
+//! The contextd program: runs the guard of the embedded PostgreSQL, or a command of the command line.
 
 use std::process::ExitCode;
 
@@ -6,13 +6,13 @@ use clap::Parser;
 use contextd::cli::Cli;
 use contextd::postgres;
 
-/// Gives memory back to the system some seconds after a burst, also that of threads with nothing to do;
-/// glibc keeps it. `docs/benchmarks.md` has both numbers.
+/// Returns memory to the system a few seconds after a burst, including memory of idle threads, which glibc
+/// would keep. `docs/benchmarks.md` has both measurements.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// What contextd calls itself with to watch over the PostgreSQL that it runs.
+/// The argument with which contextd runs itself as the guard of the embedded PostgreSQL.
 const GUARD: &str = "__postgres-guard";
 
 fn main() -> ExitCode {
@@ -30,8 +30,8 @@ fn run(cli: Cli) -> ExitCode {
     {
         Ok(runtime) => {
             let code = runtime.block_on(cli.run());
-            // To drop the runtime is to wait for what its blocking threads do, and counting the tokens
-            // of a long prompt must not hold the process.
+            // Dropping the runtime would wait for its blocking threads, and counting the tokens of a long
+            // prompt must not delay the exit.
             runtime.shutdown_background();
             code
         }

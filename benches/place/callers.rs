@@ -1,4 +1,9 @@
-//! Callers of a server: tenants with API keys, their connections, and clients that run turns.
+//! Clients of a server: tenants with API keys, their connections, and the turns that they run.
+
+#![allow(
+    dead_code,
+    reason = "each benchmark has a copy of its own, and uses some of it"
+)]
 
 use std::{
     fs,
@@ -6,7 +11,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use contextd::{auth::secret, model::derive::hex, pb::turn_service_client::TurnServiceClient};
+use contextd::{
+    auth::secret,
+    model::derive::hex,
+    pb::{self, turn_service_client::TurnServiceClient},
+};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tonic::{
@@ -18,13 +27,13 @@ use tonic::{
 
 use crate::place::turn;
 
-/// Connections that calls are spread over.
+/// Number of connections over which calls are distributed.
 pub(crate) const CONNECTIONS: usize = 8;
 
-/// A connection that sends a key.
+/// A connection that sends an API key.
 pub(crate) type Calling = InterceptedService<Channel, Key>;
 
-/// The key of a tenant; none calls without one.
+/// The API key of a tenant. With `None`, calls send no key.
 #[derive(Clone, Default)]
 pub(crate) struct Key(Option<String>);
 
@@ -38,7 +47,7 @@ impl Interceptor for Key {
     }
 }
 
-/// A file with a key of each tenant, and the keys.
+/// Writes a file with a key for each tenant. Returns its path and the keys.
 pub(crate) fn keys<const N: usize>(place: &TempDir, tenants: [&str; N]) -> (PathBuf, [Key; N]) {
     let path = place.path().join("keys.toml");
     let mut entries = String::new();
@@ -54,7 +63,7 @@ pub(crate) fn keys<const N: usize>(place: &TempDir, tenants: [&str; N]) -> (Path
     (path, keys)
 }
 
-/// Connections as a tenant.
+/// Opens connections that send a tenant's key.
 pub(crate) async fn connect(endpoint: Endpoint, key: &Key) -> Vec<Calling> {
     let mut channels = Vec::new();
     for _ in 0..CONNECTIONS {
@@ -64,23 +73,30 @@ pub(crate) async fn connect(endpoint: Endpoint, key: &Key) -> Vec<Calling> {
     channels
 }
 
-/// A turn of a new session, to its end. Gives how long its first event took.
+/// Runs a turn of a new session to its end. Returns the time to its first event.
 pub(crate) async fn run(channel: Calling) -> Result<Duration, Status> {
-    let request = turn(&uuid::Uuid::now_v7().to_string());
+    timed(channel, turn(&uuid::Uuid::now_v7().to_string())).await
+}
+
+/// Runs the given turn to its end. Returns the time to its first event.
+pub(crate) async fn timed(
+    channel: Calling,
+    request: pb::ExecuteTurnRequest,
+) -> Result<Duration, Status> {
     let begun = Instant::now();
     let mut turns = TurnServiceClient::new(channel);
     let mut stream = turns.execute_turn(request).await?.into_inner();
     let mut first = None;
     while let Some(message) = stream.message().await? {
         let payload = message.event.and_then(|event| event.payload);
-        if matches!(payload, Some(contextd::pb::event::Payload::TextDelta(_))) {
+        if matches!(payload, Some(pb::event::Payload::TextDelta(_))) {
             first.get_or_insert_with(|| begun.elapsed());
         }
     }
     Ok(first.unwrap_or_default())
 }
 
-/// Turns per second that so many clients get finished, each one after another.
+/// Turns per second that this number of clients complete, each running one turn after another.
 pub(crate) async fn closed_loop(channels: &[Calling], clients: usize, length: Duration) -> f64 {
     let begun = Instant::now();
     let mut tasks = JoinSet::new();

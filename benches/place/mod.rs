@@ -1,5 +1,5 @@
-//! What benchmarks of whole processes start from: a durable PostgreSQL, and `contextd serve` over
-//! it as a process of its own.
+//! Common setup of benchmarks that run whole processes: a durable PostgreSQL, and `contextd serve` on it as a separate
+//! process.
 
 #![allow(
     unreachable_pub,
@@ -21,19 +21,19 @@ use contextd::{
 use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
 
-/// A directory that PostgreSQL's own user can enter.
+/// A directory that PostgreSQL's user can enter.
 pub(crate) fn directory() -> TempDir {
     let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
     place
 }
 
-/// The cluster as contextd runs it itself: what is acknowledged is on the disk.
+/// Starts a cluster with contextd's own settings: a commit is on disk before it is acknowledged.
 pub(crate) async fn start_postgres(place: &TempDir) -> Postgres {
     start_postgres_of(place, None).await
 }
 
-/// The same, by other programs than those that are found.
+/// Starts such a cluster with the programs in the given directory, instead of those that are found.
 pub(crate) async fn start_postgres_of(place: &TempDir, programs: Option<PathBuf>) -> Postgres {
     let mut settings = Settings::new(place.path().join("data"), env!("CARGO_BIN_EXE_contextd"));
     settings.runtime_dir = None;
@@ -45,28 +45,27 @@ pub(crate) async fn start_postgres_of(place: &TempDir, programs: Option<PathBuf>
     Postgres::start(settings, &|_| {}).await.unwrap()
 }
 
-/// contextd in a process of its own. Killed when it is dropped.
+/// A `contextd serve` process. Killed on drop.
 pub(crate) struct Served {
-    /// The process.
     pub child: Child,
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: String,
 }
 
 impl Served {
-    /// Serves with one script, `bench`, and these settings.
+    /// Starts a server with one script, `bench`, and these settings.
     pub(crate) fn start(
         place: &TempDir,
         postgres: &Postgres,
         script: &str,
         settings: &str,
     ) -> Self {
-        // Audit lines are written at any level.
+        // Audit lines are logged at any level unless turned off.
         let levels = "error,contextd::audit=off";
         Self::logging(place, postgres, script, settings, levels, Stdio::inherit())
     }
 
-    /// The same with a log of these levels, which goes there.
+    /// Starts a server that writes a log with these levels to `log`.
     pub(crate) fn logging(
         place: &TempDir,
         postgres: &Postgres,
@@ -78,7 +77,7 @@ impl Served {
         let scripts = place.path().join("scripts");
         fs::create_dir_all(&scripts).unwrap();
         fs::write(scripts.join("bench.json"), script).unwrap();
-        // A file of its own: other servers of the place have theirs.
+        // A separate file: other servers in this directory have their own.
         let config = place
             .path()
             .join(format!("contextd-{}.toml", uuid::Uuid::now_v7()));
@@ -116,12 +115,12 @@ impl Served {
         Self { child, address }
     }
 
-    /// How it is reached in plain text.
+    /// The endpoint without TLS.
     pub(crate) fn endpoint(&self) -> Endpoint {
         Channel::from_shared(self.url()).unwrap()
     }
 
-    /// Where it is reached.
+    /// The URL without TLS.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -129,11 +128,11 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        let _ = self.child.kill().and_then(|()| self.child.wait()); // it may have ended by itself
+        let _ = self.child.kill().and_then(|()| self.child.wait()); // it may have exited already
     }
 }
 
-/// A turn with the script.
+/// A request for a turn with the script.
 pub(crate) fn turn(session: &str) -> pb::ExecuteTurnRequest {
     let text = pb::part::Content::Text("Go".to_owned());
     let part = pb::Part {
@@ -153,7 +152,7 @@ pub(crate) fn turn(session: &str) -> pb::ExecuteTurnRequest {
     }
 }
 
-/// Everything of a session that comes behind a seq.
+/// A request for all events of a session after a seq.
 pub(crate) fn watch(session: &str, after: i64) -> pb::WatchEventsRequest {
     pb::WatchEventsRequest {
         session_id: session.to_owned(),

@@ -9,11 +9,11 @@ use std::{
 
 use tempfile::TempDir;
 
-/// How much later each flush to the disk returns, in microseconds.
+/// Added delay of each flush to disk, in microseconds.
 const SLOWER: u32 = 1000;
 
-/// Programs that stand in for PostgreSQL's, so that each flush to the disk takes longer; none
-/// without strace.
+/// Creates wrappers of the PostgreSQL programs that delay each flush to disk. Returns `None` if strace is not
+/// available.
 pub(crate) fn slow_programs(place: &TempDir, programs: &Path) -> Option<PathBuf> {
     let found = Command::new("strace")
         .arg("--version")
@@ -24,7 +24,7 @@ pub(crate) fn slow_programs(place: &TempDir, programs: &Path) -> Option<PathBuf>
     let slow = place.path().join("slow");
     fs::create_dir(&slow).unwrap();
     let programs = programs.display();
-    // The tracer is a grandchild (-D), so that signals go to PostgreSQL itself.
+    // The tracer is a grandchild (-D), so that signals reach PostgreSQL itself.
     let trace = format!(
         "exec strace -D -f -qqq --seccomp-bpf -o /dev/null -e trace=fdatasync -e signal=none \
          -e inject=fdatasync:delay_exit={SLOWER}"

@@ -1,5 +1,5 @@
-//! What Anthropic's prompt cache gives over the conversation, told step by step and pruned as the default policy
-//! says, beside what a cache of every prefix would give.
+//! Measures the hit rate of Anthropic's prompt cache over a conversation, step by step with prunes of the default
+//! policy, compared with a cache of every prefix.
 
 use contextd::{
     context::prune::{choose, is_due, size},
@@ -16,10 +16,10 @@ mod simulated_cache;
 
 use simulated_cache::{Caches, Request};
 
-/// The least and the most that the cache may give less than one of every prefix.
+/// Maximum difference to the hit rate of a cache of every prefix.
 const AIM: f64 = 0.02;
 
-/// Calls the service before each answer of a conversation, and prints what it reads from its cache.
+/// Calls the service before each assistant message of a conversation, and prints what it read from its cache.
 pub(super) fn report(provider: &dyn Provider, prompt: &Prompt) {
     let whole = prompt.transcript.messages();
     let (mut caches, mut prunes, mut cached) = (Caches::default(), 0, 0);
@@ -48,7 +48,7 @@ pub(super) fn report(provider: &dyn Provider, prompt: &Prompt) {
     );
 }
 
-/// Clears old results where the default policy does, so many tokens of the prompt being cached. Returns whether it
+/// Clears old results if the default policy does, with `cached` tokens of the prompt in the cache. Returns whether it
 /// cleared any.
 fn prune(messages: &mut [Message], cached: u32) -> bool {
     let policy = PrunePolicy::default();

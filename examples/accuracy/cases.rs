@@ -1,4 +1,4 @@
-//! Recorded requests, read back into prompts.
+//! Reads recorded requests back into prompts.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -15,42 +15,37 @@ use contextd::model::{
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A recorded request and what the provider reported.
+/// A recorded request with the usage that the provider reported.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Recorded {
-    /// Identifies it.
     pub(crate) id: String,
     /// The protocol: `openai_chat`, `openai_responses`, `anthropic` or `gemini`.
     pub(crate) dialect: String,
-    /// The service.
     pub(crate) provider: String,
-    /// The model.
     pub(crate) model: String,
-    /// The recording it was part of.
+    /// The recording that contains the request.
     pub(crate) file: String,
-    /// The day it was made, as `2026-08-31`.
+    /// The date of the recording, for example `2026-08-31`.
     pub(crate) recorded: String,
-    /// Tokens of the prompt as reported.
+    /// Tokens of the prompt, as reported.
     pub(crate) input_tokens_actual: u32,
-    /// Tokens of the answer as reported, with those of reasoning.
+    /// Tokens of the response including reasoning, as reported.
     pub(crate) output_tokens: Option<u32>,
-    /// Those of reasoning among them, where the service says.
+    /// The reasoning tokens among them, if the provider reports them.
     pub(crate) reasoning_tokens: Option<u32>,
-    /// The request's body.
+    /// The body of the request.
     pub(crate) request: Value,
 }
 
 /// A request as contextd would have made it.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
-    /// What was recorded.
     pub(crate) recorded: Recorded,
-    /// Its prompt.
     pub(crate) prompt: Prompt,
 }
 
 impl Case {
-    /// The service as the templates name it.
+    /// The provider's name in the templates.
     pub(crate) fn service(&self) -> &str {
         match (
             self.recorded.dialect.as_str(),
@@ -63,8 +58,8 @@ impl Case {
         }
     }
 
-    /// Whether its service has changed its hidden prompt since: such a request says nothing about
-    /// those of today. It is scored like any other, but nothing is fitted to it.
+    /// Whether the provider has changed its hidden prompt since the recording, so that the request does not represent
+    /// current ones. It is scored like any other, but nothing is fitted to it.
     pub(crate) fn is_superseded(&self) -> bool {
         let Recorded {
             provider,
@@ -73,11 +68,11 @@ impl Case {
             ..
         } = &self.recorded;
         let thinks = self.prompt.generation.reasoning_effort != Some(ReasoningEffort::None);
-        // DeepSeek tells a model that thinks how hard it should, in 79 tokens, since August 2026.
+        // Since August 2026, DeepSeek adds 79 tokens about the reasoning effort to the prompt of a reasoning model.
         provider == "deepseek" && model.contains("-v4") && thinks && recorded.as_str() < "2026-08"
     }
 
-    /// What requests of one conversation have in common.
+    /// A key that is equal for requests of the same conversation.
     pub(crate) fn setting(&self) -> String {
         let tools: Vec<_> = self
             .prompt
@@ -92,7 +87,7 @@ impl Case {
     }
 }
 
-/// The cases of a file, packed or not.
+/// Loads the cases of a file, compressed or not.
 pub(crate) fn load(path: &Path) -> std::io::Result<Vec<Case>> {
     let bytes = std::fs::read(path)?;
     let mut text = String::new();
@@ -155,8 +150,8 @@ fn prompt(recorded: &Recorded) -> Prompt {
     }
 }
 
-/// Whether thinking was switched on or off, in the forms of Anthropic and DeepSeek, of OpenRouter,
-/// and of OpenAI. `None` means that was left to the service.
+/// Whether reasoning was enabled, in the request formats of Anthropic and DeepSeek, of OpenRouter, and of OpenAI.
+/// Returns `None` if the request does not specify it.
 fn effort(request: &Value) -> Option<ReasoningEffort> {
     let switched = |on| {
         if on {
@@ -183,8 +178,8 @@ fn effort(request: &Value) -> Option<ReasoningEffort> {
     }
 }
 
-/// A prompt while it is read. Ids of calls are not to be relied on in recordings: results take the
-/// oldest open call.
+/// A prompt that is being read. Call ids in recordings are not reliable, so each result is assigned to the oldest open
+/// call.
 #[derive(Debug, Default)]
 struct Reading {
     system: Vec<String>,
@@ -345,8 +340,8 @@ impl Reading {
         );
     }
 
-    /// Providers see one system prompt after the other; contextd has one at the beginning, and
-    /// others inside the conversation.
+    /// Providers see the system prompts one after another; contextd has one at the beginning and others inside the
+    /// conversation.
     fn system(&mut self, text: String) {
         if self.system.is_empty() && self.messages.is_empty() {
             self.system.push(text);
@@ -359,7 +354,7 @@ impl Reading {
         self.messages.push(message(role, parts));
     }
 
-    /// Adds a part to the last message if it is of that role.
+    /// Adds a part to the last message if it has that role, otherwise to a new message.
     fn join(&mut self, role: Role, part: Content) {
         match self.messages.last_mut().filter(|last| last.role == role) {
             Some(last) => last.parts.push(stored(part)),
@@ -390,7 +385,7 @@ impl Reading {
             truncation: None,
             display_text: String::new(),
         };
-        // Each result is a message of its own, as most services take it.
+        // Each result is a separate message, as most providers expect.
         self.say(Role::Tool, vec![Content::ToolResult(result)]);
     }
 
@@ -465,7 +460,7 @@ fn stored(content: Content) -> StoredPart {
     }
 }
 
-/// The elements of a list; of anything else none.
+/// The elements of a list; nothing for any other value.
 fn items(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
@@ -474,7 +469,7 @@ fn string(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// The first of these members that is there.
+/// The first of these members that is present.
 fn either<'a>(value: &'a Value, names: &[&str]) -> &'a Value {
     names
         .iter()
@@ -483,7 +478,7 @@ fn either<'a>(value: &'a Value, names: &[&str]) -> &'a Value {
         .unwrap_or(&Value::Null)
 }
 
-/// All texts in a content.
+/// All texts in a content value.
 fn text(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),

@@ -1,10 +1,9 @@
-//! Prints how well prompts are predicted: recorded requests against the input tokens that their
-//! providers reported.
+//! Prints the accuracy of token estimates: recorded requests compared with the input tokens that their providers
+//! reported.
 //!
-//! `cargo run --example accuracy [-- FILE] [--worst N] [--terms] [--pairs]`. The file defaults to the
-//! recordings of the repository. With `--terms` it prints what each request is made of, as JSON
-//! lines: what `script/fit-templates` fits the prices to. With
-//! `--pairs` it prints each request that continues another one, with both predictions' terms.
+//! `cargo run --example accuracy [-- FILE] [--worst N] [--terms] [--pairs]`. The file defaults to the recordings of the
+//! repository. `--terms` prints the terms of each request as JSON lines, to which `script/fit-templates` fits the
+//! prices. `--pairs` prints each request that continues another one, with the terms of both estimates.
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 

@@ -1,4 +1,4 @@
-//! The table of errors by family.
+//! The table of errors by model family.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -9,12 +9,12 @@ use super::{
     score::{Continued, Pair, Score, cold, continued},
 };
 
-/// The name of the template that a case is counted with.
+/// The name of the template that is used for a case.
 fn family(case: &Case) -> &'static str {
     Template::of(case.service(), &case.recorded.model).name
 }
 
-/// The table, by family and in all.
+/// The table, by family and in total.
 pub(crate) fn report(cases: &[Case], worst: usize) -> String {
     let mut families: BTreeMap<&str, Vec<Pair>> = BTreeMap::new();
     let mut all: Vec<(&Case, Pair)> = Vec::new();

@@ -1,4 +1,4 @@
-//! Predictions against reports, by family.
+//! Compares estimates with reported usage, by model family.
 
 use std::collections::BTreeMap;
 
@@ -13,33 +13,33 @@ use contextd::{
 
 use super::cases::{Case, Recorded};
 
-/// A prediction and what was reported.
+/// An estimate and the reported usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pair {
-    /// Predicted tokens.
+    /// Estimated tokens.
     pub(crate) predicted: u32,
-    /// How far off that may be.
+    /// The margin of the estimate in tokens.
     pub(crate) margin: u32,
     /// Reported tokens.
     pub(crate) actual: u32,
 }
 
-/// How good predictions are. Percentages of what was reported.
+/// The quality of estimates. Errors are percentages of the reported tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Score {
-    /// How many there are.
+    /// Number of estimates.
     pub(crate) count: usize,
-    /// Median of the errors' size.
+    /// Median of the absolute errors.
     pub(crate) median: f64,
-    /// Nine of ten errors are at most this large.
+    /// 90th percentile of the absolute errors.
     pub(crate) p90: f64,
-    /// The largest error.
+    /// The largest absolute error.
     pub(crate) largest: f64,
     /// Median of the signed errors.
     pub(crate) bias: f64,
-    /// Share within 5% or 5 tokens, whichever is more.
+    /// Share of estimates within 5% or 5 tokens, whichever is more.
     pub(crate) close: f64,
-    /// Share within their own margin.
+    /// Share of estimates within their margin.
     pub(crate) covered: f64,
 }
 
@@ -54,7 +54,7 @@ impl Pair {
 }
 
 impl Score {
-    /// Of these predictions; all zero for none.
+    /// The score of these estimates; all values are zero if there are none.
     pub(crate) fn of(pairs: &[Pair]) -> Self {
         let mut signed: Vec<f64> = pairs.iter().map(|pair| pair.error()).collect();
         let mut sizes: Vec<f64> = signed.iter().map(|error| error.abs()).collect();
@@ -76,7 +76,7 @@ impl Score {
     }
 }
 
-/// The value below which that share of sorted values lies, by linear interpolation.
+/// The quantile of sorted values, by linear interpolation.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else {
         return 0.0;
@@ -86,7 +86,7 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
     sorted[low] + (sorted[high] - sorted[low]) * (at - low as f64)
 }
 
-/// A case predicted without any report of its conversation.
+/// Estimates a case without any reported usage of its conversation.
 pub(crate) fn cold(case: &Case) -> Pair {
     let template = Template::of(case.service(), &case.recorded.model);
     let count = template.count(&template.terms(&case.prompt));
@@ -100,14 +100,14 @@ pub(crate) fn cold(case: &Case) -> Pair {
 /// A request that continues an earlier one of its recording.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Continued<'a> {
-    /// The earlier request, whose report is the anchor.
+    /// The earlier request, whose reported usage is the anchor.
     pub(crate) earlier: &'a Case,
-    /// The request that is predicted.
+    /// The request that is estimated.
     pub(crate) later: &'a Case,
 }
 
-/// The requests that continue another one of their recording whose answer was reported: each with the
-/// latest that it continues.
+/// The requests that continue another one of their recording whose response was reported. Each is paired with the
+/// latest such request.
 pub(crate) fn continued(cases: &[Case]) -> Vec<Continued<'_>> {
     let mut by_setting: BTreeMap<(String, &str), Vec<&Case>> = BTreeMap::new();
     for case in cases {
@@ -150,8 +150,8 @@ impl<'a> Continued<'a> {
         &messages(self.later)[messages(self.earlier).len()..]
     }
 
-    /// The prediction after the earlier call, as a session makes it: the reported prompt, the answer as a
-    /// later prompt has it, and an estimate of everything since.
+    /// The estimate after the earlier call, as a session computes it: the reported prompt, the response as a later
+    /// prompt contains it, and an estimate of everything since.
     pub(crate) fn predict(self) -> Pair {
         let Self { earlier, later } = self;
         let Recorded {
@@ -192,7 +192,7 @@ impl<'a> Continued<'a> {
     }
 }
 
-/// The size of a request by its counters.
+/// The size of a request, computed from counters.
 fn size<'a>(case: &'a Case, estimator: Estimator, anchor: Option<&'a Anchor>) -> ContextSize<'a> {
     let counters = Counters {
         transcript_tokens: transcript_tokens(estimator, messages(case)),
@@ -210,7 +210,7 @@ fn estimator(case: &Case) -> Estimator {
     Estimator::of(Template::of(case.service(), &case.recorded.model))
 }
 
-/// Tokens of messages, counted as they are where they are stored.
+/// Tokens of messages, counted as at storage.
 fn transcript_tokens(estimator: Estimator, messages: &[Message]) -> i64 {
     messages
         .iter()
@@ -228,7 +228,7 @@ fn message_tokens(estimator: Estimator, message: &Message) -> u32 {
         )
 }
 
-/// The parts of a message with their sizes, as they are stored.
+/// The parts of a message with their sizes, as stored.
 fn sized(estimator: Estimator, message: &Message) -> Vec<StoredPart> {
     let sized = |stored: &StoredPart| StoredPart {
         size: estimator.part(&stored.part, message.role),

@@ -1,4 +1,4 @@
-//! Backups of the embedded database, and how one is put back.
+//! Backs up and restores the embedded database.
 
 use std::path::Path;
 
@@ -12,13 +12,12 @@ use crate::{
     telemetry::progress::Progress,
 };
 
-/// Writes everything that the embedded database holds to a new file. The server goes on, if one
-/// runs.
+/// Writes a dump of the embedded database to a new file. A running server is not interrupted.
 pub async fn backup(config: &Config, to: &Path, progress: &Progress) -> anyhow::Result<()> {
     check_embedded(config)?;
     anyhow::ensure!(
         !to.exists(),
-        "{} is there already, and is not overwritten",
+        "{} already exists and is not overwritten",
         to.display()
     );
     let running = postgres::find_running(&cluster_dir(config)).await;
@@ -42,8 +41,8 @@ pub async fn backup(config: &Config, to: &Path, progress: &Progress) -> anyhow::
     Ok(())
 }
 
-/// Fills the embedded database, which must be empty and not in use, from a backup. The next start
-/// migrates it.
+/// Restores a backup into the embedded database, which must be empty and not in use. The next start migrates
+/// it.
 pub async fn restore(config: &Config, from: &Path, progress: &Progress) -> anyhow::Result<()> {
     check_embedded(config)?;
     std::fs::metadata(from).with_context(|| format!("cannot read {}", from.display()))?;
@@ -68,7 +67,7 @@ async fn stop(postgres: Option<Postgres>) -> anyhow::Result<()> {
 fn check_embedded(config: &Config) -> anyhow::Result<()> {
     anyhow::ensure!(
         config.database.url.is_none(),
-        "database.url is set: back up that database with the tools of whoever runs it, e.g. pg_dump"
+        "database.url is set: back up and restore an external database with its own tools, e.g. pg_dump"
     );
     Ok(())
 }

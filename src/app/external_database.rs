@@ -1,4 +1,4 @@
-//! The PostgreSQL that the configuration names, and how connections to it are encrypted.
+//! Connection settings of an external PostgreSQL, and how connections to it are encrypted.
 
 use secrecy::ExposeSecret as _;
 
@@ -10,7 +10,7 @@ use crate::{
     },
 };
 
-/// How a PostgreSQL at this URL is reached.
+/// The connection settings for a database URL.
 pub(super) fn connection(config: &DatabaseConfig, url: &DatabaseUrl) -> anyhow::Result<Connection> {
     let encryption = url.sslmode.or(config.sslmode).map(|mode| match mode {
         SslMode::Disable => Encryption::Never,

@@ -1,4 +1,4 @@
-//! The MCP servers that the settings name.
+//! Creates the configured MCP servers.
 
 use anyhow::Context as _;
 use http::{HeaderName, header};
@@ -10,7 +10,7 @@ use crate::{
     model::TenantId,
 };
 
-/// All of them. Keys are read now and never again.
+/// Creates all configured servers. Keys are read once, here.
 pub(super) fn servers(config: &Config, environment: &Environment) -> anyhow::Result<Servers> {
     let mut servers = Vec::new();
     let is_open = !config.auth.required;
@@ -22,7 +22,7 @@ pub(super) fn servers(config: &Config, environment: &Environment) -> anyhow::Res
         } else if config.tenants.is_empty() {
             tracing::warn!(
                 server = name,
-                "no tenant may use an MCP server: its tenants are not set"
+                "no tenant may use the MCP server: its tenants are not set"
             );
         }
         servers.push((name.clone(), settings));
@@ -74,7 +74,7 @@ fn oauth_settings(
     Ok(OauthSettings {
         token_url: config.token_url.clone(),
         client_id: config.client_id.clone(),
-        client_secret: secret.context("the client has no secret")?,
+        client_secret: secret.context("the OAuth client has no secret")?,
         parameters,
     })
 }

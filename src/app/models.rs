@@ -1,4 +1,4 @@
-//! The model services that the settings name.
+//! Creates the configured model providers.
 
 use std::sync::Arc;
 
@@ -24,8 +24,9 @@ use crate::{
     },
 };
 
-/// All of them. Keys are read now and never again. A provider without its key is refused when it
-/// is used, so that one file serves machines with different keys; the default model's is refused now.
+/// Creates all configured providers. Keys are read once, here. A provider without its key is rejected when it
+/// is used, so that one file can serve machines with different keys; if it is the default model's provider,
+/// this returns an error.
 pub(super) fn registry(config: &Config, environment: &Environment) -> anyhow::Result<Registry> {
     let default = config.models.default_model.split_once('/');
     let mut registry = Registry::default();
@@ -34,7 +35,7 @@ pub(super) fn registry(config: &Config, environment: &Environment) -> anyhow::Re
         registry = match provider(name, provider_config, environment) {
             Ok(provider) => registry.with(name, provider),
             Err(error) if !is_default && error.is::<KeyError>() => {
-                tracing::warn!(provider = name, %error, "provider cannot be called");
+                tracing::warn!(provider = name, %error, "provider cannot be used");
                 registry.with_unusable(name, error.to_string())
             }
             Err(error) => {
@@ -68,9 +69,7 @@ fn responses(
 ) -> anyhow::Result<Responses> {
     let host = config.base_url.parse::<http::Uri>()?;
     let dialect = match config.dialect {
-        Some(known) => {
-            responses::dialect::named(known.name()).context("the dialect is not known")?
-        }
+        Some(known) => responses::dialect::named(known.name()).context("unknown dialect")?,
         None => responses::dialect::of_host(host.host().unwrap_or_default()),
     };
     let dialect = rules::responses(dialect, &config.rules);
@@ -84,7 +83,7 @@ fn responses(
     Ok(provider.with_api_version(config.api_version.clone()))
 }
 
-/// The header that carries a key, which is the usual one unless the service has its own.
+/// The header that carries the API key: the service's own header, or else `authorization`.
 fn credential(own: Option<&'static str>, key: SecretString) -> (HeaderName, SecretString) {
     match own {
         Some(name) => (HeaderName::from_static(name), key),
@@ -97,7 +96,7 @@ fn bearer(key: &SecretString) -> (HeaderName, SecretString) {
     (header::AUTHORIZATION, SecretString::from(bearer))
 }
 
-/// The headers that say whose account of OpenAI's is used.
+/// The headers that select the OpenAI organization and project.
 fn accounts(
     organization: &Option<String>,
     project: &Option<String>,
@@ -146,7 +145,7 @@ fn gemini(name: &str, config: &GeminiConfig, environment: &Environment) -> anyho
 fn openai(name: &str, config: &OpenAiConfig, environment: &Environment) -> anyhow::Result<OpenAi> {
     let host = config.base_url.parse::<http::Uri>()?;
     let dialect = match config.dialect {
-        Some(known) => dialect::named(known.name()).context("the dialect is not known")?,
+        Some(known) => dialect::named(known.name()).context("unknown dialect")?,
         None => dialect::of_host(host.host().unwrap_or_default()),
     };
     let dialect = rules::chat(dialect, &config.rules);
@@ -160,7 +159,7 @@ fn openai(name: &str, config: &OpenAiConfig, environment: &Environment) -> anyho
         let known = Template::services();
         anyhow::ensure!(
             known.contains(service),
-            "counted_as: `{service}` is none of the services with a form of their own: {}",
+            "counted_as: unknown service `{service}`; expected one of: {}",
             known.into_iter().collect::<Vec<_>>().join(", ")
         );
     }
@@ -170,7 +169,7 @@ fn openai(name: &str, config: &OpenAiConfig, environment: &Environment) -> anyho
         .with_counted_as(config.counted_as.clone()))
 }
 
-/// How a service is reached: its own headers, then those that the operator adds.
+/// How a service is reached: the provider's headers, then those that the operator adds.
 fn settings(
     base_url: &str,
     config: &HttpConfig,
@@ -256,8 +255,7 @@ mod tests {
         assert_eq!(refused.to_string(), "providers.anthropic cannot be used");
     }
 
-    /// A configuration reaches each template: by the dialect, by the host, or by what the operator
-    /// says.
+    /// Each template is reachable by the configuration: by the dialect, the host or the operator's setting.
     #[test]
     fn every_chat_template_is_used_by_some_provider() {
         let service = |base_url: &str, dialect: Option<Dialect>, counted_as: Option<&str>| {

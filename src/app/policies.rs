@@ -1,4 +1,4 @@
-//! Policies of the settings as the model has them.
+//! Converts configured policies to the model's.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// A policy of the settings.
+/// Converts a configured policy.
 pub(super) fn policy(config: &PolicyConfig) -> Policy {
     let tools = &config.tools;
     let by_name: BTreeMap<_, _> = tools

@@ -1,4 +1,4 @@
-//! The rules that the settings of a provider give, over those of its dialect.
+//! Applies a provider's configured rules on top of its dialect.
 
 use crate::{
     config::rules::{
@@ -8,7 +8,7 @@ use crate::{
     provider::{anthropic, call_ids, openai::dialect as chat, responses::dialect as responses},
 };
 
-/// What a Chat Completions service speaks.
+/// The dialect of a Chat Completions service.
 pub(super) fn chat(dialect: &chat::Dialect, rules: &ChatRules) -> chat::Dialect {
     let ChatRules {
         reasoning_back: _,
@@ -75,7 +75,7 @@ fn of_effort(form: EffortForm) -> chat::Effort {
     }
 }
 
-/// What a Responses service speaks.
+/// The dialect of a Responses service.
 pub(super) fn responses(
     dialect: &responses::Dialect,
     rules: &ResponsesRules,
@@ -96,7 +96,7 @@ pub(super) fn responses(
     }
 }
 
-/// Which reasoning goes back to a service that speaks Anthropic Messages. `None` if the models say so.
+/// Which reasoning is sent back to an Anthropic Messages service. Returns `None` to decide by the model.
 pub(super) fn anthropic(rules: &AnthropicRules) -> Option<anthropic::ReasoningBack> {
     let AnthropicRules { reasoning_back } = rules;
     reasoning_back.map(|reasoning| match reasoning {

@@ -1,4 +1,4 @@
-//! What a server waits for before it takes requests: its database, and the schema in it.
+//! Waits at startup for the database and its schema.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,14 @@ use crate::{
     telemetry::progress::Progress,
 };
 
-/// How often the database is tried again.
+/// How often the database is retried.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How often the log repeats what is still being waited for.
+/// How often the log repeats what the server is waiting for.
 const REMINDER: Duration = Duration::from_mins(1);
 
-/// Waits until the database can be reached and its schema suits this program, which may be told to
-/// migrate it. Meanwhile the gate and the log say what it waits for. It fails only on what waiting
-/// cannot change.
+/// Waits until the database is reachable and its schema fits this program, and migrates it first if `migrate`
+/// is true. The gate and the log report the reason for waiting. Returns an error only for problems that
+/// waiting cannot solve.
 pub(super) async fn prepared(
     database: &Database,
     migrate: bool,
@@ -26,7 +26,7 @@ pub(super) async fn prepared(
     progress: &Progress,
 ) -> anyhow::Result<()> {
     if migrate {
-        progress.step("bringing the schema up to date");
+        progress.step("migrating the schema");
     }
     let mut told: Option<(Closed, Instant)> = None;
     loop {
@@ -37,7 +37,7 @@ pub(super) async fn prepared(
                 let problem = format!("the database lacks migration {version}");
                 (
                     Closed::Schema(problem),
-                    "it serves as soon as `contextd migrate` was run".to_owned(),
+                    "run `contextd migrate`; the server starts serving afterwards".to_owned(),
                 )
             }
             Err(error @ Error::Outage(Outage::TransactionPooler, _)) => return Err(error.into()),
@@ -86,9 +86,9 @@ async fn attempt(
     migrate::fit(database).await
 }
 
-/// Brings the schema up to date.
+/// Migrates the schema to the newest version.
 pub(super) async fn run_migrations(database: &Database, progress: &Progress) -> Result<(), Error> {
-    progress.step("bringing the schema up to date");
+    progress.step("migrating the schema");
     apply_migrations(database, progress).await
 }
 

@@ -1,4 +1,4 @@
-//! Sessions that are moved from one database to another.
+//! Exports and imports sessions, to move them to another database.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use crate::{
     telemetry::progress::Progress,
 };
 
-/// Writes sessions to a new file. Servers may run meanwhile.
+/// Exports sessions to a new file. Servers may be running.
 pub async fn export(
     config: &Config,
     choice: &Choice,
@@ -33,12 +33,12 @@ pub async fn export(
     Ok(())
 }
 
-/// The file is only there if all of it is.
+/// Writes the file, and removes it again on an error, so that it is never incomplete.
 async fn write(database: &Database, choice: &Choice, to: &Path) -> anyhow::Result<u64> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
     let file = options.open(to).await;
-    let mut file = BufWriter::new(file.with_context(|| format!("cannot make {}", to.display()))?);
+    let mut file = BufWriter::new(file.with_context(|| format!("cannot create {}", to.display()))?);
     let written = async {
         let sessions = transfer::export(database, choice, &mut file).await?;
         file.get_ref().sync_all().await?;
@@ -51,7 +51,7 @@ async fn write(database: &Database, choice: &Choice, to: &Path) -> anyhow::Resul
     written
 }
 
-/// Adds the sessions of a file to a database, after bringing its schema up to date.
+/// Imports the sessions of a file into a database, after migrating its schema.
 pub async fn import(config: &Config, from: &Path, progress: &Progress) -> anyhow::Result<()> {
     let file = File::open(from).await;
     let file = file.with_context(|| format!("cannot read {}", from.display()))?;
@@ -65,7 +65,7 @@ pub async fn import(config: &Config, from: &Path, progress: &Progress) -> anyhow
     close(database, postgres).await?;
     let transfer::Filled { added, skipped } = filled?;
     progress.step(format!(
-        "{added} sessions added; {skipped} were there already and are as they were"
+        "{added} sessions added; {skipped} already existed and were not changed"
     ));
     Ok(())
 }

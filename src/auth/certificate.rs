@@ -1,4 +1,4 @@
-//! Client certificates: a name in one that TLS has verified is granted a tenant and an access.
+//! Client certificates: maps a name in a certificate verified by TLS to a tenant and an access.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ use crate::{
     model::{Principal, TenantId},
 };
 
-/// The caller that the certificate names, by the first of its names with a grant (URIs first, then DNS
-/// names), and when the certificate expires.
+/// The caller named by a certificate, and when the certificate expires. The first name with a grant decides:
+/// URIs first, then DNS names. Returns [`Denied::Certificate`] if no name has a grant.
 pub fn principal(
     certificate: &[u8],
     grants: &BTreeMap<String, GrantConfig>,
@@ -36,13 +36,13 @@ pub fn principal(
     Ok((principal, expires_at.unwrap_or(Timestamp::MAX)))
 }
 
-/// Whether a name is a URI: no DNS name has a colon, and no URI is without one. A certificate whose DNS
-/// name is written like a URI must not get the grant of that URI.
+/// Whether a name is a URI: every URI has a colon, and no DNS name has. A certificate with a DNS name that
+/// looks like a URI must not get the grant of that URI.
 fn is_uri(name: &str) -> bool {
     name.contains(':')
 }
 
-/// The URIs and DNS names among the subject's alternative names.
+/// The URIs and DNS names of the certificate's subject alternative names, URIs first.
 fn names(certificate: &X509Certificate<'_>) -> Option<Vec<String>> {
     let alternatives = certificate.subject_alternative_name().ok()??;
     let mut uris = Vec::new();

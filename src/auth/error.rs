@@ -1,38 +1,38 @@
-//! Why a caller is refused, and what can go wrong with credentials.
+//! The errors of authentication and of API key management.
 
 use std::path::PathBuf;
 
 use super::{key_file::Problem, secret::NoRandomness};
 use crate::store;
 
-/// Why no principal was found. For the log only: callers get the same answer for each.
+/// Why a caller was not authenticated. Only for logs and metrics: callers get the same error for all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
-    /// There is no credential.
+    /// The request has no credential.
     #[error("no credential")]
     Missing,
-    /// It is neither a key nor a token.
+    /// The credential is neither an API key nor a token.
     #[error("malformed credential")]
     Malformed,
-    /// No key has this hash: it never existed, or was revoked.
+    /// No key has this hash: it never existed, or it was revoked.
     #[error("unknown or revoked key")]
     Unknown,
-    /// It has expired.
+    /// The credential has expired.
     #[error("expired credential")]
     Expired,
-    /// The token does not verify: its signature, issuer, audience or time of validity is wrong.
-    #[error("token that does not verify")]
+    /// The token is invalid: its signature, issuer, audience or validity period.
+    #[error("invalid token")]
     Unverified,
-    /// The token names no tenant, or no access that is known.
-    #[error("token without a tenant or an access that is known")]
+    /// The token has no tenant claim, or no known access.
+    #[error("token without a tenant claim or a known access")]
     Claims,
-    /// The certificate is genuine, but none of its names has a grant in the settings.
+    /// The certificate is valid, but the settings grant none of its names an access.
     #[error("certificate without a grant")]
     Certificate,
 }
 
 impl Denied {
-    /// Its name in metrics.
+    /// The name in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Missing => "credential_missing",
@@ -46,47 +46,43 @@ impl Denied {
     }
 }
 
-/// Something about credentials failed.
+/// An error of reading or managing credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The keys file cannot be read.
     #[error("cannot read the keys file {}: {source}", path.display())]
     Unreadable {
-        /// The file.
         path: PathBuf,
-        /// Why.
         source: std::io::Error,
     },
-    /// The keys file is wrong; the keys that were read before stay in force.
-    #[error("the keys file {} is wrong: {problem}", path.display())]
+    /// The keys file is invalid. The keys read before stay in force.
+    #[error("the keys file {} is invalid: {problem}", path.display())]
     KeyFile {
-        /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// Does not contain values from the file.
         problem: Problem,
     },
-    /// The HTTP client that fetches the issuer's keys cannot be made.
-    #[error("cannot prepare HTTPS: {0}")]
+    /// The HTTP client for the issuer's keys cannot be created.
+    #[error("cannot create the HTTPS client: {0}")]
     Http(reqwest::Error),
-    /// The caller named another tenant, or asked for more access than it has.
-    #[error("this takes the access `{needed}`")]
+    /// The caller requested another tenant, or more access than it has.
+    #[error("requires access `{needed}`")]
     Forbidden {
-        /// What would be enough.
+        /// The access that would be sufficient.
         needed: crate::model::Access,
     },
-    /// The tenant has as many keys as it may have.
-    #[error("the tenant has {limit} live keys, which is the limit; revoke one")]
+    /// The tenant has reached the maximum number of keys.
+    #[error("the tenant has reached its limit of {limit} live keys; revoke one")]
     TooManyKeys {
-        /// The limit.
+        /// The maximum number of live keys per tenant.
         limit: i64,
     },
-    /// The tenant has no such key.
-    #[error("there is no key {0}")]
+    /// The tenant has no key with this id, or the key has more access than the caller.
+    #[error("key {0} not found")]
     KeyNotFound(String),
-    /// The system gave no random bytes for a key.
+    /// The system returned no random bytes for a key.
     #[error(transparent)]
     Randomness(#[from] NoRandomness),
-    /// The database.
     #[error(transparent)]
     Store(#[from] store::Error),
 }

@@ -1,4 +1,4 @@
-//! Making, listing and revoking API keys.
+//! Creates, lists and revokes API keys.
 
 use std::time::Duration;
 
@@ -10,28 +10,26 @@ use crate::{
     store::api_key::NewKey,
 };
 
-/// Live keys of one tenant. Two are enough to rotate; this is for one per host.
+/// Maximum number of live keys of a tenant. Two are enough to rotate; this allows one per host.
 pub const MOST_KEYS: i64 = 100;
 
-/// A key to make.
+/// The parameters of a new key.
 #[derive(Debug, Clone)]
 pub struct CreateKey {
-    /// Whose data it gives access to. `None`: the caller's tenant.
+    /// The tenant whose data the key gives access to. `None` for the caller's tenant.
     pub tenant: Option<TenantId>,
-    /// What it allows.
     pub access: Access,
-    /// What it is for.
+    /// A name, to tell the key from others.
     pub name: String,
-    /// After how long it expires.
+    /// Time until the key expires. `None` for never.
     pub ttl: Option<Duration>,
 }
 
-/// A key that was made, and its secret, which nothing else has.
+/// A new key and its secret, which is stored nowhere else.
 #[derive(Clone)]
 pub struct CreatedKey {
-    /// The key.
     pub key: ApiKey,
-    /// The secret.
+    /// The text of the key.
     pub secret: String,
 }
 
@@ -42,7 +40,7 @@ impl std::fmt::Debug for CreatedKey {
 }
 
 impl Auth {
-    /// Makes a key, which this replica accepts when it returns.
+    /// Creates a key, which this replica accepts when this returns.
     pub async fn create_key(
         &self,
         caller: &Principal,
@@ -69,7 +67,7 @@ impl Auth {
         Ok(CreatedKey { key, secret })
     }
 
-    /// The tenant's keys, the newest first, after that id, at most so many.
+    /// Up to `most` keys of the tenant, newest first, after the key with id `after`.
     pub async fn keys(
         &self,
         caller: &Principal,
@@ -81,8 +79,8 @@ impl Auth {
         Ok(self.store.keys(&tenant, after, most).await?)
     }
 
-    /// Revokes a key, which this replica refuses when it returns. One with more access than the
-    /// caller has is not found.
+    /// Revokes a key, which this replica rejects when this returns. Returns [`Error::KeyNotFound`] for a key
+    /// with more access than the caller.
     pub async fn revoke_key(
         &self,
         caller: &Principal,
@@ -96,16 +94,15 @@ impl Auth {
         Ok(key)
     }
 
-    /// Reads keys again after a change. The change is made; that this replica does not see it at once
-    /// is no error.
+    /// Reloads the keys after a change. A failure is only logged, because the change itself has been made.
     pub async fn look_again(&self) {
         if let Err(error) = self.refresh().await {
-            tracing::warn!(%error, "keys cannot be read again yet");
+            tracing::warn!(%error, "cannot reload the API keys yet");
         }
     }
 }
 
-/// The tenant that is meant, if the caller may manage it.
+/// The tenant to manage. Returns [`Error::Forbidden`] if the caller may not manage it.
 pub fn tenant_of(caller: &Principal, wanted: Option<TenantId>) -> Result<TenantId, Error> {
     match wanted {
         Some(tenant) if tenant != caller.tenant && caller.access < Access::Operator => {

@@ -1,9 +1,8 @@
-//! Who calls: maps credentials to principals. Which RPCs a principal may call is decided in
-//! `grpc/guard.rs`.
+//! Authentication: maps credentials to principals. `grpc/guard.rs` decides which RPCs a principal may call.
 //!
-//! Keys are not looked up in the database with each request: a replica holds the hashes of all live
-//! keys and reads them again when their version changes, so that guesses cost no query, and a
-//! short outage of the database locks no caller out.
+//! Requests do not look up keys in the database. Each replica holds the hashes of all live keys and reloads
+//! them when their version changes. So guessing keys causes no queries, and callers are still authenticated
+//! during a short outage of the database.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -39,26 +38,25 @@ use crate::{
     },
 };
 
-/// How often a replica asks whether API keys have changed. They are promised to take effect on every
+/// How often a replica checks whether API keys have changed. Changes are promised to take effect on every
 /// replica within 5 s.
 pub const KEYS_REFRESH: Duration = Duration::from_secs(2);
-/// How old the keys of the issuer of tokens may become before they are read again.
+/// Maximum age of the token issuer's keys before they are reloaded.
 pub const ISSUER_REFRESH: Duration = Duration::from_mins(5);
-/// How long a call goes on until the time of its credential is looked at again: the clock may be set.
+/// How often the expiry of a running call's credential is checked again, because the clock may be set.
 const LOOKED_AGAIN: Duration = Duration::from_mins(1);
-/// The longest credential that is looked at, in bytes.
+/// Maximum length of a credential in bytes.
 const LONGEST_CREDENTIAL: usize = 16 * 1024;
-/// How the subject of a caller begins whose key is in the database.
+/// Subject prefix of callers with a key in the database.
 const STORED: &str = "key:";
-/// The scheme of the `authorization` header, in small letters.
+/// The scheme of the `authorization` header, in lower case.
 const BEARER: &str = "bearer ";
 
-/// What a request says about who sent it.
+/// The credentials of a request.
 #[derive(Clone, Copy, Default)]
 pub struct Credentials<'a> {
-    /// The `authorization` header.
     pub authorization: Option<&'a str>,
-    /// The client's certificate, in DER, verified by TLS.
+    /// The client certificate in DER, verified by TLS.
     pub certificate: Option<&'a [u8]>,
 }
 
@@ -68,7 +66,7 @@ impl std::fmt::Debug for Credentials<'_> {
     }
 }
 
-/// Identifies callers, on one replica.
+/// Authenticates callers on one replica.
 #[derive(Debug)]
 pub struct Auth {
     required: bool,
@@ -77,58 +75,57 @@ pub struct Auth {
     keys_file: Option<PathBuf>,
     certificates: BTreeMap<String, GrantConfig>,
     tokens: Option<Tokens>,
-    /// What is read again and again; one reader at a time.
+    /// The sources that are reloaded, by one task at a time.
     sources: Mutex<Sources>,
-    /// When keys were read from the database.
+    /// When the keys were last read from the database.
     read: LastRead,
-    /// Every key that is accepted.
+    /// All accepted keys.
     known: RwLock<Arc<Known>>,
-    /// Changes when they do.
+    /// Notified when `known` changes.
     changed: watch::Sender<()>,
 }
 
-/// A caller, and what it was identified by.
+/// An authenticated caller and its credential.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// Who it is.
     pub principal: Principal,
     credential: Credential,
 }
 
 impl Identity {
-    /// Whether it was identified by an API key that is in the database.
+    /// Whether the caller was authenticated by an API key in the database.
     pub fn is_of_stored_key(&self) -> bool {
         self.principal.subject.starts_with(STORED)
     }
 }
 
-/// For how long a caller's credential is valid.
+/// What limits the validity of a caller's credential.
 #[derive(Debug, Clone)]
 enum Credential {
-    /// None is needed.
+    /// Authentication is disabled.
     Unneeded,
-    /// As long as the key is known and not expired.
+    /// Valid while the key exists and has not expired.
     Key(Hash),
-    /// Until then.
+    /// Valid until this time.
     Until(Timestamp),
 }
 
 type Known = HashMap<Hash, Holder>;
 
-/// Whoever holds a key.
+/// The principal of a key.
 #[derive(Debug, Clone)]
 struct Holder {
     principal: Principal,
     expires_at: Option<Timestamp>,
 }
 
-/// Where keys come from, as they were last read.
+/// The key sources as they were last read.
 #[derive(Debug, Default)]
 struct Sources {
-    /// The version of the keys in the database, once they were read.
+    /// The version of the keys in the database. `None` before the first read.
     version: Option<i64>,
     stored: Vec<LiveKey>,
-    /// When that was, until it is in force.
+    /// When they were read, until [`Auth::refresh_keys`] has put them in force.
     read: Option<Read>,
     /// The text of the keys file.
     text: Option<String>,
@@ -136,7 +133,7 @@ struct Sources {
 }
 
 impl Auth {
-    /// As the configuration says. No key is known before [`Self::refresh`].
+    /// Creates the authenticator. It knows no key before [`Self::refresh`].
     pub fn new(config: &AuthConfig, store: Store, clock: Arc<dyn Clock>) -> Result<Self, Error> {
         Ok(Self {
             required: config.required,
@@ -152,17 +149,18 @@ impl Auth {
         })
     }
 
-    /// Whether callers have to authenticate.
+    /// Whether callers must authenticate.
     pub fn is_required(&self) -> bool {
         self.required
     }
 
-    /// When the keys in the database were last read. `None`: callers need none.
+    /// When the keys in the database were last read. Returns `None` if callers need not authenticate.
     pub fn last_read(&self) -> Option<&LastRead> {
         self.required.then_some(&self.read)
     }
 
-    /// Who sends these credentials. Without authentication, an operator of the tenant `default`.
+    /// Authenticates a caller. If authentication is disabled, every caller is an operator of the tenant
+    /// `default`.
     pub async fn identify(&self, credentials: Credentials<'_>) -> Result<Identity, Denied> {
         if !self.required {
             return Ok(Identity {
@@ -189,8 +187,8 @@ impl Auth {
         }
     }
 
-    /// Resolves when the credential of a caller is no longer valid, with the reason: its key was revoked
-    /// or changed, or it expired.
+    /// Resolves with the reason when a caller's credential is no longer valid: its key was revoked or
+    /// changed, or it expired.
     pub async fn ended(&self, identity: &Identity) -> Denied {
         let mut changed = self.changed.subscribe();
         loop {
@@ -205,7 +203,7 @@ impl Auth {
         }
     }
 
-    /// How long the credential of a caller is valid, unless it changes, and after how long to look again.
+    /// How long to wait before the credential is checked again: until it expires, at most [`LOOKED_AGAIN`].
     fn left(&self, identity: &Identity) -> Result<Duration, Denied> {
         let Identity {
             principal,
@@ -241,21 +239,21 @@ impl Auth {
         Ok(holder.clone())
     }
 
-    /// Reads again what may have changed. What cannot be read stays as it was.
+    /// Reloads all credentials. If a source cannot be read, what was read before stays in force.
     pub async fn refresh(&self) -> Result<(), Error> {
         let ((), keys) = tokio::join!(self.refresh_issuer(ISSUER_REFRESH), self.refresh_keys());
         keys
     }
 
-    /// Reads the keys of the issuer of tokens, if they were last asked for longer ago than this.
+    /// Reloads the keys of the token issuer if the last attempt was longer ago than `age`.
     pub async fn refresh_issuer(&self, age: Duration) {
         if let Some(tokens) = &self.tokens {
             tokens.refresh(age).await;
         }
     }
 
-    /// Reads the keys in the database and in the file. It waits for no issuer: a revoked key is
-    /// refused also while one is silent.
+    /// Reloads the keys in the database and in the file. Does not wait for the token issuer, so that a
+    /// revoked key is rejected even if the issuer does not respond.
     pub async fn refresh_keys(&self) -> Result<(), Error> {
         if !self.required {
             return Ok(());
@@ -268,14 +266,14 @@ impl Auth {
             *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
             self.changed.send_replace(());
         }
-        // Once callers are identified by what was read.
+        // Only after the keys just read are in force.
         if let Some(read) = sources.read.take() {
             self.read.note(read);
         }
         file.and(database).map(drop)
     }
 
-    /// Whether the file has changed.
+    /// Reloads the keys file. Returns true if it has changed.
     async fn read_file(&self, sources: &mut Sources) -> Result<bool, Error> {
         let Some(path) = &self.keys_file else {
             return Ok(false);
@@ -292,14 +290,14 @@ impl Auth {
             path: path.clone(),
             problem,
         })?;
-        tracing::info!(keys = sources.listed.len(), "the keys file was read");
+        tracing::info!(keys = sources.listed.len(), "keys file loaded");
         sources.text = Some(text);
         Ok(true)
     }
 
-    /// Whether the keys in the database have changed.
+    /// Reloads the keys in the database. Returns true if they have changed.
     async fn read_database(&self, sources: &mut Sources) -> Result<bool, Error> {
-        // The version is read first: a change that comes between is seen once more.
+        // Read the version first: a concurrent change is then read again next time.
         let (version, read) = self.store.keys_version().await?;
         if sources.version == Some(version) {
             sources.read = Some(read);
@@ -348,7 +346,7 @@ impl Sources {
     }
 }
 
-/// Every caller, where none has to authenticate.
+/// The principal of every caller if authentication is disabled.
 pub fn anonymous() -> Principal {
     Principal {
         tenant: TenantId::new(DEFAULT_TENANT),
@@ -357,7 +355,8 @@ pub fn anonymous() -> Principal {
     }
 }
 
-/// The credential in an `authorization` header.
+/// The credential in an `authorization` header. Returns `None` if it is not a bearer credential or is too
+/// long.
 fn bearer(header: &str) -> Option<&str> {
     let (scheme, credential) = header.split_at_checked(BEARER.len())?;
     let credential = credential.trim();

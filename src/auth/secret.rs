@@ -1,19 +1,19 @@
-//! The text of an API key: `ctxd_`, 64 hexadecimal digits drawn at random, and 8 of a checksum, so that
-//! scanners for leaked secrets recognise one and a mistyped one is known without a look-up.
+//! The format of API keys: `ctxd_`, 64 random hex digits, and 8 hex digits of a checksum. Secret scanners can
+//! recognise a key, and a mistyped key is detected without a lookup.
 
 use sha2::{Digest as _, Sha256};
 
 use crate::model::derive::hex;
 
-/// With what each key begins.
+/// The prefix of every key.
 const PREFIX: &str = "ctxd_";
-/// Random bytes of a key.
+/// Number of random bytes in a key.
 const RANDOM: usize = 32;
-/// Bytes of the checksum: the first of the SHA-256 of what comes before it.
+/// Length of the checksum in bytes: the first bytes of the SHA-256 of the rest of the key.
 const CHECKSUM: usize = 4;
 
-/// The SHA-256 of a whole key: what is stored and compared. The key has 256 random bits, so that no
-/// slow hash is needed.
+/// The SHA-256 of a whole key, which is stored and compared. A key has 256 random bits, so no slow hash is
+/// needed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hash(pub [u8; 32]);
 
@@ -23,12 +23,12 @@ impl std::fmt::Debug for Hash {
     }
 }
 
-/// No random bytes are to be had from the system.
+/// The system returned no random bytes.
 #[derive(Debug, thiserror::Error)]
-#[error("the system has no random bytes: {0}")]
+#[error("the system returned no random bytes: {0}")]
 pub struct NoRandomness(getrandom::Error);
 
-/// Draws a key, and its hash.
+/// Generates a key and its hash.
 pub fn generate() -> Result<(String, Hash), NoRandomness> {
     let mut bytes = [0; RANDOM];
     getrandom::fill(&mut bytes).map_err(NoRandomness)?;
@@ -39,7 +39,7 @@ pub fn generate() -> Result<(String, Hash), NoRandomness> {
     Ok((key, hash))
 }
 
-/// The hash of a key; `None` if the text cannot be one.
+/// The hash of a key. Returns `None` if the text is not a well-formed key.
 pub fn hash(key: &str) -> Option<Hash> {
     let (body, sum) = key.split_at_checked(key.len().checked_sub(2 * CHECKSUM)?)?;
     let digits = body.strip_prefix(PREFIX)?;
@@ -47,7 +47,7 @@ pub fn hash(key: &str) -> Option<Hash> {
     (whole && checksum(body) == sum).then(|| of(key))
 }
 
-/// The hash that such hexadecimal digits stand for.
+/// Parses a hash from hex digits. Returns `None` if it is malformed.
 pub fn hash_from_hex(digits: &str) -> Option<Hash> {
     let digits = digits.as_bytes();
     if digits.len() != 64 {

@@ -1,5 +1,5 @@
-//! JSON web tokens of one issuer (RFC 7519), verified with the keys that it publishes (RFC 7517).
-//! Only public keys verify: a token signed with a shared secret is never accepted.
+//! JSON Web Tokens of one issuer (RFC 7519), verified with the keys that it publishes (RFC 7517). Only public
+//! keys are used: a token signed with a shared secret is never accepted.
 
 use std::{
     collections::HashSet,
@@ -22,20 +22,20 @@ use crate::{
     model::{Access, Principal, TenantId, access::is_tenant},
 };
 
-/// How soon they are read again for a token whose key is not among them: tokens with made-up keys
-/// cost the issuer no more than that.
+/// Minimum interval at which the keys are reloaded because of a token with an unknown key. This bounds the
+/// requests to the issuer that tokens with made-up keys can cause.
 const SOONEST: Duration = Duration::from_secs(10);
-/// How long reading them may take.
+/// Timeout for reading the keys.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes of a key set.
+/// Maximum size of a key set in bytes.
 const MOST_BYTES: usize = 1 << 20;
-/// By how much the clocks of issuer and server may differ, in seconds.
+/// Allowed clock skew between issuer and server, in seconds.
 const LEEWAY_SECONDS: u64 = 30;
-/// Characters of a subject in logs.
+/// Maximum length of a subject in logs, in characters.
 const SUBJECT_SHOWN: usize = 200;
-/// What stands before an access in a claim that is about all services of the issuer.
+/// Prefix of contextd's values in a claim shared by all services of the issuer.
 const OURS: &str = "contextd:";
-/// Those claims, by RFC 8693 and as some issuers call it.
+/// The shared claims: the name in RFC 8693, and the one that some issuers use.
 const SHARED_CLAIMS: [&str; 2] = ["scope", "scp"];
 
 /// Verifies the tokens of one issuer.
@@ -47,11 +47,11 @@ pub struct Tokens {
     access_claim: String,
     source: Source,
     keys: RwLock<Arc<JwkSet>>,
-    /// When they were last asked for; one reader at a time.
+    /// When the keys were last requested. The lock is held while they are read.
     asked: Mutex<Option<Instant>>,
 }
 
-/// Where the issuer's keys are.
+/// The source of the issuer's keys.
 #[derive(Debug)]
 enum Source {
     Url(reqwest::Client, String),
@@ -59,7 +59,7 @@ enum Source {
 }
 
 impl Tokens {
-    /// As the configuration says; `None` if it names no issuer.
+    /// Creates the verifier. Returns `None` if no issuer is configured.
     pub fn new(config: &JwtConfig) -> Result<Option<Self>, Error> {
         let (Some(issuer), Some(audience)) = (&config.issuer, &config.audience) else {
             return Ok(None);
@@ -84,10 +84,10 @@ impl Tokens {
         }))
     }
 
-    /// Whom the token was issued to, and when it expires.
+    /// Verifies a token. Returns its principal and when it expires.
     pub async fn verify(&self, token: &str) -> Result<(Principal, Timestamp), Denied> {
         let header = decode_header(token).map_err(|_| Denied::Malformed)?;
-        // No extension is understood here, so none may be critical (RFC 7515, section 4.1.11).
+        // No extension is supported, so none may be critical (RFC 7515, section 4.1.11).
         if header.crit.is_some() {
             return Err(Denied::Unverified);
         }
@@ -103,7 +103,7 @@ impl Tokens {
         Ok((principal, expires_at(&claims)))
     }
 
-    /// Reads the issuer's keys again if they are older.
+    /// Reloads the issuer's keys if the last attempt was longer ago than `age`.
     pub async fn refresh(&self, age: Duration) {
         self.read_if_older_than(age).await;
     }
@@ -154,7 +154,7 @@ impl Tokens {
         })
     }
 
-    /// The key of that id. A token without one means the only key that there is.
+    /// The key with an id. A token without a key id uses the only key, if there is just one.
     fn key(&self, id: Option<&str>) -> Option<Jwk> {
         let keys = Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner));
         let key = match (id, keys.keys.as_slice()) {
@@ -166,8 +166,8 @@ impl Tokens {
             .cloned()
     }
 
-    /// Reads the keys, unless that was tried within this time. If it fails, those that were read
-    /// before stay.
+    /// Reads the keys, unless the last attempt was within `age`. If this fails, the previous keys stay in
+    /// force.
     async fn read_if_older_than(&self, age: Duration) {
         let mut asked = self.asked.lock().await;
         if asked.is_some_and(|at| at.elapsed() < age) {
@@ -176,7 +176,7 @@ impl Tokens {
         *asked = Some(Instant::now());
         match self.read().await {
             Ok(keys) => *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys),
-            Err(error) => tracing::warn!(%error, "the keys of the issuer of tokens cannot be read"),
+            Err(error) => tracing::warn!(%error, "cannot read the token issuer's keys"),
         }
     }
 
@@ -200,10 +200,10 @@ impl Tokens {
     }
 }
 
-/// When a token expires, the leeway included.
+/// When a token expires, including the allowed clock skew.
 fn expires_at(claims: &Map<String, Value>) -> Timestamp {
     let seconds = claims.get("exp").and_then(Value::as_f64);
-    // Fractions are within the leeway.
+    // Fractions of a second are within the allowed skew.
     #[expect(clippy::cast_possible_truncation, reason = "the cast saturates")]
     let seconds = seconds.unwrap_or_default() as i64;
     let leeway = i64::try_from(LEEWAY_SECONDS).unwrap_or_default();
@@ -217,13 +217,13 @@ enum Unread {
     File(std::io::Error),
     #[error("{0}")]
     Http(reqwest::Error),
-    #[error("they have more than {MOST_BYTES} bytes")]
+    #[error("the key set is larger than {MOST_BYTES} bytes")]
     TooLarge,
-    #[error("they are no key set: {0}")]
+    #[error("invalid JSON Web Key Set: {0}")]
     Json(serde_json::Error),
 }
 
-/// The keys of a set that this program can use; others may be there.
+/// Parses a key set, and drops keys of unsupported types.
 fn key_set(bytes: &[u8]) -> Result<JwkSet, serde_json::Error> {
     #[derive(serde::Deserialize)]
     struct Loose {
@@ -238,8 +238,8 @@ fn key_set(bytes: &[u8]) -> Result<JwkSet, serde_json::Error> {
     })
 }
 
-/// The highest access among the words of a claim. Where the claim is about other services too, only
-/// words with our prefix count: an `admin` there is an administrator of something else.
+/// The highest access in a claim. In a claim shared with other services only values with our prefix count:
+/// `admin` may mean an administrator of another service.
 fn access(name: &str, claims: &Map<String, Value>) -> Option<Access> {
     let words: Vec<&str> = match claims.get(name)? {
         Value::String(text) => text.split_whitespace().collect(),

@@ -1,4 +1,4 @@
-//! `contextd admin`: what operators do, most of it over the same API that everybody uses.
+//! `contextd admin`: operator commands, most of which use the public API.
 
 mod session;
 mod transfer;
@@ -14,14 +14,14 @@ use super::{
 };
 use crate::{
     auth::secret,
-    config::parse_duration,
     grpc::access,
     model::{Access, derive::hex},
     pb::{self, admin_service_client::AdminServiceClient},
+    settings::parse_duration,
 };
 
-/// Manage API keys, limits of tenants and tenants, find sessions and move them to another database, and show what a
-/// server takes its caller for.
+/// Manage API keys, tenant limits and tenants, list sessions and move them to another database, and show the
+/// server's version and limits and the caller's identity.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -30,29 +30,25 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// API keys.
     #[command(subcommand)]
     Key(KeyAction),
-    /// Sessions.
     #[command(subcommand)]
     Session(session::Action),
-    /// What tenants may use.
     #[command(subcommand)]
     Limits(LimitsAction),
-    /// Tenants.
     #[command(subcommand)]
     Tenant(TenantAction),
     Export(transfer::ExportArgs),
     Import(transfer::ImportArgs),
-    /// Show the server's version and limits, and what it takes the caller for.
+    /// Show the server's version and limits, and the caller's identity.
     Info(Server),
 }
 
 #[derive(Debug, Subcommand)]
 enum KeyAction {
-    /// Make a key for the keys file, without a server: print it, and the entry with its hash.
+    /// Generate a key for the keys file, without a server: print it, and the entry with its hash.
     Generate {
-        /// What it is for.
+        /// Name of the key, to tell it from others.
         #[arg(
             long = "key-name",
             value_name = "NAME",
@@ -61,7 +57,7 @@ enum KeyAction {
             default_value = "operator"
         )]
         name: String,
-        /// The tenant whose data it gives access to.
+        /// The tenant whose data the key gives access to.
         #[arg(
             long,
             env = "CONTEXTD_TENANT",
@@ -69,7 +65,7 @@ enum KeyAction {
             default_value = "default"
         )]
         tenant: String,
-        /// What it allows: read, write, admin or operator.
+        /// Access of the key: read, write, admin or operator.
         #[arg(
             long,
             env = "CONTEXTD_ACCESS",
@@ -78,11 +74,11 @@ enum KeyAction {
         )]
         access: Access,
     },
-    /// Make a key on the server and print it. It is shown only once.
+    /// Create a key on the server and print it. It is shown only once.
     Create {
         #[command(flatten)]
         server: Server,
-        /// What it is for [no default: nothing]
+        /// Name of the key, to tell it from others [no default: none]
         #[arg(
             long = "key-name",
             value_name = "NAME",
@@ -90,10 +86,10 @@ enum KeyAction {
             hide_env_values = true
         )]
         name: Option<String>,
-        /// The tenant whose data it gives access to [no default: the caller's own]
+        /// The tenant whose data the key gives access to [no default: the caller's tenant]
         #[arg(long, env = "CONTEXTD_TENANT", hide_env_values = true)]
         tenant: Option<String>,
-        /// What it allows: read, write, admin or operator.
+        /// Access of the key: read, write, admin or operator.
         #[arg(
             long,
             env = "CONTEXTD_ACCESS",
@@ -101,15 +97,15 @@ enum KeyAction {
             default_value = "write", value_name = "LEVEL", value_parser = access_of
         )]
         access: Access,
-        /// After how long it expires, such as 2160h [no default: never]
+        /// Time after which the key expires, such as 2160h [no default: never]
         #[arg(long, value_name = "DURATION", env = "CONTEXTD_TTL", hide_env_values = true, value_parser = parse_duration)]
         ttl: Option<Duration>,
     },
-    /// List the keys of a tenant, the newest first.
+    /// List the keys of a tenant, newest first.
     List {
         #[command(flatten)]
         server: Server,
-        /// The tenant [no default: the caller's own]
+        /// The tenant [no default: the caller's tenant]
         #[arg(long, env = "CONTEXTD_TENANT", hide_env_values = true)]
         tenant: Option<String>,
     },
@@ -117,9 +113,9 @@ enum KeyAction {
     Revoke {
         #[command(flatten)]
         server: Server,
-        /// The id of the key, as `list` shows it.
+        /// The id of the key, as shown by `list`.
         key_id: String,
-        /// Its tenant [no default: the caller's own]
+        /// The tenant of the key [no default: the caller's tenant]
         #[arg(long, env = "CONTEXTD_TENANT", hide_env_values = true)]
         tenant: Option<String>,
     },
@@ -127,23 +123,23 @@ enum KeyAction {
 
 #[derive(Debug, Subcommand)]
 enum LimitsAction {
-    /// Show the limits of a tenant, and what it uses.
+    /// Show the limits of a tenant and its usage.
     Get {
         #[command(flatten)]
         server: Server,
-        /// The tenant [no default: the caller's own]
+        /// The tenant [no default: the caller's tenant]
         #[arg(long, env = "CONTEXTD_TENANT", hide_env_values = true)]
         tenant: Option<String>,
     },
-    /// Set limits of a tenant; those that are not named stay. In force on every replica within 5
-    /// seconds.
+    /// Set limits of a tenant; limits that are not given do not change. Takes effect on every replica within
+    /// 5 seconds.
     Set {
         #[command(flatten)]
         server: Server,
-        /// The tenant [no default: the caller's own]
+        /// The tenant [no default: the caller's tenant]
         #[arg(long, env = "CONTEXTD_TENANT", hide_env_values = true)]
         tenant: Option<String>,
-        /// Turns that run at once, on all replicas together [no default: as it was]
+        /// Maximum number of running turns, on all replicas together [no default: unchanged]
         #[arg(
             long,
             value_name = "TURNS",
@@ -151,7 +147,7 @@ enum LimitsAction {
             hide_env_values = true
         )]
         running_turns: Option<u64>,
-        /// Requests per second, on each replica [no default: as it was]
+        /// Maximum number of requests per second, on each replica [no default: unchanged]
         #[arg(
             long,
             value_name = "REQUESTS",
@@ -159,7 +155,8 @@ enum LimitsAction {
             hide_env_values = true
         )]
         requests_per_second: Option<u64>,
-        /// Tokens that models read and write per minute, on all replicas together [no default: as it was]
+        /// Maximum number of input and output tokens per minute, on all replicas together [no default:
+        /// unchanged]
         #[arg(
             long,
             value_name = "TOKENS",
@@ -167,7 +164,7 @@ enum LimitsAction {
             hide_env_values = true
         )]
         tokens_per_minute: Option<u64>,
-        /// Bytes of messages, events and blobs [no default: as it was]
+        /// Maximum size of messages, events and blobs, in bytes [no default: unchanged]
         #[arg(
             long,
             value_name = "BYTES",
@@ -176,11 +173,11 @@ enum LimitsAction {
         )]
         stored_bytes: Option<u64>,
     },
-    /// Remove a tenant's own limits: the server's are in force.
+    /// Remove a tenant's limits; the server's defaults apply.
     Clear {
         #[command(flatten)]
         server: Server,
-        /// The tenant [no default: the caller's own]
+        /// The tenant [no default: the caller's tenant]
         #[arg(long, env = "CONTEXTD_TENANT", hide_env_values = true)]
         tenant: Option<String>,
     },
@@ -188,14 +185,14 @@ enum LimitsAction {
 
 #[derive(Debug, Subcommand)]
 enum TenantAction {
-    /// Delete a tenant with everything that it has. It cannot be undone.
+    /// Delete a tenant with all its data. This cannot be undone.
     Delete {
         #[command(flatten)]
         server: Server,
         /// The tenant.
         name: String,
     },
-    /// Show how far the deletion of a tenant is.
+    /// Show the progress of a tenant's deletion.
     Status {
         #[command(flatten)]
         server: Server,
@@ -204,9 +201,9 @@ enum TenantAction {
     },
 }
 
-/// The access of a name.
+/// Parses the name of an access level.
 fn access_of(name: &str) -> Result<Access, String> {
-    Access::from_name(name).ok_or_else(|| "read, write, admin or operator".to_owned())
+    Access::from_name(name).ok_or_else(|| "must be read, write, admin or operator".to_owned())
 }
 
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -277,7 +274,7 @@ async fn info(server: &Server) -> anyhow::Result<()> {
     say(format_args!("subject           {}", info.subject))
 }
 
-/// The key goes to stdout, where a script takes it; the entry to stderr, for a person or a file.
+/// Prints the key to stdout, for scripts, and the entry of the keys file to stderr.
 fn generate(name: &str, tenant: &str, access: Access) -> anyhow::Result<()> {
     let (key, hash) = secret::generate()?;
     let entry = toml::Table::from_iter([
@@ -344,14 +341,14 @@ async fn tenant(action: TenantAction) -> anyhow::Result<()> {
 
 fn show_deletion(deletion: Option<pb::TenantDeletion>) -> anyhow::Result<()> {
     let Some(deletion) = deletion else {
-        return say("it was never deleted");
+        return say("no deletion was requested");
     };
     let asked = deletion.request_time.unwrap_or_default();
     let done = deletion.done_time.map(|at| at.to_string());
     let done = done.unwrap_or_else(|| "not yet".to_owned());
     say(format_args!("tenant        {}", deletion.tenant_id))?;
     say(format_args!(
-        "asked for     {asked} by {}",
+        "requested     {asked} by {}",
         deletion.requested_by
     ))?;
     say(format_args!("done          {done}"))?;
@@ -381,7 +378,7 @@ async fn set_limits(
     show_limits(&answer.in_force.unwrap_or_default(), None)
 }
 
-/// One line for each limit, with what is used of it where that is known.
+/// Prints one line per limit, with the usage where it is known.
 fn show_limits(limits: &pb::TenantLimits, used: Option<&pb::TenantUse>) -> anyhow::Result<()> {
     let shown = |limit: Option<i64>| limit.map_or("none".to_owned(), |limit| limit.to_string());
     let running = used.map(|used| format!("  {} now", used.running_turns));
@@ -409,7 +406,7 @@ async fn create(server: &Server, request: pb::CreateKeyRequest) -> anyhow::Resul
     let key = key.unwrap_or_default();
     say(secret)?;
     eprintln!(
-        "contextd: key {} of tenant {} allows {}; it is shown only here",
+        "contextd: key {} of tenant {} allows {}; the key is shown only once",
         key.key_id,
         key.tenant_id,
         name_of(key.access())

@@ -1,20 +1,20 @@
-//! `contextd backup` and `contextd restore`: the embedded database as a file.
+//! `contextd backup` and `contextd restore`: dump the embedded database to a file, and load it again.
 
 use std::{path::PathBuf, process::ExitCode};
 
 use super::settings::SettingArgs;
 use crate::{app, telemetry, telemetry::progress::Progress};
 
-/// Write the embedded database to a file, also while a server runs on it.
+/// Write the embedded database to a file, even while a server is using it.
 #[derive(Debug, clap::Args)]
 pub(super) struct BackupArgs {
-    /// The file, which must not exist: a dump of PostgreSQL's custom format.
+    /// The file, which must not exist: a dump in PostgreSQL's custom format.
     file: PathBuf,
     #[command(flatten)]
     settings: SettingArgs,
 }
 
-/// Fill an empty embedded database from a file that `backup` wrote.
+/// Load a file written by `backup` into an empty embedded database.
 #[derive(Debug, clap::Args)]
 pub(super) struct RestoreArgs {
     /// The file.

@@ -1,4 +1,4 @@
-//! `contextd config`: what the settings are, and whether they are right.
+//! `contextd config`: prints and validates the settings.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use super::output::say;
 use super::settings::SettingArgs;
 use crate::config;
 
-/// Print or check the settings, without starting anything.
+/// Print or validate the settings, without starting anything.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -17,10 +17,14 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Print the settings in force as TOML, secrets hidden, with where each came from.
+    /// Print the settings in force as TOML with the source of each. Secrets are hidden.
     Print(SettingArgs),
-    /// Check the settings and name everything that is wrong with them.
+    /// Validate the settings and report every problem.
     Validate(SettingArgs),
+    /// Print all settings with their defaults, ranges and documentation, as Markdown.
+    Reference,
+    /// Print the JSON schema of a configuration file.
+    Schema,
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -30,6 +34,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             settings.load()?;
             say("configuration is valid")?;
         }
+        Action::Reference => say(config::reference::markdown().trim_end())?,
+        Action::Schema => say(&serde_json::to_string_pretty(&config::reference::schema())?)?,
     }
     Ok(ExitCode::SUCCESS)
 }

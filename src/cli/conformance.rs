@@ -1,4 +1,4 @@
-//! `contextd conformance`: finds what a host does wrong.
+//! `contextd conformance`: finds protocol errors of a host.
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, thread, time::Duration};
 
@@ -7,18 +7,19 @@ use clap::builder::PossibleValuesParser;
 use serde_json::json;
 
 use super::output::{Format, say};
-use crate::config::{Environment, parse_duration};
 use crate::conformance::{Kit, Options, Outcome, Scenario, Setup, scenarios};
+use crate::{config::Environment, settings::parse_duration};
 
-/// The environment that servers get: nothing of it configures contextd.
+/// The environment variables passed to servers. None of them configures contextd.
 const KEPT: &[&str] = &["PATH", "HOME", "TMPDIR", "XDG_CACHE_HOME", "LANG", "LC_ALL"];
-/// Runs at the same time for each processor: most of their time they wait.
+/// Runs in parallel per processor. More than one, because a run mostly waits.
 const RUNS_PER_PROCESSOR: usize = 2;
 
-/// Run a host against a server that fails in every way the protocol allows: exit code 0 if the host does nothing wrong.
+/// Run a host against a server that fails in every way the protocol allows: exit code 0 if the host handles
+/// all of it correctly.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// A scenario to run; may be given more than once [default: all]
+    /// A scenario to run; may be repeated [default: all]
     #[arg(
         long,
         value_name = "NAME",
@@ -28,10 +29,10 @@ pub(super) struct Args {
         hide_possible_values = true
     )]
     scenario: Vec<String>,
-    /// How long one run of the host may take.
+    /// Timeout of one run of the host.
     #[arg(long, value_name = "DURATION", env = "CONTEXTD_TIMEOUT", hide_env_values = true, default_value = "30s", value_parser = parse_duration)]
     timeout: Duration,
-    /// Form of the report: `text`, or `json` for one object a run.
+    /// Format of the report: `text`, or `json` for one object per run.
     #[arg(
         long,
         hide_possible_values = true,
@@ -57,7 +58,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     });
     let temporary = environment.get("TMPDIR").unwrap_or("/tmp");
     let setup = Setup {
-        program: std::env::current_exe().context("cannot find the contextd program itself")?,
+        program: std::env::current_exe().context("cannot find the contextd executable")?,
         temporary: PathBuf::from(temporary),
         environment: kept.collect(),
     };
@@ -79,7 +80,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             printed = now;
         }
     });
-    // Drivers run in groups of processes of their own, where the terminal's signal does not get.
+    // Drivers run in separate process groups, which do not receive the terminal's signals.
     let ran = tokio::select! {
         ran = ran => ran,
         _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
@@ -88,7 +89,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     ran?;
     printed?;
     if matches!(args.output, Format::Text) {
-        say(format_args!("{runs} runs, {failed} of them with findings"))?;
+        say(format_args!("{runs} runs, {failed} with findings"))?;
     }
     Ok(match failed {
         0 => ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! `contextd context`: what a session's window is spent on. The text comes from the server
+//! `contextd context`: shows what occupies a session's context window. The server formats the text
 //! (`grpc/stats_text.rs`).
 
 use std::io::{IsTerminal as _, stdout};
@@ -8,15 +8,15 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use super::{chat::describe, output::say, server::Server};
-use crate::config::parse_duration;
 use crate::pb::{self, context_service_client::ContextServiceClient};
+use crate::settings::parse_duration;
 
-/// Show what a session's context window is spent on, and how long it will last.
+/// Show what occupies a session's context window, and how far it is from compaction.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The session.
     session: String,
-    /// As if the session used this model [no default: its own]
+    /// Compute the statistics for this model [no default: the session's model]
     #[arg(
         long,
         value_name = "PROVIDER/MODEL",
@@ -26,7 +26,7 @@ pub(super) struct Args {
     model: Option<String>,
     #[command(flatten)]
     server: Server,
-    /// How long the answer may take.
+    /// Timeout of the request.
     #[arg(long, value_name = "DURATION", env = "CONTEXTD_TIMEOUT", hide_env_values = true, default_value = "5s", value_parser = parse_duration)]
     timeout: Duration,
 }
@@ -45,7 +45,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let answer = tokio::time::timeout(timeout, stats(&server, request))
         .await
-        .with_context(|| format!("{} did not answer in time", server.address()))??;
+        .with_context(|| format!("{} did not respond in time", server.address()))??;
     let colours = stdout().is_terminal();
     for line in answer.text.lines() {
         say(if colours {
@@ -70,7 +70,7 @@ async fn stats(
         .map_err(|status| anyhow::anyhow!("{}", describe(&status)))
 }
 
-/// The bar in colours: what is used, what is free, what is never filled. Other lines as they are.
+/// Colours the used, free and reserved parts of the bar. Other lines are not changed.
 fn coloured(line: &str) -> String {
     let Some(inside) = line
         .strip_prefix('[')
@@ -82,7 +82,7 @@ fn coloured(line: &str) -> String {
     let rest = inside.strip_prefix(used).unwrap_or_default();
     let free = rest.trim_end_matches('x');
     let buffer = rest.strip_prefix(free).unwrap_or_default();
-    // Fuller is redder.
+    // Green, yellow or red, by how full the window is.
     let hue = match used.len() * 100 / inside.len().max(1) {
         0..60 => 32,
         60..80 => 33,

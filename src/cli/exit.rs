@@ -1,13 +1,13 @@
-//! How a command that failed ends.
+//! Exit codes of failed commands.
 
 use std::process::ExitCode;
 
 use crate::config::ConfigError;
 
-/// Exit code of a command that could not start because of how it was called or configured.
+/// Exit code for invalid arguments or an invalid configuration.
 const USAGE: u8 = 2;
 
-/// The exit code for what ended a command.
+/// The exit code for the error that ended a command.
 pub(super) fn exit_code(error: &anyhow::Error) -> ExitCode {
     if error.is::<ConfigError>() {
         ExitCode::from(USAGE)

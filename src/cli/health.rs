@@ -1,4 +1,4 @@
-//! `contextd health`: asks a server whether it serves, for probes and scripts.
+//! `contextd health`: checks a server's health, for probes and scripts.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::{output::say, server::Server};
-use crate::config::parse_duration;
+use crate::settings::parse_duration;
 
-/// The header in which a server says why it is not ready.
+/// The header with the reason why a server is not ready.
 const NOT_READY: &str = "contextd-not-ready";
 
-/// Ask a server whether it serves: exit code 0 if it does, 1 if not.
+/// Check a server's health: exit code 0 if it is serving, 1 if not.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
     server: Server,
-    /// Full name of the gRPC service to ask about [no default: the server as a whole]
+    /// Full name of the gRPC service to check [no default: the server as a whole]
     #[arg(
         long,
         value_name = "NAME",
@@ -27,7 +27,7 @@ pub(super) struct Args {
         hide_env_values = true
     )]
     service: Option<String>,
-    /// How long the answer may take.
+    /// Timeout of the request.
     #[arg(long, value_name = "DURATION", env = "CONTEXTD_TIMEOUT", hide_env_values = true, default_value = "5s", value_parser = parse_duration)]
     timeout: Duration,
 }
@@ -42,7 +42,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (status, reason) =
         tokio::time::timeout(timeout, status_of(&server, service.unwrap_or_default()))
             .await
-            .with_context(|| format!("{address} did not answer in time"))??;
+            .with_context(|| format!("{address} did not respond in time"))??;
     say(status.as_str_name())?;
     if let Some(reason) = reason.filter(|_| status != ServingStatus::Serving) {
         eprintln!("contextd: {reason}");
@@ -54,7 +54,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The server's health, and why it is not ready if it says so.
+/// The server's health status, and the reason why it is not ready if it sent one.
 async fn status_of(
     server: &Server,
     service: String,

@@ -1,4 +1,4 @@
-//! `contextd migrate`: brings the schema of the database up to date, and stops.
+//! `contextd migrate`: migrates the schema of the database, then exits.
 
 use std::process::ExitCode;
 
@@ -6,7 +6,7 @@ use super::settings::SettingArgs;
 use crate::telemetry::progress::Progress;
 use crate::{app, telemetry};
 
-/// Migrate the schema of the database, then stop. Safe while servers run.
+/// Migrate the schema of the database, then exit. Safe while servers are running.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]

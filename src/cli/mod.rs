@@ -48,7 +48,7 @@ enum Command {
 }
 
 impl Cli {
-    /// Runs the command. An error is printed on stderr.
+    /// Runs the command. Prints an error to stderr.
     pub async fn run(self) -> ExitCode {
         let outcome = match self.command {
             Command::Serve(args) => Box::pin(serve::run(args)).await,

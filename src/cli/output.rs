@@ -1,9 +1,9 @@
-//! What commands print on stdout.
+//! Output of commands on stdout.
 
 use std::fmt::Display;
 use std::io::Write;
 
-/// How a command prints what it found: lines for people, or one JSON object.
+/// The output format of a command: lines of text, or one JSON object.
 #[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
 pub(super) enum Format {
     #[default]
@@ -11,7 +11,7 @@ pub(super) enum Format {
     Json,
 }
 
-/// Writes a line of the command's own output.
+/// Prints a line to stdout.
 pub(super) fn say(line: impl Display) -> anyhow::Result<()> {
     Ok(writeln!(std::io::stdout().lock(), "{line}")?)
 }

@@ -1,4 +1,4 @@
-//! `contextd selftest`: a session from its creation to its deletion, for tests of an installation.
+//! `contextd selftest`: uses a session from creation to deletion, to test an installation.
 
 use std::{
     process::ExitCode,
@@ -13,16 +13,16 @@ use super::{
     output::say,
     server::{Connection, Server},
 };
-use crate::config::parse_duration;
 use crate::pb::{
     self, event::Payload, session_service_client::SessionServiceClient,
     turn_service_client::TurnServiceClient,
 };
+use crate::settings::parse_duration;
 
-/// Create a session, run a turn in it, read the messages and delete the session: exit code 0 if all of it works.
+/// Create a session, run a turn, read the messages and delete the session: exit code 0 if all of it works.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Model of the session, e.g. scripted/demo, which costs nothing [default: the server's]
+    /// Model of the session, e.g. scripted/demo, which is free of charge [default: the server's]
     #[arg(
         long,
         value_name = "PROVIDER/MODEL",
@@ -32,7 +32,7 @@ pub(super) struct Args {
     model: Option<String>,
     #[command(flatten)]
     server: Server,
-    /// How long all of it may take.
+    /// Timeout of the whole test.
     #[arg(long, value_name = "DURATION", env = "CONTEXTD_TIMEOUT", hide_env_values = true, default_value = "1m", value_parser = parse_duration)]
     timeout: Duration,
 }
@@ -45,7 +45,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     } = args;
     tokio::time::timeout(timeout, check(&server, model.unwrap_or_default()))
         .await
-        .with_context(|| format!("timed out at {}", server.address()))??;
+        .with_context(|| format!("the test of {} timed out", server.address()))??;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -68,7 +68,7 @@ async fn check(server: &Server, model: String) -> anyhow::Result<()> {
 
     let used = use_session(channel, &session_id).await;
 
-    // Also after a failure: nothing is to stay.
+    // Delete the session even after a failure.
     let start = Instant::now();
     let request = pb::DeleteSessionRequest {
         session_id: session_id.clone(),
@@ -80,7 +80,7 @@ async fn check(server: &Server, model: String) -> anyhow::Result<()> {
     done("deleted the session", start)
 }
 
-/// Runs a turn and reads what it left.
+/// Runs a turn, then reads its messages.
 async fn use_session(channel: Connection, session_id: &str) -> anyhow::Result<()> {
     let start = Instant::now();
     let request = pb::ExecuteTurnRequest {
@@ -111,12 +111,12 @@ async fn use_session(channel: Connection, session_id: &str) -> anyhow::Result<()
         .map_err(refused)?;
     let count = listed.into_inner().messages.len();
     if count < 2 {
-        bail!("the session has {count} messages; the user's and the model's were expected");
+        bail!("the session has {count} messages; expected at least 2");
     }
     done(&format!("read {count} messages"), start)
 }
 
-/// Reads the turn's events to its end, which is to be a completion.
+/// Reads the turn's events until it ends. Returns an error unless it completed.
 async fn turn_completed(
     mut stream: tonic::Streaming<pb::ExecuteTurnResponse>,
 ) -> anyhow::Result<()> {
@@ -137,7 +137,7 @@ async fn turn_completed(
             bail!("the turn was cancelled");
         }
     }
-    bail!("the stream ended before the turn did")
+    bail!("the stream ended before the turn ended")
 }
 
 fn done(what: &str, start: Instant) -> anyhow::Result<()> {

@@ -1,4 +1,4 @@
-//! `contextd serve`: serves until it is stopped.
+//! `contextd serve`: runs the server until it is stopped.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use crate::config::{Loaded, LogFormat};
 use crate::telemetry::progress::Progress;
 use crate::{app, telemetry};
 
-/// Serve gRPC until SIGTERM or SIGINT; a second signal stops at once.
+/// Serve gRPC until SIGTERM or SIGINT; a second signal exits immediately.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -24,7 +24,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         origins: _,
         services,
     } = args.settings.load()?;
-    // Before anything that a signal should stop.
+    // Listen for signals before starting anything that a signal should stop.
     let mut signals = StopSignals::listen()?;
     let log = telemetry::init(&config.telemetry)?;
     let format = config.telemetry.log_format;
@@ -49,17 +49,17 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     };
     match (outcome, format) {
-        // Where every line is to be JSON, the cause of the end is one too.
+        // With JSON logs, the final error is a JSON line too.
         (Err(error), LogFormat::Json) => {
             let cause = format!("{error:#}");
-            tracing::error!(error = cause, "contextd ends");
+            tracing::error!(error = cause, "contextd failed");
             Ok(exit_code(&error))
         }
         (outcome, LogFormat::Text | LogFormat::Json) => outcome.map(|()| ExitCode::SUCCESS),
     }
 }
 
-/// The signals that ask a service to stop.
+/// The signals that stop the server.
 struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
@@ -74,10 +74,10 @@ impl StopSignals {
         })
     }
 
-    /// The first signal lets what runs come to its end. Returns at the second, with its exit code.
+    /// Starts the drain at the first signal. Returns at the second, with the exit code for it.
     async fn drain_then_stop(&mut self, shutdown: &CancellationToken, progress: &Progress) -> i32 {
         self.next().await;
-        progress.step("stopping; a second signal stops at once");
+        progress.step("shutting down; a second signal exits immediately");
         shutdown.cancel();
         128 + self.next().await.as_raw_value()
     }

@@ -1,4 +1,4 @@
-//! The server that a command talks to.
+//! The connection options of commands that call a server.
 
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
@@ -14,18 +14,18 @@ use tonic::{
 
 use crate::config::Environment;
 
-/// How long reaching the server may take.
+/// Timeout for connecting to the server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The server of this machine, where no other is named.
+/// The default server, on this machine.
 const DEFAULT_ADDRESS: &str = "127.0.0.1:7070";
-/// The variable's name in earlier versions.
+/// The name of the address variable in earlier versions.
 const EARLIER_VARIABLE: &str = "CONTEXTD_ADDRESS";
 
-/// A connection that sends the credential with each call.
+/// A channel that sends the credential with each call.
 pub(super) type Connection = InterceptedService<Channel, Credential>;
 
-/// Where it is.
+/// The server to call and the credential to use.
 #[derive(Debug, clap::Args)]
 pub(super) struct Server {
     /// URL of the server, or its address and port; `https://host:port` for TLS
@@ -38,7 +38,7 @@ pub(super) struct Server {
         default_value_t = default_url()
     )]
     url: String,
-    /// API key or token to call with; better given by the variable than by the flag [no default: none]
+    /// API key or token; prefer the environment variable to the flag [no default: none]
     #[arg(
         long,
         value_name = "KEY",
@@ -58,7 +58,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// The address as it was given.
+    /// The address as given.
     pub(super) fn address(&self) -> &str {
         if self.url.is_empty() {
             DEFAULT_ADDRESS
@@ -67,13 +67,13 @@ impl Server {
         }
     }
 
-    /// Where to connect to.
+    /// The endpoint to connect to, with TLS if the address requires it.
     pub(super) fn endpoint(&self) -> anyhow::Result<Endpoint> {
         let address = self.address();
         let url = url_of(address);
         let encrypted = url.starts_with("https://");
         let endpoint =
-            Endpoint::from_shared(url).with_context(|| format!("{address} is not an address"))?;
+            Endpoint::from_shared(url).with_context(|| format!("invalid server URL {address}"))?;
         if !encrypted {
             return Ok(endpoint);
         }
@@ -85,34 +85,34 @@ impl Server {
             }
             None => ClientTlsConfig::new().with_native_roots(),
         };
-        endpoint.tls_config(tls).context("cannot use TLS")
+        endpoint.tls_config(tls).context("cannot configure TLS")
     }
 
-    /// Says that the credential can be read on its way, if it can.
+    /// Warns if the credential would be sent over a network in plain text.
     fn warn_of_plain_text(&self) {
         if self.api_key.is_some() && is_exposed(self.address()) {
             eprintln!(
-                "contextd: warning: the API key is sent to {} in plain text, where others on the way can read it; use \
-                 https://HOST:PORT, unless a mesh or tunnel encrypts",
+                "contextd: warning: the API key is sent to {} in plain text; use https://HOST:PORT \
+                 unless a service mesh or tunnel encrypts the connection",
                 self.address()
             );
         }
     }
 
-    /// What calls are made with.
+    /// The credential to send with each call.
     fn credential(&self) -> anyhow::Result<Credential> {
         let Some(key) = &self.api_key else {
             return Ok(Credential(None));
         };
         let value = format!("Bearer {}", key.expose_secret());
-        let mut value: MetadataValue<Ascii> = value
-            .parse()
-            .map_err(|_| anyhow::anyhow!("the API key cannot be sent: it is no plain text"))?;
+        let mut value: MetadataValue<Ascii> = value.parse().map_err(|_| {
+            anyhow::anyhow!("the API key contains characters that cannot be sent in a header")
+        })?;
         value.set_sensitive(true);
         Ok(Credential(Some(value)))
     }
 
-    /// Connects.
+    /// Connects to the server.
     pub(super) async fn connect(&self) -> anyhow::Result<Connection> {
         let credential = self.credential()?;
         self.warn_of_plain_text();
@@ -126,7 +126,7 @@ impl Server {
     }
 }
 
-/// Whether what is sent to an address crosses a network in plain text.
+/// Whether traffic to an address would cross a network in plain text.
 fn is_exposed(address: &str) -> bool {
     let rest = match address.split_once("://") {
         Some(("http", rest)) => rest,
@@ -142,7 +142,7 @@ fn is_exposed(address: &str) -> bool {
     host != "localhost" && !host.parse().is_ok_and(is_loopback)
 }
 
-/// The credential that goes with each call.
+/// Adds the credential to each call.
 #[derive(Debug, Clone)]
 pub(super) struct Credential(Option<MetadataValue<Ascii>>);
 
@@ -156,19 +156,19 @@ impl Interceptor for Credential {
     }
 }
 
-/// What the earlier variable names, or this machine.
+/// The address from the earlier variable, or the default.
 fn default_url() -> String {
     let environment = Environment::of_process();
     let earlier = environment.get(EARLIER_VARIABLE);
     earlier.unwrap_or(DEFAULT_ADDRESS).to_owned()
 }
 
-/// A key without the white space around it, such as the newline at the end of a file.
+/// Trims white space around a key, such as the newline at the end of a file.
 fn secret(text: &str) -> Result<SecretString, std::convert::Infallible> {
     Ok(SecretString::from(text.trim()))
 }
 
-/// The URL to connect to. Of several hosts, which the clients use in turn, it is the first one's.
+/// The URL to connect to. Of several hosts, which other clients balance over, it uses the first.
 fn url_of(address: &str) -> String {
     let forms = [
         ("https+dns:///", "https"),

@@ -1,4 +1,4 @@
-//! Command-line flags, made from `config::SETTINGS`.
+//! Command-line flags generated from `config::SETTINGS`.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use crate::config::{
     self, ConfigError, Environment, Loaded, SETTINGS, Setting, Sources, variable_of,
 };
 
-/// What was given on the command line; the environment and the file come in when it is loaded.
+/// The settings given on the command line. [`SettingArgs::load`] adds the environment and the file.
 #[derive(Debug)]
 pub(super) struct SettingArgs {
     file: Option<PathBuf>,
@@ -17,7 +17,7 @@ pub(super) struct SettingArgs {
 }
 
 impl SettingArgs {
-    /// The settings in force.
+    /// Loads the settings in force.
     pub(super) fn load(self) -> Result<Loaded, ConfigError> {
         let Self { file, flags } = self;
         config::load(&Sources {
@@ -70,10 +70,10 @@ fn config_flag() -> Arg {
         .value_name("FILE")
         .env(kept(variable_of(CONFIG)))
         .hide_env_values(true)
-        .help("TOML file of settings [default: $XDG_CONFIG_HOME/contextd/contextd.toml, if there is one]")
+        .help("TOML file of settings [default: $XDG_CONFIG_HOME/contextd/contextd.toml, if it exists]")
 }
 
-/// The variable and the default are here for the help; the settings are read by `config`.
+/// The variable and the default are only for the help text; `config` reads the settings.
 fn flag(setting: &'static Setting, default: Option<&String>) -> Arg {
     let arg = Arg::new(setting.flag)
         .long(setting.flag)
@@ -96,7 +96,7 @@ fn flag(setting: &'static Setting, default: Option<&String>) -> Arg {
     }
 }
 
-/// clap borrows names and defaults for as long as the process lives.
+/// clap requires names and defaults with the lifetime of the process.
 fn kept(text: String) -> &'static str {
     text.leak()
 }

@@ -1,4 +1,4 @@
-//! `contextd version`: which contextd this is.
+//! `contextd version`: prints the version.
 
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ const COMMIT: Option<&str> = option_env!("GIT_COMMIT");
 /// Print the version.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// For people or for programs.
+    /// Output format: text or json.
     #[arg(long, env = "CONTEXTD_OUTPUT", value_enum, default_value_t)]
     output: Format,
 }

@@ -1,4 +1,4 @@
-//! Queued messages that went into a user message: to and from their proto form.
+//! Queued messages that were applied to a user message, to and from their proto form.
 
 use crate::{
     model::{Applied, MessageId},
@@ -7,7 +7,7 @@ use crate::{
 
 use super::{DecodeError, time};
 
-/// A message that was applied, for the wire.
+/// Converts an applied message for the wire.
 pub(super) fn to_pb(applied: &Applied) -> pb::AppliedMessage {
     let Applied {
         message,
@@ -21,7 +21,7 @@ pub(super) fn to_pb(applied: &Applied) -> pb::AppliedMessage {
     }
 }
 
-/// A message that was applied, as it was stored.
+/// Reads a stored applied message.
 pub(super) fn from_pb(applied: pb::AppliedMessage) -> Result<Applied, DecodeError> {
     let pb::AppliedMessage {
         queued_message_id,

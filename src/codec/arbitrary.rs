@@ -1,5 +1,4 @@
-//! Arbitrary model values for the round-trip tests: all that the border lets through, and nothing
-//! else.
+//! Strategies for the round-trip tests: they generate exactly the model values that request validation accepts.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -34,17 +33,17 @@ fn text() -> impl Strategy<Value = String> {
     .prop_map(|chars| chars.into_iter().collect())
 }
 
-/// A text where an empty one would mean none.
+/// A non-empty text, for fields in which an empty text means absent.
 fn words() -> impl Strategy<Value = String> {
     text().prop_map(|text| format!("w{text}"))
 }
 
-/// Half of what the proto's numbers can hold, so that sums of two stay within them.
+/// Up to half of the range of the proto's numbers, so that the sum of two does not overflow.
 fn tokens() -> impl Strategy<Value = u32> {
     0..(1_u32 << 30)
 }
 
-/// A number where 0 would mean none.
+/// A positive number, for fields in which 0 means absent.
 fn bound() -> impl Strategy<Value = u32> {
     1..=i32::MAX.unsigned_abs()
 }
@@ -111,7 +110,7 @@ fn content() -> impl Strategy<Value = Content> {
     ]
 }
 
-/// A part of what a user says.
+/// A part of a user message.
 pub(super) fn said() -> impl Strategy<Value = Part> {
     prop_oneof![
         text().prop_map(Part::text),
@@ -484,7 +483,7 @@ fn response_format() -> impl Strategy<Value = ResponseFormat> {
 pub(super) fn config() -> impl Strategy<Value = SessionConfig> {
     let texts = (text(), text(), text());
     let ttl = option::of((60..=315_360_000_u64).prop_map(Duration::from_secs));
-    // Boxed: side by side the parts are more than the stack of a test holds.
+    // Boxed: all parts together do not fit on the stack of a test.
     let tools = tools().boxed();
     let generation = generation().boxed();
     let overrides = overrides().boxed();
@@ -741,7 +740,7 @@ fn compaction_overrides() -> impl Strategy<Value = CompactionOverrides> {
             guard_max_restarts,
         }
     });
-    // Deep inside of what is made of many such.
+    // Boxed: this is nested deep in strategies made of many others.
     all.boxed()
 }
 

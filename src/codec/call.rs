@@ -1,4 +1,4 @@
-//! Tool calls with their results, to and from their proto forms.
+//! Tool calls and their results, to and from their proto forms.
 
 use std::collections::BTreeSet;
 
@@ -12,23 +12,23 @@ use super::{
     number::{signed, unsigned},
 };
 
-/// What the whole output of a tool is kept as.
+/// The media type under which the full output of a tool is stored.
 const OUTPUT_MEDIA_TYPE: &str = "text/plain; charset=utf-8";
 
-/// Ids of calls as a JSON list, the way the statement notes which answers were taken.
+/// Reads call ids from a JSON list, the form in which the statement records which results were accepted.
 pub fn ids_from_text(text: &str) -> Result<BTreeSet<CallId>, DecodeError> {
     let ids: Vec<String> =
         serde_json::from_str(text).map_err(|error| DecodeError::new("list of calls", error))?;
     Ok(ids.into_iter().map(CallId::new).collect())
 }
 
-/// The same ids as text.
+/// Writes call ids as a JSON list.
 pub fn ids_to_text<'a>(calls: impl Iterator<Item = &'a CallId>) -> String {
     let ids: Vec<&str> = calls.map(CallId::as_str).collect();
     serde_json::Value::from(ids).to_string()
 }
 
-/// A call for the wire.
+/// Converts a call for the wire.
 pub fn call_to_pb(call: &ToolCall) -> pb::ToolCall {
     let ToolCall {
         id,
@@ -43,7 +43,7 @@ pub fn call_to_pb(call: &ToolCall) -> pb::ToolCall {
     }
 }
 
-/// A result for the wire.
+/// Converts a result for the wire.
 pub fn result_to_pb(result: &ToolResult) -> pb::ToolResult {
     let ToolResult {
         call,
@@ -64,7 +64,7 @@ pub fn result_to_pb(result: &ToolResult) -> pb::ToolResult {
     }
 }
 
-/// A piece of a result.
+/// Converts one part of a result.
 pub(crate) fn given_to_pb(given: &Given) -> pb::Part {
     let content = match given {
         Given::Text(text) => pb::part::Content::Text(text.clone()),
@@ -76,7 +76,7 @@ pub(crate) fn given_to_pb(given: &Given) -> pb::Part {
     }
 }
 
-/// A piece of a result as it was stored.
+/// Reads one part of a stored result.
 pub(crate) fn given_from_pb(part: pb::Part) -> Result<Given, DecodeError> {
     let pb::Part {
         content,
@@ -100,12 +100,12 @@ pub(crate) fn given_from_pb(part: pb::Part) -> Result<Given, DecodeError> {
         )
         | None => Err(DecodeError::new(
             "tool result",
-            "one of its parts is neither a text nor a medium",
+            "one of its parts is neither text nor media",
         )),
     }
 }
 
-/// How a call ended.
+/// Converts the outcome of a call.
 pub fn outcome_to_pb(outcome: ToolOutcome) -> pb::ToolOutcome {
     match outcome {
         ToolOutcome::Success => pb::ToolOutcome::Success,
@@ -116,7 +116,7 @@ pub fn outcome_to_pb(outcome: ToolOutcome) -> pb::ToolOutcome {
     }
 }
 
-/// How a call ended, as it was stored.
+/// Reads the stored outcome of a call.
 pub(crate) fn outcome_from_pb(outcome: pb::ToolOutcome) -> Result<ToolOutcome, DecodeError> {
     match outcome {
         pb::ToolOutcome::Unspecified => {
@@ -130,7 +130,7 @@ pub(crate) fn outcome_from_pb(outcome: pb::ToolOutcome) -> Result<ToolOutcome, D
     }
 }
 
-/// How an output was cut.
+/// Converts the description of how an output was truncated.
 pub(crate) fn truncation_to_pb(truncation: &Truncation) -> pb::Truncation {
     let Truncation {
         original_chars,
@@ -152,7 +152,7 @@ pub(crate) fn truncation_to_pb(truncation: &Truncation) -> pb::Truncation {
     }
 }
 
-/// How an output was cut, as it was stored.
+/// Reads the stored description of how an output was truncated.
 pub(crate) fn truncation_from_pb(truncation: pb::Truncation) -> Result<Truncation, DecodeError> {
     let pb::Truncation {
         original_chars,
@@ -167,10 +167,7 @@ pub(crate) fn truncation_from_pb(truncation: pb::Truncation) -> Result<Truncatio
         create_time: _,
     }) = full_output
     else {
-        return Err(DecodeError::new(
-            "truncation",
-            "the whole output is not named",
-        ));
+        return Err(DecodeError::new("truncation", "the full output is missing"));
     };
     Ok(Truncation {
         original_chars: unsigned("truncation", original_chars)?,

@@ -1,4 +1,4 @@
-//! Categories of a context window, and their tokens, to and from their proto forms.
+//! Categories of a context window and their token counts, to and from their proto forms.
 
 use crate::{
     model::ledger::{Occupant, Share},
@@ -10,7 +10,7 @@ use super::{
     number::{known, signed, unsigned},
 };
 
-/// A share of a window, for the wire.
+/// Converts a category's share of the context window for the wire.
 pub fn share_to_pb(share: &Share) -> pb::CategoryTokens {
     pb::CategoryTokens {
         category: occupant_to_pb(share.occupant).into(),
@@ -20,7 +20,7 @@ pub fn share_to_pb(share: &Share) -> pb::CategoryTokens {
     }
 }
 
-/// A share of a window, as it was stored.
+/// Reads a stored share.
 pub fn share_from_pb(share: pb::CategoryTokens) -> Result<Share, DecodeError> {
     let pb::CategoryTokens {
         category,
@@ -35,7 +35,7 @@ pub fn share_from_pb(share: pb::CategoryTokens) -> Result<Share, DecodeError> {
     })
 }
 
-/// What occupies a window.
+/// Converts a category.
 pub fn occupant_to_pb(occupant: Occupant) -> pb::ContextCategory {
     use pb::ContextCategory as C;
     match occupant {

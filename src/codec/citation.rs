@@ -1,10 +1,10 @@
-//! Sources of a text, to and from their proto form.
+//! Citations of a text, to and from their proto form.
 
 use crate::{model::Citation, pb};
 
 use super::{DecodeError, number};
 
-/// A source for the wire.
+/// Converts a citation for the wire.
 pub(crate) fn to_pb(citation: &Citation) -> pb::Citation {
     let Citation {
         url,
@@ -24,7 +24,7 @@ pub(crate) fn to_pb(citation: &Citation) -> pb::Citation {
     }
 }
 
-/// A source as it was sent or stored.
+/// Reads a citation that was sent or stored.
 pub(crate) fn from_pb(citation: pb::Citation) -> Result<Citation, DecodeError> {
     let pb::Citation {
         url,

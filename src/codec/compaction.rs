@@ -1,4 +1,4 @@
-//! Compactions to and from their proto form, which is also how they are stored.
+//! Compactions, to and from their proto form, which is also the stored form.
 
 use prost::Message as _;
 
@@ -19,7 +19,7 @@ use super::{
     usage::{self, count_from_pb},
 };
 
-/// A compaction for the wire.
+/// Converts a compaction for the wire.
 pub fn to_pb(compaction: &Compaction, session: &SessionId) -> pb::Compaction {
     pb::Compaction {
         session_id: session.to_string(),
@@ -27,26 +27,26 @@ pub fn to_pb(compaction: &Compaction, session: &SessionId) -> pb::Compaction {
     }
 }
 
-/// A compaction as it is stored.
+/// Encodes a compaction for storage.
 pub fn encode(compaction: &Compaction) -> Vec<u8> {
     stored(compaction).encode_to_vec()
 }
 
-/// A compaction as it was stored.
+/// Decodes a stored compaction.
 pub fn decode(bytes: &[u8]) -> Result<Compaction, DecodeError> {
     from_pb(super::read("compaction", bytes)?)
 }
 
-/// Why a compaction failed whose replica stopped.
+/// The failure of a compaction whose replica stopped.
 pub fn lost() -> Failure {
     Failure::local(
         FailureReason::Internal,
-        "the server that made it stopped",
+        "the server that ran it stopped",
         true,
     )
 }
 
-/// A compaction without its session.
+/// The proto form without the session id.
 pub(super) fn stored(compaction: &Compaction) -> pb::Compaction {
     let Compaction {
         id,
@@ -111,7 +111,7 @@ pub(super) fn stored(compaction: &Compaction) -> pb::Compaction {
     }
 }
 
-/// A compaction as it was stored, without its session.
+/// Reads a stored compaction, which has no session id.
 pub(super) fn from_pb(compaction: pb::Compaction) -> Result<Compaction, DecodeError> {
     let pb::Compaction {
         compaction_id,
@@ -143,11 +143,11 @@ pub(super) fn from_pb(compaction: pb::Compaction) -> Result<Compaction, DecodeEr
     } = compaction;
     let id = |id: String| Some(id).filter(|id| !id.is_empty()).map(CompactionId::new);
     let missing = |what: &'static str| move || DecodeError::new(what, "it is not set");
-    let messages = |number| unsigned("messages of a compaction", number);
+    let messages = |number| unsigned("compaction message count", number);
     Ok(Compaction {
         id: id(compaction_id),
-        state: state_from_pb(known("state of a compaction", state)?)?,
-        trigger: trigger_from_pb(known("trigger of a compaction", trigger)?)?,
+        state: state_from_pb(known("compaction state", state)?)?,
+        trigger: trigger_from_pb(known("compaction trigger", trigger)?)?,
         strategy: Option::from_field("strategy", strategy)?
             .ok_or_else(missing("compaction strategy"))?,
         range: (to_seq > 0).then_some((Seq(from_seq), Seq(to_seq))),
@@ -156,7 +156,7 @@ pub(super) fn from_pb(compaction: pb::Compaction) -> Result<Compaction, DecodeEr
         messages_after: messages(messages_after)?,
         tokens_before: count_from_pb(tokens_before.unwrap_or_default())?,
         tokens_after: tokens_after.map(count_from_pb).transpose()?,
-        limit: unsigned("limit of a compaction", limit_tokens)?,
+        limit: unsigned("compaction limit", limit_tokens)?,
         was_pruned,
         summary: (!summary.is_empty()).then(|| Summary {
             text: summary,
@@ -187,7 +187,7 @@ fn state_to_pb(state: CompactionState) -> pb::CompactionState {
 fn state_from_pb(state: pb::CompactionState) -> Result<CompactionState, DecodeError> {
     Ok(match state {
         pb::CompactionState::Unspecified => {
-            return Err(DecodeError::new("state of a compaction", "it is not set"));
+            return Err(DecodeError::new("compaction state", "it is not set"));
         }
         pb::CompactionState::Planned => CompactionState::Planned,
         pb::CompactionState::Running => CompactionState::Running,
@@ -209,7 +209,7 @@ fn trigger_to_pb(trigger: Trigger) -> pb::CompactionTrigger {
 fn trigger_from_pb(trigger: pb::CompactionTrigger) -> Result<Trigger, DecodeError> {
     Ok(match trigger {
         pb::CompactionTrigger::Unspecified => {
-            return Err(DecodeError::new("trigger of a compaction", "it is not set"));
+            return Err(DecodeError::new("compaction trigger", "it is not set"));
         }
         pb::CompactionTrigger::Overflow => Trigger::Overflow,
         pb::CompactionTrigger::Threshold => Trigger::Threshold,

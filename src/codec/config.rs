@@ -1,5 +1,4 @@
-//! Session configurations to and from bytes, and into an answer. The tools are stored apart from
-//! the rest.
+//! Session configurations, to and from bytes and in responses. The tool set is stored separately.
 
 use std::collections::BTreeMap;
 
@@ -19,14 +18,14 @@ use super::{
     output, policy, read, time, tools,
 };
 
-/// The configuration without its tools, as an encoded `Session`.
+/// Encodes the configuration without its tools, as a `Session`.
 pub fn encode(config: &SessionConfig) -> Vec<u8> {
     let mut session = pb::Session::default();
     all_but_tools(config, &mut session);
     session.encode_to_vec()
 }
 
-/// The configuration in these bytes, with the tools that were stored apart.
+/// Decodes the configuration. `tools` is the tool set, which is stored separately.
 pub fn decode(bytes: &[u8], tools: ToolSet) -> Result<SessionConfig, DecodeError> {
     Ok(SessionConfig {
         tools,
@@ -34,7 +33,7 @@ pub fn decode(bytes: &[u8], tools: ToolSet) -> Result<SessionConfig, DecodeError
     })
 }
 
-/// The configuration of a session as it was stored or sent.
+/// Reads a configuration that was stored or sent.
 pub fn from_pb(session: pb::Session) -> Result<SessionConfig, DecodeError> {
     let pb::Session {
         session_id: _,
@@ -84,7 +83,7 @@ pub fn from_pb(session: pb::Session) -> Result<SessionConfig, DecodeError> {
     })
 }
 
-/// Writes the configuration into an answer: its fields 10 to 19.
+/// Sets the configuration fields (10 to 19) of a `Session` in a response.
 pub fn config_into_session(config: &SessionConfig, session: &mut pb::Session) {
     all_but_tools(config, session);
     session.tools = Some(tools::to_pb(&config.tools));
@@ -115,7 +114,7 @@ fn all_but_tools(config: &SessionConfig, session: &mut pb::Session) {
     session.ttl = ttl.map(time::duration_to_pb);
 }
 
-/// What a session changes in its policy, for the wire.
+/// Converts a session's policy overrides for the wire.
 pub fn overrides_to_pb(overrides: &PolicyOverrides) -> pb::Policy {
     let PolicyOverrides {
         execution,
@@ -147,7 +146,7 @@ pub fn overrides_to_pb(overrides: &PolicyOverrides) -> pb::Policy {
     }
 }
 
-/// What a session changes in its policy, as it was stored.
+/// Reads stored policy overrides.
 pub fn overrides_from_pb(policy: pb::Policy) -> Result<PolicyOverrides, DecodeError> {
     let context = policy::from_pb(&policy)?;
     let pb::Policy {
@@ -231,7 +230,7 @@ fn block_from_pb(block: pb::PinnedBlock) -> Result<PinnedBlock, DecodeError> {
     Ok(PinnedBlock {
         name,
         text,
-        kind: kind_from_pb(known("pinned block's category", category)?)?,
+        kind: kind_from_pb(known("pinned block category", category)?)?,
     })
 }
 
@@ -244,7 +243,7 @@ fn kind_to_pb(kind: PinnedKind) -> pb::ContextCategory {
     }
 }
 
-/// What a pinned block is counted as; an error where that is not for them.
+/// The category in which a pinned block is counted. Other categories are an error.
 pub(crate) fn kind_from_pb(category: pb::ContextCategory) -> Result<PinnedKind, DecodeError> {
     use pb::ContextCategory as C;
     match category {
@@ -265,7 +264,7 @@ pub(crate) fn kind_from_pb(category: pb::ContextCategory) -> Result<PinnedKind, 
         | C::Media
         | C::Queued => Err(DecodeError::new(
             "pinned block",
-            format_args!("{} is no category of it", category.as_str_name()),
+            format_args!("its category must not be {}", category.as_str_name()),
         )),
     }
 }

@@ -1,4 +1,4 @@
-//! Deltas to their wire form, and stretches of them to bytes that other replicas read.
+//! Deltas to their wire form, and stretches of deltas to the bytes that other replicas read.
 
 use prost::Message as _;
 
@@ -17,7 +17,7 @@ use super::{
     read,
 };
 
-/// A delta as the payload of an event.
+/// Converts a delta to the payload of an event.
 pub fn to_pb(delta: &Delta) -> Payload {
     let Delta {
         message,
@@ -54,7 +54,7 @@ pub fn to_pb(delta: &Delta) -> Payload {
     }
 }
 
-/// A stretch as an encoded page of delta events that come after the event that its message follows.
+/// Encodes a stretch as a page of delta events. All of them follow the event after which the message is written.
 pub fn encode_stretch(stretch: &Stretch) -> Vec<u8> {
     let Stretch {
         after,
@@ -78,7 +78,7 @@ pub fn encode_stretch(stretch: &Stretch) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// A stretch from its bytes. What a newer version wrote besides deltas is left out.
+/// Decodes a stretch. Events of other kinds, written by a newer version, are ignored.
 pub fn decode_stretch(bytes: &[u8]) -> Result<Stretch, DecodeError> {
     let page: pb::ListEventsResponse = read("stretch of a message", bytes)?;
     let mut stretch = Stretch {
@@ -102,7 +102,7 @@ pub fn decode_stretch(bytes: &[u8]) -> Result<Stretch, DecodeError> {
     Ok(stretch)
 }
 
-/// A delta from an event's payload, if it is one.
+/// Reads a delta from an event's payload. Returns `None` if the payload is of another kind.
 fn from_pb(payload: Option<Payload>) -> Result<Option<Delta>, DecodeError> {
     let (message, part, offset, text, kind) = match payload {
         Some(Payload::TextDelta(delta)) => (

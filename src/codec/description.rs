@@ -1,4 +1,4 @@
-//! The proto's own description, which the build makes.
+//! The descriptor of the protos, which the build generates.
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use prost_reflect::DescriptorPool;
 
 use crate::pb;
 
-/// All messages of the API, by name.
+/// All messages of the API by name.
 pub static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
     DescriptorPool::decode(pb::DESCRIPTOR_SET).expect("the build made the description")
 });

@@ -1,8 +1,8 @@
-//! The one way in which reading stored bytes fails.
+//! The error of reading stored bytes.
 
 use std::fmt;
 
-/// Stored bytes or columns that this program cannot read: damaged, or written by a newer version.
+/// Stored bytes or columns that cannot be read: they are damaged, or a newer version wrote them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a stored {what} cannot be read: {why}")]
 pub struct DecodeError {
@@ -11,7 +11,7 @@ pub struct DecodeError {
 }
 
 impl DecodeError {
-    /// Names what was read, and why it cannot be.
+    /// Creates an error that names what was read and the reason.
     pub fn new(what: &'static str, why: impl fmt::Display) -> Self {
         Self {
             what,

@@ -1,4 +1,4 @@
-//! Failures to and from their proto form.
+//! Failures, to and from their proto form.
 
 use crate::{
     model::{Failure, FailurePhase, FailureReason},
@@ -7,7 +7,7 @@ use crate::{
 
 use super::{DecodeError, category, number, time};
 
-/// A failure for the wire.
+/// Converts a failure for the wire.
 pub fn to_pb(failure: &Failure) -> pb::Failure {
     let Failure {
         reason,
@@ -35,7 +35,7 @@ pub fn to_pb(failure: &Failure) -> pb::Failure {
     }
 }
 
-/// A failure as it was stored.
+/// Reads a stored failure.
 pub fn from_pb(failure: pb::Failure) -> Result<Failure, DecodeError> {
     let pb::Failure {
         reason,
@@ -58,7 +58,7 @@ pub fn from_pb(failure: pb::Failure) -> Result<Failure, DecodeError> {
         provider_status: u16::try_from(provider_status).map_err(|_| {
             DecodeError::new(
                 "failure",
-                format_args!("{provider_status} is no HTTP status"),
+                format_args!("{provider_status} is not an HTTP status"),
             )
         })?,
         provider_code,
@@ -71,7 +71,7 @@ pub fn from_pb(failure: pb::Failure) -> Result<Failure, DecodeError> {
     })
 }
 
-/// The kind of a failure.
+/// Converts the reason of a failure.
 pub fn reason_to_pb(reason: FailureReason) -> pb::FailureReason {
     match reason {
         FailureReason::ProviderAuth => pb::FailureReason::ProviderAuth,

@@ -1,4 +1,4 @@
-//! How a model is to answer, to and from its proto form.
+//! Generation options, to and from their proto form.
 
 use crate::{
     model::{
@@ -14,12 +14,12 @@ use super::{
     tools::{schema_from_pb, schema_to_pb},
 };
 
-/// Wishes for stored bytes and answers: absent when nothing is set.
+/// Converts the options for storage and responses. Returns `None` if no option is set.
 pub fn to_stored(generation: &Generation) -> Option<pb::Generation> {
     (*generation != Generation::default()).then(|| to_pb(generation))
 }
 
-/// Wishes from stored bytes, where absent means that nothing is set.
+/// Reads stored options; `None` means that no option is set.
 pub(crate) fn from_stored(generation: Option<pb::Generation>) -> Result<Generation, DecodeError> {
     generation
         .map(from_pb)
@@ -96,7 +96,7 @@ fn up_to<const MOST: u8>(what: &'static str, number: f64) -> Result<UpTo<MOST>, 
         .ok_or_else(|| DecodeError::new(what, format_args!("{number} is out of range")))
 }
 
-/// A level of thinking.
+/// Converts a reasoning effort.
 pub fn effort_to_pb(effort: ReasoningEffort) -> pb::ReasoningEffort {
     match effort {
         ReasoningEffort::None => pb::ReasoningEffort::None,
@@ -109,7 +109,7 @@ pub fn effort_to_pb(effort: ReasoningEffort) -> pb::ReasoningEffort {
     }
 }
 
-/// A level of thinking. `None` if it is not set.
+/// Reads a reasoning effort. Returns `None` if it is not set.
 pub fn effort_from_pb(effort: pb::ReasoningEffort) -> Option<ReasoningEffort> {
     match effort {
         pb::ReasoningEffort::Unspecified => None,
@@ -145,7 +145,7 @@ fn choice_from_pb(choice: pb::ToolChoice) -> Result<ToolChoice, DecodeError> {
     })
 }
 
-/// A rule for calling tools.
+/// Reads a tool choice mode.
 pub fn mode_from_pb(mode: pb::ToolChoiceMode) -> ToolChoice {
     match mode {
         pb::ToolChoiceMode::Unspecified | pb::ToolChoiceMode::Auto => ToolChoice::Auto,

@@ -1,11 +1,11 @@
-//! Messages of the API as JSON, in the form that protobuf defines for it.
+//! Messages of the API as JSON, in the protobuf JSON mapping.
 
 use prost::Message;
 use prost_reflect::DynamicMessage;
 
 use super::{DecodeError, description::POOL};
 
-/// A message, which the proto has under that full name, as JSON.
+/// Encodes a message as JSON. `name` is its full name in the proto.
 pub fn encode(message: &impl Message, name: &'static str) -> Result<Vec<u8>, DecodeError> {
     let failed = |why: String| DecodeError::new(name, why);
     let descriptor = POOL

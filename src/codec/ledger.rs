@@ -1,4 +1,4 @@
-//! Reports about the context to and from their proto forms.
+//! Reports about the context, to and from their proto forms.
 
 use crate::{
     model::{CallId, PrepareReport, PruneReport, Restored, Seq, SessionId},
@@ -11,7 +11,7 @@ use super::{
     usage::{count_from_pb, count_to_pb},
 };
 
-/// What a prune cleared, for the wire.
+/// Converts a prune report for the wire.
 pub fn pruned_to_pb(report: &PruneReport) -> pb::PruneReport {
     let PruneReport {
         calls,
@@ -30,7 +30,7 @@ pub fn pruned_to_pb(report: &PruneReport) -> pb::PruneReport {
     }
 }
 
-/// What a prune cleared, as the event with that seq tells.
+/// Reads a prune report from the payload of its event; `at` is the seq of that event.
 pub fn decode_pruned(payload: &[u8], at: Seq) -> Result<PruneReport, DecodeError> {
     let pb::ContextPruned { report } = super::read("context_pruned", payload)?;
     pruned_from_pb(report.unwrap_or_default(), at)
@@ -54,8 +54,8 @@ fn pruned_from_pb(report: pb::PruneReport, at: Seq) -> Result<PruneReport, Decod
     })
 }
 
-/// What was done to make a prompt of a session fit, for the wire; the prompt in the answer has its
-/// own size.
+/// Converts the report of how a prompt was made to fit. The size of the prompt itself is a separate field of the
+/// response.
 pub fn prepared_to_pb(report: &PrepareReport, session: &SessionId) -> pb::PrepareReport {
     let PrepareReport {
         before,
@@ -78,7 +78,7 @@ pub fn prepared_to_pb(report: &PrepareReport, session: &SessionId) -> pb::Prepar
     }
 }
 
-/// The same as it was remembered; what it pruned is named by that seq.
+/// Reads a stored report; `at` is the seq of the prune that it contains.
 pub(super) fn prepared_from_pb(
     report: pb::PrepareReport,
     at: Seq,
@@ -108,7 +108,7 @@ pub(super) fn prepared_from_pb(
     })
 }
 
-/// What came back, for the wire.
+/// Converts a report of restored content for the wire.
 pub fn restored_to_pb(restored: &Restored) -> pb::ContextRestored {
     let Restored {
         pruned_at,
@@ -122,7 +122,7 @@ pub fn restored_to_pb(restored: &Restored) -> pb::ContextRestored {
     }
 }
 
-/// What came back, as the event tells.
+/// Reads a report of restored content from the payload of its event.
 pub fn decode_restored(payload: &[u8]) -> Result<Restored, DecodeError> {
     let pb::ContextRestored {
         pruned_at_seq,

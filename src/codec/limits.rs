@@ -1,4 +1,4 @@
-//! Bounds of a turn, to and from their proto form.
+//! Turn limits, to and from their proto form.
 
 use crate::{
     model::{Limits, LimitsOverride},
@@ -11,7 +11,7 @@ use super::{
     time,
 };
 
-/// Bounds in force, for the wire.
+/// Converts the limits in effect for the wire.
 pub fn to_pb(limits: &Limits) -> pb::TurnLimits {
     let Limits {
         max_steps,
@@ -31,7 +31,7 @@ pub fn to_pb(limits: &Limits) -> pb::TurnLimits {
     })
 }
 
-/// Bounds as they were set; 0 or absent for what was not.
+/// Converts overrides of limits; 0 or absent means not set.
 pub fn override_to_pb(limits: &LimitsOverride) -> pb::TurnLimits {
     let LimitsOverride {
         max_steps,
@@ -51,7 +51,7 @@ pub fn override_to_pb(limits: &LimitsOverride) -> pb::TurnLimits {
     }
 }
 
-/// Bounds as they were set and stored.
+/// Reads stored overrides of limits.
 pub fn override_from_pb(limits: pb::TurnLimits) -> Result<LimitsOverride, DecodeError> {
     let pb::TurnLimits {
         max_steps,
@@ -71,12 +71,12 @@ pub fn override_from_pb(limits: pb::TurnLimits) -> Result<LimitsOverride, Decode
     })
 }
 
-/// Bounds for stored bytes: absent when none is set.
+/// Converts overrides for storage. Returns `None` if none is set.
 pub(crate) fn override_to_stored(limits: &LimitsOverride) -> Option<pb::TurnLimits> {
     (*limits != LimitsOverride::default()).then(|| override_to_pb(limits))
 }
 
-/// Bounds from stored bytes, where absent means that none is set.
+/// Reads stored overrides; `None` means that none is set.
 pub(crate) fn override_from_stored(
     limits: Option<pb::TurnLimits>,
 ) -> Result<LimitsOverride, DecodeError> {

@@ -1,5 +1,5 @@
-//! Changes of a configuration field by field: the paths of an `update_mask`, read from the proto's
-//! own description. A field that is added to the configuration is known here by its being encoded.
+//! Field-by-field changes of a configuration: the paths of an `update_mask`, resolved with the proto's descriptor. A
+//! new configuration field is supported here once it is encoded.
 
 use std::{ops::RangeInclusive, sync::LazyLock};
 
@@ -16,33 +16,33 @@ use super::{
     description::POOL,
 };
 
-/// The fields of `Session` that are its configuration.
+/// The field numbers of `Session` that are the configuration.
 const CONFIGURATION: RangeInclusive<u32> = 10..=19;
-/// A message that is one value: it is changed as a whole where no path says otherwise.
+/// A message that counts as one value: it is replaced as a whole unless a path names one of its fields.
 const WHOLE: &str = "tools";
 
-/// The message that paths begin in.
+/// The message in which paths begin.
 static SESSION: LazyLock<MessageDescriptor> = LazyLock::new(|| {
     POOL.get_message_by_name("contextd.v1.Session")
         .expect("the proto has sessions")
 });
 
-/// Why a path is no field that can be changed.
+/// Why a path does not name a field that can be changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WrongPath {
-    /// There is no such field, or it lies inside of a list, a map or a plain value.
+    /// No such field exists, or it is inside a list, a map or a scalar.
     Unknown,
-    /// A field of the session, but not of its configuration.
+    /// A field of the session that is not part of its configuration.
     NotConfiguration,
 }
 
-/// Whether a path names a field of the configuration.
+/// Checks that a path names a field of the configuration.
 pub fn check(path: &str) -> Result<(), WrongPath> {
     fields(path).map(drop)
 }
 
-/// The paths of all configuration fields that are set; of messages, those of the fields that are
-/// set in them.
+/// The paths of all configuration fields that are set. For a message, these are the paths of the fields that are set in
+/// it.
 pub fn set_in(session: &pb::Session) -> Result<Vec<String>, DecodeError> {
     let mut paths = Vec::new();
     for (field, value) in dynamic(session)?.fields() {
@@ -54,7 +54,7 @@ pub fn set_in(session: &pb::Session) -> Result<Vec<String>, DecodeError> {
     Ok(paths)
 }
 
-/// The configuration with a change made to it.
+/// Applies a change to a configuration.
 pub fn apply(change: &ConfigChange, before: &SessionConfig) -> Result<SessionConfig, DecodeError> {
     let values = of_config(&change.values)?;
     let mut result = of_config(before)?;
@@ -64,7 +64,7 @@ pub fn apply(change: &ConfigChange, before: &SessionConfig) -> Result<SessionCon
     from_pb(result.transcode_to().map_err(unreadable)?)
 }
 
-/// Those of the paths at which two configurations differ, each once.
+/// The paths among `paths` at which two configurations differ, without duplicates.
 pub fn differing(
     paths: &[String],
     before: &SessionConfig,
@@ -94,7 +94,7 @@ fn dynamic(session: &pb::Session) -> Result<DynamicMessage, DecodeError> {
     Ok(message)
 }
 
-/// The fields along a path.
+/// Resolves a path to its fields.
 fn fields(path: &str) -> Result<Vec<FieldDescriptor>, WrongPath> {
     let mut fields = Vec::new();
     let mut message = Some(SESSION.clone());
@@ -111,7 +111,7 @@ fn fields(path: &str) -> Result<Vec<FieldDescriptor>, WrongPath> {
     Ok(fields)
 }
 
-/// The message that a field holds, if it holds one of ours, and not a list or a map of them.
+/// The message type of a field, if the field holds a single message of the API, not a list or a map.
 fn message_in(field: &FieldDescriptor) -> Option<MessageDescriptor> {
     let message = field.kind().as_message().cloned()?;
     let is_ours = message.package_name() == SESSION.package_name();
@@ -122,12 +122,12 @@ fn known(path: &str) -> Result<Vec<FieldDescriptor>, DecodeError> {
     fields(path).map_err(|_| {
         DecodeError::new(
             "change",
-            format_args!("{path} is no field of a configuration"),
+            format_args!("{path} is not a field of a configuration"),
         )
     })
 }
 
-/// Adds the path of a field, or of those that are set in it.
+/// Adds the path of a field, or the paths of the fields that are set in it.
 fn name_set(path: String, field: &FieldDescriptor, value: &Value, paths: &mut Vec<String>) {
     let before = paths.len();
     if let (Some(_), Some(message)) = (message_in(field), value.as_message())
@@ -142,8 +142,8 @@ fn name_set(path: String, field: &FieldDescriptor, value: &Value, paths: &mut Ve
     }
 }
 
-/// Makes the field at the end of a path as it is in another message, or clears it when it is not
-/// set there. A message on the way that has nothing left in it goes too.
+/// Copies the field at the end of a path from another message, or clears it if it is not set there. A message on the
+/// path that is empty afterwards is cleared too.
 fn replace(into: &mut DynamicMessage, from: &DynamicMessage, path: &[FieldDescriptor]) {
     let [field, rest @ ..] = path else { return };
     let value = from.get_field(field);
@@ -162,7 +162,7 @@ fn replace(into: &mut DynamicMessage, from: &DynamicMessage, path: &[FieldDescri
     }
 }
 
-/// What is set at the end of a path.
+/// The value at the end of a path. Returns `None` if it is not set.
 fn found(message: &DynamicMessage, path: &[FieldDescriptor]) -> Option<Value> {
     let [field, rest @ ..] = path else {
         return None;
@@ -197,7 +197,7 @@ mod tests {
         }
     }
 
-    /// Every field of the configuration by itself.
+    /// Every top-level field of the configuration.
     fn top() -> Vec<&'static str> {
         vec![
             "model",
@@ -220,7 +220,7 @@ mod tests {
             .filter(|field| CONFIGURATION.contains(&field.number()))
     }
 
-    /// Every path down to the last field of the configuration.
+    /// The paths of all leaf fields of the configuration.
     fn leaves() -> Vec<String> {
         fn below(path: String, field: &FieldDescriptor, leaves: &mut Vec<String>) {
             match message_in(field) {
@@ -245,7 +245,7 @@ mod tests {
         fn a_mask_of_all_nested_fields_replaces_the_whole_configuration(before in arbitrary::config(), values in arbitrary::config()) {
             let change = ConfigChange { paths: leaves(), values };
             let after = apply(&change, &before).unwrap();
-            // A message in which nothing is set is none.
+            // A message in which no field is set is stored as absent.
             let mut values = change.values;
             values.overrides.default_output_limits.take_if(|limits| *limits == OutputLimits::default());
             values.generation.response_format.take_if(|format| *format == ResponseFormat::default());

@@ -1,4 +1,4 @@
-//! Media to and from their proto form.
+//! Media, to and from their proto form.
 
 use crate::{
     model::{
@@ -13,7 +13,7 @@ use super::{
     number::{signed, unsigned},
 };
 
-/// A medium for the wire, and as it is stored in a queued message or a result.
+/// Converts media for the wire. The same form is stored in queued messages and tool results.
 pub fn to_pb(media: &Media) -> pb::Media {
     let Media {
         media_type,
@@ -35,7 +35,7 @@ pub fn to_pb(media: &Media) -> pb::Media {
     }
 }
 
-/// A medium as it was stored.
+/// Reads stored media.
 pub fn from_pb(media: pb::Media) -> Result<Media, DecodeError> {
     let pb::Media {
         media_type,
@@ -48,15 +48,13 @@ pub fn from_pb(media: pb::Media) -> Result<Media, DecodeError> {
     let source = match source {
         Some(pb::media::Source::BlobId(id)) => Source::Blob(Kept {
             id: BlobId::new(id),
-            bytes: u64::try_from(size_bytes).map_err(|error| DecodeError::new("medium", error))?,
+            bytes: u64::try_from(size_bytes)
+                .map_err(|error| DecodeError::new("media part", error))?,
             pixels: Pixels::new(unsigned("width", width)?, unsigned("height", height)?),
         }),
         Some(pb::media::Source::Url(url)) => Source::Url(url),
         Some(pb::media::Source::Data(_)) | None => {
-            return Err(DecodeError::new(
-                "medium",
-                "it does not say where its content is",
-            ));
+            return Err(DecodeError::new("media part", "its source is missing"));
         }
     };
     Ok(Media {

@@ -1,4 +1,4 @@
-//! Messages: what of them stands in no column, and their wire form.
+//! Messages: the fields that have no column, and their wire form.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +11,18 @@ use crate::{
 
 use super::{DecodeError, applied, number::signed, part, read, response, time, usage};
 
-/// The fields of a message that have no column of their own.
+/// The fields of a message that have no column.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MessageInfo {
     /// The model call that produced an assistant message.
     pub response: Option<ModelResponse>,
-    /// The host's labels.
+    /// Metadata set by the host.
     pub metadata: BTreeMap<String, String>,
-    /// The queued messages that it was made of.
+    /// The queued messages from which a user message was made.
     pub queued: Vec<Applied>,
 }
 
-/// The info as an encoded `Message` with these fields alone; no bytes when there is nothing.
+/// Encodes the info as a `Message` with only these fields. Returns no bytes if all are empty.
 pub fn encode_info(info: &MessageInfo) -> Vec<u8> {
     let MessageInfo {
         response,
@@ -38,7 +38,7 @@ pub fn encode_info(info: &MessageInfo) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// The info in these bytes.
+/// Decodes the info.
 pub fn decode_info(bytes: &[u8]) -> Result<MessageInfo, DecodeError> {
     let pb::Message {
         message_id: _,
@@ -68,7 +68,7 @@ pub fn decode_info(bytes: &[u8]) -> Result<MessageInfo, DecodeError> {
     })
 }
 
-/// A message for the wire.
+/// Converts a message for the wire.
 pub fn to_pb(message: &Message, session: &SessionId) -> pb::Message {
     let Message {
         id,
@@ -110,7 +110,7 @@ pub fn to_pb(message: &Message, session: &SessionId) -> pb::Message {
     }
 }
 
-/// The sizes of the parts and the message's own overhead.
+/// The size of the message: its parts and its overhead.
 fn size(message: &Message) -> pb::TokenCount {
     let tokens = message.parts.iter().fold(message.overhead, |sum, part| {
         sum.saturating_add(part.size.tokens)
@@ -124,7 +124,7 @@ fn size(message: &Message) -> pb::TokenCount {
     )
 }
 
-/// Who speaks.
+/// Converts a role.
 pub fn role_to_pb(role: Role) -> pb::Role {
     match role {
         Role::System => pb::Role::System,

@@ -1,5 +1,4 @@
-//! Bytes that last: model values to and from their stored and wire forms. Knows the model and the
-//! proto, nothing else.
+//! Conversions between model values and their stored and wire forms. Depends only on the model and the proto.
 
 pub(crate) mod applied;
 pub mod call;
@@ -37,7 +36,7 @@ mod arbitrary;
 
 pub use error::DecodeError;
 
-/// Reads stored bytes as one message; `what` names it in the error.
+/// Decodes stored bytes as a message; `what` names it in the error.
 fn read<M: prost::Message + Default>(what: &'static str, bytes: &[u8]) -> Result<M, DecodeError> {
     M::decode(bytes).map_err(|error| DecodeError::new(what, error))
 }

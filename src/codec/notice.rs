@@ -1,8 +1,8 @@
-//! Lines for people, made of what an event tells programs.
+//! Human-readable notices for certain events.
 
 use crate::pb::{self, NoticeCode, event::Payload};
 
-/// The notice that follows an event. `None` means there is none.
+/// The notice that follows an event. Returns `None` if the event has no notice.
 pub fn after(payload: &Payload) -> Option<pb::Notice> {
     if let Payload::CompactionStarted(_) = payload {
         let text = "Compacting conversation history...".to_owned();
@@ -21,7 +21,7 @@ pub fn after(payload: &Payload) -> Option<pb::Notice> {
             .as_ref()
             .map(|failure| failure.message.as_str())
             .unwrap_or_default();
-        let text = format!("The conversation was not compacted and stays as it is: {why}");
+        let text = format!("The conversation was not compacted and is unchanged: {why}");
         return Some(pb::Notice {
             code: NoticeCode::CompactionTripped.into(),
             text,
@@ -83,12 +83,12 @@ mod tests {
             started,
             Some((NoticeCode::Compacting, "Compacting conversation history...")),
         );
-        let words = "The conversation was not compacted and stays as it is: the summary is empty";
+        let words = "The conversation was not compacted and is unchanged: the summary is empty";
         check(
             failed(pb::CompactionTrigger::Overflow),
             Some((NoticeCode::CompactionTripped, words)),
         );
-        // Whoever asked for it is answered.
+        // The caller of a manual compaction gets its error as the response.
         check(failed(pb::CompactionTrigger::Manual), None);
         check(
             Payload::CompactionCompleted(pb::CompactionCompleted::default()),

@@ -1,28 +1,28 @@
-//! Numbers between the model's unsigned types and the proto's signed ones.
+//! Conversions between the model's unsigned and the proto's signed numbers.
 
 use super::DecodeError;
 
-/// The proto's form of a number; what does not fit becomes the largest.
+/// Converts a number for the proto; saturates at `i32::MAX`.
 pub(crate) fn signed(number: u32) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-/// The model's form of a stored number; a negative one is an error.
+/// Reads a stored number; a negative one is an error.
 pub(crate) fn unsigned(what: &'static str, number: i32) -> Result<u32, DecodeError> {
     u32::try_from(number).map_err(|_| DecodeError::new(what, format_args!("{number} is negative")))
 }
 
-/// The proto's form of a number that may be missing: 0 stands for none.
+/// Converts an optional number for the proto; `None` becomes 0.
 pub(crate) fn or_zero(number: Option<u32>) -> i32 {
     number.map_or(0, signed)
 }
 
-/// The model's form of a stored number of which 0 stands for none.
+/// Reads a stored number in which 0 means `None`.
 pub(crate) fn non_zero(what: &'static str, number: i32) -> Result<Option<u32>, DecodeError> {
     Ok(Some(unsigned(what, number)?).filter(|number| *number != 0))
 }
 
-/// The enum value of a stored number; one that this program does not know is an error.
+/// Reads a stored enum value; an unknown one is an error.
 pub(crate) fn known<E: TryFrom<i32>>(what: &'static str, number: i32) -> Result<E, DecodeError> {
     E::try_from(number)
         .map_err(|_| DecodeError::new(what, format_args!("{number} is not a known value")))

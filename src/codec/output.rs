@@ -1,4 +1,4 @@
-//! Limits of a tool's output, to and from their proto form.
+//! Limits of tool output, to and from their proto form.
 
 use crate::{
     model::{Keep, OutputLimits},
@@ -10,7 +10,7 @@ use super::{
     number::{known, non_zero, or_zero},
 };
 
-/// Limits for the wire.
+/// Converts limits for the wire.
 pub fn to_pb(limits: OutputLimits) -> pb::ToolOutputLimits {
     let OutputLimits {
         max_chars,
@@ -28,7 +28,7 @@ pub fn to_pb(limits: OutputLimits) -> pb::ToolOutputLimits {
     }
 }
 
-/// Limits as they were stored.
+/// Reads stored limits.
 pub fn from_pb(limits: pb::ToolOutputLimits) -> Result<OutputLimits, DecodeError> {
     let pb::ToolOutputLimits {
         max_output_chars,

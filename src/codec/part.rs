@@ -1,5 +1,5 @@
-//! Parts to and from their rows: words and names in columns that psql shows, everything else
-//! encoded in `rest`.
+//! Parts, to and from their rows: text and names are in columns that psql can show, everything else is encoded in
+//! `rest`.
 
 use prost::Message as _;
 
@@ -19,47 +19,45 @@ pub use super::call::{call_to_pb, outcome_to_pb, result_to_pb};
 const TEXT: &str = "text";
 const REASONING: &str = "reasoning";
 const TOOL_CALL: &str = "tool_call";
-/// `parts.kind` of the result of a call.
+/// The [`PartRow::kind`] of a tool result.
 pub const TOOL_RESULT: &str = "tool_result";
 const REFUSAL: &str = "refusal";
-/// A medium that is stored. Statements know it by this name: its body is the id of a blob, which it
-/// keeps.
-/// [`PartRow::kind`] of a medium that a blob holds.
+/// The [`PartRow::kind`] of media whose content is a stored blob. SQL statements match on it: the part's body is the id
+/// of the blob, and the part keeps that blob from being removed.
 pub const MEDIA: &str = "media";
 const LINK: &str = "media_url";
-/// Its body is the item, its name the provider's name of the type.
+/// The [`PartRow::kind`] of a provider item: the body is the item, the name is the provider's type name.
 const PROVIDER_ITEM: &str = "provider_item";
 
-/// Bytes that the rest of reasoning takes up at most if nothing is attached to it: more is what a
-/// provider attached.
+/// Maximum bytes of `rest` for reasoning without a provider attachment. A larger `rest` contains an attachment.
 pub const BARE_REASONING: i32 = 8;
 
 /// The columns of a part.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PartRow {
-    /// What it is: `text`, `reasoning`, `tool_call`, `tool_result`, `refusal`, `media`, `media_url`
-    /// or `provider_item`.
+    /// The kind of the part: `text`, `reasoning`, `tool_call`, `tool_result`, `refusal`, `media`, `media_url` or
+    /// `provider_item`.
     pub kind: String,
-    /// The call that is made or answered.
+    /// The tool call that the part requests or answers.
     pub call: Option<String>,
     /// The tool of that call.
     pub name: Option<String>,
-    /// How the call ended: a number of the proto's `ToolOutcome`.
+    /// The outcome of the call: a number of the proto's `ToolOutcome`.
     pub outcome: Option<i16>,
-    /// The part's words, unchanged: its text, a call's arguments, the first text of a result, the
-    /// blob or address of a medium.
+    /// The text of the part, unchanged: its text, a call's arguments, the first text of a result, or the blob id or URL
+    /// of media.
     pub body: String,
-    /// What the other columns do not say, as an encoded `Part` without their words. `None` if that
-    /// is nothing.
+    /// The fields that no other column holds, as an encoded `Part` without the text in `body`. `None` if no such field
+    /// is set.
     pub rest: Option<Vec<u8>>,
 }
 
-/// The number under which an outcome stands in [`PartRow::outcome`].
+/// The number that stores an outcome in [`PartRow::outcome`].
 pub fn outcome_number(outcome: ToolOutcome) -> i16 {
     outcome_to_pb(outcome) as i16
 }
 
-/// The columns of a part.
+/// Converts a part to its columns.
 pub fn to_row(part: &Part) -> PartRow {
     let Part {
         content,
@@ -166,8 +164,8 @@ fn rest_of(content: &Content) -> Option<pb::part::Content> {
     }
 }
 
-/// All that the result holds, the first text emptied because it is the row's body. One text, not
-/// cut, needs no rest.
+/// The encoded result, without its first text, which is the row's body. A result of one text that is not truncated
+/// needs no `rest`.
 fn rest_of_result(result: &ToolResult) -> Option<pb::ToolResult> {
     let ToolResult {
         call: _,
@@ -193,7 +191,7 @@ fn rest_of_result(result: &ToolResult) -> Option<pb::ToolResult> {
     })
 }
 
-/// The text of a part. `None` means it is something else.
+/// The text of a part. Returns `None` if it is not a text.
 fn text_of(part: &mut pb::Part) -> Option<&mut String> {
     let Some(pb::part::Content::Text(text)) = &mut part.content else {
         return None;
@@ -201,7 +199,7 @@ fn text_of(part: &mut pb::Part) -> Option<&mut String> {
     Some(text)
 }
 
-/// The part in these columns.
+/// Reads a part from its columns.
 pub fn from_row(row: PartRow) -> Result<Part, DecodeError> {
     let PartRow {
         kind,
@@ -282,13 +280,13 @@ fn is_redacted(rest: Option<pb::part::Content>) -> Result<bool, DecodeError> {
     let pb::part::Content::Reasoning(pb::Reasoning { text: _, redacted }) = rest else {
         return Err(DecodeError::new(
             "part",
-            "its rest is not that of reasoning",
+            "its rest does not belong to reasoning",
         ));
     };
     Ok(redacted)
 }
 
-/// The rest of a result; where there is none, the body is its one text.
+/// The result in `rest`. If `rest` is absent, the result is one text, the body.
 fn result_rest(rest: Option<pb::part::Content>) -> Result<pb::ToolResult, DecodeError> {
     let Some(rest) = rest else {
         return Ok(pb::ToolResult {
@@ -299,13 +297,13 @@ fn result_rest(rest: Option<pb::part::Content>) -> Result<pb::ToolResult, Decode
     let pb::part::Content::ToolResult(result) = rest else {
         return Err(DecodeError::new(
             "part",
-            "its rest is not that of a tool result",
+            "its rest does not belong to a tool result",
         ));
     };
     Ok(result)
 }
 
-/// What a result holds: the body in place of the first text.
+/// The parts of a result, with the body as its first text.
 fn given(body: String, mut parts: Vec<pb::Part>) -> Result<Vec<Given>, DecodeError> {
     if let Some(first) = parts.iter_mut().find_map(text_of) {
         *first = body;
@@ -313,13 +311,16 @@ fn given(body: String, mut parts: Vec<pb::Part>) -> Result<Vec<Given>, DecodeErr
     parts.into_iter().map(call::given_from_pb).collect()
 }
 
-/// A medium whose content is there.
+/// Media whose content is given.
 fn medium(
     rest: Option<pb::part::Content>,
     source: pb::media::Source,
 ) -> Result<crate::model::Media, DecodeError> {
     let Some(pb::part::Content::Media(medium)) = rest else {
-        return Err(DecodeError::new("part", "its rest is not that of a medium"));
+        return Err(DecodeError::new(
+            "part",
+            "its rest does not belong to media",
+        ));
     };
     media::from_pb(pb::Media {
         source: Some(source),
@@ -327,7 +328,7 @@ fn medium(
     })
 }
 
-/// A provider's item whose type and content are there.
+/// A provider item whose type and content are given.
 fn item(
     rest: Option<pb::part::Content>,
     kind: String,
@@ -342,7 +343,7 @@ fn item(
     else {
         return Err(DecodeError::new(
             "part",
-            "its rest is not that of a provider's item",
+            "its rest does not belong to a provider item",
         ));
     };
     Ok(ProviderItem {
@@ -353,7 +354,7 @@ fn item(
     })
 }
 
-/// A stored part for the wire, with its size.
+/// Converts a stored part, with its size, for the wire.
 pub fn to_pb(stored: &StoredPart) -> pb::Part {
     let StoredPart {
         part:
@@ -377,7 +378,7 @@ pub fn to_pb(stored: &StoredPart) -> pb::Part {
     }
 }
 
-/// A result with its mark, if it was pruned.
+/// Adds the prune mark to a result that was pruned.
 fn with_mark(mut content: pb::part::Content, pruned: Option<&Pruned>) -> pb::part::Content {
     if let pb::part::Content::ToolResult(result) = &mut content {
         result.prune_mark = pruned.map(|pruned| pb::PruneMark {
@@ -389,7 +390,7 @@ fn with_mark(mut content: pb::part::Content, pruned: Option<&Pruned>) -> pb::par
     content
 }
 
-/// A part that is still being written, for the wire: its size is not known.
+/// Converts a part that is still being written; its size is not known yet.
 pub fn open_to_pb(content: &Content) -> pb::Part {
     pb::Part {
         content: content_to_pb(content),
@@ -397,7 +398,7 @@ pub fn open_to_pb(content: &Content) -> pb::Part {
     }
 }
 
-/// A part as it was sent, for the wire.
+/// Converts an input part for the wire.
 pub(super) fn input_to_pb(part: &Part) -> pb::Part {
     let Part {
         content,
@@ -430,7 +431,7 @@ fn content_to_pb(content: &Content) -> Option<pb::part::Content> {
     })
 }
 
-/// A provider's item for the wire.
+/// Converts a provider item for the wire.
 fn item_to_pb(item: &ProviderItem) -> pb::ProviderItem {
     let ProviderItem {
         provider,
@@ -585,7 +586,7 @@ mod tests {
         );
         check(
             words(MEDIA, "b"),
-            "a stored part cannot be read: its rest is not that of a medium",
+            "a stored part cannot be read: its rest does not belong to media",
         );
     }
 

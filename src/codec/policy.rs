@@ -1,4 +1,4 @@
-//! What a session changes about its context to and from proto forms.
+//! A session's context overrides, to and from their proto forms.
 
 use crate::{
     model::{
@@ -13,12 +13,12 @@ use super::{
     number::{known, signed, unsigned},
 };
 
-/// A change of a setting, and the proto's field for it.
+/// An override of one setting, and the proto field for it.
 pub trait Field<P>: Sized {
-    /// The field.
+    /// Converts the override to its field.
     fn to_field(&self) -> P;
 
-    /// The change. `name` is the field's, for errors.
+    /// Reads the override. `name` is the field's name for errors.
     fn from_field(name: &'static str, field: P) -> Result<Self, DecodeError>;
 }
 
@@ -32,7 +32,7 @@ impl Field<Self> for Option<bool> {
     }
 }
 
-/// A number that may be missing, which is not the same as 0.
+/// An optional number; `None` differs from 0.
 impl Field<Option<i32>> for Option<u32> {
     fn to_field(&self) -> Option<i32> {
         self.map(signed)
@@ -50,14 +50,14 @@ impl Field<Option<f64>> for Option<Ratio> {
 
     fn from_field(name: &'static str, field: Option<f64>) -> Result<Self, DecodeError> {
         let read = |share| {
-            let outside = || DecodeError::new(name, format_args!("{share} is not from 0 to 1"));
+            let outside = || DecodeError::new(name, format_args!("{share} is not between 0 and 1"));
             Ratio::new(share).ok_or_else(outside)
         };
         field.map(read).transpose()
     }
 }
 
-/// An empty text changes nothing.
+/// An empty text means no override.
 impl Field<String> for Option<String> {
     fn to_field(&self) -> String {
         self.clone().unwrap_or_default()
@@ -78,7 +78,7 @@ impl Field<Self> for Vec<String> {
     }
 }
 
-/// Choices of which the proto has the same, and UNSPECIFIED for no change.
+/// Enums with the same variants as the proto, where UNSPECIFIED means no override.
 macro_rules! choices {
     ($($choice:ident = $proto:ident { $($variant:ident),+ $(,)? })+) => {
         $(impl Field<i32> for Option<$choice> {
@@ -100,7 +100,7 @@ macro_rules! choices {
     };
 }
 
-/// Changes of which the proto has the same fields. A message without any changes nothing.
+/// Structs with the same fields as a proto message. An absent message means no override.
 macro_rules! messages {
     ($($changes:ident = $proto:ident { $($field:ident),+ $(,)? })+) => {
         $(impl Field<Option<pb::$proto>> for $changes {
@@ -160,7 +160,7 @@ messages! {
     }
 }
 
-/// The changes for the wire; those about tools, the queue and fallback models are left out.
+/// Converts the overrides. Those of tools, the queue and fallback models are not included.
 pub(super) fn to_pb(overrides: &ContextOverrides) -> pb::Policy {
     let ContextOverrides {
         compaction,
@@ -179,7 +179,7 @@ pub(super) fn to_pb(overrides: &ContextOverrides) -> pb::Policy {
     }
 }
 
-/// The changes as they were stored.
+/// Reads stored overrides.
 pub(super) fn from_pb(policy: &pb::Policy) -> Result<ContextOverrides, DecodeError> {
     let pb::Policy {
         compaction,

@@ -1,4 +1,4 @@
-//! Queued messages: as bytes that last, and for the wire.
+//! Queued messages, to and from their stored and wire forms.
 
 use prost::Message as _;
 
@@ -9,7 +9,7 @@ use crate::{
 
 use super::{DecodeError, media, message::role_to_pb, part, read};
 
-/// A message as it waits, as an encoded `InputMessage`.
+/// Encodes a queued message as an `InputMessage`.
 pub fn encode(message: &InputMessage) -> Vec<u8> {
     let InputMessage {
         role,
@@ -30,7 +30,7 @@ pub fn encode(message: &InputMessage) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// The message in these bytes.
+/// Decodes a queued message.
 pub fn decode(bytes: &[u8]) -> Result<InputMessage, DecodeError> {
     let pb::InputMessage {
         role,
@@ -43,7 +43,7 @@ pub fn decode(bytes: &[u8]) -> Result<InputMessage, DecodeError> {
     if role != pb::Role::User as i32 || parts.is_empty() {
         return Err(DecodeError::new(
             "queued message",
-            "it is not what a user says",
+            "it is not a user message",
         ));
     }
     let parts = parts
@@ -57,12 +57,12 @@ pub fn decode(bytes: &[u8]) -> Result<InputMessage, DecodeError> {
     })
 }
 
-/// The message in these bytes, for the wire.
+/// Decodes a queued message for the wire.
 pub fn to_pb(bytes: &[u8]) -> Result<pb::InputMessage, DecodeError> {
     read("queued message", bytes)
 }
 
-/// Only what a user may say comes out of the queue.
+/// Reads a part of a queued message; only parts that a user message may hold are accepted.
 fn part_from_pb(part: pb::Part) -> Result<Part, DecodeError> {
     let pb::Part {
         content,
@@ -87,7 +87,7 @@ fn part_from_pb(part: pb::Part) -> Result<Part, DecodeError> {
         | None => {
             return Err(DecodeError::new(
                 "queued message",
-                "a part of it is not what a user says",
+                "one of its parts is not allowed in a user message",
             ));
         }
     };
@@ -100,7 +100,7 @@ fn part_from_pb(part: pb::Part) -> Result<Part, DecodeError> {
     })
 }
 
-/// When a message is taken.
+/// Converts a delivery mode.
 pub fn delivery_to_pb(delivery: Delivery) -> pb::Delivery {
     match delivery {
         Delivery::Asap => pb::Delivery::Asap,
@@ -109,7 +109,7 @@ pub fn delivery_to_pb(delivery: Delivery) -> pb::Delivery {
     }
 }
 
-/// Why a message was given up.
+/// Converts the reason for dropping a message.
 pub fn drop_reason_to_pb(reason: DropReason) -> pb::DropReason {
     match reason {
         DropReason::SessionDeleted => pb::DropReason::SessionDeleted,

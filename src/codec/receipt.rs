@@ -1,4 +1,4 @@
-//! Answers that are remembered for the repetition of their requests, as text.
+//! Responses that are stored as text under an idempotency key, for repeated requests.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use prost::Message;
@@ -9,7 +9,7 @@ use crate::{
     pb,
 };
 
-/// What was made of a report, as far as it stays the same.
+/// Encodes the response to a usage report, without the fields that may change.
 pub fn write_recorded(recorded: &Recorded) -> String {
     let Recorded { estimate, size } = recorded;
     write(&pb::RecordUsageResponse {
@@ -19,7 +19,7 @@ pub fn write_recorded(recorded: &Recorded) -> String {
     })
 }
 
-/// The same as it was remembered.
+/// Decodes a response from [`write_recorded`].
 pub fn read_recorded(text: &str) -> Result<Recorded, DecodeError> {
     let pb::RecordUsageResponse {
         estimate,
@@ -32,18 +32,18 @@ pub fn read_recorded(text: &str) -> Result<Recorded, DecodeError> {
     })
 }
 
-/// The size of a prompt, as one word.
+/// Encodes the size of a prompt; the text contains no space.
 pub fn write_size(size: &TokenCount) -> String {
     write(&usage::count_to_pb(size))
 }
 
-/// The same as it was remembered.
+/// Decodes a size from [`write_size`].
 pub fn read_size(text: &str) -> Result<TokenCount, DecodeError> {
-    usage::count_from_pb(read("the size of a prompt", text)?)
+    usage::count_from_pb(read("prompt size", text)?)
 }
 
-/// What was done to make a prompt fit. The statement that writes it puts the seq of the prune
-/// before it; where there is none, 0.
+/// Encodes the report of how a prompt was made to fit. The statement that stores it prepends the seq of the prune, or 0
+/// if nothing was pruned.
 pub fn write_prepared(report: &PrepareReport) -> String {
     format!(
         " {}",
@@ -51,9 +51,9 @@ pub fn write_prepared(report: &PrepareReport) -> String {
     )
 }
 
-/// The same as it was remembered, after its seq.
+/// Decodes a report from [`write_prepared`], with the seq before it.
 pub fn read_prepared(text: &str) -> Result<PrepareReport, DecodeError> {
-    const WHAT: &str = "a report of a preparation";
+    const WHAT: &str = "preparation report";
     let (seq, report) = text
         .split_once(' ')
         .ok_or_else(|| DecodeError::new(WHAT, "it has no seq"))?;

@@ -7,7 +7,7 @@ use crate::{
 
 use super::{DecodeError, failure, time, usage};
 
-/// A model call for the wire.
+/// Converts a model call for the wire.
 pub fn to_pb(response: &ModelResponse) -> pb::ModelResponse {
     let ModelResponse {
         provider,
@@ -39,7 +39,7 @@ pub fn to_pb(response: &ModelResponse) -> pb::ModelResponse {
     }
 }
 
-/// A model call as it was stored.
+/// Reads a stored model call.
 pub fn from_pb(response: pb::ModelResponse) -> Result<ModelResponse, DecodeError> {
     let pb::ModelResponse {
         provider,
@@ -61,7 +61,7 @@ pub fn from_pb(response: pb::ModelResponse) -> Result<ModelResponse, DecodeError
         model,
         provider_model,
         provider_response_id,
-        // One that a newer version wrote reads as the API says that it be treated.
+        // A value from a newer version is treated as the API specifies.
         finish: finish_from_pb(
             pb::FinishReason::try_from(finish_reason).unwrap_or(pb::FinishReason::Unspecified),
         ),
@@ -80,7 +80,7 @@ pub fn from_pb(response: pb::ModelResponse) -> Result<ModelResponse, DecodeError
     })
 }
 
-/// Why a model stopped.
+/// Converts a finish reason.
 pub fn finish_to_pb(finish: FinishReason) -> pb::FinishReason {
     match finish {
         FinishReason::Stop => pb::FinishReason::Stop,
@@ -96,7 +96,7 @@ pub fn finish_to_pb(finish: FinishReason) -> pb::FinishReason {
 
 fn finish_from_pb(finish: pb::FinishReason) -> FinishReason {
     match finish {
-        // As the proto says: not known is treated like STOP.
+        // As the proto specifies, an unknown reason is treated like STOP.
         pb::FinishReason::Unspecified | pb::FinishReason::Stop => FinishReason::Stop,
         pb::FinishReason::ToolCalls => FinishReason::ToolCalls,
         pb::FinishReason::Length => FinishReason::Length,

@@ -1,4 +1,4 @@
-//! Times and durations to and from their proto forms.
+//! Timestamps and durations, to and from their proto forms.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use super::DecodeError;
 
 const NANOS_PER_SECOND: i32 = 1_000_000_000;
 
-/// A point in time for the wire.
+/// Converts a timestamp.
 pub fn timestamp_to_pb(time: Timestamp) -> prost_types::Timestamp {
-    // Before 1970 jiff counts nanoseconds down from the second, the proto counts them up.
+    // Before 1970, jiff's nanoseconds are negative; the proto's are never negative.
     let seconds = time.as_second();
     let nanos = time.subsec_nanosecond();
     if nanos < 0 {
@@ -23,21 +23,21 @@ pub fn timestamp_to_pb(time: Timestamp) -> prost_types::Timestamp {
     }
 }
 
-/// A point in time as it was stored or sent.
+/// Reads a timestamp that was stored or sent.
 pub fn timestamp_from_pb(time: prost_types::Timestamp) -> Result<Timestamp, DecodeError> {
     let prost_types::Timestamp { seconds, nanos } = time;
     Timestamp::new(seconds, nanos).map_err(|error| DecodeError::new("timestamp", error))
 }
 
-/// A length of time for the wire; one that is too long becomes the longest.
+/// Converts a duration; saturates at the maximum.
 pub fn duration_to_pb(duration: Duration) -> prost_types::Duration {
     let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
-    // Below 10^9, so that it always fits.
+    // Below 10^9, so it always fits.
     let nanos = i32::try_from(duration.subsec_nanos()).unwrap_or(0);
     prost_types::Duration { seconds, nanos }
 }
 
-/// A length of time as it was stored or sent; a negative one is an error.
+/// Reads a duration that was stored or sent; a negative one is an error.
 pub fn duration_from_pb(duration: prost_types::Duration) -> Result<Duration, DecodeError> {
     let prost_types::Duration { seconds, nanos } = duration;
     match (u64::try_from(seconds), u32::try_from(nanos)) {
@@ -46,12 +46,12 @@ pub fn duration_from_pb(duration: prost_types::Duration) -> Result<Duration, Dec
         }
         _ => Err(DecodeError::new(
             "duration",
-            format_args!("{seconds} s and {nanos} ns is not a length of time"),
+            format_args!("{seconds} s and {nanos} ns is not a valid duration"),
         )),
     }
 }
 
-/// A length of time of which absent and 0 both stand for none.
+/// Reads a duration in which absent and 0 both mean `None`.
 pub(super) fn non_zero_from_pb(
     duration: Option<prost_types::Duration>,
 ) -> Result<Option<Duration>, DecodeError> {

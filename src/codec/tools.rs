@@ -1,4 +1,4 @@
-//! Tool sets to and from bytes, and to their wire form.
+//! Tool sets, to and from bytes and their wire form.
 
 use prost::Message as _;
 
@@ -9,22 +9,22 @@ use crate::{
 
 use super::{DecodeError, number::known, output, read, time};
 
-/// The tools as bytes: the same set, the same bytes.
+/// Encodes a tool set. Equal sets have equal bytes.
 pub fn encode(tools: &ToolSet) -> Vec<u8> {
     to_pb(tools).encode_to_vec()
 }
 
-/// The id of a tool set: the hash of its bytes.
+/// The id of a tool set: the hash of its encoded bytes.
 pub fn content_id(encoded: &[u8]) -> String {
     crate::model::derive::blob(encoded).into_string()
 }
 
-/// The tools in these bytes.
+/// Decodes a tool set.
 pub fn decode(bytes: &[u8]) -> Result<ToolSet, DecodeError> {
     from_pb(read("tool set", bytes)?)
 }
 
-/// The tools for the wire.
+/// Converts a tool set for the wire.
 pub fn to_pb(tools: &ToolSet) -> pb::ToolSet {
     let ToolSet {
         tools,
@@ -38,7 +38,7 @@ pub fn to_pb(tools: &ToolSet) -> pb::ToolSet {
     }
 }
 
-/// The tools as they were stored.
+/// Reads a stored tool set.
 pub fn from_pb(tools: pb::ToolSet) -> Result<ToolSet, DecodeError> {
     let pb::ToolSet {
         host_tools,
@@ -184,7 +184,7 @@ fn mcp_server_from_pb(tools: pb::McpServerTools) -> Result<McpServerTools, Decod
     })
 }
 
-/// Who runs a tool.
+/// Converts the executor of a tool.
 pub fn executor_to_pb(executor: ToolExecutor) -> pb::ToolExecutor {
     match executor {
         ToolExecutor::Host => pb::ToolExecutor::Host,
@@ -192,7 +192,7 @@ pub fn executor_to_pb(executor: ToolExecutor) -> pb::ToolExecutor {
     }
 }
 
-/// A schema, which is kept as JSON text.
+/// Converts a schema, which is stored as JSON text.
 pub(crate) fn schema_to_pb(json: &str) -> pb::JsonSchema {
     pb::JsonSchema {
         schema: Some(pb::json_schema::Schema::Json(json.to_owned())),
@@ -205,7 +205,7 @@ pub(super) fn schema_from_pb(schema: pb::JsonSchema) -> Result<String, DecodeErr
     match schema {
         Some(pb::json_schema::Schema::Json(json)) => Ok(json),
         Some(pb::json_schema::Schema::Value(_)) | None => {
-            Err(DecodeError::new("schema", "it is not JSON text"))
+            Err(DecodeError::new("schema", "it is not JSON"))
         }
     }
 }
@@ -219,7 +219,7 @@ fn category_to_pb(category: ToolCategory) -> pb::ContextCategory {
     }
 }
 
-/// What a tool is counted as; an error where that is not for tools.
+/// The category in which a tool is counted. Other categories are an error.
 pub(crate) fn category_from_pb(category: pb::ContextCategory) -> Result<ToolCategory, DecodeError> {
     use pb::ContextCategory as C;
     match category {
@@ -240,7 +240,7 @@ pub(crate) fn category_from_pb(category: pb::ContextCategory) -> Result<ToolCate
         | C::Media
         | C::Queued => Err(DecodeError::new(
             "tool",
-            format_args!("{} is no category of it", category.as_str_name()),
+            format_args!("its category must not be {}", category.as_str_name()),
         )),
     }
 }

@@ -1,4 +1,4 @@
-//! Turns: what was asked of one, how it ended, and their wire forms.
+//! Turns: their request, their outcome, and their wire forms.
 
 use prost::Message as _;
 
@@ -16,8 +16,7 @@ use super::{
     usage,
 };
 
-/// What a turn does differently from its session, as an encoded `ExecuteTurnRequest`; no bytes when
-/// that is nothing.
+/// Encodes a turn's overrides of its session as an `ExecuteTurnRequest`. Returns no bytes if it has none.
 pub fn encode_request(request: &TurnRequest) -> Vec<u8> {
     let TurnRequest {
         tools,
@@ -37,7 +36,7 @@ pub fn encode_request(request: &TurnRequest) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// What a turn does differently from its session.
+/// Decodes a turn's overrides of its session.
 pub fn decode_request(bytes: &[u8]) -> Result<TurnRequest, DecodeError> {
     let pb::ExecuteTurnRequest {
         session_id: _,
@@ -65,7 +64,7 @@ pub fn decode_request(bytes: &[u8]) -> Result<TurnRequest, DecodeError> {
     })
 }
 
-/// How a turn ended and what came of it, as an encoded `Turn` with these fields alone.
+/// Encodes the end and the result of a turn as a `Turn` with only these fields.
 pub fn encode_outcome(ending: &Ending, result: &TurnResult) -> Vec<u8> {
     let mut turn = pb::Turn {
         result: Some(result_to_pb(result)),
@@ -84,8 +83,7 @@ pub fn encode_outcome(ending: &Ending, result: &TurnResult) -> Vec<u8> {
     turn.encode_to_vec()
 }
 
-/// Writes into an answer how the turn ended and what came of it. Of no bytes nothing is written:
-/// the turn is live.
+/// Sets the end and the result of a turn in a response. Empty `bytes` mean that the turn is live; nothing is set.
 pub fn outcome_into_pb(bytes: &[u8], turn: &mut pb::Turn) -> Result<(), DecodeError> {
     if bytes.is_empty() {
         return Ok(());
@@ -107,9 +105,9 @@ pub fn outcome_into_pb(bytes: &[u8], turn: &mut pb::Turn) -> Result<(), DecodeEr
         cancel_cause,
         failure,
         pending_approvals: _,
-    } = read("turn's outcome", bytes)?;
-    // The totals are the turn's own: who encoded the outcome had not seen a compaction that ended
-    // during the last call.
+    } = read("turn outcome", bytes)?;
+    // The turn's own totals take precedence: the outcome was encoded without a compaction that ended during the last
+    // call.
     let spent = turn.result.take().and_then(|so_far| so_far.total_usage);
     turn.result = result.map(|result| pb::TurnResult {
         total_usage: spent.or(result.total_usage),
@@ -121,7 +119,7 @@ pub fn outcome_into_pb(bytes: &[u8], turn: &mut pb::Turn) -> Result<(), DecodeEr
     Ok(())
 }
 
-/// What came of a turn. The queue is not its matter: `queued_message_ids` stays empty.
+/// Converts the result of a turn. `queued_message_ids` stays empty; the queue is read separately.
 pub fn result_to_pb(result: &TurnResult) -> pb::TurnResult {
     let TurnResult {
         step_count,
@@ -147,8 +145,7 @@ pub fn result_to_pb(result: &TurnResult) -> pb::TurnResult {
     }
 }
 
-/// The calls that wait for the host: those that wait for a result, and those that wait for a
-/// person.
+/// Converts the calls that the host must act on: those that wait for a result, and those that wait for an approval.
 pub fn pending_to_pb<'a>(
     pending: impl IntoIterator<Item = &'a PendingCall>,
 ) -> (Vec<pb::PendingCall>, Vec<pb::PendingApproval>) {
@@ -176,7 +173,7 @@ pub fn pending_to_pb<'a>(
     (calls, approvals)
 }
 
-/// Where a turn stands.
+/// Converts the state of a turn.
 pub fn state_to_pb(state: TurnState) -> pb::TurnState {
     match state {
         TurnState::Running => pb::TurnState::Running,
@@ -187,7 +184,7 @@ pub fn state_to_pb(state: TurnState) -> pb::TurnState {
     }
 }
 
-/// Why a completed turn stopped.
+/// Converts the reason why a completed turn stopped.
 pub fn completion_to_pb(reason: CompletionReason) -> pb::CompletionReason {
     match reason {
         CompletionReason::Stop => pb::CompletionReason::Stop,
@@ -200,7 +197,7 @@ pub fn completion_to_pb(reason: CompletionReason) -> pb::CompletionReason {
     }
 }
 
-/// What cancelled a turn.
+/// Converts the cause of a cancel.
 pub fn cause_to_pb(cause: CancelCause) -> pb::CancelCause {
     match cause {
         CancelCause::Requested => pb::CancelCause::Requested,
@@ -210,7 +207,7 @@ pub fn cause_to_pb(cause: CancelCause) -> pb::CancelCause {
     }
 }
 
-/// What a turn was doing when it was cancelled.
+/// Converts what a turn was doing when it was cancelled.
 pub fn cancel_outcome_to_pb(outcome: CancelOutcome) -> pb::CancelOutcome {
     match outcome {
         CancelOutcome::None => pb::CancelOutcome::None,

@@ -1,4 +1,4 @@
-//! Token numbers to and from their proto forms.
+//! Token counts, to and from their proto forms.
 
 use crate::{
     model::{TokenBasis, TokenCount, Usage, UsagePurpose, UsageTotals, event::Estimate},
@@ -10,7 +10,7 @@ use super::{
     number::{known, signed, unsigned},
 };
 
-/// The tokens of one call.
+/// Converts the usage of one call.
 pub fn to_pb(usage: &Usage) -> pb::Usage {
     let Usage {
         input,
@@ -33,7 +33,7 @@ pub fn to_pb(usage: &Usage) -> pb::Usage {
     }
 }
 
-/// The tokens of one call as they were stored; the total is not looked at.
+/// Reads the stored usage of one call; the stored total is ignored.
 pub fn from_pb(usage: pb::Usage) -> Result<Usage, DecodeError> {
     let pb::Usage {
         input_tokens,
@@ -56,7 +56,7 @@ pub fn from_pb(usage: pb::Usage) -> Result<Usage, DecodeError> {
     })
 }
 
-/// Sums over calls.
+/// Converts totals over calls.
 pub fn totals_to_pb(totals: &UsageTotals) -> pb::UsageTotals {
     let UsageTotals {
         calls,
@@ -77,7 +77,7 @@ pub fn totals_to_pb(totals: &UsageTotals) -> pb::UsageTotals {
     }
 }
 
-/// Sums as they were stored.
+/// Reads stored totals.
 pub fn totals_from_pb(totals: pb::UsageTotals) -> UsageTotals {
     let pb::UsageTotals {
         calls,
@@ -98,7 +98,7 @@ pub fn totals_from_pb(totals: pb::UsageTotals) -> UsageTotals {
     }
 }
 
-/// A predicted size.
+/// Converts an estimated size.
 pub fn count_to_pb(count: &TokenCount) -> pb::TokenCount {
     let TokenCount {
         tokens,
@@ -114,8 +114,8 @@ pub fn count_to_pb(count: &TokenCount) -> pb::TokenCount {
     }
 }
 
-/// The size of something stored. All estimators of this version go by characters, and none states a
-/// margin for a part.
+/// Converts the size of a stored part. All estimators of this version count characters, and none reports a margin for a
+/// part.
 pub fn size_to_pb(tokens: u32, estimator: &str) -> pb::TokenCount {
     count_to_pb(&TokenCount {
         tokens,
@@ -125,7 +125,7 @@ pub fn size_to_pb(tokens: u32, estimator: &str) -> pb::TokenCount {
     })
 }
 
-/// A prediction beside what was reported.
+/// Converts an estimate and the usage that was reported for it.
 pub fn estimate_to_pb(estimate: &Estimate) -> pb::CallEstimate {
     let Estimate {
         estimated,
@@ -141,7 +141,7 @@ pub fn estimate_to_pb(estimate: &Estimate) -> pb::CallEstimate {
     }
 }
 
-/// How a number was obtained.
+/// Converts the basis of a token count.
 pub fn basis_to_pb(basis: TokenBasis) -> pb::TokenBasis {
     match basis {
         TokenBasis::Actual => pb::TokenBasis::Actual,
@@ -151,7 +151,7 @@ pub fn basis_to_pb(basis: TokenBasis) -> pb::TokenBasis {
     }
 }
 
-/// A predicted size, as it was stored.
+/// Reads a stored estimated size.
 pub fn count_from_pb(count: pb::TokenCount) -> Result<TokenCount, DecodeError> {
     let pb::TokenCount {
         tokens,
@@ -167,7 +167,7 @@ pub fn count_from_pb(count: pb::TokenCount) -> Result<TokenCount, DecodeError> {
     })
 }
 
-/// A prediction, as it was stored.
+/// Reads a stored estimate.
 pub fn estimate_from_pb(estimate: pb::CallEstimate) -> Result<Estimate, DecodeError> {
     let pb::CallEstimate {
         estimated_tokens,
@@ -183,7 +183,7 @@ pub fn estimate_from_pb(estimate: pb::CallEstimate) -> Result<Estimate, DecodeEr
     })
 }
 
-/// As the proto says: not known is treated like HEURISTIC.
+/// As the proto specifies, an unknown basis is treated like HEURISTIC.
 fn basis_from_pb(basis: pb::TokenBasis) -> TokenBasis {
     match basis {
         pb::TokenBasis::Actual => TokenBasis::Actual,
@@ -193,7 +193,7 @@ fn basis_from_pb(basis: pb::TokenBasis) -> TokenBasis {
     }
 }
 
-/// What a call was made for.
+/// Converts the purpose of a call.
 pub fn purpose_to_pb(purpose: UsagePurpose) -> pb::UsagePurpose {
     match purpose {
         UsagePurpose::Turn => pb::UsagePurpose::Turn,

@@ -1,66 +1,54 @@
-//! The settings of services that speak Anthropic Messages: `kind = "anthropic"`.
+//! The settings of services with the Anthropic Messages API: `kind = "anthropic"`.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::Declared;
-
-use super::check::Checks;
 use super::http::{self, HttpConfig, OfKind};
 use super::rules::AnthropicRules;
+use crate::model::Declared;
+use crate::settings::{Checks, choices, settings};
 
-/// Where Anthropic itself is.
+/// The base URL of Anthropic.
 const ANTHROPIC: &str = "https://api.anthropic.com/v1";
 
-/// `kind = "anthropic"`: one service that speaks Anthropic Messages.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(default)]
-pub struct AnthropicConfig {
-    /// Where the service is, up to and with `/v1`.
-    pub base_url: String,
-    /// How it is reached.
-    #[serde(flatten)]
-    pub http: HttpConfig,
-    /// `anthropic-version`: the version of the protocol.
-    pub version: String,
-    /// How long the service keeps what it has read of a prompt.
-    pub prompt_cache: PromptCache,
-    /// What it takes, over what the names of its models say.
-    pub rules: AnthropicRules,
-    /// What is known of models, by name. Others can be used too.
-    pub models: BTreeMap<String, Declared>,
+choices!(PromptCache);
+
+settings! {
+    /// `kind = "anthropic"`: a service with the Anthropic Messages API.
+    pub struct AnthropicConfig {
+        /// Address of the service, including `/v1`.
+        base_url: String = ANTHROPIC.to_owned();
+        /// How the service is reached.
+        #[serde(flatten)]
+        http: HttpConfig = HttpConfig::default();
+        /// `anthropic-version`: the version of the protocol.
+        version: String = "2023-06-01".to_owned();
+        /// How long the service caches prompts.
+        prompt_cache: PromptCache = PromptCache::default();
+        /// What the service accepts, overriding what is known of its models.
+        rules: AnthropicRules = AnthropicRules::default();
+        /// Properties of models, by name. Other models can be used too.
+        models: BTreeMap<String, Declared> = BTreeMap::new();
+    }
 }
 
-/// How long a service keeps what it has read of a prompt.
+/// How long a service caches prompts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum PromptCache {
-    /// It is not asked to keep anything.
+    /// No caching is requested.
     #[serde(rename = "off")]
     Off,
-    /// Five minutes from its last use.
+    /// Five minutes from the last use of a prompt.
     #[default]
     #[serde(rename = "5m")]
     FiveMinutes,
-    /// An hour, at a higher price.
+    /// One hour, at a higher price.
     #[serde(rename = "1h")]
     Hour,
 }
 
-impl Default for AnthropicConfig {
-    fn default() -> Self {
-        Self {
-            base_url: ANTHROPIC.to_owned(),
-            http: HttpConfig::default(),
-            version: "2023-06-01".to_owned(),
-            prompt_cache: PromptCache::default(),
-            rules: AnthropicRules::default(),
-            models: BTreeMap::new(),
-        }
-    }
-}
-
-/// The service that defined the protocol.
+/// The service that defines this API.
 const OF_KIND: OfKind = OfKind {
     base_url: ANTHROPIC,
     header: "x-api-key",

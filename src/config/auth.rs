@@ -1,4 +1,4 @@
-//! The settings of who may call.
+//! The settings of authentication.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,63 +6,53 @@ use std::path::PathBuf;
 use http::Uri;
 use serde::{Deserialize, Serialize};
 
-use super::check::Checks;
 use crate::model::Access;
 use crate::model::access::is_tenant;
+use crate::settings::{Checks, Kind, plain, settings};
 
-/// `[auth]`: how callers are identified, and what they may do.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct AuthConfig {
-    /// Refuse callers without a valid credential. Without it every caller is an operator of the
-    /// tenant `default`.
-    pub required: bool,
-    /// TOML file of API keys (docs/operations.md). Changes take effect within 5 s.
-    pub keys_file: Option<PathBuf>,
-    /// Where JSON web tokens come from. Nothing set: none are accepted.
-    pub jwt: JwtConfig,
-    /// Client certificates, by a name in them: a URI (such as a SPIFFE id) or a DNS name among the
-    /// subject's alternative names. They need `tls.client_ca_file`.
-    pub certificates: BTreeMap<String, GrantConfig>,
+settings! {
+    /// `[auth]`: how callers are authenticated, and what they may do.
+    pub struct AuthConfig {
+        /// Refuse callers without a valid credential. If false, every caller is an operator of the tenant `default`.
+        required: bool = false;
+        /// TOML file of API keys (docs/operations.md). Changes take effect within 5 s.
+        keys_file: Option<PathBuf> = None;
+        /// The issuer of JSON Web Tokens. Not set: no tokens are accepted.
+        jwt: JwtConfig = JwtConfig::default();
+        /// Client certificates, by a name in them: a URI (such as a SPIFFE id) or a DNS name of the subject's
+        /// alternative names. They need `tls.client_ca_file`.
+        certificates: BTreeMap<String, GrantConfig> = BTreeMap::new();
+    }
 }
 
-/// What a client certificate gives.
+/// What a client certificate grants.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GrantConfig {
-    /// The tenant whose data it gives access to.
+    /// The tenant to whose data it grants access.
     pub tenant: String,
-    /// What it allows.
     pub access: Access,
 }
 
-/// `[auth.jwt]`: tokens of one issuer, signed with RS, PS, ES or EdDSA.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct JwtConfig {
-    /// The `iss` of tokens.
-    pub issuer: Option<String>,
-    /// The `aud` of tokens.
-    pub audience: Option<String>,
-    /// Where the issuer publishes its keys; `https`, or a loopback address.
-    pub jwks_url: Option<String>,
-    /// A file of those keys instead.
-    pub jwks_file: Option<PathBuf>,
-    /// The claim that names the tenant.
-    pub tenant_claim: String,
-    /// The claim with what the token allows: `contextd:read`, `contextd:write`, `contextd:admin` or
-    /// `contextd:operator`, alone, in a list, or among other words. In another claim than `scope` and
-    /// `scp`, which are about all services of the issuer, also without `contextd:`. The highest holds.
-    pub access_claim: String,
-}
+plain!(BTreeMap<String, GrantConfig>, Kind::Tables);
 
-impl Default for JwtConfig {
-    fn default() -> Self {
-        Self {
-            issuer: None,
-            audience: None,
-            jwks_url: None,
-            jwks_file: None,
-            tenant_claim: "tenant".to_owned(),
-            access_claim: "scope".to_owned(),
-        }
+settings! {
+    /// `[auth.jwt]`: tokens of one issuer, signed with RS, PS, ES or EdDSA.
+    pub struct JwtConfig {
+        /// The `iss` of tokens.
+        issuer: Option<String> = None;
+        /// The `aud` of tokens.
+        audience: Option<String> = None;
+        /// URL of the issuer's keys: `https`, or a loopback address.
+        jwks_url: Option<String> = None;
+        /// File of those keys, instead of `jwks_url`.
+        jwks_file: Option<PathBuf> = None;
+        /// The claim that names the tenant.
+        tenant_claim: String = "tenant".to_owned();
+        /// The claim that grants access: `contextd:read`, `contextd:write`, `contextd:admin` or `contextd:operator`, in
+        /// a string of values separated by spaces or in a list of strings; other values are ignored. The prefix
+        /// `contextd:` may be left out, except in `scope` and `scp`, which apply to all services of the issuer. The
+        /// highest access applies.
+        access_claim: String = "scope".to_owned();
     }
 }
 
@@ -87,14 +77,19 @@ impl AuthConfig {
                 .to_owned()
         });
         checks.require(!*required || sources, "auth.required", || {
-            "no credential could ever be valid: set auth.keys_file, auth.jwt or auth.certificates"
+            "no credential source is configured: set auth.keys_file, auth.jwt or auth.certificates"
                 .to_owned()
         });
         for (name, grant) in certificates {
             checks.require(
                 is_tenant(&grant.tenant),
                 &format!("auth.certificates.{name}.tenant"),
-                || format!("{:?} is not 1 to 64 of a-z, 0-9, -, _ and .", grant.tenant),
+                || {
+                    format!(
+                        "{:?} must be 1 to 64 characters of [a-z0-9._-]",
+                        grant.tenant
+                    )
+                },
             );
         }
         jwt.check(checks);
@@ -113,32 +108,34 @@ impl JwtConfig {
         } = self;
         let anything = audience.is_some() || jwks_url.is_some() || jwks_file.is_some();
         if issuer.is_none() {
-            checks.require(!anything, "auth.jwt.issuer", || "is not set".to_owned());
+            checks.require(!anything, "auth.jwt.issuer", || {
+                "must be set if another key of auth.jwt is set".to_owned()
+            });
             return;
         }
         checks.require(audience.is_some(), "auth.jwt.audience", || {
-            "is not set: tokens that were issued for other services would be accepted".to_owned()
+            "must be set: otherwise tokens for other services would be accepted".to_owned()
         });
         checks.require(
             jwks_url.is_some() != jwks_file.is_some(),
             "auth.jwt.jwks_url",
-            || "set either this or auth.jwt.jwks_file".to_owned(),
+            || "set exactly one of auth.jwt.jwks_url and auth.jwt.jwks_file".to_owned(),
         );
         if let Some(url) = jwks_url {
             checks.require(is_safe(url), "auth.jwt.jwks_url", || {
-                format!("{url} is neither https nor on a loopback address")
+                format!("{url} must use https, or be on a loopback address")
             });
         }
         for (key, claim) in [
             ("auth.jwt.tenant_claim", tenant_claim),
             ("auth.jwt.access_claim", access_claim),
         ] {
-            checks.require(!claim.is_empty(), key, || "is empty".to_owned());
+            checks.require(!claim.is_empty(), key, || "must not be empty".to_owned());
         }
     }
 }
 
-/// Whether nothing can be read or put in on the way.
+/// Whether requests to this URL cannot be read or changed in transit: it uses https, or is on a loopback address.
 pub(super) fn is_safe(url: &str) -> bool {
     let Ok(url) = url.parse::<Uri>() else {
         return false;

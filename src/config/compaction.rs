@@ -1,15 +1,15 @@
-//! The bounds of `[policies.NAME.compaction]`.
+//! Checks the values of `[policies.NAME.compaction]`.
 
-use super::check::Checks;
 use crate::model::{
     compaction::{CompactionPolicy, GUARD_RESTARTS},
     config::is_model_reference,
 };
+use crate::settings::Checks;
 
-/// Most characters of the instructions for summaries.
+/// Maximum characters of the instructions for summaries.
 const LONGEST_INSTRUCTIONS: usize = 16_384;
 
-/// Most of anything: the API's numbers are 32-bit and signed.
+/// The largest number that the API can represent: its numbers are 32-bit and signed.
 const MOST: u32 = i32::MAX.unsigned_abs();
 
 pub(super) fn check(policy: &CompactionPolicy, checks: &mut Checks, prefix: &str) {
@@ -30,10 +30,10 @@ pub(super) fn check(policy: &CompactionPolicy, checks: &mut Checks, prefix: &str
         ),
     ];
     for (name, number, allowed, unit) in numbers {
-        checks.number(&key(name), number, allowed, unit);
+        checks.range(&key(name), &number, &allowed, unit);
     }
     let kept = policy.keep_ratio.get();
-    checks.number(&key("keep_ratio"), kept, 0.0..=0.9, "of the size");
+    checks.range(&key("keep_ratio"), &kept, &(0.0..=0.9), "of the size");
     let shares = [
         ("threshold", policy.threshold),
         ("guard_request_ratio", Some(policy.guard_request_ratio)),

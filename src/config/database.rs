@@ -1,112 +1,70 @@
-//! The settings of an external PostgreSQL, and of every connection to PostgreSQL.
+//! The settings of an external PostgreSQL, and of all connections to PostgreSQL.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use secrecy::{ExposeSecret, SecretString};
-use serde::{Deserialize, Serialize};
-
-use super::check::Checks;
 use super::database_url::{DatabaseUrl, SslMode};
-use super::{duration, secret};
+use crate::settings::{Checks, SecretUrl, choices, settings};
 
-/// `[database]`: which PostgreSQL holds everything, and how it is talked to.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct DatabaseConfig {
-    /// `postgres://user:password@host:port/name`. Absent: contextd runs a PostgreSQL of its own.
-    #[serde(
-        default,
-        serialize_with = "secret::serialize_url",
-        deserialize_with = "secret::deserialize"
-    )]
-    pub url: Option<SecretString>,
-    /// Whether connections are encrypted, where `url` has no `sslmode` of its own: `disable`, `prefer`,
-    /// `require`, `verify-ca` or `verify-full`. Absent: `prefer` for addresses of this machine, and
-    /// `require` for all others. Where a connection is encrypted the server's certificate is verified,
-    /// and that it is for the host of `url`, except with `verify-ca`.
-    pub sslmode: Option<SslMode>,
-    /// Certificate authorities (PEM) to trust instead of the system's.
-    pub ca_file: Option<PathBuf>,
-    /// Migrate the schema of the database named by `url` when serving starts. The embedded one
-    /// always is.
-    pub migrate_on_start: bool,
-    /// A pooler that gives each transaction another connection stands between, such as pgbouncer
-    /// in transaction mode. Statements are sent without names then, and connections without
-    /// settings: the role must have them, see docs/reliability.md.
-    pub transaction_pooler: bool,
-    /// The database itself shows what is done for a tenant only the rows of that tenant, also to a
-    /// statement that forgot to ask for them: by row-level security, which `contextd migrate` sets
-    /// up. Connections take the roles `contextd_tenant` and `contextd_worker`, which may change rows
-    /// and nothing else. Not beside a transaction pooler.
-    pub row_security: bool,
-    /// Most connections for requests and turns; two more are kept for heartbeats.
-    pub pool_size: usize,
-    /// How long a request waits for a free connection.
-    #[serde(with = "duration")]
-    pub acquire_timeout: Duration,
-    /// A connection that nothing has used for this long is closed, so that other replicas can have
-    /// it. One of each pool stays.
-    #[serde(with = "duration")]
-    pub idle_timeout: Duration,
-    /// While a request has waited for longer than this for a connection, new ones are refused as
-    /// OVERLOADED, which takes no time; those that bring a running turn to its end are not.
-    #[serde(with = "duration")]
-    pub overload_wait: Duration,
-    /// How long one statement may take.
-    #[serde(with = "duration")]
-    pub statement_timeout: Duration,
-    /// How long making a connection may take.
-    #[serde(with = "duration")]
-    pub connect_timeout: Duration,
-}
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_mins(1);
+/// The shortest timeout.
+const MIN: Duration = Duration::from_millis(10);
 
-impl Default for DatabaseConfig {
-    fn default() -> Self {
-        Self {
-            url: None,
-            sslmode: None,
-            ca_file: None,
-            migrate_on_start: false,
-            transaction_pooler: false,
-            row_security: false,
-            pool_size: 16,
-            acquire_timeout: Duration::from_secs(5),
-            idle_timeout: Duration::from_mins(1),
-            overload_wait: Duration::from_millis(250),
-            statement_timeout: Duration::from_secs(10),
-            connect_timeout: Duration::from_secs(5),
-        }
+choices!(SslMode);
+
+settings! {
+    /// `[database]`: the PostgreSQL that stores all data, and the connections to it.
+    pub struct DatabaseConfig {
+        /// `postgres://user:password@host:port/name`. Not set: contextd runs an embedded PostgreSQL.
+        url: Option<SecretUrl> = None;
+        /// Whether connections are encrypted, if `url` has no `sslmode`. Not set: `prefer` for addresses of this
+        /// machine, `require` for all others. On encrypted connections the server's certificate is verified, including
+        /// that it is for the host of `url`, except with `verify-ca`.
+        sslmode: Option<SslMode> = None;
+        /// Certificate authorities (PEM) to trust instead of the system's.
+        ca_file: Option<PathBuf> = None;
+        /// Migrate the schema of the database at `url` on start. The embedded one is always migrated.
+        migrate_on_start: bool = false;
+        /// A pooler in transaction mode, such as pgbouncer, is in front of the database. Statements are then sent
+        /// without names and connections without settings: the role must have them, see docs/reliability.md.
+        transaction_pooler: bool = false;
+        /// Restrict statements for a tenant to the rows of that tenant with row-level security, which `contextd
+        /// migrate` sets up. Connections use the roles `contextd_tenant` and `contextd_worker`, which may change rows
+        /// and nothing else. Cannot be combined with a transaction pooler.
+        row_security: bool = false;
+        /// Maximum connections for requests and turns. Two more are kept for heartbeats.
+        pool_size: usize = 16, in 1..=1000, "connections";
+        /// How long a request waits for a free connection.
+        acquire_timeout: Duration = SECOND * 5, in MIN..=MINUTE * 10;
+        /// How long a connection may be idle before it is closed, so that other replicas can use it. Each pool keeps
+        /// one.
+        idle_timeout: Duration = MINUTE, in MIN..=MINUTE * 10;
+        /// If a request has waited this long for a connection, new requests are refused as OVERLOADED at once, except
+        /// those that finish a running turn.
+        overload_wait: Duration = Duration::from_millis(250), in MIN..=MINUTE * 10;
+        /// How long one statement may take.
+        statement_timeout: Duration = SECOND * 10, in MIN..=MINUTE * 10;
+        /// How long connecting may take.
+        connect_timeout: Duration = SECOND * 5, in MIN..=MINUTE * 10;
     }
 }
 
 impl DatabaseConfig {
-    /// The URL taken apart. `None`: there is none, or its `sslmode` is unknown, which is refused when
-    /// the settings are read.
+    /// The URL, with its `sslmode` separated. Returns `None` if there is no URL, or if its `sslmode` is unknown, which
+    /// is rejected when the settings are loaded.
     pub fn parts(&self) -> Option<DatabaseUrl> {
         self.url.as_ref().and_then(DatabaseUrl::of)
     }
 
-    /// Whether the certificate of the server has to be for the host that is connected to.
+    /// Whether the server's certificate must match the host name of the connection.
     pub fn verifies_host_name(&self) -> bool {
         let of_url = self.parts().and_then(|url| url.sslmode);
         of_url.or(self.sslmode) != Some(SslMode::VerifyCa)
     }
 
     pub(super) fn check(&self, checks: &mut Checks) {
-        let Self {
-            url,
-            sslmode: _,
-            ca_file: _,
-            migrate_on_start: _,
-            transaction_pooler,
-            row_security,
-            pool_size,
-            acquire_timeout,
-            idle_timeout,
-            overload_wait,
-            statement_timeout,
-            connect_timeout,
-        } = self;
+        let url = &self.url;
         checks.require(
             url.as_ref().is_none_or(is_postgres_url),
             "database.url",
@@ -115,29 +73,18 @@ impl DatabaseConfig {
         checks.require(
             url.is_none() || self.parts().is_some(),
             "database.url",
-            || format!("has an sslmode that is none of {}", SslMode::names()),
+            || format!("has an unknown sslmode; use one of {}", SslMode::names()),
         );
         checks.require(
-            !(*row_security && *transaction_pooler),
+            !(self.row_security && self.transaction_pooler),
             "database.row_security",
-            || "needs connections that keep their role, which database.transaction_pooler takes away".to_owned(),
+            || "cannot be combined with database.transaction_pooler: row-level security needs connections that keep their role".to_owned(),
         );
-        let wait = Duration::from_millis(10)..=Duration::from_mins(10);
-        checks.number("database.pool_size", *pool_size, 1..=1000, "connections");
-        checks.duration("database.acquire_timeout", *acquire_timeout, wait.clone());
-        checks.duration("database.idle_timeout", *idle_timeout, wait.clone());
-        checks.duration("database.overload_wait", *overload_wait, wait.clone());
-        checks.duration(
-            "database.statement_timeout",
-            *statement_timeout,
-            wait.clone(),
-        );
-        checks.duration("database.connect_timeout", *connect_timeout, wait);
     }
 }
 
-fn is_postgres_url(url: &SecretString) -> bool {
-    let url = url.expose_secret();
+fn is_postgres_url(url: &SecretUrl) -> bool {
+    let url = url.expose();
     ["postgres://", "postgresql://"].iter().any(|scheme| {
         url.strip_prefix(scheme)
             .is_some_and(|rest| !rest.is_empty())

@@ -1,22 +1,24 @@
 //! The URL of a PostgreSQL, and whether the connections to it are encrypted.
 
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
-/// Whether connections to PostgreSQL are encrypted, in libpq's words. Wherever one is encrypted, the
-/// server's certificate is verified.
+use crate::settings::SecretUrl;
+
+/// Whether connections to PostgreSQL are encrypted, with libpq's names. The server's certificate is verified on every
+/// encrypted connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SslMode {
     /// Never.
     Disable,
-    /// If the server offers it: whoever answers for the server can have the password in clear text.
+    /// If the server offers it. An attacker that impersonates the server can obtain the password in clear text.
     Prefer,
-    /// Always. As `verify-full`: no certificate is accepted without being verified.
+    /// Always. The same as `verify-full`, since every certificate is verified.
     Require,
     /// Always. The certificate may be for another host name.
     VerifyCa,
-    /// Always. The certificate is for the host that the URL names.
+    /// Always. The certificate must match the host name in the URL.
     VerifyFull,
 }
 
@@ -34,26 +36,26 @@ impl SslMode {
         mode.map(|(mode, _)| *mode)
     }
 
-    /// Its names, for an error.
+    /// The names of all modes, for an error message.
     pub(super) fn names() -> String {
         Self::ALL.map(|(_, name)| name).join(", ")
     }
 }
 
-/// A URL of a PostgreSQL, with its `sslmode` taken out: libpq knows more of them than the driver.
+/// A PostgreSQL URL whose `sslmode` is parsed separately, since the driver supports fewer modes than libpq.
 #[derive(Clone, Debug)]
 pub struct DatabaseUrl {
-    /// The rest of it.
+    /// The URL without `sslmode`.
     pub address: SecretString,
-    /// The mode that it names.
+    /// `None` if the URL has no `sslmode`.
     pub sslmode: Option<SslMode>,
 }
 
 impl DatabaseUrl {
-    /// Takes a URL apart. `None`: its `sslmode` is unknown.
-    pub(super) fn of(url: &SecretString) -> Option<Self> {
-        let url = url.expose_secret();
-        // As the driver reads it: a `?` before the `@` belongs to the password.
+    /// Parses a URL. The last `sslmode` applies. Returns `None` if its `sslmode` is unknown.
+    pub(super) fn of(url: &SecretUrl) -> Option<Self> {
+        let url = url.expose();
+        // The driver treats a `?` before the `@` as part of the password.
         let host = url.find('@').unwrap_or_default();
         let Some(query) = url[host..].find('?').map(|at| host + at) else {
             return Some(Self {
@@ -82,12 +84,14 @@ impl DatabaseUrl {
 
 #[cfg(test)]
 mod tests {
+    use secrecy::ExposeSecret as _;
+
     use super::*;
 
     #[test]
     fn sslmode_is_taken_out_of_a_url_and_nothing_else_is_changed() {
         let check = |url: &str, address: &str, sslmode: Option<SslMode>| {
-            let url = DatabaseUrl::of(&url.into()).expect("a known mode");
+            let url = DatabaseUrl::of(&SecretUrl::from(url)).expect("a known mode");
             assert_eq!(url.address.expose_secret(), address);
             assert_eq!(url.sslmode, sslmode, "{address}");
         };
@@ -109,7 +113,10 @@ mod tests {
         );
         for unknown in ["allow", "", "Require"] {
             let url = format!("postgres://h/d?sslmode={unknown}");
-            assert!(DatabaseUrl::of(&url.into()).is_none(), "{unknown}");
+            assert!(
+                DatabaseUrl::of(&SecretUrl::from(url.as_str())).is_none(),
+                "{unknown}"
+            );
         }
     }
 }

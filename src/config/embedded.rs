@@ -1,38 +1,25 @@
-//! The settings of the PostgreSQL that contextd runs itself.
+//! The settings of the embedded PostgreSQL.
 
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
-
-use super::check::Checks;
 use super::database::DatabaseConfig;
 use super::environment::SYSTEM_DATA_DIR;
+use crate::settings::{Checks, settings};
 
-/// Connections beside the pool: heartbeats, listening for wake-ups, migrations, and an operator's
-/// psql.
-const CONNECTIONS_BESIDE_THE_POOL: usize = 8;
+/// Connections in addition to the pool, for heartbeats, LISTEN, migrations and an operator's psql.
+const CONNECTIONS_OUTSIDE_THE_POOL: usize = 8;
 
-/// `[embedded]`: the private PostgreSQL cluster, used when `database.url` is absent.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct EmbeddedConfig {
-    /// Where the cluster and everything beside it lives.
-    pub data_dir: PathBuf,
-    /// Folder with `postgres` and `initdb`. Absent: the usual places are searched.
-    pub bin_dir: Option<PathBuf>,
-    /// Folder for the socket, with a short path. Absent: one is chosen.
-    pub runtime_dir: Option<PathBuf>,
-    /// PostgreSQL's `max_connections`.
-    pub max_connections: usize,
-}
-
-impl Default for EmbeddedConfig {
-    fn default() -> Self {
-        Self {
-            data_dir: PathBuf::from(SYSTEM_DATA_DIR),
-            bin_dir: None,
-            runtime_dir: None,
-            max_connections: 40,
-        }
+settings! {
+    /// `[embedded]`: the embedded PostgreSQL, which is used if `database.url` is not set.
+    pub struct EmbeddedConfig {
+        /// Directory of the cluster and its files.
+        data_dir: PathBuf = PathBuf::from(SYSTEM_DATA_DIR);
+        /// Directory with `postgres` and `initdb`. Not set: the usual locations are searched.
+        bin_dir: Option<PathBuf> = None;
+        /// Directory of the Unix socket. Its path must be short. Not set: a directory is chosen.
+        runtime_dir: Option<PathBuf> = None;
+        /// PostgreSQL's `max_connections`.
+        max_connections: usize = 40, in 10..=10_000, "connections";
     }
 }
 
@@ -40,24 +27,17 @@ impl EmbeddedConfig {
     pub(super) fn check(&self, checks: &mut Checks, database: &DatabaseConfig) {
         let Self {
             data_dir,
-            bin_dir: _,
-            runtime_dir: _,
             max_connections,
+            ..
         } = self;
         checks.require(
             !data_dir.as_os_str().is_empty(),
             "embedded.data_dir",
             || "must not be empty".to_owned(),
         );
-        checks.number(
-            "embedded.max_connections",
-            *max_connections,
-            10..=10_000,
-            "connections",
-        );
         let needed = database
             .pool_size
-            .saturating_add(CONNECTIONS_BESIDE_THE_POOL);
+            .saturating_add(CONNECTIONS_OUTSIDE_THE_POOL);
         checks.require(
             database.url.is_some() || *max_connections >= needed,
             "embedded.max_connections",

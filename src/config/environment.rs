@@ -1,4 +1,4 @@
-//! The process's environment, taken once and passed on as a value.
+//! The environment of the process, which is read once and then passed on as a value.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{Uid, User, geteuid};
 
-/// Where the embedded cluster lives when root starts it.
+/// The data directory of the embedded PostgreSQL if contextd is started by root.
 pub(super) const SYSTEM_DATA_DIR: &str = "/var/lib/contextd";
 
-/// Environment variables, and who started the process.
+/// Environment variables, and the user that started the process.
 #[derive(Clone, Default)]
 pub struct Environment {
     variables: BTreeMap<String, String>,
@@ -17,7 +17,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// These variables, whoever set them. An empty variable counts as absent.
+    /// An environment with these variables and without a user. Empty variables count as absent.
     pub fn new<N: Into<String>, V: Into<String>>(
         variables: impl IntoIterator<Item = (N, V)>,
     ) -> Self {
@@ -30,7 +30,7 @@ impl Environment {
         }
     }
 
-    /// The environment of this process. Variables that are not UTF-8 are left out.
+    /// The environment of this process. Variables that are not valid UTF-8 are left out.
     pub fn of_process() -> Self {
         let readable = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -41,7 +41,7 @@ impl Environment {
         }
     }
 
-    /// The value of a variable.
+    /// The value of a variable. Returns `None` if it is absent or empty.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str)
     }
@@ -52,7 +52,7 @@ impl Environment {
             .map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Where data lives by default: a system folder for root, the user's own otherwise.
+    /// The default data directory: a system directory for root, else one in the user's home directory.
     pub(super) fn default_data_dir(&self) -> PathBuf {
         if self.user.is_some_and(Uid::is_root) {
             return PathBuf::from(SYSTEM_DATA_DIR);
@@ -69,7 +69,8 @@ impl Environment {
         )
     }
 
-    /// Where the file of settings is looked for when none is named.
+    /// The path of the configuration file that is used if none is named. Returns `None` if the home directory is not
+    /// known.
     pub(super) fn default_config_file(&self) -> Option<PathBuf> {
         Some(
             self.xdg("XDG_CONFIG_HOME", ".config")?
@@ -77,7 +78,7 @@ impl Environment {
         )
     }
 
-    /// A folder of the XDG base directory specification, which says to ignore relative paths.
+    /// A directory of the XDG Base Directory Specification, which requires relative paths to be ignored.
     fn xdg(&self, variable: &str, under_home: &str) -> Option<PathBuf> {
         let named = self
             .get(variable)
@@ -95,7 +96,7 @@ impl Environment {
 }
 
 impl fmt::Debug for Environment {
-    /// Names only: values may be secrets.
+    /// Writes only the names, since values may be secrets.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_set()

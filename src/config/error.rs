@@ -1,62 +1,57 @@
-//! What can be wrong with the settings, each naming its place.
+//! Errors of the configuration, with the key and the origin of each problem.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// The settings cannot be used.
+/// The settings cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read the configuration file {}", path.display())]
     Unreadable {
-        /// The file.
         path: PathBuf,
-        /// Why.
         source: std::io::Error,
     },
-    /// The file is not TOML. The line itself is not shown: it may hold a secret.
+    /// The file is not valid TOML. The message does not quote the line, which may contain a secret.
     #[error("{}:{line}:{column}: {message}", path.display())]
     Syntax {
-        /// The file.
         path: PathBuf,
         /// Counted from 1.
         line: usize,
         /// Counted from 1, in characters.
         column: usize,
-        /// What TOML says.
+        /// The message of the TOML parser.
         message: String,
     },
-    /// Keys or values are wrong; all of them are here.
+    /// Keys or values are invalid. Contains all problems.
     #[error("the configuration has {}:{}", count(.0.len()), list(.0))]
     Problems(Vec<Problem>),
 }
 
-/// One thing that is wrong with the settings.
+/// One problem with the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
     /// No setting has this key.
     UnknownKey {
         /// The key as written.
         key: String,
-        /// The key that was probably meant.
+        /// The most similar known key.
         suggestion: Option<String>,
-        /// Where it was written.
+        /// Where the key was set.
         origin: Option<Origin>,
     },
     /// No setting has this environment variable.
     UnknownVariable {
-        /// The variable.
         name: String,
-        /// The variable that was probably meant.
+        /// The most similar known variable.
         suggestion: Option<String>,
     },
-    /// The value cannot be used.
+    /// A value is invalid.
     Value {
-        /// The key of the setting.
+        /// The dotted key of the setting.
         key: String,
-        /// Where the value came from; absent for a default.
+        /// Where the value was set. `None` for a default.
         origin: Option<Origin>,
-        /// What is wrong with it.
         message: String,
     },
 }
@@ -64,11 +59,11 @@ pub enum Problem {
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The file.
+    /// The configuration file.
     File(PathBuf),
-    /// An environment variable.
+    /// The environment variable with this name.
     Variable(String),
-    /// A flag of the command line.
+    /// The command-line flag with this name, without the dashes.
     Flag(String),
 }
 
@@ -129,7 +124,7 @@ fn did_you_mean(suggestion: Option<&str>) -> String {
 
 fn count(problems: usize) -> String {
     if problems == 1 {
-        "a problem".to_owned()
+        "1 problem".to_owned()
     } else {
         format!("{problems} problems")
     }

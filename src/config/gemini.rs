@@ -1,41 +1,28 @@
-//! The settings of services that speak Gemini's generateContent: `kind = "gemini"`.
+//! The settings of services with Gemini's generateContent API: `kind = "gemini"`.
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
-use crate::model::Declared;
-
-use super::check::Checks;
 use super::http::{self, HttpConfig, OfKind};
+use crate::model::Declared;
+use crate::settings::{Checks, settings};
 
-/// Where Google AI Studio is.
+/// The base URL of Google AI Studio.
 const AI_STUDIO: &str = "https://generativelanguage.googleapis.com/v1beta";
 
-/// `kind = "gemini"`: one service that speaks generateContent.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(default)]
-pub struct GeminiConfig {
-    /// Where the service is, up to what comes before `/models`.
-    pub base_url: String,
-    /// How it is reached.
-    #[serde(flatten)]
-    pub http: HttpConfig,
-    /// What is known of models, by name. Others can be used too.
-    pub models: BTreeMap<String, Declared>,
-}
-
-impl Default for GeminiConfig {
-    fn default() -> Self {
-        Self {
-            base_url: AI_STUDIO.to_owned(),
-            http: HttpConfig::default(),
-            models: BTreeMap::new(),
-        }
+settings! {
+    /// `kind = "gemini"`: a service with Gemini's generateContent API.
+    pub struct GeminiConfig {
+        /// Address of the service, without `/models`.
+        base_url: String = AI_STUDIO.to_owned();
+        /// How the service is reached.
+        #[serde(flatten)]
+        http: HttpConfig = HttpConfig::default();
+        /// Properties of models, by name. Other models can be used too.
+        models: BTreeMap<String, Declared> = BTreeMap::new();
     }
 }
 
-/// The service that defined the protocol.
+/// The service that defines this API.
 const OF_KIND: OfKind = OfKind {
     base_url: AI_STUDIO,
     header: "x-goog-api-key",

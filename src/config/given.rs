@@ -1,4 +1,4 @@
-//! What was set, and where: in the file, the environment or on the command line.
+//! The values that were set in the file, in the environment or on the command line, and the origin of each.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::error::Origin;
 use super::layers::{self, dotted, path_of};
 use super::setting::Setting;
 
-/// Where values came from, by dotted key.
+/// The origins of values, by dotted key.
 pub type Origins = BTreeMap<String, Origin>;
 
 /// The values that were set, with the origin of each.
@@ -43,7 +43,7 @@ impl Given {
         self.origins.insert(setting.key.to_owned(), origin);
     }
 
-    /// The origin of a key, or of what is set below it.
+    /// The origin of a key, or of the first key below it. Returns `None` if neither is set.
     pub(super) fn origin(&self, key: &str) -> Option<Origin> {
         let below = format!("{key}.");
         let found = self
@@ -65,8 +65,8 @@ fn keys_below(path: &[String], value: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Text from a variable or flag as the type that the setting's default has; what does not fit stays
-/// text and is refused with everything else.
+/// Parses the text of a variable or flag as the type of the setting's default. Text that cannot be parsed stays text,
+/// so that it is reported together with all other problems.
 fn typed(text: &str, default: Option<&Value>) -> Value {
     let typed = match default {
         Some(Value::Boolean(_)) => text.parse().ok().map(Value::Boolean),

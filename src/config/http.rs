@@ -1,86 +1,64 @@
-//! The settings that all model services over HTTP share.
+//! The settings that all model services over HTTP have in common.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::environment::Environment;
+use crate::model::Declared;
+use crate::settings::{Checks, Kind, plain, settings};
 use http::{HeaderName, HeaderValue, Uri};
 use secrecy::{ExposeSecret, SecretString};
-use serde::{Deserialize, Serialize};
 
-use crate::model::Declared;
-
-use super::check::Checks;
-use super::environment::Environment;
-use super::{duration, secret};
-
-/// Headers that contextd writes itself.
+/// Headers that contextd sets. They cannot be configured.
 const OWN_HEADERS: &[&str] = &["accept", "content-length", "content-type", "host"];
 
-/// How a service is reached. These keys stand beside those of its kind.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(default)]
-pub struct HttpConfig {
-    /// The key itself. Better is `api_key_env` or `api_key_file`.
-    #[serde(with = "secret")]
-    pub api_key: Option<SecretString>,
-    /// The environment variable that holds the key.
-    pub api_key_env: Option<String>,
-    /// The file that holds the key.
-    pub api_key_file: Option<PathBuf>,
-    /// Further headers of every request. Their values are taken for secrets.
-    #[serde(with = "secret::map")]
-    pub headers: BTreeMap<String, SecretString>,
-    /// How long making a connection may take.
-    #[serde(with = "duration")]
-    pub connect_timeout: Duration,
-    /// How long the first byte of an answer may take: the whole prompt is read before it.
-    #[serde(with = "duration")]
-    pub first_byte_timeout: Duration,
-    /// How long an answer may be silent between two bytes.
-    #[serde(with = "duration")]
-    pub stall_timeout: Duration,
-    /// Bytes of a request that the service takes: a larger one is not sent. Absent: the service
-    /// says so itself.
-    pub max_request_bytes: Option<u64>,
+/// The shortest and the longest timeout of a model service.
+const TIMEOUTS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_hours(1);
+
+plain!(BTreeMap<String, Declared>, Kind::Tables);
+
+settings! {
+    /// How a model service is reached. These keys are keys of the provider's section.
+    pub struct HttpConfig {
+        /// The API key. Prefer `api_key_env` or `api_key_file`.
+        api_key: Option<SecretString> = None;
+        /// The environment variable that holds the API key.
+        api_key_env: Option<String> = None;
+        /// The file that holds the API key.
+        api_key_file: Option<PathBuf> = None;
+        /// Additional headers of every request. Their values are treated as secrets.
+        headers: BTreeMap<String, SecretString> = BTreeMap::new();
+        /// How long connecting may take.
+        connect_timeout: Duration = Duration::from_secs(10), in TIMEOUTS;
+        /// How long the first byte of a response may take. The service reads the whole prompt before it.
+        first_byte_timeout: Duration = Duration::from_mins(5), in TIMEOUTS;
+        /// How long a response may be silent between two bytes.
+        stall_timeout: Duration = Duration::from_mins(2), in TIMEOUTS;
+        /// Maximum size of a request that the service accepts: a larger one is not sent. Not set: the service reports
+        /// it.
+        max_request_bytes: Option<u64> = None, in 1_024..=1 << 40, "bytes";
+    }
 }
 
-/// A key is not where the settings say.
+/// An API key, token or client secret cannot be read from its configured source.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// The variable is not set.
     #[error("the environment variable {0} is not set")]
     Variable(String),
-    /// The file cannot be read.
     #[error("cannot read {}", path.display())]
     File {
-        /// The file.
         path: PathBuf,
-        /// Why.
         source: std::io::Error,
     },
-    /// There is nothing in it.
+    /// The file contains only whitespace.
     #[error("{} is empty", .0.display())]
     Empty(PathBuf),
 }
 
-impl Default for HttpConfig {
-    fn default() -> Self {
-        Self {
-            api_key: None,
-            api_key_env: None,
-            api_key_file: None,
-            headers: BTreeMap::new(),
-            connect_timeout: Duration::from_secs(10),
-            first_byte_timeout: Duration::from_mins(5),
-            stall_timeout: Duration::from_mins(2),
-            max_request_bytes: None,
-        }
-    }
-}
-
 impl HttpConfig {
-    /// The key, from wherever the settings say. `None` means the service wants none.
+    /// The API key, read from the configured source. Returns `None` if none is configured.
     pub fn key(&self, environment: &Environment) -> Result<Option<SecretString>, KeyError> {
         if let Some(name) = &self.api_key_env {
             let key = environment
@@ -101,7 +79,7 @@ impl HttpConfig {
         }
     }
 
-    /// Whether a key is configured, be it in the header of that name.
+    /// Whether an API key is configured, including in the header with this name.
     fn has_key(&self, header: &str) -> bool {
         let in_header = |name: &String| name.eq_ignore_ascii_case(header);
         self.keys() > 0 || self.headers.keys().any(in_header)
@@ -118,18 +96,11 @@ impl HttpConfig {
 
     fn check(&self, checks: &mut Checks, prefix: &str) {
         let Self {
-            api_key,
-            api_key_env: _,
-            api_key_file: _,
-            headers,
-            connect_timeout,
-            first_byte_timeout,
-            stall_timeout,
-            max_request_bytes,
+            api_key, headers, ..
         } = self;
         let key = |name: &str| format!("{prefix}.{name}");
         checks.require(self.keys() <= 1, &key("api_key"), || {
-            "give the key once: api_key, api_key_env or api_key_file".to_owned()
+            "set only one of api_key, api_key_env and api_key_file".to_owned()
         });
         let api_key = api_key.as_ref().map(ExposeSecret::expose_secret);
         checks.require(api_key.is_none_or(sendable), &key("api_key"), not_sendable);
@@ -143,36 +114,23 @@ impl HttpConfig {
                 "is not the name of a header".to_owned()
             });
             checks.require(!own, &key, || {
-                "is a header that contextd writes itself".to_owned()
+                "is set by contextd and cannot be configured".to_owned()
             });
             checks.require(sendable(value.expose_secret()), &key, not_sendable);
-        }
-        let waits = [
-            ("connect_timeout", connect_timeout),
-            ("first_byte_timeout", first_byte_timeout),
-            ("stall_timeout", stall_timeout),
-        ];
-        for (name, wait) in waits {
-            let bounds = Duration::from_millis(100)..=Duration::from_hours(1);
-            checks.duration(&key(name), *wait, bounds);
-        }
-        if let Some(bytes) = max_request_bytes {
-            checks.number(&key("max_request_bytes"), *bytes, 1_024..=1 << 40, "bytes");
         }
     }
 }
 
-/// The service of a kind itself, which wants a key.
+/// The service that defines the API of a kind. It requires an API key.
 pub(super) struct OfKind {
-    /// Its address.
     pub(super) base_url: &'static str,
-    /// The header that carries the key.
+    /// The header that carries the API key.
     pub(super) header: &'static str,
-    /// The variable that usually holds it.
+    /// The environment variable that usually holds the API key.
     pub(super) variable: &'static str,
 }
 
-/// Checks what every kind of service has: its address, how it is reached, and its key.
+/// Checks the settings that all kinds of services have: base URL, HTTP settings and API key.
 pub(super) fn check_service(
     checks: &mut Checks,
     prefix: &str,
@@ -190,11 +148,11 @@ pub(super) fn check_service(
     checks.require(
         base_url != *own || http.has_key(header),
         &format!("{prefix}.api_key_env"),
-        || format!("{own} wants a key; name the variable that holds it, such as \"{variable}\""),
+        || format!("{own} requires an API key; name the environment variable that holds it, such as \"{variable}\""),
     );
 }
 
-/// Checks values that are sent in headers, by their keys.
+/// Checks values that are sent in headers.
 pub(super) fn check_sendable(
     checks: &mut Checks,
     prefix: &str,
@@ -209,41 +167,41 @@ pub(super) fn check_sendable(
     }
 }
 
-/// Checks what an operator says of models, by their names.
+/// Checks the configured properties of models.
 pub(super) fn check_models(checks: &mut Checks, prefix: &str, models: &BTreeMap<String, Declared>) {
     for (name, model) in models {
         check_model(checks, &format!("{prefix}.models.{name}"), model);
     }
 }
 
-/// Checks what an operator says of a model.
+/// Checks the configured properties of one model.
 fn check_model(checks: &mut Checks, prefix: &str, model: &Declared) {
     let most = i32::MAX.unsigned_abs();
     let key = |name: &str| format!("{prefix}.{name}");
     checks.require(!prefix.ends_with("models."), prefix, || {
         "the name of a model must not be empty".to_owned()
     });
-    if let Some(tokens) = model.context_window {
-        checks.number(&key("context_window"), tokens, 1..=most, "tokens");
-    }
-    if let Some(tokens) = model.max_output {
-        let most = model.context_window.unwrap_or(most);
-        checks.number(&key("max_output"), tokens, 1..=most, "tokens");
-    }
+    checks.range(
+        &key("context_window"),
+        &model.context_window,
+        &(1..=most),
+        "tokens",
+    );
+    let most = model.context_window.unwrap_or(most);
+    checks.range(&key("max_output"), &model.max_output, &(1..=most), "tokens");
 }
 
-/// Checks the address of a service.
 fn check_url(checks: &mut Checks, key: &str, url: &str) {
     if let Err(message) = usable(url) {
         checks.fail(key.to_owned(), message);
     }
 }
 
-/// The address is not quoted when it may hold a secret.
+/// Checks the base URL of a service. The message does not quote a URL that may contain a secret.
 fn usable(url: &str) -> Result<(), String> {
     if url.contains(['@', '?', '#']) {
         return Err(
-            "must hold no credentials, query or fragment; keys go into api_key_env or headers"
+            "must not contain credentials, a query or a fragment; set API keys with api_key_env or headers"
                 .to_owned(),
         );
     }
@@ -261,14 +219,14 @@ fn usable(url: &str) -> Result<(), String> {
     }
 }
 
-/// Whether a value can be sent in a header.
+/// Whether a value can be sent in a header: it is not empty, and contains only valid characters.
 pub(super) fn sendable(value: &str) -> bool {
     !value.is_empty() && HeaderValue::from_str(value).is_ok()
 }
 
-/// Why a value is refused that cannot be sent.
+/// The message for a value that is not [`sendable`].
 pub(super) fn not_sendable() -> String {
-    "is empty, or holds characters that cannot be sent in a header".to_owned()
+    "is empty, or contains characters that are invalid in a header".to_owned()
 }
 
 #[cfg(test)]

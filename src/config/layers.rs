@@ -1,23 +1,23 @@
-//! Tables of settings, laid over each other.
+//! Merges tables of settings, and reads and writes values in them by path.
 
 use std::collections::BTreeMap;
 
 use toml::{Table, Value};
 
-/// The way to a key, from the outermost table in.
+/// The path to a key, starting at the outermost table.
 pub(super) type Path = Vec<String>;
 
-/// `a.b.c`.
+/// A path as a dotted key, such as `a.b.c`.
 pub(super) fn dotted(path: &[String]) -> String {
     path.join(".")
 }
 
-/// The way to a dotted key of ours.
+/// The path of a dotted key. No part of the key may contain a dot.
 pub(super) fn path_of(key: &str) -> Path {
     key.split('.').map(str::to_owned).collect()
 }
 
-/// The value at `path`.
+/// The value at `path`. Returns `None` if there is none, or if `path` is empty.
 pub(super) fn get<'a>(table: &'a Table, path: &[String]) -> Option<&'a Value> {
     let (first, rest) = path.split_first()?;
     let value = table.get(first)?;
@@ -28,7 +28,7 @@ pub(super) fn get<'a>(table: &'a Table, path: &[String]) -> Option<&'a Value> {
     }
 }
 
-/// Puts `value` at `path`, making the tables on the way.
+/// Sets the value at `path`. Creates missing tables, and replaces values on the path that are not tables.
 pub(super) fn set(table: &mut Table, path: &[String], value: Value) {
     let Some((first, rest)) = path.split_first() else {
         return;
@@ -48,7 +48,7 @@ pub(super) fn set(table: &mut Table, path: &[String], value: Value) {
     }
 }
 
-/// Lays `over` over `base`: tables are joined, everything else is replaced.
+/// Merges `over` into `base`: tables are merged recursively, all other values are replaced.
 pub(super) fn merge(base: &mut Table, over: Table) {
     for (key, value) in over {
         merge_value(base, &key, value);
@@ -64,7 +64,7 @@ fn merge_value(base: &mut Table, key: &str, value: Value) {
     }
 }
 
-/// Every value that can be judged by itself, with the way to it.
+/// The values that can be checked independently of each other, with their paths.
 pub(super) fn leaves(table: &Table) -> Vec<(Path, Value)> {
     let mut found = Vec::new();
     collect_leaves(&mut Vec::new(), table, &mut found);
@@ -84,13 +84,14 @@ fn collect_leaves(path: &mut Path, table: &Table, found: &mut Vec<(Path, Value)>
     }
 }
 
-/// A provider means something only together with its `kind`, a certificate's tenant only with its access.
+/// Whether a table is checked as a whole. A provider can only be read together with its `kind`, and a certificate's
+/// tenant only together with its access.
 fn is_judged_whole(path: &[String]) -> bool {
     matches!(path, [section, _] if section == "providers")
         || matches!(path, [section, key, _] if section == "auth" && key == "certificates")
 }
 
-/// Dotted key of every value below `json`, set or not, with the value.
+/// All values below `json` by dotted key, including null ones.
 pub(super) fn keys(json: &serde_json::Value) -> BTreeMap<String, &serde_json::Value> {
     let mut found = BTreeMap::new();
     collect_keys("", json, &mut found);
@@ -116,8 +117,8 @@ fn collect_keys<'a>(
     }
 }
 
-/// The way to every value of `table` that `json` has no place for. What was read is written with
-/// all keys, also those that are not set.
+/// The paths of the values of `table` whose keys do not exist in `json`. `json` must be the serialized configuration,
+/// which has all keys, including those that are not set.
 pub(super) fn missing(table: &Table, json: &serde_json::Value) -> Vec<Path> {
     let mut found = Vec::new();
     collect_missing(&mut Vec::new(), table, Some(json), &mut found);

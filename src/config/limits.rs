@@ -1,48 +1,21 @@
-//! The settings of what each tenant may use.
+//! The settings of tenant limits.
 
-use serde::{Deserialize, Serialize};
+use crate::settings::settings;
 
-use super::check::Checks;
+/// The largest limit that the database and the API can represent.
+const MAX: u64 = 1 << 62;
 
-/// `[limits]`: what a tenant may use that has no limits of its own (`contextd admin limits set`).
-/// Absent: as much as there is.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct LimitsConfig {
-    /// Turns that run at once, and calls of Compact, on all replicas together.
-    pub running_turns: Option<u64>,
-    /// Requests per second, on each replica.
-    pub requests_per_second: Option<u64>,
-    /// Tokens that models read and write per minute, on all replicas together.
-    pub tokens_per_minute: Option<u64>,
-    /// Bytes of messages, events, configurations, requests and blobs, uploads under way included.
-    pub stored_bytes: Option<u64>,
-}
-
-/// The largest limit: numbers of the database and the API are not larger.
-const MOST: u64 = 1 << 62;
-
-impl LimitsConfig {
-    pub(super) fn check(&self, checks: &mut Checks) {
-        let Self {
-            running_turns,
-            requests_per_second,
-            tokens_per_minute,
-            stored_bytes,
-        } = self;
-        let limits = [
-            ("limits.running_turns", running_turns, "turns"),
-            (
-                "limits.requests_per_second",
-                requests_per_second,
-                "requests",
-            ),
-            ("limits.tokens_per_minute", tokens_per_minute, "tokens"),
-            ("limits.stored_bytes", stored_bytes, "bytes"),
-        ];
-        for (key, limit, unit) in limits {
-            if let Some(limit) = limit {
-                checks.number(key, *limit, 0..=MOST, unit);
-            }
-        }
+settings! {
+    /// `[limits]`: the limits of tenants without limits set by `contextd admin limits set`. A limit that is not set
+    /// does not apply.
+    pub struct LimitsConfig {
+        /// Turns and calls of Compact that run at once, on all replicas together.
+        running_turns: Option<u64> = None, in 0..=MAX, "turns";
+        /// Requests per second, on each replica.
+        requests_per_second: Option<u64> = None, in 0..=MAX, "requests";
+        /// Tokens per minute that models read and write, on all replicas together.
+        tokens_per_minute: Option<u64> = None, in 0..=MAX, "tokens";
+        /// Stored bytes: messages, events, configurations, requests and blobs, including uploads in progress.
+        stored_bytes: Option<u64> = None, in 0..=MAX, "bytes";
     }
 }

@@ -1,4 +1,5 @@
-//! Flags over environment over file over defaults, with everything that is wrong reported at once.
+//! Loads the settings from flags, environment, file and defaults, in this order of precedence, and reports all problems
+//! at once.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,26 +20,27 @@ use super::telemetry;
 /// Where settings are read from.
 #[derive(Debug, Default)]
 pub struct Sources {
-    /// The file. Absent: the user's own file, if there is one.
+    /// The configuration file. `None`: the file in the user's configuration directory, if it exists.
     pub file: Option<PathBuf>,
-    /// The environment.
     pub environment: Environment,
-    /// What was given on the command line.
+    /// The settings given on the command line, as text.
     pub flags: Vec<(&'static Setting, String)>,
 }
 
 /// The settings in force.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// The settings.
     pub config: Config,
-    /// Where those that are not defaults came from.
+    /// The origins of the values that are not defaults.
     pub origins: Origins,
-    /// The model services that are configured by a well-known variable alone.
+    /// The model services that are configured only by a well-known environment variable.
     pub services: Vec<&'static Service>,
 }
 
-/// Reads all sources. Nothing is served with settings that are not wholly understood.
+/// Reads all sources.
+///
+/// # Errors
+/// The file cannot be read or parsed, a key or variable is unknown, or a value is invalid.
 pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
     let mut given = Given::default();
     if let Some(path) = config_file(sources) {
@@ -70,7 +72,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
     Err(ConfigError::Problems(problems))
 }
 
-/// The default of every key that has one, as text.
+/// The defaults by dotted key, as text. Keys without a default are left out.
 pub fn defaults() -> BTreeMap<String, String> {
     let json = json_of(&Config::default());
     let text = |value: &serde_json::Value| {
@@ -149,8 +151,8 @@ fn unknown_variables(environment: &Environment) -> Vec<Problem> {
         .collect()
 }
 
-/// Kubernetes tells every pod about a service named `contextd` by variables such as
-/// `CONTEXTD_SERVICE_HOST` and `CONTEXTD_PORT_7070_TCP`. They are not mistakes.
+/// Whether Kubernetes sets this variable in every pod for a Service named `contextd`, such as `CONTEXTD_SERVICE_HOST`
+/// or `CONTEXTD_PORT_7070_TCP`. These variables are not errors.
 fn is_service_link(name: &str, value: &str) -> bool {
     let port_of_link = || {
         let port = name.split_once("_PORT_")?.1.split('_').next()?;
@@ -162,8 +164,8 @@ fn is_service_link(name: &str, value: &str) -> bool {
         || port_of_link().unwrap_or(false)
 }
 
-/// Tries each value by itself, so that one that does not fit hides no other; then looks at those
-/// that fit together.
+/// Checks each value separately, so that one invalid value does not hide others. Then checks the configuration of all
+/// valid values.
 fn judge(known: Table, given: &Given, problems: &mut Vec<Problem>) -> Config {
     let base = with_named_policies(known, &given.values);
     let mut fitting = base.clone();
@@ -197,7 +199,7 @@ fn judge(known: Table, given: &Given, problems: &mut Vec<Problem>) -> Config {
     config
 }
 
-/// A policy of another name starts as the shipped one.
+/// Adds the policies that the file names to the defaults. Each starts as a copy of the built-in policy.
 fn with_named_policies(mut known: Table, given: &Table) -> Table {
     let shipped = table_of(&PolicyConfig::default());
     for name in given
@@ -215,7 +217,7 @@ fn with_named_policies(mut known: Table, given: &Table) -> Table {
     known
 }
 
-/// Whether a value fits its key.
+/// Checks that a value can be read as the setting at `path`.
 fn fits(base: &Table, path: &[String], value: &Value) -> Result<(), String> {
     let mut table = base.clone();
     layers::set(&mut table, path, value.clone());
@@ -224,7 +226,7 @@ fn fits(base: &Table, path: &[String], value: &Value) -> Result<(), String> {
         .map_err(|error: toml::de::Error| error.message().trim().to_owned())
 }
 
-/// The keys that were given and that the settings do not have.
+/// The given keys that do not exist.
 fn unknown_keys(taken: &Table, config: &Config, given: &Given) -> Vec<Problem> {
     let json = json_of(config);
     let known = layers::keys(&json);
@@ -243,7 +245,7 @@ fn table_of(settings: &impl serde::Serialize) -> Table {
     Table::try_from(settings).expect("settings are tables of plain values")
 }
 
-/// Like the file, but with the keys that are not set.
+/// The configuration as in the file, with null for the keys that are not set.
 pub(super) fn json_of(config: &Config) -> serde_json::Value {
     serde_json::to_value(config).expect("settings are tables of plain values")
 }

@@ -4,98 +4,74 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue, Uri};
-use secrecy::{ExposeSecret, SecretString};
-use serde::{Deserialize, Serialize};
-
 use super::auth::is_safe;
-use super::check::Checks;
 use super::environment::Environment;
 use super::http::{HttpConfig, KeyError};
-use super::{duration, secret};
 use crate::model::access::is_tenant;
+use crate::settings::{Checks, Kind, Section as _, plain, settings};
+use http::{HeaderName, HeaderValue, Uri};
+use secrecy::{ExposeSecret, SecretString};
 
-/// In place of a tenant: every one.
+/// The entry in `tenants` that means all tenants.
 pub const EVERY_TENANT: &str = "*";
 
-/// MCP servers by the names that tool sets give.
+/// MCP servers by the names that tool sets use.
 pub type ServersConfig = BTreeMap<String, McpConfig>;
 
-/// One MCP server over streamable HTTP, whose tools contextd calls.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(default)]
-pub struct McpConfig {
-    /// Where it is. Required.
-    pub url: String,
-    /// The bearer token itself. Better is `token_env` or `token_file`.
-    #[serde(with = "secret")]
-    pub token: Option<SecretString>,
-    /// The environment variable that holds the token.
-    pub token_env: Option<String>,
-    /// The file that holds the token.
-    pub token_file: Option<PathBuf>,
-    /// Further headers of every request. Their values are taken for secrets.
-    #[serde(with = "secret::map")]
-    pub headers: BTreeMap<String, SecretString>,
-    /// How long making a connection may take.
-    #[serde(with = "duration")]
-    pub connect_timeout: Duration,
-    /// How long a call may take, where the tool set does not say.
-    #[serde(with = "duration")]
-    pub call_timeout: Duration,
-    /// Calls that a replica runs at once. Further ones wait, which counts as their time.
-    pub max_calls: usize,
-    /// Bytes of one answer.
-    pub max_result_bytes: usize,
-    /// The tenants that may use it where `auth.required` is on; `*` is every one. For others it is
-    /// not configured.
-    pub tenants: Vec<String>,
-    /// Where its tokens come from, in place of `token`.
-    pub oauth: Option<OauthConfig>,
-}
-
-/// `[mcp.NAME.oauth]`: tokens by OAuth 2.1 client credentials.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct OauthConfig {
-    /// The token endpoint. Required.
-    pub token_url: String,
-    /// Who asks for tokens. Required.
-    pub client_id: String,
-    /// The client's secret itself. Better is `client_secret_env` or `client_secret_file`.
-    #[serde(with = "secret")]
-    pub client_secret: Option<SecretString>,
-    /// The environment variable that holds the secret.
-    pub client_secret_env: Option<String>,
-    /// The file that holds the secret.
-    pub client_secret_file: Option<PathBuf>,
-    /// The scopes, separated by spaces. Empty: not sent.
-    pub scope: String,
-    /// Further parameters, such as `audience`. `resource` is the server's URL where it is not given here;
-    /// empty, it is not sent.
-    pub parameters: BTreeMap<String, String>,
-}
-
-impl Default for McpConfig {
-    fn default() -> Self {
-        Self {
-            url: String::new(),
-            token: None,
-            token_env: None,
-            token_file: None,
-            headers: BTreeMap::new(),
-            connect_timeout: Duration::from_secs(10),
-            call_timeout: Duration::from_mins(1),
-            max_calls: 16,
-            max_result_bytes: 4 << 20,
-            tenants: Vec::new(),
-            oauth: None,
-        }
+settings! {
+    /// `[mcp.NAME]`: an MCP server over streamable HTTP, whose tools contextd calls.
+    pub struct McpConfig {
+        /// URL of the server. Required.
+        url: String = String::new();
+        /// The bearer token. Prefer `token_env` or `token_file`.
+        token: Option<SecretString> = None;
+        /// The environment variable that holds the token.
+        token_env: Option<String> = None;
+        /// The file that holds the token.
+        token_file: Option<PathBuf> = None;
+        /// Additional headers of every request. Their values are treated as secrets.
+        headers: BTreeMap<String, SecretString> = BTreeMap::new();
+        /// How long connecting may take.
+        connect_timeout: Duration = Duration::from_secs(10);
+        /// How long a call may take, if the tool set sets no timeout.
+        call_timeout: Duration = Duration::from_mins(1);
+        /// Maximum concurrent calls of this replica. Further ones wait, which counts towards their timeout.
+        max_calls: usize = 16;
+        /// Maximum size of a result, in bytes.
+        max_result_bytes: usize = 4 << 20;
+        /// The tenants that may use the server if `auth.required` is true; `*` means all. For other tenants it does not
+        /// exist.
+        tenants: Vec<String> = Vec::new();
+        /// The source of access tokens, instead of `token`.
+        oauth: Option<OauthConfig> = None;
     }
 }
 
+settings! {
+    /// `[mcp.NAME.oauth]`: access tokens by OAuth 2.1 client credentials.
+    pub struct OauthConfig {
+        /// The token endpoint. Required.
+        token_url: String = String::new();
+        /// The client id. Required.
+        client_id: String = String::new();
+        /// The client secret. Prefer `client_secret_env` or `client_secret_file`.
+        client_secret: Option<SecretString> = None;
+        /// The environment variable that holds the client secret.
+        client_secret_env: Option<String> = None;
+        /// The file that holds the client secret.
+        client_secret_file: Option<PathBuf> = None;
+        /// Scopes, separated by spaces. Empty: not sent.
+        scope: String = String::new();
+        /// Additional parameters, such as `audience`. The default of `resource` is the server's URL; if empty, it is
+        /// not sent.
+        parameters: BTreeMap<String, String> = BTreeMap::new();
+    }
+}
+
+plain!(Option<OauthConfig>, Kind::Section(OauthConfig::declared));
+
 impl McpConfig {
-    /// The token, from wherever the settings say. `None` means the server wants none.
+    /// The token, read from the configured source. Returns `None` if none is configured.
     pub fn token(&self, environment: &Environment) -> Result<Option<SecretString>, KeyError> {
         let key = HttpConfig {
             api_key: self.token.clone(),
@@ -126,7 +102,11 @@ impl McpConfig {
             checks.require(
                 tenant == EVERY_TENANT || is_tenant(tenant),
                 &key("tenants"),
-                || format!("{tenant:?} is no tenant; \"{EVERY_TENANT}\" is every one"),
+                || {
+                    format!(
+                        "{tenant:?} is not a valid tenant; \"{EVERY_TENANT}\" means all tenants"
+                    )
+                },
             );
         }
         let tokens = [
@@ -137,13 +117,13 @@ impl McpConfig {
         ];
         let tokens = tokens.iter().filter(|given| **given).count();
         checks.require(tokens <= 1, &key("token"), || {
-            "give the token once: token, token_env, token_file or oauth".to_owned()
+            "set only one of token, token_env, token_file and oauth".to_owned()
         });
         if let Some(oauth) = oauth {
             oauth.check(checks, &key("oauth"));
         }
         let sendable = |value: &SecretString| HeaderValue::from_str(value.expose_secret()).is_ok();
-        let unsendable = || "holds characters that cannot be sent".to_owned();
+        let unsendable = || "contains invalid characters".to_owned();
         checks.require(
             token.as_ref().is_none_or(sendable),
             &key("token"),
@@ -152,7 +132,7 @@ impl McpConfig {
         for (header, value) in headers {
             let key = key(&format!("headers.{header}"));
             checks.require(header.parse::<HeaderName>().is_ok(), &key, || {
-                "is no name of a header".to_owned()
+                "is not the name of a header".to_owned()
             });
             checks.require(sendable(value), &key, unsendable);
         }
@@ -166,7 +146,7 @@ impl McpConfig {
 }
 
 impl OauthConfig {
-    /// The client's secret, from wherever the settings say. `None` means that it has none.
+    /// The client secret, read from the configured source. Returns `None` if none is configured.
     pub fn client_secret(
         &self,
         environment: &Environment,
@@ -192,10 +172,11 @@ impl OauthConfig {
         } = self;
         let key = |field: &str| format!("{prefix}.{field}");
         checks.require(is_safe(token_url), &key("token_url"), || {
-            "must be https, or on a loopback address: it is sent the client's secret".to_owned()
+            "must use https, or be on a loopback address: the client secret is sent to it"
+                .to_owned()
         });
         checks.require(!client_id.is_empty(), &key("client_id"), || {
-            "must be the id of a client".to_owned()
+            "must not be empty".to_owned()
         });
         let secrets = [
             client_secret.is_some(),
@@ -204,8 +185,7 @@ impl OauthConfig {
         ];
         let secrets = secrets.iter().filter(|given| **given).count();
         checks.require(secrets == 1, &key("client_secret_env"), || {
-            "give the secret once: client_secret, client_secret_env or client_secret_file"
-                .to_owned()
+            "set exactly one of client_secret, client_secret_env and client_secret_file".to_owned()
         });
     }
 }
@@ -216,5 +196,5 @@ fn is_web(url: &str) -> bool {
 }
 
 fn not_web() -> String {
-    "must be a URL with http or https".to_owned()
+    "must be an http or https URL".to_owned()
 }

@@ -1,19 +1,17 @@
-//! Every setting of contextd, typed, with its default. Nothing else reads the environment.
+//! The settings of contextd, with their types and defaults. Nothing else reads the environment.
 //!
-//! One section of the file is one struct here: the field is the key, its documentation the manual,
-//! its `Default` the default. [`load()`] lays flags over `CONTEXTD_*` variables over the file over
-//! the defaults.
+//! Each section of the configuration file is one struct: its fields are the keys, their doc comments are the reference,
+//! and its `Default` has the defaults. [`load()`] merges the sources. Flags take precedence over `CONTEXTD_*`
+//! variables, these over the file, and the file over the defaults.
 
-use serde::{Deserialize, Serialize};
+use crate::settings::{Checks, Section as _, settings};
 
 mod anthropic;
 mod auth;
 mod blobs;
-mod check;
 mod compaction;
 mod database;
 mod database_url;
-mod duration;
 mod embedded;
 mod environment;
 mod error;
@@ -29,10 +27,10 @@ mod openai;
 mod policy;
 mod print;
 mod provider;
+pub mod reference;
 mod responses;
 mod retention;
 pub mod rules;
-mod secret;
 mod server;
 mod services;
 mod setting;
@@ -45,10 +43,8 @@ mod turn;
 pub use anthropic::{AnthropicConfig, PromptCache};
 pub use auth::{AuthConfig, GrantConfig, JwtConfig};
 pub use blobs::BlobsConfig;
-pub use check::Checks;
 pub use database::DatabaseConfig;
 pub use database_url::{DatabaseUrl, SslMode};
-pub use duration::{format_duration, parse_duration};
 pub use embedded::EmbeddedConfig;
 pub use environment::Environment;
 pub use error::{ConfigError, Origin, Problem};
@@ -67,7 +63,6 @@ pub use print::print;
 pub use provider::{ProviderConfig, ProvidersConfig, SCRIPTED_PROVIDER, ScriptedConfig};
 pub use responses::{ResponsesConfig, ResponsesDialect};
 pub use retention::RetentionConfig;
-pub use secret::redact_url;
 pub use server::ServerConfig;
 pub use services::{SERVICES, Service};
 pub use setting::{COMMAND_FLAGS, ENV_PREFIX, SETTINGS, Setting, variable_of};
@@ -76,105 +71,65 @@ pub use telemetry::{LogFormat, OtlpConfig, TelemetryConfig, TracesConfig};
 pub use tls::TlsConfig;
 pub use turn::TurnConfig;
 
-/// All settings, one field per section of the file.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Config {
-    /// The gRPC server.
-    pub server: ServerConfig,
-    /// TLS to clients.
-    pub tls: TlsConfig,
-    /// Who may call.
-    pub auth: AuthConfig,
-    /// What each tenant may use.
-    pub limits: LimitsConfig,
-    /// The external database.
-    pub database: DatabaseConfig,
-    /// The database that contextd runs itself when none is named.
-    pub embedded: EmbeddedConfig,
-    /// How turns run.
-    pub turn: TurnConfig,
-    /// How events are handed to readers.
-    pub stream: StreamConfig,
-    /// What clients may store.
-    pub blobs: BlobsConfig,
-    /// For how long what is kept.
-    pub retention: RetentionConfig,
-    /// Which model is used when none is named.
-    pub models: ModelsConfig,
-    /// The model services, by name.
-    pub providers: ProvidersConfig,
-    /// The MCP servers, by name.
-    pub mcp: ServersConfig,
-    /// The context policies, by name.
-    pub policies: PoliciesConfig,
-    /// Logs, metrics and traces.
-    pub telemetry: TelemetryConfig,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            server: ServerConfig::default(),
-            tls: TlsConfig::default(),
-            auth: AuthConfig::default(),
-            limits: LimitsConfig::default(),
-            database: DatabaseConfig::default(),
-            embedded: EmbeddedConfig::default(),
-            turn: TurnConfig::default(),
-            stream: StreamConfig::default(),
-            blobs: BlobsConfig::default(),
-            retention: RetentionConfig::default(),
-            models: ModelsConfig::default(),
-            providers: provider::shipped_providers(),
-            mcp: ServersConfig::new(),
-            policies: policy::shipped_policies(),
-            telemetry: TelemetryConfig::default(),
-        }
+settings! {
+    /// All settings. One field is one section of the file.
+    pub struct Config {
+        /// The gRPC server.
+        server: ServerConfig = ServerConfig::default();
+        /// TLS to clients.
+        tls: TlsConfig = TlsConfig::default();
+        /// Authentication.
+        auth: AuthConfig = AuthConfig::default();
+        /// Limits per tenant.
+        limits: LimitsConfig = LimitsConfig::default();
+        /// The external database.
+        database: DatabaseConfig = DatabaseConfig::default();
+        /// The embedded database.
+        embedded: EmbeddedConfig = EmbeddedConfig::default();
+        /// Turns.
+        turn: TurnConfig = TurnConfig::default();
+        /// Event streams.
+        stream: StreamConfig = StreamConfig::default();
+        /// Blobs.
+        blobs: BlobsConfig = BlobsConfig::default();
+        /// How long data is kept.
+        retention: RetentionConfig = RetentionConfig::default();
+        /// Selection and discovery of models.
+        models: ModelsConfig = ModelsConfig::default();
+        /// Model services by name. A model is `NAME/model`.
+        providers: ProvidersConfig = provider::shipped_providers();
+        /// MCP servers by name.
+        mcp: ServersConfig = ServersConfig::new();
+        /// Context policies by name. Settings that a policy leaves out are those of the built-in policy.
+        policies: PoliciesConfig = policy::shipped_policies();
+        /// Logs, metrics and traces.
+        telemetry: TelemetryConfig = TelemetryConfig::default();
     }
 }
 
 impl Config {
-    /// Everything that is wrong with the values, empty when they can be served with.
+    /// All problems with the values, as key and message. Empty if the server can run with them.
     pub fn problems(&self) -> Vec<(String, String)> {
-        let Self {
-            server,
-            tls,
-            auth,
-            limits,
-            database,
-            embedded,
-            turn,
-            stream,
-            blobs,
-            retention,
-            models,
-            providers,
-            mcp,
-            policies,
-            telemetry,
-        } = self;
         let mut checks = Checks::default();
-        server.check(&mut checks, tls, auth);
-        tls.check(&mut checks, !auth.certificates.is_empty());
-        auth.check(&mut checks);
-        limits.check(&mut checks);
-        database.check(&mut checks);
-        embedded.check(&mut checks, database);
-        turn.check(&mut checks);
-        stream.check(&mut checks);
-        blobs.check(&mut checks);
-        retention.check(&mut checks);
-        models.check(&mut checks, providers);
-        for (name, provider) in providers {
+        self.check_ranges("", &mut checks);
+        self.server.check(&mut checks, &self.tls, &self.auth);
+        let has_certificates = !self.auth.certificates.is_empty();
+        self.tls.check(&mut checks, has_certificates);
+        self.auth.check(&mut checks);
+        self.database.check(&mut checks);
+        self.embedded.check(&mut checks, &self.database);
+        self.retention.check(&mut checks);
+        self.models.check(&mut checks, &self.providers);
+        for (name, provider) in &self.providers {
             provider.check(&mut checks, name);
         }
-        for (name, server) in mcp {
+        for (name, server) in &self.mcp {
             server.check(&mut checks, name);
         }
-        for (name, policy) in policies {
-            policy.check(&mut checks, name, providers);
+        for (name, policy) in &self.policies {
+            policy.check(&mut checks, name, &self.providers);
         }
-        telemetry.check(&mut checks);
+        self.telemetry.check(&mut checks);
         checks.into_problems()
     }
 }

@@ -1,59 +1,38 @@
-//! The settings of choosing a model, and of knowing which there are.
+//! The settings of model selection and discovery.
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use super::check::Checks;
-use super::duration;
 use super::provider::ProvidersConfig;
 use crate::model::config::is_model_reference;
+use crate::settings::{Checks, settings};
 
-/// `[models]`: which model is used when none is named, and how models are discovered.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ModelsConfig {
-    /// `PROVIDER/MODEL` for sessions and turns that name no model.
-    pub default_model: String,
-    /// Add a provider for each well-known variable that holds a key, such as `OPENAI_API_KEY`.
-    /// Off: only what the file says.
-    pub detect_providers: bool,
-    /// Ask the services which models they have, and what those can do.
-    pub discover: bool,
-    /// How often servers nearby are asked, whose windows change when they are started anew. Services
-    /// that others run are asked once an hour, or as seldom as this.
-    #[serde(with = "duration")]
-    pub refresh_interval: Duration,
-}
-
-impl Default for ModelsConfig {
-    fn default() -> Self {
-        Self {
-            default_model: "scripted/demo".to_owned(),
-            detect_providers: true,
-            discover: true,
-            refresh_interval: Duration::from_mins(1),
-        }
+settings! {
+    /// `[models]`: which model is used by default, and how models are discovered.
+    pub struct ModelsConfig {
+        /// `PROVIDER/MODEL` of sessions and turns that name no model.
+        default_model: String = "scripted/demo".to_owned();
+        /// Add a provider for each well-known environment variable that holds an API key, such as `OPENAI_API_KEY`.
+        detect_providers: bool = true;
+        /// Query the services for their models and the models' properties.
+        discover: bool = true;
+        /// How often local servers are queried, whose windows change when they restart. Other services are queried
+        /// once an hour, or at this interval if it is longer.
+        refresh_interval: Duration = Duration::from_mins(1), in Duration::from_secs(5)..=Duration::from_hours(24);
     }
 }
 
 impl ModelsConfig {
     pub(super) fn check(&self, checks: &mut Checks, providers: &ProvidersConfig) {
-        let Self {
-            default_model,
-            detect_providers: _,
-            discover: _,
-            refresh_interval,
-        } = self;
-        checks.duration(
-            "models.refresh_interval",
-            *refresh_interval,
-            Duration::from_secs(5)..=Duration::from_hours(24),
+        check_reference(
+            "models.default_model",
+            &self.default_model,
+            checks,
+            providers,
         );
-        check_reference("models.default_model", default_model, checks, providers);
     }
 }
 
-/// A reference has to name a configured provider. Which models it has is not known yet.
+/// Checks that a model reference names a configured provider. The models of the provider are not known yet.
 pub(super) fn check_reference(
     key: &str,
     reference: &str,
@@ -65,7 +44,7 @@ pub(super) fn check_reference(
             checks.require(providers.contains_key(provider), key, || {
                 let known: Vec<_> = providers.keys().map(String::as_str).collect();
                 format!(
-                    "no provider `{provider}` is configured; there is {}",
+                    "no provider `{provider}` is configured; configured providers: {}",
                     known.join(", ")
                 )
             });

@@ -1,48 +1,48 @@
-//! The settings of services that speak Chat Completions: `kind = "openai"`.
+//! The settings of services with the Chat Completions API: `kind = "openai"`.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::Declared;
-
-use super::check::Checks;
 use super::http::{self, HttpConfig, OfKind};
 use super::rules::ChatRules;
+use crate::model::Declared;
+use crate::settings::{Checks, choices, settings};
 
-/// Where OpenAI itself is.
+/// The base URL of OpenAI.
 const OPENAI: &str = "https://api.openai.com/v1";
 
-/// `kind = "openai"`: one service that speaks Chat Completions.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(default)]
-pub struct OpenAiConfig {
-    /// Where the service is, up to and with `/v1`.
-    pub base_url: String,
-    /// How it is reached.
-    #[serde(flatten)]
-    pub http: HttpConfig,
-    /// What the service speaks. Absent: the host of `base_url` tells, else `compatible`.
-    pub dialect: Option<Dialect>,
-    /// The service whose prompts these are counted as, such as `venice` for a proxy in front of
-    /// it. Absent: the dialect, the host of `base_url` or the provider's name tells.
-    pub counted_as: Option<String>,
-    /// `OpenAI-Organization`.
-    pub organization: Option<String>,
-    /// `OpenAI-Project`.
-    pub project: Option<String>,
-    /// Give instructions under the role `developer` instead of `system`, for the dialect `openai`.
-    pub developer_role: bool,
-    /// What it takes, over what its dialect says.
-    pub rules: ChatRules,
-    /// What is known of models, by name. Others can be used too.
-    pub models: BTreeMap<String, Declared>,
+choices!(Dialect);
+
+settings! {
+    /// `kind = "openai"`: a service with the Chat Completions API.
+    pub struct OpenAiConfig {
+        /// Address of the service, including `/v1`.
+        base_url: String = OPENAI.to_owned();
+        /// How the service is reached.
+        #[serde(flatten)]
+        http: HttpConfig = HttpConfig::default();
+        /// The dialect of the service. Not set: by the host of `base_url`, else `compatible`.
+        dialect: Option<Dialect> = None;
+        /// The service whose prompt format is used to count tokens, such as `venice` for a proxy in front of it. Not
+        /// set: by the dialect, the host of `base_url` or the provider's name.
+        counted_as: Option<String> = None;
+        /// `OpenAI-Organization`.
+        organization: Option<String> = None;
+        /// `OpenAI-Project`.
+        project: Option<String> = None;
+        /// Send instructions with the role `developer` instead of `system`, for the dialect `openai`.
+        developer_role: bool = false;
+        /// What the service accepts, overriding its dialect.
+        rules: ChatRules = ChatRules::default();
+        /// Properties of models, by name. Other models can be used too.
+        models: BTreeMap<String, Declared> = BTreeMap::new();
+    }
 }
 
-/// What a service speaks.
+/// The variant of the Chat Completions API that a service implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-#[expect(missing_docs, reason = "names of services and servers")]
 pub enum Dialect {
     OpenAi,
     OpenRouter,
@@ -64,7 +64,7 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// All of them.
+    /// All dialects.
     pub const ALL: [Self; 17] = [
         Self::OpenAi,
         Self::OpenRouter,
@@ -85,7 +85,7 @@ impl Dialect {
         Self::Compatible,
     ];
 
-    /// Its name in the file.
+    /// The name in the configuration file.
     pub fn name(self) -> &'static str {
         match self {
             Self::OpenAi => "openai",
@@ -109,23 +109,7 @@ impl Dialect {
     }
 }
 
-impl Default for OpenAiConfig {
-    fn default() -> Self {
-        Self {
-            base_url: OPENAI.to_owned(),
-            http: HttpConfig::default(),
-            dialect: None,
-            counted_as: None,
-            organization: None,
-            project: None,
-            developer_role: false,
-            rules: ChatRules::default(),
-            models: BTreeMap::new(),
-        }
-    }
-}
-
-/// The service that defined the protocol.
+/// The service that defines this API.
 const OF_KIND: OfKind = OfKind {
     base_url: OPENAI,
     header: "authorization",

@@ -1,115 +1,108 @@
-//! The settings of context policies: `[policies.NAME]`, chosen by a session.
+//! The settings of context policies: `[policies.NAME]`. Sessions select a policy by name.
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
-use super::{check::Checks, compaction, models, provider::ProvidersConfig};
+use super::{compaction, models, provider::ProvidersConfig};
 use crate::model::{
     Keep, TakeMode, ToolExecution,
-    compaction::CompactionPolicy,
-    config::{MOST_FALLBACKS, PrunePolicy, UnknownWindow},
+    compaction::{CompactionPolicy, Guard, InstructionsMode, Ratio, Strategy},
+    config::{MOST_FALLBACKS, PruneMode, PrunePolicy, UnknownWindow},
 };
+use crate::settings::{Checks, Kind, choices, plain, settings};
 
-/// The policy of sessions that name none.
+/// The largest number that the API can represent: its numbers are 32-bit and signed.
+const MAX: u32 = i32::MAX.unsigned_abs();
+
+/// The name of the built-in policy, which applies to sessions that do not select one.
 pub const SHIPPED_POLICY: &str = "default";
 
-/// Policies by name. What a policy does not set is as in the shipped policy.
+/// Policies by name. Settings that a policy leaves out are those of the built-in policy.
 pub type PoliciesConfig = BTreeMap<String, PolicyConfig>;
 
-/// One policy.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PolicyConfig {
-    /// Tokens kept free for the answer; 0: by the model.
-    pub output_reserve: u32,
-    /// The context window in tokens; 0: the model's.
-    pub context_window: u32,
-    /// What to do about a model whose window is not known.
-    pub unknown_window: UnknownWindow,
-    /// References of the models that a turn goes on with, in order, when its own cannot be called.
-    pub fallback_models: Vec<String>,
-    /// When and how the context is summarised.
-    pub compaction: CompactionPolicy,
-    /// When old tool results are cleared.
-    pub prune: PrunePolicy,
-    /// How tools run, and what happens to their outputs.
-    pub tools: ToolPolicyConfig,
-    /// How messages wait that are sent while a turn runs.
-    pub queue: QueuePolicyConfig,
+choices!(
+    UnknownWindow,
+    ToolExecution,
+    TakeMode,
+    Keep,
+    Strategy,
+    InstructionsMode,
+    Guard,
+    PruneMode,
+);
+plain!(Ratio, Kind::Number; Option<Ratio>, Kind::Number);
+
+settings! {
+    /// `[policies.NAME]`: a context policy, which sessions select.
+    #[derive(PartialEq)]
+    pub struct PolicyConfig {
+        /// Tokens kept free for the response. 0: the smaller of the model's output limit and 32,000, or 4,096 if that
+        /// limit is unknown; at most a quarter of a window below 32,000 tokens, and half of a larger one.
+        output_reserve: u32 = 0, in 0..=MAX, "tokens";
+        /// The context window. 0: the model's.
+        context_window: u32 = 0, in 0..=MAX, "tokens";
+        /// How to handle a model whose window is not known.
+        unknown_window: UnknownWindow = UnknownWindow::default();
+        /// Models (`PROVIDER/MODEL`) that a turn continues with, in order, when its own cannot be called.
+        fallback_models: Vec<String> = Vec::new();
+        /// When and how the context is compacted.
+        compaction: CompactionPolicy = CompactionPolicy::default();
+        /// When old tool results are pruned.
+        prune: PrunePolicy = PrunePolicy::default();
+        /// How tools run, and how their results are limited.
+        tools: ToolPolicyConfig = ToolPolicyConfig::default();
+        /// How messages that are sent while a turn runs are queued.
+        queue: QueuePolicyConfig = QueuePolicyConfig::default();
+    }
 }
 
-/// How messages wait, and how they are taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct QueuePolicyConfig {
-    /// Most messages of a session that may wait.
-    pub max_pending: u32,
-    /// How many are taken at a step boundary.
-    pub take: TakeMode,
+settings! {
+    /// `[policies.NAME.queue]`: how messages are queued, and how they are taken.
+    #[derive(PartialEq, Eq, Copy)]
+    pub struct QueuePolicyConfig {
+        /// Maximum pending messages of a session (QUEUE_FULL).
+        max_pending: u32 = 100, in 1..=1_000, "messages";
+        /// How many are taken at a step boundary.
+        take: TakeMode = TakeMode::default();
+    }
 }
 
-/// How tools run, and how much of each one's output the model gets to see.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ToolPolicyConfig {
-    /// How the calls of one step are handed to the host.
-    pub execution: ToolExecution,
-    /// For tools that have no limits of their own.
-    pub default_output_limits: OutputLimits,
-    /// By tool name.
-    pub output_limits: BTreeMap<String, OutputLimits>,
+settings! {
+    /// `[policies.NAME.tools]`: how tools run, and how much of each result the model sees.
+    #[derive(PartialEq, Eq)]
+    pub struct ToolPolicyConfig {
+        /// How the calls of one step are handed to the host.
+        execution: ToolExecution = ToolExecution::default();
+        /// For tools that have no limits in `output_limits`.
+        default_output_limits: OutputLimits = OutputLimits { max_output_chars: 120_000, ..OutputLimits::default() };
+        /// By tool name.
+        output_limits: BTreeMap<String, OutputLimits> = shipped_output_limits();
+    }
 }
 
-/// Limits of one tool's output; 0 is not limited here. Characters are Unicode scalar values.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct OutputLimits {
-    /// Characters in all.
-    pub max_output_chars: u32,
-    /// Lines.
-    pub max_lines: u32,
-    /// Characters of one line.
-    pub max_line_length: u32,
-    /// Matches of a search-like tool, counted as non-empty lines.
-    pub max_matches: u32,
-    /// Which part is kept of what is too long.
-    pub keep: Keep,
-}
-
-impl Default for PolicyConfig {
-    fn default() -> Self {
-        Self {
-            output_reserve: 0,
-            context_window: 0,
-            unknown_window: UnknownWindow::default(),
-            fallback_models: Vec::new(),
-            compaction: CompactionPolicy::default(),
-            prune: PrunePolicy::default(),
-            tools: ToolPolicyConfig {
-                execution: ToolExecution::default(),
-                default_output_limits: OutputLimits {
-                    max_output_chars: 120_000,
-                    ..OutputLimits::default()
-                },
-                output_limits: shipped_output_limits(),
-            },
-            queue: QueuePolicyConfig {
-                max_pending: 100,
-                take: TakeMode::default(),
-            },
-        }
+settings! {
+    /// `[policies.NAME.tools.output_limits.TOOL]`: limits of one tool's results. 0: no limit. Characters are Unicode
+    /// scalar values.
+    #[derive(PartialEq, Eq, Copy)]
+    pub struct OutputLimits {
+        /// Maximum characters.
+        max_output_chars: u32 = 0, in 0..=MAX, "characters";
+        /// Maximum lines.
+        max_lines: u32 = 0, in 0..=MAX, "lines";
+        /// Maximum characters of a line.
+        max_line_length: u32 = 0, in 0..=MAX, "characters";
+        /// Maximum matches of a search tool, counted as lines that are not empty.
+        max_matches: u32 = 0, in 0..=MAX, "matches";
+        /// Which part of a longer result is kept.
+        keep: Keep = Keep::default();
     }
 }
 
 impl PolicyConfig {
     pub(super) fn check(&self, checks: &mut Checks, name: &str, providers: &ProvidersConfig) {
         let Self {
-            output_reserve,
-            context_window,
-            unknown_window: _,
             fallback_models,
-            compaction: _,
             prune,
-            tools,
-            queue,
+            ..
         } = self;
         check_fallbacks(
             &format!("policies.{name}.fallback_models"),
@@ -129,89 +122,25 @@ impl PolicyConfig {
             protect_turns,
             protected_tools: _,
         } = prune;
-        let ToolPolicyConfig {
-            execution: _,
-            default_output_limits,
-            output_limits,
-        } = tools;
         let counts = [
-            ("output_reserve", output_reserve, "tokens"),
-            ("context_window", context_window, "tokens"),
-            ("prune.minimum_tokens", minimum_tokens, "tokens"),
-            ("prune.protect_tokens", protect_tokens, "tokens"),
-            ("prune.protect_turns", protect_turns, "turns"),
+            ("minimum_tokens", minimum_tokens, "tokens"),
+            ("protect_tokens", protect_tokens, "tokens"),
+            ("protect_turns", protect_turns, "turns"),
         ];
         for (key, number, unit) in counts {
-            checks.number(
-                &format!("policies.{name}.{key}"),
-                *number,
-                0..=i32::MAX.unsigned_abs(),
-                unit,
-            );
-        }
-        let QueuePolicyConfig {
-            max_pending,
-            take: _,
-        } = queue;
-        checks.number(
-            &format!("policies.{name}.queue.max_pending"),
-            *max_pending,
-            1..=1_000,
-            "messages",
-        );
-        let prefix = format!("policies.{name}.tools");
-        default_output_limits.check(checks, &format!("{prefix}.default_output_limits"));
-        for (tool, limits) in output_limits {
-            limits.check(checks, &format!("{prefix}.output_limits.{tool}"));
+            let key = format!("policies.{name}.prune.{key}");
+            checks.range(&key, number, &(0..=MAX), unit);
         }
     }
 }
 
 fn check_fallbacks(key: &str, models: &[String], checks: &mut Checks, providers: &ProvidersConfig) {
-    checks.number(key, models.len(), 0..=MOST_FALLBACKS, "models");
+    checks.range(key, &models.len(), &(0..=MOST_FALLBACKS), "models");
     for (i, model) in models.iter().enumerate() {
         models::check_reference(key, model, checks, providers);
         checks.require(!models[..i].contains(model), key, || {
             format!("`{model}` is listed twice")
         });
-    }
-}
-
-impl OutputLimits {
-    /// The API's limits are 32-bit and signed.
-    fn check(&self, checks: &mut Checks, prefix: &str) {
-        let Self {
-            max_output_chars,
-            max_lines,
-            max_line_length,
-            max_matches,
-            keep: _,
-        } = self;
-        let allowed = 0..=i32::MAX.unsigned_abs();
-        checks.number(
-            &format!("{prefix}.max_output_chars"),
-            *max_output_chars,
-            allowed.clone(),
-            "characters",
-        );
-        checks.number(
-            &format!("{prefix}.max_lines"),
-            *max_lines,
-            allowed.clone(),
-            "lines",
-        );
-        checks.number(
-            &format!("{prefix}.max_line_length"),
-            *max_line_length,
-            allowed.clone(),
-            "characters",
-        );
-        checks.number(
-            &format!("{prefix}.max_matches"),
-            *max_matches,
-            allowed,
-            "matches",
-        );
     }
 }
 

@@ -1,4 +1,4 @@
-//! The settings in force as a file, secrets hidden, with where each came from.
+//! Prints the settings in force as TOML, with secrets hidden and the origin of each value.
 
 use serde_json::Value;
 
@@ -6,8 +6,8 @@ use super::given::Origins;
 use super::layers::{Path, dotted};
 use super::load::{Loaded, json_of};
 
-/// The settings as TOML. What is not a default says where it came from; what is not set stands in a
-/// comment.
+/// The settings as TOML. Values that are not defaults have a comment with their origin. Settings that are not set are
+/// listed in comments.
 pub fn print(loaded: &Loaded) -> String {
     let mut lines = Vec::new();
     print_table(
@@ -61,7 +61,7 @@ fn below(path: &Path, key: &str) -> Path {
     [path.as_slice(), &[key.to_owned()]].concat()
 }
 
-/// A key as TOML wants it.
+/// A key, quoted if TOML requires it.
 fn quoted(key: &str) -> String {
     let bare = !key.is_empty()
         && key

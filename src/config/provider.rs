@@ -3,43 +3,86 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::anthropic::AnthropicConfig;
-use super::check::Checks;
 use super::gemini::GeminiConfig;
 use super::openai::OpenAiConfig;
 use super::responses::ResponsesConfig;
+use crate::settings::{Checks, Declared, Kind, Section as _, SettingType, settings};
 
-/// The provider that is always there.
+/// The name of the built-in provider.
 pub const SCRIPTED_PROVIDER: &str = "scripted";
 
 /// Model services by name; a model is `NAME/model`.
 pub type ProvidersConfig = BTreeMap<String, ProviderConfig>;
 
-/// One model service. A new kind is a variant here: its name is the value of `kind` in the file.
+/// One model service. Each kind is a variant, whose serialized name is the value of `kind` in the file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum ProviderConfig {
     /// Replays script files, without a network or a key.
     Scripted(ScriptedConfig),
-    /// Speaks Chat Completions.
+    /// A service with the Chat Completions API.
     OpenAi(Box<OpenAiConfig>),
-    /// Speaks the Responses API.
+    /// A service with the Responses API.
     #[serde(rename = "openai-responses")]
     Responses(Box<ResponsesConfig>),
-    /// Speaks Anthropic Messages.
+    /// A service with the Anthropic Messages API.
     Anthropic(Box<AnthropicConfig>),
-    /// Speaks Gemini's generateContent.
+    /// A service with Gemini's generateContent API.
     Gemini(Box<GeminiConfig>),
 }
 
-/// `kind = "scripted"`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ScriptedConfig {
-    /// Folder of script files, one per model. Absent: the built-in scripts only.
-    pub script_dir: Option<PathBuf>,
+settings! {
+    /// `kind = "scripted"`: replays script files, without a network or a key.
+    pub struct ScriptedConfig {
+        /// Directory of script files, one per model. Not set: the built-in scripts only.
+        script_dir: Option<PathBuf> = None;
+    }
+}
+
+impl SettingType for ProvidersConfig {
+    fn kind() -> Kind {
+        Kind::Kinds(ProviderConfig::kinds)
+    }
+
+    fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.serialize(serializer)
+    }
+
+    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::deserialize(deserializer)
+    }
+
+    fn check(&self, key: &str, checks: &mut Checks) {
+        for (name, provider) in self {
+            provider.check_ranges(&format!("{key}.{name}"), checks);
+        }
+    }
+}
+
+impl ProviderConfig {
+    /// The settings of each kind.
+    fn kinds() -> Vec<(&'static str, Declared)> {
+        vec![
+            ("scripted", ScriptedConfig::declared()),
+            ("openai", OpenAiConfig::declared()),
+            ("openai-responses", ResponsesConfig::declared()),
+            ("anthropic", AnthropicConfig::declared()),
+            ("gemini", GeminiConfig::declared()),
+        ]
+    }
+
+    fn check_ranges(&self, prefix: &str, checks: &mut Checks) {
+        match self {
+            Self::Scripted(config) => config.check_ranges(prefix, checks),
+            Self::OpenAi(config) => config.check_ranges(prefix, checks),
+            Self::Responses(config) => config.check_ranges(prefix, checks),
+            Self::Anthropic(config) => config.check_ranges(prefix, checks),
+            Self::Gemini(config) => config.check_ranges(prefix, checks),
+        }
+    }
 }
 
 /// The providers that need no configuration.
@@ -54,14 +97,35 @@ impl ProviderConfig {
     pub(super) fn check(&self, checks: &mut Checks, name: &str) {
         let key = format!("providers.{name}");
         checks.require(!name.is_empty() && !name.contains('/'), &key, || {
-            "the name of a provider must not be empty or hold a slash: models are named PROVIDER/MODEL".to_owned()
+            "the name of a provider must not be empty or contain a slash: models are named PROVIDER/MODEL".to_owned()
         });
         match self {
-            Self::Scripted(ScriptedConfig { script_dir: _ }) => {}
+            Self::Scripted(_) => {}
             Self::OpenAi(config) => config.check(checks, &key),
             Self::Responses(config) => config.check(checks, &key),
             Self::Anthropic(config) => config.check(checks, &key),
             Self::Gemini(config) => config.check(checks, &key),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kinds_are_those_of_the_file() {
+        let kinds: Vec<&str> = ProviderConfig::kinds()
+            .into_iter()
+            .map(|(kind, _)| kind)
+            .collect();
+        for kind in &kinds {
+            let read: Result<ProviderConfig, _> = toml::from_str(&format!("kind = '{kind}'"));
+            assert!(read.is_ok(), "{kind}: {read:?}");
+        }
+        let unknown = toml::from_str::<ProviderConfig>("kind = 'x'").map(drop);
+        let error = unknown.expect_err("there is no such kind").to_string();
+        let listed = format!("`{}`", kinds.join("`, `"));
+        assert!(error.contains(&listed), "{error}");
     }
 }

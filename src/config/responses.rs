@@ -1,45 +1,45 @@
-//! The settings of services that speak the Responses API: `kind = "openai-responses"`.
+//! The settings of services with the Responses API: `kind = "openai-responses"`.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::Declared;
-
-use super::check::Checks;
 use super::http::{self, HttpConfig, OfKind};
 use super::rules::ResponsesRules;
+use crate::model::Declared;
+use crate::settings::{Checks, choices, settings};
 
-/// Where OpenAI itself is.
+/// The base URL of OpenAI.
 const OPENAI: &str = "https://api.openai.com/v1";
 
-/// `kind = "openai-responses"`: one service that speaks the Responses API.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ResponsesConfig {
-    /// Where the service is, up to and with `/v1`.
-    pub base_url: String,
-    /// How it is reached.
-    #[serde(flatten)]
-    pub http: HttpConfig,
-    /// What the service speaks. Absent: the host of `base_url` tells, else `compatible`.
-    pub dialect: Option<ResponsesDialect>,
-    /// `api-version` of every request, as Azure has it.
-    pub api_version: Option<String>,
-    /// `OpenAI-Organization`.
-    pub organization: Option<String>,
-    /// `OpenAI-Project`.
-    pub project: Option<String>,
-    /// What it takes, over what its dialect says.
-    pub rules: ResponsesRules,
-    /// What is known of models, by name. Others can be used too.
-    pub models: BTreeMap<String, Declared>,
+choices!(ResponsesDialect);
+
+settings! {
+    /// `kind = "openai-responses"`: a service with the Responses API.
+    pub struct ResponsesConfig {
+        /// Address of the service, including `/v1`.
+        base_url: String = OPENAI.to_owned();
+        /// How the service is reached.
+        #[serde(flatten)]
+        http: HttpConfig = HttpConfig::default();
+        /// The dialect of the service. Not set: by the host of `base_url`, else `compatible`.
+        dialect: Option<ResponsesDialect> = None;
+        /// `api-version` of every request, for Azure.
+        api_version: Option<String> = None;
+        /// `OpenAI-Organization`.
+        organization: Option<String> = None;
+        /// `OpenAI-Project`.
+        project: Option<String> = None;
+        /// What the service accepts, overriding its dialect.
+        rules: ResponsesRules = ResponsesRules::default();
+        /// Properties of models, by name. Other models can be used too.
+        models: BTreeMap<String, Declared> = BTreeMap::new();
+    }
 }
 
-/// What a service speaks.
+/// The variant of the Responses API that a service implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-#[expect(missing_docs, reason = "names of services and servers")]
 pub enum ResponsesDialect {
     OpenAi,
     Azure,
@@ -53,7 +53,7 @@ pub enum ResponsesDialect {
 }
 
 impl ResponsesDialect {
-    /// All of them.
+    /// All dialects.
     pub const ALL: [Self; 9] = [
         Self::OpenAi,
         Self::Azure,
@@ -66,7 +66,7 @@ impl ResponsesDialect {
         Self::Compatible,
     ];
 
-    /// Its name in the file.
+    /// The name in the configuration file.
     pub fn name(self) -> &'static str {
         match self {
             Self::OpenAi => "openai",
@@ -82,22 +82,7 @@ impl ResponsesDialect {
     }
 }
 
-impl Default for ResponsesConfig {
-    fn default() -> Self {
-        Self {
-            base_url: OPENAI.to_owned(),
-            http: HttpConfig::default(),
-            dialect: None,
-            api_version: None,
-            organization: None,
-            project: None,
-            rules: ResponsesRules::default(),
-            models: BTreeMap::new(),
-        }
-    }
-}
-
-/// The service that defined the protocol.
+/// The service that defines this API.
 const OF_KIND: OfKind = OfKind {
     base_url: OPENAI,
     header: "authorization",
@@ -126,10 +111,7 @@ impl ResponsesConfig {
         checks.require(
             api_version.as_deref().is_none_or(plain),
             &key("api_version"),
-            || {
-                "a version has letters, digits, '-', '.' and '_' only, such as \"preview\""
-                    .to_owned()
-            },
+            || "must consist of letters, digits, '-', '.' and '_', such as \"preview\"".to_owned(),
         );
         let values = [("organization", organization), ("project", project)];
         http::check_sendable(checks, prefix, values);

@@ -1,58 +1,58 @@
-//! `[providers.NAME.rules]`: what a service takes, where neither its dialect nor the name of a model
-//! says so. A key that is set wins over both.
+//! `[providers.NAME.rules]`: what a service accepts, if neither its dialect nor the name of a model implies it. A key
+//! that is set overrides both.
 
 use serde::{Deserialize, Serialize};
 
-use super::check::Checks;
+use crate::settings::{Checks, choices, settings};
 
-/// Stop sequences of a request that can be allowed, at most.
-const MOST_STOPS: u32 = 16;
+/// Maximum of `max_stop_sequences`.
+const MAX_STOPS: u32 = 16;
 
-/// The rules of a service that speaks Chat Completions.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ChatRules {
-    /// Which reasoning of earlier answers is sent.
-    pub reasoning_back: Option<ReasoningBack>,
-    /// The field in which it is sent, for `in_loop` and `while_calls`.
-    pub reasoning_field: Option<ReasoningField>,
-    /// Send `[Not kept.]` as the reasoning of a message with calls that has none, to a model that
-    /// reasons, for `in_loop` and `while_calls`.
-    pub reasoning_placeholder: Option<bool>,
-    /// Which ids of calls the service takes; others are sent as derived ids.
-    pub call_ids: Option<CallIds>,
-    /// Send the ids of calls that the model made unchanged in any form.
-    pub own_call_ids: Option<bool>,
-    /// How reasoning effort is sent.
-    pub effort: Option<EffortForm>,
-    /// Stop sequences of a request at most; `0`: none is sent.
-    pub max_stop_sequences: Option<u32>,
+settings! {
+    /// The rules of a service that speaks Chat Completions.
+    #[derive(PartialEq, Eq)]
+    pub struct ChatRules {
+        /// Which reasoning of earlier responses is sent.
+        reasoning_back: Option<ReasoningBack> = None;
+        /// The field in which that reasoning is sent, for `in_loop` and `while_calls`.
+        reasoning_field: Option<ReasoningField> = None;
+        /// Send `[Not kept.]` to reasoning models as the reasoning of messages that have tool calls but no reasoning,
+        /// for `in_loop` and `while_calls`.
+        reasoning_placeholder: Option<bool> = None;
+        /// Which tool call ids the service accepts. Other ids are replaced with derived ids.
+        call_ids: Option<CallIds> = None;
+        /// Send the ids of the model's own tool calls unchanged, in any form.
+        own_call_ids: Option<bool> = None;
+        /// How reasoning effort is sent.
+        effort: Option<EffortForm> = None;
+        /// Maximum stop sequences of a request. 0: none are sent.
+        max_stop_sequences: Option<u32> = None, in 0..=MAX_STOPS, "sequences";
+    }
 }
 
-/// Which reasoning of earlier answers is sent to a Chat Completions service.
+/// Which reasoning of earlier responses is sent to a Chat Completions service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReasoningBack {
-    /// None.
+    /// No reasoning.
     Never,
-    /// As text, what the same model wrote since the user's last message.
+    /// The reasoning of the same model since the user's last message, as text.
     InLoop,
-    /// As text, that of all models since the user's last message and of turns with calls.
+    /// The reasoning of all models since the user's last message and in turns with tool calls, as text.
     WhileCalls,
-    /// `reasoning_details`, unchanged, to the model that wrote them.
+    /// `reasoning_details`, unchanged, to the model that produced them.
     Details,
 }
 
-/// The field of an assistant's message that holds its reasoning.
+/// The field of an assistant message that contains its reasoning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "names of fields")]
 pub enum ReasoningField {
     ReasoningContent,
     Reasoning,
 }
 
-/// Which ids of calls a service takes.
+/// Which tool call ids a service accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallIds {
@@ -66,65 +66,75 @@ pub enum CallIds {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EffortForm {
-    /// Not at all, and no budget either.
+    /// Neither an effort nor a budget is sent.
     Never,
-    /// `reasoning_effort`: a level of the model, or `none`, `low`, `medium` or `high` where its levels
-    /// are not known.
+    /// `reasoning_effort`: a level of the model, or `none`, `low`, `medium` or `high` if its levels are not known.
     Levels,
     /// `reasoning_effort` for models whose levels are known.
     Listed,
-    /// `reasoning_effort` as OpenAI's models take it, by their names.
+    /// `reasoning_effort` as OpenAI's models accept it, by model name.
     Openai,
     /// `reasoning: {effort, max_tokens}`.
     Object,
-    /// `thinking: {type}`, and `reasoning_effort` of `high` or `max`. Calls are not forced while the model
-    /// reasons.
+    /// `thinking: {type}`, and `reasoning_effort` of `high` or `max`. Tool calls are not forced while reasoning is
+    /// enabled.
     Thinking,
     /// `thinking: {type}`.
     Switch,
 }
 
-/// The rules of a service that speaks the Responses API.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ResponsesRules {
-    /// For which models encrypted reasoning is asked for and sent back.
-    pub encrypted_reasoning: Option<EncryptedReasoning>,
-    /// Send no effort for models whose levels are not known.
-    pub listed_efforts: Option<bool>,
+settings! {
+    /// The rules of a service that speaks the Responses API.
+    #[derive(PartialEq, Eq)]
+    pub struct ResponsesRules {
+        /// For which models encrypted reasoning is requested and sent back.
+        encrypted_reasoning: Option<EncryptedReasoning> = None;
+        /// Send no reasoning effort to models whose levels are not known.
+        listed_efforts: Option<bool> = None;
+    }
 }
 
-/// For which models encrypted reasoning is asked for and sent back.
+/// For which models encrypted reasoning is requested and sent back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EncryptedReasoning {
-    /// None, and no other items of the service: only words and calls are sent back.
+    /// For no model. Other provider-specific items are not sent back either, only text and tool calls.
     Never,
-    /// Those that are known to reason.
+    /// For known reasoning models.
     Reasoning,
-    /// All.
+    /// For all models.
     Always,
 }
 
-/// The rules of a service that speaks Anthropic Messages.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct AnthropicRules {
-    /// Which reasoning is sent back to the model that wrote it.
-    pub reasoning_back: Option<SignedReasoning>,
+settings! {
+    /// The rules of a service that speaks Anthropic Messages.
+    #[derive(PartialEq, Eq)]
+    pub struct AnthropicRules {
+        /// Which reasoning is sent back to the model that produced it.
+        reasoning_back: Option<SignedReasoning> = None;
+    }
 }
 
-/// Which reasoning is sent back to the model that wrote it.
+/// Which reasoning is sent back to the model that produced it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SignedReasoning {
-    /// None.
+    /// No reasoning.
     Never,
-    /// Signed reasoning.
+    /// Only reasoning with a signature.
     Signed,
-    /// All, with a signature or without.
+    /// All reasoning, with or without a signature.
     Unsigned,
 }
+
+choices!(
+    ReasoningBack,
+    ReasoningField,
+    CallIds,
+    EffortForm,
+    EncryptedReasoning,
+    SignedReasoning,
+);
 
 impl ChatRules {
     pub(super) fn check(&self, checks: &mut Checks, prefix: &str) {
@@ -132,10 +142,7 @@ impl ChatRules {
             reasoning_back,
             reasoning_field,
             reasoning_placeholder,
-            call_ids: _,
-            own_call_ids: _,
-            effort: _,
-            max_stop_sequences,
+            ..
         } = self;
         let key = |name: &str| format!("{prefix}.rules.{name}");
         let is_text = match reasoning_back {
@@ -153,10 +160,6 @@ impl ChatRules {
             checks.require(is_text || !is_set, &key(name), || {
                 "needs reasoning_back = \"in_loop\" or \"while_calls\" in the same rules".to_owned()
             });
-        }
-        if let Some(most) = max_stop_sequences {
-            let key = key("max_stop_sequences");
-            checks.number(&key, *most, 0..=MOST_STOPS, "sequences");
         }
     }
 }

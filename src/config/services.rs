@@ -1,5 +1,5 @@
-//! Model services that need no section in the file: each is configured by the environment variable
-//! that its vendor and most client libraries read the key from.
+//! Model services that need no section in the file. Each is configured by the environment variable from which its
+//! vendor and most client libraries read the API key.
 
 use toml::{Table, Value};
 
@@ -9,26 +9,26 @@ use super::given::Given;
 use super::layers;
 use super::provider::SCRIPTED_PROVIDER;
 
-/// The variable that many clients of OpenAI read another address from, such as that of a gateway.
+/// The variable from which many OpenAI clients read another base URL, such as that of a gateway.
 const OPENAI_BASE_URL: &str = "OPENAI_BASE_URL";
 
 /// A model service that is configured by one environment variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Service {
-    /// Name of the provider, the first half of its models' references.
+    /// The name of the provider, which is the first half of a model reference.
     pub provider: &'static str,
-    /// What it speaks: the `kind` of the provider.
+    /// The `kind` of the provider.
     pub kind: &'static str,
-    /// The variable that holds the key.
+    /// The environment variable that holds the API key.
     pub variable: &'static str,
-    /// Where the service speaks that, by its vendor's documentation.
+    /// The base URL of that API, from the vendor's documentation.
     pub base_url: &'static str,
-    /// The model for sessions that name none: general purpose, with tools, in the shipped table of
-    /// models.
+    /// The model for sessions that do not name one: general purpose, supports tools, and is in the built-in model
+    /// table.
     pub default_model: &'static str,
 }
 
-/// The services, in the order in which they are asked for the default model.
+/// The known services. The first one that is detected provides the default model.
 pub const SERVICES: &[Service] = &[
     service(
         "openai",
@@ -103,10 +103,10 @@ const fn service(
 
 /// Adds the services whose variables are set to the defaults in `known`, and returns them.
 ///
-/// What the file says wins as a whole: a provider of the same name, `models.detect_providers =
-/// false`, and a provider of any name that already uses the variable, whose key may belong to
-/// another address. The default model becomes the first service's only where neither
-/// a default model nor any provider is configured: a server that was set up keeps what it does.
+/// The file takes precedence. A service is not added if `models.detect_providers` is `false`, if a provider with its
+/// name is configured, or if a provider with any name already uses its variable, since the key may belong to another
+/// address. The default model of the first service is used only if neither a default model nor a provider other than
+/// `scripted` is configured, so that a configured server does not change its behavior.
 pub(super) fn detect(
     known: &mut Table,
     given: &mut Given,
@@ -149,7 +149,7 @@ pub(super) fn detect(
     found
 }
 
-/// Adds one service, with the variable as the origin of what it sets.
+/// Adds one service, with the variable as the origin of its settings.
 fn add(known: &mut Table, given: &mut Given, service: &Service, openai: Option<&str>) {
     let key = |name: &str| format!("providers.{}.{name}", service.provider);
     let (base_url, told_by) = match openai.filter(|_| service.variable == "OPENAI_API_KEY") {

@@ -1,9 +1,9 @@
-//! The settings that have a flag and an environment variable of their own.
+//! The settings that can also be given as a flag or an environment variable.
 
-/// What every variable of contextd starts with.
+/// The prefix of contextd's environment variables.
 pub const ENV_PREFIX: &str = "CONTEXTD_";
 
-/// Flags of single commands that are no settings but can be given by a variable too.
+/// Flags of individual commands. They are not settings, but can also be given as an environment variable.
 pub const COMMAND_FLAGS: &[&str] = &[
     "access",
     "address",
@@ -33,25 +33,24 @@ pub const COMMAND_FLAGS: &[&str] = &[
     "url",
 ];
 
-/// A key of the file that can also be given as `--flag` or `CONTEXTD_FLAG`. Its default is the
-/// key's.
+/// A key of the file that can also be given as `--flag` or `CONTEXTD_FLAG`. The default is that of the key.
 #[derive(Debug)]
 pub struct Setting {
-    /// Name of the flag, without the dashes.
+    /// The name of the flag, without the dashes.
     pub flag: &'static str,
-    /// Dotted key in the file.
+    /// The dotted key in the file.
     pub key: &'static str,
-    /// Placeholder of the value in the help.
+    /// The placeholder of the value in the help.
     pub value_name: &'static str,
-    /// What it does, in one line.
+    /// The help text, one line.
     pub help: &'static str,
-    /// What happens instead when there is no default, or how it is found when it depends on the
-    /// machine.
+    /// The note that the help shows in place of a default: the behavior without a value, or the rule for a default that
+    /// depends on the machine.
     pub without_default: Option<&'static str>,
 }
 
 impl Setting {
-    /// The environment variable.
+    /// The name of the environment variable.
     pub fn variable(&self) -> String {
         variable_of(self.flag)
     }
@@ -62,27 +61,27 @@ pub fn variable_of(flag: &str) -> String {
     format!("{ENV_PREFIX}{}", flag.replace('-', "_").to_uppercase())
 }
 
-/// The most used settings. Everything else is set in the file.
+/// The settings with a flag and an environment variable. All other settings are set in the file.
 pub const SETTINGS: &[Setting] = &[
     Setting {
         flag: "listen",
         key: "server.listen",
         value_name: "ADDRESS:PORT",
-        help: "Where to serve gRPC; port 0 takes a free one",
+        help: "Address to serve gRPC on; port 0 selects a free port",
         without_default: None,
     },
     Setting {
         flag: "admin-listen",
         key: "server.admin_listen",
         value_name: "ADDRESS:PORT",
-        help: "Where to serve health for probes and metrics, in plain text and without credentials",
-        without_default: Some("no default: only at --listen"),
+        help: "Address to serve health checks and metrics on, in plain text and without credentials",
+        without_default: Some("no default: health checks are served on --listen only"),
     },
     Setting {
         flag: "insecure-no-auth",
         key: "server.insecure_no_auth",
         value_name: "BOOL",
-        help: "Listen on other addresses than loopback although callers are not authenticated",
+        help: "Allow addresses other than loopback without authentication",
         without_default: None,
     },
     Setting {
@@ -97,13 +96,13 @@ pub const SETTINGS: &[Setting] = &[
         key: "auth.keys_file",
         value_name: "FILE",
         help: "TOML file of API keys; `contextd admin key generate` prints an entry",
-        without_default: Some("no default: no keys but those in the database"),
+        without_default: Some("no default: only the keys in the database"),
     },
     Setting {
         flag: "tls-cert",
         key: "tls.cert_file",
         value_name: "FILE",
-        help: "Certificate with its chain (PEM) to serve TLS with",
+        help: "Certificate with its chain (PEM) for TLS",
         without_default: Some("no default: plain text"),
     },
     Setting {
@@ -118,42 +117,42 @@ pub const SETTINGS: &[Setting] = &[
         key: "tls.client_ca_file",
         value_name: "FILE",
         help: "Certificate authorities (PEM) of client certificates",
-        without_default: Some("no default: clients are not asked for a certificate"),
+        without_default: Some("no default: client certificates are not requested"),
     },
     Setting {
         flag: "tls-terminated-elsewhere",
         key: "tls.terminated_elsewhere",
         value_name: "BOOL",
-        help: "Listen in plain text on other addresses than loopback: a proxy or mesh encrypts",
+        help: "Allow plain text on addresses other than loopback, because a proxy or mesh encrypts",
         without_default: None,
     },
     Setting {
         flag: "database-url",
         key: "database.url",
         value_name: "URL",
-        help: "PostgreSQL 14 or later: postgres://user:password@host:port/name; encrypted unless it is on this machine or says ?sslmode=disable",
-        without_default: Some("no default: contextd runs a PostgreSQL of its own"),
+        help: "PostgreSQL 14 or later: postgres://user:password@host:port/name; encrypted unless the host is this machine or the URL has ?sslmode=disable",
+        without_default: Some("no default: contextd runs an embedded PostgreSQL"),
     },
     Setting {
         flag: "migrate",
         key: "database.migrate_on_start",
         value_name: "BOOL",
-        help: "Migrate the schema of --database-url when serving starts; the embedded one always is",
+        help: "Migrate the schema of --database-url on start; the embedded database is always migrated",
         without_default: None,
     },
     Setting {
         flag: "data-dir",
         key: "embedded.data_dir",
         value_name: "DIR",
-        help: "Where the embedded PostgreSQL keeps its data",
+        help: "Data directory of the embedded PostgreSQL",
         without_default: Some(DATA_DIR_RULE),
     },
     Setting {
         flag: "pg-bin-dir",
         key: "embedded.bin_dir",
         value_name: "DIR",
-        help: "Folder with `postgres` and `initdb` for the embedded PostgreSQL",
-        without_default: Some("no default: the usual places are searched"),
+        help: "Directory with `postgres` and `initdb` for the embedded PostgreSQL",
+        without_default: Some("no default: the usual locations are searched"),
     },
     Setting {
         flag: "lease-ttl",
@@ -166,15 +165,15 @@ pub const SETTINGS: &[Setting] = &[
         flag: "default-model",
         key: "models.default_model",
         value_name: "PROVIDER/MODEL",
-        help: "Model of sessions and turns that name none",
+        help: "Model for sessions and turns that do not name one",
         without_default: None,
     },
     Setting {
         flag: "script-dir",
         key: "providers.scripted.script_dir",
         value_name: "DIR",
-        help: "Folder of script files for the models `scripted/...`",
-        without_default: Some("no default: the built-in scripts only"),
+        help: "Directory of script files for the models `scripted/...`",
+        without_default: Some("no default: only the built-in scripts"),
     },
     Setting {
         flag: "log",
@@ -194,8 +193,10 @@ pub const SETTINGS: &[Setting] = &[
         flag: "otlp-endpoint",
         key: "telemetry.otlp.endpoint",
         value_name: "URL",
-        help: "Collector that metrics and traces are pushed to by OTLP over HTTP, e.g. http://localhost:4318",
-        without_default: Some("no default: OTEL_EXPORTER_OTLP_ENDPOINT, else nothing is pushed"),
+        help: "Collector to which metrics and traces are pushed with OTLP over HTTP, e.g. http://localhost:4318",
+        without_default: Some(
+            "no default: OTEL_EXPORTER_OTLP_ENDPOINT; without it nothing is pushed",
+        ),
     },
 ];
 

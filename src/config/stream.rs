@@ -1,40 +1,14 @@
-//! The settings of handing out events.
+//! The settings of event streams.
 
-use serde::{Deserialize, Serialize};
+use crate::settings::settings;
 
-use super::check::Checks;
-
-/// `[stream]`: what a reader of events gets, and what is kept in memory for it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct StreamConfig {
-    /// Events that may wait for one reader, beside what its connection holds; a slower one reads
-    /// from the database.
-    pub reader_events: usize,
-    /// Bytes that they take up; a larger event waits alone.
-    pub reader_bytes: u32,
-}
-
-impl Default for StreamConfig {
-    fn default() -> Self {
-        Self {
-            reader_events: 64,
-            reader_bytes: 32 << 10,
-        }
-    }
-}
-
-impl StreamConfig {
-    pub(super) fn check(&self, checks: &mut Checks) {
-        let Self {
-            reader_events,
-            reader_bytes,
-        } = self;
-        checks.number("stream.reader_events", *reader_events, 1..=65_536, "events");
-        checks.number(
-            "stream.reader_bytes",
-            *reader_bytes,
-            1 << 10..=16 << 20,
-            "bytes",
-        );
+settings! {
+    /// `[stream]`: how many events are buffered for a reader.
+    pub struct StreamConfig {
+        /// Maximum events that are buffered for one reader, in addition to the buffer of its connection. A slower
+        /// reader reads from the database.
+        reader_events: usize = 64, in 1..=65_536, "events";
+        /// Maximum bytes of those events. A larger event is buffered alone.
+        reader_bytes: u32 = 32 << 10, in 1 << 10..=16 << 20, "bytes";
     }
 }

@@ -1,7 +1,7 @@
-//! "Did you mean": the known name that is nearest to an unknown one.
+//! Finds the known name that is most similar to an unknown one, for "did you mean".
 
-/// The nearest of `known`, if it is near enough to be meant. A right last word in the wrong section
-/// is near too.
+/// The most similar name in `known`. Returns `None` if none is similar enough. A name with the same last component in
+/// another section counts as similar.
 pub(super) fn nearest<'a>(
     unknown: &str,
     known: impl IntoIterator<Item = &'a str>,

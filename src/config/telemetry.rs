@@ -6,173 +6,109 @@ use serde::{Deserialize, Serialize};
 use toml::Value;
 use tracing_subscriber::EnvFilter;
 
-use super::check::Checks;
-use super::duration;
 use super::environment::Environment;
 use super::error::Origin;
 use super::given::Given;
 use super::layers;
+use crate::settings::{Checks, choices, settings};
 
-/// The variable that OpenTelemetry's libraries read the collector's address from.
+/// The variable from which OpenTelemetry libraries read the URL of the collector.
 const STANDARD_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
-/// And the one that says what they speak.
+/// The variable from which OpenTelemetry libraries read the protocol of the collector.
 const STANDARD_PROTOCOL: &str = "OTEL_EXPORTER_OTLP_PROTOCOL";
-/// What contextd speaks.
+/// The protocol that contextd supports.
 const PROTOCOL: &str = "http/protobuf";
 const ENDPOINT: &str = "telemetry.otlp.endpoint";
 
-/// `[telemetry]`: what is logged and measured. No content of messages, ever.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct TelemetryConfig {
-    /// How a log line looks.
-    pub log_format: LogFormat,
-    /// Which log lines are written: a level, or directives such as `info,contextd::turn=debug`. Audit
-    /// lines are written at any level; `contextd::audit=off` drops them.
-    pub log: String,
-    /// The collector that metrics and spans are pushed to.
-    pub otlp: OtlpConfig,
-    /// Traces.
-    pub traces: TracesConfig,
+choices!(LogFormat);
+
+settings! {
+    /// `[telemetry]`: logs, metrics and traces. They contain no content of messages.
+    pub struct TelemetryConfig {
+        /// Format of log lines.
+        log_format: LogFormat = LogFormat::Text;
+        /// Log filter: a level, or directives such as `info,contextd::turn=debug`. Audit lines are logged at any level;
+        /// `contextd::audit=off` drops them.
+        log: String = "info".to_owned();
+        /// The collector that metrics and spans are pushed to.
+        otlp: OtlpConfig = OtlpConfig::default();
+        /// Traces.
+        traces: TracesConfig = TracesConfig::default();
+    }
 }
 
-/// `[telemetry.traces]`: spans go to the collector of `[telemetry.otlp]`; without one none are made, and
-/// what callers say of their trace is passed on as it came, and other calls have ids for the log alone.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct TracesConfig {
-    /// The share of new traces that are recorded, 0 to 1. Of a caller's trace its own flag decides.
-    pub sample_ratio: f64,
-    /// Services that models are called at are sent `traceparent` and `tracestate`: ids without meaning.
-    pub send_to_providers: bool,
-    /// They are sent `baggage` too: whatever callers put there.
-    pub send_baggage_to_providers: bool,
-    /// Spans that wait to be exported; further ones are dropped.
-    pub max_queued_spans: usize,
+settings! {
+    /// `[telemetry.traces]`: spans are pushed to the collector of `[telemetry.otlp]`. Without a collector no spans are
+    /// made: the callers' trace context is passed on as received, and other calls have ids for the log only.
+    pub struct TracesConfig {
+        /// The share of new traces that are recorded. A caller's trace is recorded if its own flag says so.
+        sample_ratio: f64 = 1.0, in 0.0..=1.0;
+        /// Send `traceparent` and `tracestate`, which are random ids, to model services.
+        send_to_providers: bool = true;
+        /// Also send `baggage`, whose content is chosen by callers, to model services.
+        send_baggage_to_providers: bool = false;
+        /// Maximum spans that wait to be exported. Further ones are dropped. Default of the OpenTelemetry SDK
+        /// specification.
+        max_queued_spans: usize = 2048, in 16..=1_000_000, "spans";
+    }
 }
 
-/// `[telemetry.otlp]`: an OpenTelemetry collector, over HTTP with protobuf. Headers, such as those with
-/// a credential, are read from the variable `OTEL_EXPORTER_OTLP_HEADERS`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct OtlpConfig {
-    /// Its address, such as `http://localhost:4318`; `/v1/metrics` and `/v1/traces` are added. Absent: the variable
-    /// `OTEL_EXPORTER_OTLP_ENDPOINT`; without that nothing is pushed.
-    pub endpoint: Option<String>,
-    /// How long one export may take.
-    #[serde(with = "duration")]
-    pub timeout: Duration,
-    /// How often metrics are pushed.
-    #[serde(with = "duration")]
-    pub metrics_interval: Duration,
+settings! {
+    /// `[telemetry.otlp]`: an OpenTelemetry collector, over HTTP with protobuf. Headers, such as those with a
+    /// credential, are read from the variable `OTEL_EXPORTER_OTLP_HEADERS`.
+    pub struct OtlpConfig {
+        /// URL of the collector, such as `http://localhost:4318`; `/v1/metrics` and `/v1/traces` are appended. Not set:
+        /// the value of the environment variable `OTEL_EXPORTER_OTLP_ENDPOINT`; if that is not set either, nothing is
+        /// pushed.
+        endpoint: Option<String> = None;
+        /// How long one export may take. Default of the OTLP specification.
+        timeout: Duration = Duration::from_secs(10), in Duration::from_millis(100)..=Duration::from_mins(1);
+        /// How often metrics are pushed. Default of the OpenTelemetry SDK specification.
+        metrics_interval: Duration = Duration::from_mins(1), in Duration::from_millis(100)..=Duration::from_hours(1);
+    }
 }
 
-/// How a log line looks.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogFormat {
-    /// For people.
+    /// Human-readable text.
     #[default]
     Text,
     /// One JSON object per line.
     Json,
 }
 
-impl Default for TelemetryConfig {
-    fn default() -> Self {
-        Self {
-            log_format: LogFormat::Text,
-            log: "info".to_owned(),
-            otlp: OtlpConfig::default(),
-            traces: TracesConfig::default(),
-        }
-    }
-}
-
-impl Default for TracesConfig {
-    fn default() -> Self {
-        Self {
-            sample_ratio: 1.0,
-            send_to_providers: true,
-            send_baggage_to_providers: false,
-            max_queued_spans: 2048, // as the SDK specification has it
-        }
-    }
-}
-
-impl Default for OtlpConfig {
-    fn default() -> Self {
-        Self {
-            endpoint: None,
-            timeout: Duration::from_secs(10), // as the OTLP specification has it
-            metrics_interval: Duration::from_secs(60), // as the SDK specification has it
-        }
-    }
-}
-
 impl TelemetryConfig {
     pub(super) fn check(&self, checks: &mut Checks) {
-        let Self {
-            log_format: _,
-            log,
-            otlp,
-            traces,
-        } = self;
+        let Self { log, .. } = self;
         if let Err(error) = EnvFilter::try_new(log) {
             checks.fail(
                 "telemetry.log",
                 format!("`{log}` is not a log filter: {error}"),
             );
         }
-        otlp.check(checks);
-        let ratio = traces.sample_ratio;
-        checks.require(
-            (0.0..=1.0).contains(&ratio),
-            "telemetry.traces.sample_ratio",
-            || format!("{ratio} is not between 0 and 1"),
-        );
-        checks.number(
-            "telemetry.traces.max_queued_spans",
-            traces.max_queued_spans,
-            16..=1_000_000,
-            "spans",
-        );
+        self.otlp.check(checks);
     }
 }
 
 impl OtlpConfig {
     fn check(&self, checks: &mut Checks) {
-        let Self {
-            endpoint,
-            timeout,
-            metrics_interval,
-        } = self;
-        if let Some(endpoint) = endpoint {
+        if let Some(endpoint) = &self.endpoint {
             let host = endpoint
                 .strip_prefix("http://")
                 .or_else(|| endpoint.strip_prefix("https://"));
             checks.require(
                 host.is_some_and(|host| !host.is_empty() && !host.contains('@')),
                 ENDPOINT,
-                || {
-                    "is not an address such as http://localhost:4318, without credentials"
-                        .to_owned()
-                },
+                || "must be a URL such as http://localhost:4318, without credentials".to_owned(),
             );
         }
-        let minute = Duration::from_secs(60);
-        checks.duration(
-            "telemetry.otlp.timeout",
-            *timeout,
-            Duration::from_millis(100)..=minute,
-        );
-        checks.duration(
-            "telemetry.otlp.metrics_interval",
-            *metrics_interval,
-            Duration::from_millis(100)..=minute * 60,
-        );
     }
 }
 
-/// Takes the collector's address from the variable that other programs read it from, unless it is set
-/// for contextd. An address that is for another protocol is left alone.
+/// Takes the URL of the collector from the standard environment variable, unless the setting is given. A URL for
+/// another protocol is ignored.
 pub(super) fn detect(given: &mut Given, environment: &Environment) {
     let path = layers::path_of(ENDPOINT);
     let protocol = environment.get(STANDARD_PROTOCOL);

@@ -1,30 +1,28 @@
-//! The settings of TLS to clients.
+//! The settings of TLS for client connections.
 
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
+use crate::settings::{Checks, settings};
 
-use super::check::Checks;
-
-/// `[tls]`: the certificate that clients see. Files that change are read again within 5 s, for new
-/// connections.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct TlsConfig {
-    /// The certificate with its chain, in PEM. Absent: clients talk in plain text.
-    pub cert_file: Option<PathBuf>,
-    /// Its private key, in PEM.
-    pub key_file: Option<PathBuf>,
-    /// Certificate authorities (PEM) of client certificates. Absent: clients are not asked for one.
-    pub client_ca_file: Option<PathBuf>,
-    /// Refuse connections without a client certificate. Otherwise a key or token serves as well.
-    pub client_cert_required: bool,
-    /// Listen in plain text on other addresses than loopback: TLS ends at a proxy before this
-    /// server, or a mesh encrypts.
-    pub terminated_elsewhere: bool,
+settings! {
+    /// `[tls]`: the server's certificate. Changed files are read again within 5 s, for new connections.
+    pub struct TlsConfig {
+        /// Certificate with its chain (PEM). Not set: plain text.
+        cert_file: Option<PathBuf> = None;
+        /// Private key of the certificate (PEM).
+        key_file: Option<PathBuf> = None;
+        /// Certificate authorities (PEM) of client certificates. Not set: client certificates are not requested.
+        client_ca_file: Option<PathBuf> = None;
+        /// Refuse connections without a client certificate. Otherwise a key or token is accepted in its place.
+        client_cert_required: bool = false;
+        /// Allow plain text on addresses other than loopback, because a proxy terminates TLS or a service mesh
+        /// encrypts.
+        terminated_elsewhere: bool = false;
+    }
 }
 
 impl TlsConfig {
-    /// Whether this server speaks TLS.
+    /// Whether the server uses TLS.
     pub fn is_on(&self) -> bool {
         self.cert_file.is_some()
     }
@@ -40,27 +38,27 @@ impl TlsConfig {
         checks.require(
             cert_file.is_some() == key_file.is_some(),
             "tls.key_file",
-            || "a certificate and its key are set together".to_owned(),
+            || "tls.cert_file and tls.key_file must be set together".to_owned(),
         );
         checks.require(
             client_ca_file.is_none() || cert_file.is_some(),
             "tls.client_ca_file",
-            || "client certificates need TLS: set tls.cert_file".to_owned(),
+            || "client certificates require TLS: set tls.cert_file".to_owned(),
         );
         checks.require(
             !client_cert_required || client_ca_file.is_some(),
             "tls.client_cert_required",
-            || "is set without tls.client_ca_file".to_owned(),
+            || "requires tls.client_ca_file".to_owned(),
         );
         checks.require(
             !certificates_expected || client_ca_file.is_some(),
             "tls.client_ca_file",
-            || "auth.certificates needs it".to_owned(),
+            || "must be set if auth.certificates is set".to_owned(),
         );
         checks.require(
             !terminated_elsewhere || cert_file.is_none(),
             "tls.terminated_elsewhere",
-            || "is set beside tls.cert_file".to_owned(),
+            || "must be false if tls.cert_file is set".to_owned(),
         );
     }
 }

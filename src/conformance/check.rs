@@ -1,4 +1,4 @@
-//! What a host did wrong: its calls and its output against the events of the session. Pure.
+//! Checks what a host did wrong: compares its calls and output with the events of the session. Pure functions.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,16 +13,16 @@ use super::{
 };
 use crate::pb::{self, event::Payload, part::Content};
 
-/// Something that the host did wrong.
+/// A violation by the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The check. docs/conformance.md lists them.
+    /// The name of the check, as listed in docs/conformance.md.
     pub check: &'static str,
-    /// What was wrong, with the evidence.
+    /// The violation, with the evidence.
     pub text: String,
 }
 
-/// All that is wrong with a run.
+/// All violations in a run.
 pub(super) fn findings(
     scenario: &Scenario,
     entries: &Entries,
@@ -52,7 +52,7 @@ pub(super) fn findings(
     checks.found
 }
 
-/// The host's turn, as the server has it.
+/// The host's turn, as the server records it.
 #[derive(Debug, Default)]
 struct Turn {
     id: String,
@@ -129,13 +129,13 @@ impl Checks<'_> {
         self.found.push(Finding { check, text });
     }
 
-    /// The driver itself: its output, its exit code, its time.
+    /// Checks the driver: its output, exit code and time.
     fn process(&mut self, ran: &Ran) {
         for (_, entry) in self.entries {
             if let Entry::Garbage(line) = entry {
                 self.wrong(
                     "driver.line",
-                    format!("wrote a line that is not one of the protocol: {line:?}"),
+                    format!("wrote a line that is not valid output of a driver: {line:?}"),
                 );
             }
         }
@@ -149,13 +149,13 @@ impl Checks<'_> {
             let waited = waited.unwrap_or_default();
             self.wrong(
                 "silence.waits",
-                format!("stayed for {waited} s in a stream in which not even a heartbeat came"),
+                format!("stayed for {waited} s in a stream without even a heartbeat"),
             );
         } else if ran.late {
             self.wrong(
                 "host.hangs",
                 format!(
-                    "did not come to an end in time{}",
+                    "did not end within the timeout{}",
                     self.last_fault(usize::MAX)
                 ),
             );
@@ -170,11 +170,17 @@ impl Checks<'_> {
         }
     }
 
-    /// The request was refused for good.
+    /// Checks that a request with a permanent error was not repeated.
     fn refusal(&mut self) {
         let sent = executes(self.entries).count();
         if sent > 1 {
-            self.wrong("refused.again", format!("sent ExecuteTurn {sent} times{}: a refusal that is not about transport is final", self.last_fault(usize::MAX)));
+            self.wrong(
+                "refused.again",
+                format!(
+                    "sent ExecuteTurn {sent} times{}: a permanent error must not be retried",
+                    self.last_fault(usize::MAX)
+                ),
+            );
         }
         let reported = lines(self.entries).any(|(_, line)| line.error.is_some());
         if !reported {
@@ -185,7 +191,7 @@ impl Checks<'_> {
         }
     }
 
-    /// ExecuteTurn, and how it was repeated.
+    /// Checks the ExecuteTurn requests and their repetitions.
     fn requests(&mut self) {
         let all: Vec<(usize, &pb::ExecuteTurnRequest)> = executes(self.entries).collect();
         let Some((_, first)) = all.first() else {
@@ -201,13 +207,13 @@ impl Checks<'_> {
         for (index, again) in &all[1..] {
             let fault = self.last_fault(*index);
             if again.request_id != first.request_id {
-                self.wrong("request_id.changed", format!("repeated ExecuteTurn with the request_id {:?} in place of {:?}{fault}: that starts a second turn", again.request_id, first.request_id));
+                self.wrong("request_id.changed", format!("repeated ExecuteTurn with the request_id {:?} instead of {:?}{fault}: that starts a second turn", again.request_id, first.request_id));
                 break;
             }
             if again.input != first.input {
                 self.wrong(
                     "request.changed",
-                    format!("repeated ExecuteTurn with another input{fault}"),
+                    format!("repeated ExecuteTurn with a different input{fault}"),
                 );
                 break;
             }
@@ -218,14 +224,14 @@ impl Checks<'_> {
             let seen = seen.unwrap_or_default();
             let fault = self.last_fault(*index);
             if again.after_seq > seen {
-                self.wrong("after_seq.ahead", format!("opened the stream after seq {} where {seen} was the last one sent{fault}: the events between are lost", again.after_seq));
+                self.wrong("after_seq.ahead", format!("opened the stream after seq {}, but {seen} was the last one sent{fault}: the events between them are lost", again.after_seq));
             } else if again.after_seq < seen && !was_reset(before) {
-                self.wrong("after_seq.behind", format!("opened the stream after seq {} where {seen} was the last one sent{fault}: events that were handled come again", again.after_seq));
+                self.wrong("after_seq.behind", format!("opened the stream after seq {}, but {seen} was the last one sent{fault}: handled events are repeated", again.after_seq));
             }
         }
     }
 
-    /// A server that says when to come back.
+    /// Checks that the host waited as long as the server requested.
     fn waits(&mut self) {
         for (index, (at, entry)) in self.entries.iter().enumerate() {
             let Entry::Fault(fault) = entry else { continue };
@@ -239,7 +245,7 @@ impl Checks<'_> {
                 self.wrong(
                     "retry.early",
                     format!(
-                        "came back {} ms after {fault} that asked for {} ms",
+                        "retried {} ms after {fault}, which requires {} ms",
                         waited.as_millis(),
                         STAY_AWAY.as_millis()
                     ),
@@ -270,7 +276,7 @@ impl Checks<'_> {
                 Some(decision) => self.wrong(
                     "approval.wrong",
                     format!(
-                        "answered {} to the call {id} of `{}` with {}",
+                        "decided {} for the call {id} of `{}` with {}",
                         decision.as_str_name(),
                         call.tool_name,
                         call.arguments_json
@@ -279,7 +285,7 @@ impl Checks<'_> {
                 None if ran.late || self.turn.state.is_some() => self.wrong(
                     "approval.unanswered",
                     format!(
-                        "never answered whether the call {id} of `{}` may run{}",
+                        "never decided whether the call {id} of `{}` may run{}",
                         call.tool_name,
                         self.last_fault(usize::MAX)
                     ),
@@ -289,7 +295,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Which tools were run.
+    /// Checks which tools were run.
     fn calls(&mut self, expected: Expected) {
         let mut begun: BTreeMap<&str, usize> = BTreeMap::new();
         for (index, line) in lines(self.entries) {
@@ -315,7 +321,7 @@ impl Checks<'_> {
             let asked = arguments(&call.arguments_json);
             if *tool != call.tool_name || line.args != asked {
                 let text = format!(
-                    "ran the call {id} as `{tool}` with {} where `{}` with {asked} was requested",
+                    "ran the call {id} as `{tool}` with {}, but `{}` with {asked} was requested",
                     line.args, call.tool_name
                 );
                 self.wrong("calls.args", text);
@@ -342,7 +348,7 @@ impl Checks<'_> {
         }
     }
 
-    /// What was submitted.
+    /// Checks the submitted results.
     fn results(&mut self, ran: &Ran) {
         let mut first: BTreeMap<&str, (&pb::ToolResult, usize)> = BTreeMap::new();
         let mut changed = Vec::new();
@@ -360,7 +366,7 @@ impl Checks<'_> {
             self.wrong(
                 "results.changed",
                 format!(
-                    "submitted two results of the call {id}{}",
+                    "submitted two different results of the call {id}{}",
                     self.last_fault(index)
                 ),
             );
@@ -375,7 +381,7 @@ impl Checks<'_> {
             self.wrong(
                 "results.missing",
                 format!(
-                    "ran {} and its result never arrived{}",
+                    "ran {}, but its result never arrived{}",
                     open.join(", "),
                     self.last_fault(usize::MAX)
                 ),
@@ -383,7 +389,7 @@ impl Checks<'_> {
         }
     }
 
-    /// What the user saw.
+    /// Checks the text shown to the user.
     fn text(&mut self, ran: &Ran) {
         let mut shown = String::new();
         for (_, line) in lines(self.entries) {
@@ -396,12 +402,12 @@ impl Checks<'_> {
         let fault = self.last_fault(usize::MAX);
         if shown == said {
         } else if shown.len() > said.len() {
-            // A turn that still runs may have said more than is committed.
+            // A turn that still runs may have produced more text than is committed.
             if self.turn.state.is_some() {
                 self.wrong(
                     "text.extra",
                     format!(
-                        "showed text that is void, or text twice{fault}: {} where the turn says {}",
+                        "showed void text, or text twice{fault}: {}, but the text of the turn is {}",
                         short(&shown),
                         short(&said)
                     ),
@@ -411,7 +417,7 @@ impl Checks<'_> {
             self.wrong(
                 "text.wrong",
                 format!(
-                    "showed {} where the turn says {}{fault}",
+                    "showed {}, but the text of the turn is {}{fault}",
                     short(&shown),
                     short(&said)
                 ),
@@ -424,7 +430,7 @@ impl Checks<'_> {
         }
     }
 
-    /// What the driver reported at the end.
+    /// Checks the end that the driver reported.
     fn end(&mut self, expected: Expected, ran: &Ran) {
         let error =
             lines(self.entries).find_map(|(index, line)| Some((index, line.error.clone()?)));
@@ -452,7 +458,7 @@ impl Checks<'_> {
         let Some(state) = self.turn.state else {
             self.wrong(
                 "end.early",
-                format!("reported the end of a turn that still runs{fault}"),
+                format!("reported the end of a turn that is still running{fault}"),
             );
             return;
         };
@@ -469,7 +475,7 @@ impl Checks<'_> {
             self.wrong(
                 "end.turn",
                 format!(
-                    "reported the end of turn {turn:?} where its turn was {:?}",
+                    "reported the end of turn {turn:?}, but its turn was {:?}",
                     self.turn.id
                 ),
             );
@@ -490,14 +496,14 @@ impl Checks<'_> {
         }
     }
 
-    /// Whether the scenario was what it should be.
+    /// Checks that the scenario happened as intended.
     fn scenario(&mut self, scenario: &Scenario, events: &[pb::Event]) {
         let said = self.turn.texts.concat();
         if let Some(expected) = scenario.says.filter(|expected| *expected != said) {
             self.wrong(
                 "results.wrong",
                 format!(
-                    "with its results the turn says {} where {} was expected",
+                    "with its results the text of the turn is {}, but {} was expected",
                     short(&said),
                     short(expected)
                 ),
@@ -510,7 +516,7 @@ impl Checks<'_> {
         {
             self.wrong(
                 "kit.scenario",
-                "what the scenario is about did not happen: the run shows nothing",
+                "the event that the scenario tests did not happen in this run",
             );
         }
         for (_, entry) in self.entries {
@@ -525,7 +531,7 @@ impl Checks<'_> {
         }
     }
 
-    /// The last fault before an entry, in words.
+    /// Describes the last fault before an entry.
     fn last_fault(&self, index: usize) -> String {
         let before = &self.entries[..index.min(self.entries.len())];
         let last = faults(before).next_back();
@@ -586,19 +592,19 @@ fn seq_of(entry: &Entry) -> Option<i64> {
     Some(event.seq)
 }
 
-/// Whether the connection was reset: what was sent last may not have arrived.
+/// Whether the last fault was a reset, after which the last messages may not have arrived.
 fn was_reset(before: &[(Duration, Entry)]) -> bool {
     let last = faults(before).next_back();
     last.is_some_and(|fault| fault.starts_with(How::Reset.words()))
 }
 
-/// Whether the text is the whole with something left out.
+/// Whether the text is the whole text with some characters missing.
 fn is_part(text: &str, whole: &str) -> bool {
     let mut whole = whole.chars();
     text.chars().all(|next| whole.any(|it| it == next))
 }
 
-/// How much of what was shown is whole answers: a reset takes back the rest.
+/// The length of the shown text that consists of complete responses; a reset discards the rest.
 fn whole_answers(shown: &str, texts: &[String]) -> usize {
     let mut whole = 0;
     for text in texts {
@@ -624,7 +630,7 @@ fn arguments(json: &str) -> serde_json::Value {
     serde_json::from_str(json).unwrap_or_default()
 }
 
-/// A text for a finding.
+/// A shortened text for a finding.
 fn short(text: &str) -> String {
     const MOST: usize = 160;
     if text.chars().count() <= MOST {

@@ -1,4 +1,4 @@
-//! What goes wrong in a run, and when.
+//! The faults and actions of a run, and when they happen.
 
 use std::{
     collections::BTreeSet,
@@ -12,15 +12,15 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 use super::record::Call;
 use crate::pb::{self, event::Payload};
 
-/// How long a server that is drained asks hosts to stay away.
+/// The retry delay that a draining server requests.
 pub(super) const STAY_AWAY: Duration = Duration::from_millis(400);
 
-/// How a call breaks off.
+/// How a call is interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum How {
     /// With the status UNAVAILABLE, after everything that was sent.
     Unavailable,
-    /// The same, with a RetryInfo.
+    /// With the status UNAVAILABLE and a RetryInfo.
     Drain,
     /// By a reset of the TCP connection.
     Reset,
@@ -31,14 +31,14 @@ pub(super) enum How {
 }
 
 impl How {
-    /// The status, for those that have one.
+    /// The gRPC status; UNAVAILABLE for a reset.
     pub(super) fn status(self) -> Status {
         let reason = |code, reason: &str, message| {
             let details = ErrorDetails::with_error_info(reason, "contextd.dev", []);
             Status::with_error_details(code, message, details)
         };
         match self {
-            Self::Unavailable | Self::Reset => Status::unavailable("the server is away"),
+            Self::Unavailable | Self::Reset => Status::unavailable("the server is unavailable"),
             Self::Drain => {
                 let details = ErrorDetails::with_retry_info(Some(STAY_AWAY));
                 Status::with_error_details(Code::Unavailable, "the server is stopping", details)
@@ -46,85 +46,85 @@ impl How {
             Self::Invalid => reason(
                 Code::InvalidArgument,
                 "INVALID_REQUEST",
-                "the request cannot be understood",
+                "the request is invalid",
             ),
             Self::Denied => reason(
                 Code::PermissionDenied,
                 "PERMISSION_DENIED",
-                "the key may not do this",
+                "the key lacks permission",
             ),
         }
     }
 
-    /// In words that follow on "after".
+    /// A phrase that completes "after ...".
     pub(super) fn words(self) -> &'static str {
         match self {
             Self::Unavailable => "UNAVAILABLE",
             Self::Drain => "UNAVAILABLE with a RetryInfo",
-            Self::Reset => "a reset of the connection",
+            Self::Reset => "a connection reset",
             Self::Invalid => "INVALID_ARGUMENT",
             Self::Denied => "PERMISSION_DENIED",
         }
     }
 }
 
-/// An event that something happens at.
+/// The event at which a fault or action fires.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum On {
-    /// So many messages were sent in this run.
+    /// The message with this number in the run.
     Message(usize),
     /// A delta with this text.
     Text(&'static str),
-    /// A payload of a kind.
+    /// A payload for which this returns true.
     Payload(fn(&Payload) -> bool),
 }
 
-/// What the kit does meanwhile, as another client or as the operator.
+/// An action of the kit during a turn, as another client or the operator.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Action {
-    /// A message of the user is queued.
+    /// Enqueues a user message.
     Enqueue(&'static str, pb::Delivery),
-    /// The session gets another model.
+    /// Changes the model of the session.
     Switch(&'static str),
-    /// The replica that runs the turn is killed; another one is there.
+    /// Kills the replica that runs the turn; another one is available.
     Kill,
 }
 
-/// A call of the host.
+/// The RPC that a host calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rpc {
     Execute,
     Submit,
 }
 
-/// What goes wrong. Faults at an event come once.
+/// A fault. Faults at an event fire once, except `CutEach`.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Fault {
-    /// The stream breaks off after an event.
+    /// The stream is cut after an event.
     Cut(On, How),
-    /// Each stream breaks off after the first durable event that is new.
+    /// Each stream is cut after its first new durable event.
     CutEach(How),
-    /// So many calls are carried out, and their answers lost.
+    /// This number of calls run, but their responses are lost.
     Lose(Rpc, How, usize),
-    /// So many calls are refused, from the second one on where `later` is set.
+    /// This number of calls is refused; if `later` is set, not the first ExecuteTurn.
     Refuse {
         rpc: Rpc,
         how: How,
         times: usize,
         later: bool,
     },
-    /// The stream stays open after an event, with nothing in it.
+    /// The stream stays open after an event but sends nothing.
     Silence(On),
-    /// Events have fields, values and kinds that no host knows.
+    /// Events contain fields, values and kinds that hosts do not know.
     Unknown,
-    /// Something is done at an event, before the host is sent it.
+    /// An action before an event is sent to the host.
     At(On, Action),
-    /// Something is done when the host runs a tool.
+    /// An action while the host runs a tool.
     WhenRuns(&'static str, Action),
 }
 
 impl Fault {
-    /// What it does to a call, and how often, when so many ExecuteTurns were sent.
+    /// The effect on a call and how often it applies. `executes` is the number of ExecuteTurn calls so far.
     fn at_call(self, called: Rpc, executes: usize) -> Option<(Verdict, usize)> {
         match self {
             Self::Lose(rpc, how, times) => (rpc == called).then_some((Verdict::Lose(how), times)),
@@ -147,7 +147,7 @@ impl Fault {
     }
 }
 
-/// What happens to a call.
+/// The proxy's decision about a call.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Forward,
@@ -163,7 +163,7 @@ pub(super) enum After {
     Silence,
 }
 
-/// The faults of a run, and which of them came.
+/// The faults of a run and their progress.
 #[derive(Debug)]
 pub(super) struct Plan {
     faults: Vec<Fault>,
@@ -176,7 +176,7 @@ struct Progress {
     executes: usize,
     messages: usize,
     seq: i64,
-    /// Calls of tools that something is done for while they run.
+    /// Calls of tools with an action while they run.
     held: BTreeSet<String>,
 }
 
@@ -201,7 +201,7 @@ impl Plan {
         faults.any(|fault| matches!(fault, Fault::Unknown))
     }
 
-    /// What happens to this call.
+    /// Decides about a call.
     pub(super) fn on_call(&self, call: &Call) -> Verdict {
         let called = match call {
             Call::Execute(_) => Rpc::Execute,
@@ -222,7 +222,7 @@ impl Plan {
         Verdict::Forward
     }
 
-    /// What is done before the host is sent this event, and what happens to its stream afterwards.
+    /// The actions before this event is sent to the host, and what happens to the stream afterwards.
     pub(super) fn on_event(&self, event: &pb::Event) -> (Vec<Action>, After) {
         let mut progress = self.progress();
         progress.messages += 1;
@@ -261,7 +261,7 @@ impl Plan {
         (actions, after)
     }
 
-    /// Whether the call brings the result of a tool that something is done for while it runs.
+    /// Whether the call submits the result of a tool with an action while it runs.
     pub(super) fn holds(&self, call: &Call) -> bool {
         let results = match call {
             Call::Submit(request) => &request.results,
@@ -279,7 +279,7 @@ impl Plan {
             .any(|fault| matches!(fault, Fault::WhenRuns(tool, _) if *tool == tool_name))
     }
 
-    /// What is done now that the host runs this tool.
+    /// The actions to run, now that the host runs this tool.
     pub(super) fn on_tool(&self, name: &str) -> Vec<Action> {
         let mut progress = self.progress();
         let mut actions = Vec::new();

@@ -1,20 +1,20 @@
-//! Messages of gRPC in the bodies that carry them: a flag, a length of four bytes, the message.
+//! The framing of gRPC messages: a flag, a length of four bytes, the message.
 
 use prost::bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 
 const HEAD: usize = 5;
 
-/// What has arrived of a body.
+/// The part of a body received so far.
 #[derive(Debug, Default)]
 pub(super) struct Frames(BytesMut);
 
 impl Frames {
-    /// More has arrived.
+    /// Adds received data.
     pub(super) fn push(&mut self, data: &[u8]) {
         self.0.extend_from_slice(data);
     }
 
-    /// The next whole message. `None` until it is there.
+    /// The next complete message. Returns `None` until it has arrived.
     pub(super) fn next(&mut self) -> Option<Bytes> {
         let length = self.0.get(1..HEAD)?;
         let length = u32::from_be_bytes(length.try_into().ok()?);
@@ -28,7 +28,7 @@ impl Frames {
     }
 }
 
-/// A message as it travels.
+/// A message with its frame header.
 pub(super) fn framed(message: &[u8]) -> Bytes {
     let mut bytes = BytesMut::with_capacity(HEAD + message.len());
     bytes.put_u8(0);

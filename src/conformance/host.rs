@@ -1,4 +1,4 @@
-//! The host under test: a driver, run once.
+//! Runs the driver of the host under test.
 
 use std::{io, process::Stdio};
 
@@ -14,25 +14,25 @@ use tokio::{
 
 use super::{Options, proxy::Proxy, record::Line, scenario::Scenario};
 
-/// How much of the driver's standard error is kept.
+/// Maximum bytes of the driver's standard error that are kept.
 const STDERR_BYTES: usize = 4_096;
-/// How much of a line that is not JSON is kept.
+/// Maximum characters that are kept of a line that is not JSON.
 const GARBAGE_CHARS: usize = 200;
 
 /// How a driver ended.
 #[derive(Debug, Default)]
 pub(super) struct Ran {
-    /// Its exit code; `None` if a signal ended it, ours among them.
+    /// The exit code; `None` if a signal killed it, including ours.
     pub(super) code: Option<i32>,
-    /// It was ended because it took too long.
+    /// Whether it was killed because it exceeded its time limit.
     pub(super) late: bool,
-    /// It was ended because it stayed in a silent stream.
+    /// Whether it was killed because it stayed in a silent stream for too long.
     pub(super) silent: bool,
     /// The end of its standard error.
     pub(super) stderr: String,
 }
 
-/// Runs it to its end.
+/// Runs the driver until it exits or is killed.
 pub(super) async fn run(
     options: &Options,
     session: &str,
@@ -75,7 +75,7 @@ pub(super) async fn run(
     Ok(ran)
 }
 
-/// Ends the driver and what it started.
+/// Kills the process group of the driver.
 fn end_all(child: &Child) {
     if let Some(id) = child.id().and_then(|id| i32::try_from(id).ok()) {
         let _ = killpg(Pid::from_raw(id), Signal::SIGKILL);

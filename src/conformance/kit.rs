@@ -1,4 +1,4 @@
-//! A kit: the servers that all runs share, and the runs of a driver against them.
+//! The kit: the servers that all runs share, and the runs of a driver against them.
 
 use std::{
     sync::Arc,
@@ -20,37 +20,36 @@ use super::{
     server::Servers,
 };
 
-/// One run of the driver.
+/// The outcome of one run of the driver.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The scenario.
     pub scenario: &'static str,
-    /// Which of its runs, e.g. "cut after message 5, by a reset".
+    /// The variant of the scenario, for example "cut after message 5, by a reset".
     pub variant: String,
-    /// What the host did wrong.
+    /// The violations by the host.
     pub findings: Vec<Finding>,
-    /// How long it took.
+    /// The duration of the run.
     pub elapsed: Duration,
-    /// The end of what the driver wrote to standard error.
+    /// The end of the driver's standard error.
     pub stderr: String,
-    /// Messages that the host was sent.
+    /// Number of messages sent to the host.
     messages: usize,
 }
 
-/// A kit, ready to test hosts.
+/// A running kit.
 #[derive(Debug)]
 pub struct Kit {
     servers: Servers,
 }
 
 impl Kit {
-    /// Starts the server that all runs share.
+    /// Starts the servers that all runs share.
     pub async fn start(setup: Setup) -> anyhow::Result<Self> {
         let servers = Servers::start(setup).await?;
         Ok(Self { servers })
     }
 
-    /// Runs the scenarios and reports each run when it is over.
+    /// Runs the scenarios and reports each outcome when its run is over.
     pub async fn run(
         &self,
         options: &Options,
@@ -69,12 +68,12 @@ impl Kit {
         Ok(())
     }
 
-    /// Stops the server and removes its files.
+    /// Stops the servers and removes their files.
     pub async fn stop(self) {
         self.servers.stop().await;
     }
 
-    /// The runs that the options ask for.
+    /// The runs that the options select.
     async fn plan(&self, options: &Options) -> anyhow::Result<Vec<(Arc<Scenario>, Variant)>> {
         let wanted = &options.scenarios;
         let chosen = scenarios().into_iter().filter(|scenario| {
@@ -84,7 +83,7 @@ impl Kit {
         for scenario in chosen {
             let scenario = Arc::new(scenario);
             let messages = match scenario.every_message {
-                // How many messages there are to cut after.
+                // A run without faults determines the number of messages to cut after.
                 true => {
                     let probe = run_one(options, &self.servers, &scenario, Variant::default());
                     probe.await?.messages

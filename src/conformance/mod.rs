@@ -24,19 +24,19 @@ pub struct Options {
     pub command: Vec<OsString>,
     /// Names of the scenarios; empty for all.
     pub scenarios: Vec<String>,
-    /// How long one run may take.
+    /// Time limit of one run.
     pub timeout: Duration,
-    /// Runs at the same time.
+    /// Number of concurrent runs.
     pub parallel: usize,
 }
 
-/// What the servers are made of.
+/// How to start the servers.
 #[derive(Debug)]
 pub struct Setup {
     /// The contextd program.
     pub program: PathBuf,
-    /// Where temporary files go.
+    /// The directory for temporary files.
     pub temporary: PathBuf,
-    /// The environment of the server. Settings of contextd are not among it.
+    /// The environment of the server, without contextd settings.
     pub environment: Vec<(String, String)>,
 }

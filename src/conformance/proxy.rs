@@ -1,5 +1,5 @@
-//! The proxy between the host and the server: it understands the messages of both, writes them down, and fails as its
-//! plan says.
+//! The proxy between the host and the server. It decodes the messages of both, records them, and injects faults
+//! according to its plan.
 
 use std::{
     convert::Infallible,
@@ -39,23 +39,23 @@ use super::{
 };
 use crate::pb::{self, event::Payload};
 
-/// The largest request that is taken.
+/// Maximum bytes of a request.
 const MOST_BYTES: usize = 8 * 1024 * 1024;
-/// What was sent before a reset gets so much time to arrive.
+/// How long messages may take to arrive before a connection is reset.
 const TO_ARRIVE: Duration = Duration::from_millis(60);
-/// Messages that wait for a host.
+/// Maximum number of messages buffered for a host.
 const WAITING: usize = 16;
-/// How long the results of a tool wait for what the kit does while the tool runs.
+/// How long a tool's results are held back for the kit's action during the tool call.
 const TO_ACT: Duration = Duration::from_secs(10);
-/// The longest time between heartbeats, where the host names none.
+/// The longest heartbeat interval, and the default if the host sets none.
 const HEARTBEAT: Duration = Duration::from_secs(10);
-/// How much longer than four heartbeats a host may wait in silence.
+/// How long a host may wait in silence, in addition to four heartbeats.
 const GRACE: Duration = Duration::from_secs(5);
-/// A field of messages, and a value of enums, that do not exist.
+/// An unknown field of a message, and an unknown enum value.
 const UNKNOWN_FIELD: &[u8] = &[0xba, 0x3e, 3, b'n', b'e', b'w'];
 const UNKNOWN_VALUE: i32 = 999;
 
-/// A proxy for one run. It ends when it is dropped.
+/// A proxy for one run. Dropping it stops the proxy.
 #[derive(Debug)]
 pub(super) struct Proxy {
     pub(super) address: SocketAddr,
@@ -64,7 +64,7 @@ pub(super) struct Proxy {
 }
 
 impl Proxy {
-    /// Starts it, in front of the replica if there is one.
+    /// Starts the proxy, in front of `replica` if one is given.
     pub(super) async fn start(
         session: &str,
         servers: &Servers,
@@ -100,7 +100,7 @@ impl Proxy {
         })
     }
 
-    /// The driver wrote a line.
+    /// Records a line of the driver and runs the actions for its tool.
     pub(super) async fn line(&self, line: record::Line) {
         let tool = line.tool.clone();
         self.run.record.push(Entry::Line(line));
@@ -116,12 +116,12 @@ impl Proxy {
         }
     }
 
-    /// The driver wrote something else.
+    /// Records output of the driver that is not valid.
     pub(super) fn garbage(&self, text: String) {
         self.run.record.push(Entry::Garbage(text));
     }
 
-    /// Comes when the host stayed in a silent stream for longer than it may.
+    /// Resolves when the host has stayed in a silent stream for too long.
     pub(super) async fn given_up(&self) {
         self.run.given_up.cancelled().await;
     }
@@ -137,7 +137,7 @@ struct Run {
     replica: tokio::sync::Mutex<Option<Replica>>,
     connections: Mutex<CancellationToken>,
     given_up: CancellationToken,
-    /// Fires when what the kit does while a tool runs is done.
+    /// Fires when the actions during a tool call are done.
     acted: CancellationToken,
 }
 
@@ -173,11 +173,15 @@ impl Run {
         self.record.push(Entry::Call(call.clone()));
         let verdict = self.plan.on_call(&call);
         if let Verdict::Refuse(how) = verdict {
-            self.note(format!("{} in answer to {}", how.words(), head.uri.path()));
+            self.note(format!(
+                "{} in response to {}",
+                how.words(),
+                head.uri.path()
+            ));
             return self.fail(how).await;
         }
         if self.plan.holds(&call) {
-            // The tool still runs, as far as the server knows, however quick it was.
+            // Hold back the result: for the server the tool must still be running, however fast it was.
             let _ = timeout(TO_ACT, self.acted.cancelled()).await;
         }
         let path = head.uri.path().to_owned();
@@ -192,13 +196,13 @@ impl Run {
         };
         let (head, mut body) = response.into_parts();
         if let Verdict::Lose(how) = verdict {
-            // It was carried out: the stream has begun, the answer has come.
+            // The call has run: the stream has begun, or the response has arrived.
             while let Some(Ok(_)) = frame(&mut body).await {
                 if call.streams() {
                     break;
                 }
             }
-            self.note(format!("{} in place of the answer to {path}", how.words()));
+            self.note(format!("{} instead of the response to {path}", how.words()));
             return self.fail(how).await;
         }
         if !call.streams() {
@@ -224,7 +228,7 @@ impl Run {
         how.status().into_http()
     }
 
-    /// Passes a stream on, message by message.
+    /// Forwards a stream message by message.
     async fn pump(self: Arc<Self>, mut body: Body, host: Sender, patience: Duration) {
         let mut frames = Frames::default();
         loop {
@@ -257,7 +261,7 @@ impl Run {
     }
 
     async fn deliver(&self, message: Bytes, host: &Sender) -> After {
-        // ExecuteTurnResponse and WatchEventsResponse are the same on the wire.
+        // ExecuteTurnResponse and WatchEventsResponse have the same wire format.
         let read = pb::ExecuteTurnResponse::decode(message.clone());
         let Some(event) = read.ok().and_then(|response| response.event) else {
             let _ = host.send(Ok(Frame::data(framed(&message)))).await;
@@ -272,7 +276,7 @@ impl Run {
             false => framed(&message),
         };
         if let Ok(place) = host.reserve().await {
-            // Written down first: the host may act on it at once.
+            // Record first: the host may act on it immediately.
             self.record.push(Entry::Sent(Box::new(event)));
             place.send(Ok(Frame::data(data)));
         }
@@ -306,11 +310,11 @@ impl Run {
                 self.enqueue(text, delivery).await
             }
             Action::Switch(model) => {
-                self.note(format!("a switch to the model {model}"));
+                self.note(format!("a switch to model {model}"));
                 self.switch(model).await
             }
             Action::Kill => {
-                self.note("the end of the replica that ran the turn".to_owned());
+                self.note("a kill of the replica that ran the turn".to_owned());
                 *self.upstream.lock().unwrap_or_else(PoisonError::into_inner) = self.direct.clone();
                 if let Some(replica) = self.replica.lock().await.take() {
                     replica.kill().await;
@@ -381,7 +385,7 @@ impl Run {
     }
 }
 
-/// How long the host may wait in a stream that is silent.
+/// How long the host may wait in a silent stream.
 fn silence_of(call: &Call) -> Duration {
     let options = match call {
         Call::Execute(request) => request.stream.as_ref(),
@@ -392,7 +396,7 @@ fn silence_of(call: &Call) -> Duration {
     asked.unwrap_or(HEARTBEAT).min(HEARTBEAT) * 4 + GRACE
 }
 
-/// The event with what a newer server could send: fields and values that are new, and a durable event whose kind is.
+/// Adds what a newer server could send to an event: unknown fields and values, and a durable event of an unknown kind.
 fn altered(event: &pb::Event) -> Bytes {
     let mut event = event.clone();
     if let Some(Payload::UsageRecorded(_)) = event.payload {
@@ -411,7 +415,7 @@ fn altered(event: &pb::Event) -> Bytes {
 
 fn trailers(how: How) -> Frame<Bytes> {
     let mut headers = HeaderMap::new();
-    // A status of ours can be written as headers.
+    // These statuses always fit into headers.
     let _ = how.status().add_header(&mut headers);
     Frame::trailers(headers)
 }
@@ -435,7 +439,7 @@ async fn collect(mut body: Body) -> Option<Vec<u8>> {
 
 type Sender = mpsc::Sender<Result<Frame<Bytes>, Status>>;
 
-/// A body that comes through a channel.
+/// A body that is received through a channel.
 struct Channelled(mpsc::Receiver<Result<Frame<Bytes>, Status>>);
 
 impl http_body::Body for Channelled {
@@ -450,7 +454,7 @@ impl http_body::Body for Channelled {
     }
 }
 
-/// A connection of the host, which can be reset.
+/// A connection of the host that can be reset.
 struct Cuttable {
     stream: TcpStream,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
@@ -475,7 +479,7 @@ impl AsyncRead for Cuttable {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.cut.as_mut().poll(context).is_ready() {
-            // Closing it is then a reset.
+            // With zero linger, closing the socket sends a reset.
             self.stream.set_zero_linger()?;
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }

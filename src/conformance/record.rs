@@ -1,4 +1,4 @@
-//! What happened in a run, in order: calls and output of the host, messages that it was sent, faults.
+//! Records what happened in a run, in order: calls and output of the host, messages sent to it, faults.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::frames::Frames;
 use crate::pb;
 
-/// The path of each RPC that is looked into.
+/// The paths of the RPCs that are decoded.
 const EXECUTE: &str = "/contextd.v1.TurnService/ExecuteTurn";
 const WATCH: &str = "/contextd.v1.TurnService/WatchEvents";
 const SUBMIT: &str = "/contextd.v1.TurnService/SubmitToolResults";
@@ -24,13 +24,13 @@ pub(super) enum Call {
 }
 
 impl Call {
-    /// Whether its answer is a stream of events.
+    /// Whether the response is a stream of events.
     pub(super) fn streams(&self) -> bool {
         matches!(self, Self::Execute(_) | Self::Watch(_))
     }
 }
 
-/// Reads a call; one that cannot be read is left to the server.
+/// Decodes a call. A call that cannot be decoded is left to the server.
 pub(super) fn call(path: &str, body: &[u8]) -> Call {
     let mut frames = Frames::default();
     frames.push(body);
@@ -44,7 +44,7 @@ pub(super) fn call(path: &str, body: &[u8]) -> Call {
     read.unwrap_or(Call::Other)
 }
 
-/// A line of the driver. docs/conformance.md has them.
+/// A line of the driver, as described in docs/conformance.md.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Line {
@@ -57,7 +57,7 @@ pub(super) struct Line {
     pub(super) error: Option<String>,
 }
 
-/// The end of a run, as the driver reports it.
+/// The end of a turn, as the driver reports it.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct End {
@@ -67,29 +67,29 @@ pub(super) struct End {
     pub(super) turn: Option<String>,
 }
 
-/// One thing that happened.
+/// A record entry.
 #[derive(Debug, Clone)]
 pub(super) enum Entry {
     /// The host made a call.
     Call(Call),
-    /// The host was sent an event.
+    /// An event was sent to the host.
     Sent(Box<pb::Event>),
-    /// The kit did something, in words that complete "after ...".
+    /// The kit injected a fault; a phrase that completes "after ...".
     Fault(String),
-    /// The host's stream fell silent, and the host may wait for so long.
+    /// The host's stream fell silent; the host may wait for this long.
     Silent(Duration),
     /// The host left the silent stream.
     Left,
     /// The driver wrote a line.
     Line(Line),
-    /// The driver wrote something else.
+    /// The driver wrote invalid output.
     Garbage(String),
 }
 
-/// When it happened, from the beginning of the run.
+/// Entries with their time since the start of the run.
 pub(super) type Entries = Vec<(Duration, Entry)>;
 
-/// What is written down during a run.
+/// The record of a run.
 #[derive(Debug)]
 pub(super) struct Record {
     start: Instant,
@@ -109,14 +109,14 @@ impl Record {
         entries.push((self.start.elapsed(), entry));
     }
 
-    /// All of it so far.
+    /// All entries so far.
     pub(super) fn entries(&self) -> Entries {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries.clone()
     }
 }
 
-/// How many events the host was sent.
+/// The number of events sent to the host.
 pub(super) fn sent(entries: &Entries) -> usize {
     let sent = entries.iter();
     sent.filter(|(_, entry)| matches!(entry, Entry::Sent(_)))

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::fault::{Action, Fault, How, On, Rpc};
 use crate::pb::{Delivery, event::Payload};
 
-/// The scripts that stand in for models.
+/// The scripts of the scripted models.
 pub(super) const SCRIPTS: &[(&str, &str)] = &[
     ("turn", include_str!("scripts/turn.json")),
     ("slowly", include_str!("scripts/slowly.json")),
@@ -20,10 +20,10 @@ pub(super) const SCRIPTS: &[(&str, &str)] = &[
 ];
 
 const SAID: &str = "Let me add and wait. The sum is 5. In the end it is 42, and all is done.";
-/// A run with a silent stream takes longer than others: hosts may wait for four heartbeats.
+/// Additional time for a run with a silent stream: hosts may wait for four heartbeats.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// How a turn is to end.
+/// The expected end of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Expected {
     Completed,
@@ -32,24 +32,23 @@ pub(super) enum Expected {
     Refused,
 }
 
-/// One situation that a host must handle.
+/// A situation that a host must handle.
 #[derive(Debug)]
 pub struct Scenario {
-    /// What it is called.
     pub name: &'static str,
-    /// What it demands of a host, in one sentence.
+    /// The requirement on the host, in one sentence.
     pub demand: &'static str,
     pub(super) model: &'static str,
     pub(super) fallback: Option<&'static str>,
     pub(super) input: &'static str,
     pub(super) expected: Expected,
-    /// What the turn says. `None` where only the server knows.
+    /// The expected text of the turn. `None` if it is not known in advance.
     pub(super) says: Option<&'static str>,
-    /// Something that happens in the turn, or the scenario is not what it should be.
+    /// Must match an event of the turn; otherwise the scenario did not happen.
     pub(super) shows: fn(&Payload) -> bool,
-    /// Time beyond that of other runs.
+    /// Time in addition to the time limit of a run.
     pub(super) extra: Duration,
-    /// Once for each message and way to cut.
+    /// Whether the scenario runs once for each message and each way to cut.
     pub(super) every_message: bool,
     runs: Vec<Variant>,
 }
@@ -57,13 +56,13 @@ pub struct Scenario {
 /// One run of a scenario.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Variant {
-    /// How it differs from the others.
+    /// What distinguishes this run from the others.
     pub(super) name: String,
     pub(super) faults: Vec<Fault>,
 }
 
 impl Variant {
-    /// Whether it needs a replica to kill.
+    /// Whether the run needs a replica to kill.
     pub(super) fn kills(&self) -> bool {
         let kills = |action| matches!(action, Action::Kill);
         self.faults.iter().any(|fault| match *fault {
@@ -109,7 +108,7 @@ impl Scenario {
         self
     }
 
-    /// Its runs, where a turn has so many messages.
+    /// The runs of the scenario, for a turn of `messages` messages.
     pub(super) fn variants(&self, messages: usize) -> Vec<Variant> {
         if !self.every_message {
             return self.runs.clone();
@@ -125,7 +124,7 @@ impl Scenario {
     }
 }
 
-/// All scenarios, in the order in which they are run.
+/// All scenarios in the order of their runs.
 pub fn scenarios() -> Vec<Scenario> {
     let mut all = connections();
     all.extend(refusals());
@@ -134,7 +133,7 @@ pub fn scenarios() -> Vec<Scenario> {
     all
 }
 
-/// A call that takes a while is requested.
+/// Whether a slow tool call is requested.
 fn slow(payload: &Payload) -> bool {
     let Payload::ToolCallRequested(pending) = payload else {
         return false;
@@ -143,7 +142,7 @@ fn slow(payload: &Payload) -> bool {
     call.is_some_and(|call| call.tool_name == "slow")
 }
 
-/// Connections that break.
+/// Interrupted connections.
 fn connections() -> Vec<Scenario> {
     use How::{Reset, Unavailable};
     let lost = |rpc, times| [Unavailable, Reset].map(|how| [Fault::Lose(rpc, how, times)]);
@@ -151,20 +150,20 @@ fn connections() -> Vec<Scenario> {
     let [result_status, result_reset] = lost(Rpc::Submit, 2);
     let mut every = Scenario::new(
         "disconnect",
-        "A stream that breaks off after any message is opened again, and nothing is seen or done twice.",
+        "A stream that breaks after any message is reopened, and nothing is shown or run twice.",
         &[],
     );
     every.every_message = true;
     vec![
         Scenario::new(
             "baseline",
-            "A turn with three calls of tools, without a fault.",
+            "A turn with three tool calls, without a fault.",
             &[("", &[])],
         ),
         every,
         Scenario::new(
             "each-event",
-            "A stream that breaks off after every new event still brings the turn to its end.",
+            "A turn whose stream breaks after every new event still reaches its end.",
             &[
                 ("UNAVAILABLE", &[Fault::CutEach(Unavailable)]),
                 ("resets", &[Fault::CutEach(Reset)]),
@@ -172,17 +171,17 @@ fn connections() -> Vec<Scenario> {
         ),
         Scenario::new(
             "lost-start",
-            "When ExecuteTurn was carried out and its answer lost, the same request_id attaches to the turn.",
+            "If ExecuteTurn was executed and its response lost, the same request_id attaches to the turn.",
             &[("UNAVAILABLE", &start_status), ("reset", &start_reset)],
         ),
         Scenario::new(
             "lost-results",
-            "When SubmitToolResults was carried out and its answer lost, the same results are sent again and no tool runs again.",
+            "If SubmitToolResults was executed and its response lost, the same results are sent again and no tool runs again.",
             &[("UNAVAILABLE", &result_status), ("reset", &result_reset)],
         ),
         Scenario::new(
             "cut-while-tools-run",
-            "A call that a tool works on when the stream breaks off is not begun again.",
+            "A tool call that is running when the stream breaks is not started again.",
             &[
                 ("UNAVAILABLE", &[Fault::Cut(On::Payload(slow), Unavailable)]),
                 ("reset", &[Fault::Cut(On::Payload(slow), Reset)]),
@@ -191,7 +190,7 @@ fn connections() -> Vec<Scenario> {
         .says("slowly", SAID),
         Scenario::new(
             "cut-while-model-writes",
-            "Text that was shown when the stream breaks off is not shown again, and the rest is not missed.",
+            "Text that was shown before the stream breaks is not shown again, and the rest is shown.",
             &[
                 ("UNAVAILABLE", &[Fault::Cut(On::Text("end"), Unavailable)]),
                 ("reset", &[Fault::Cut(On::Text("end"), Reset)]),
@@ -201,7 +200,7 @@ fn connections() -> Vec<Scenario> {
     ]
 }
 
-/// Servers that do not answer, or refuse.
+/// Servers that do not respond, or refuse.
 fn refusals() -> Vec<Scenario> {
     use How::{Denied, Drain, Invalid, Unavailable};
     let refuse = |rpc, how, times, later| Fault::Refuse {
@@ -213,7 +212,7 @@ fn refusals() -> Vec<Scenario> {
     let sum = Fault::Cut(On::Text("sum"), Drain);
     let mut refused = Scenario::new(
         "refused",
-        "A request that is refused for good is reported, and not sent again.",
+        "A request that is rejected permanently is reported and not sent again.",
         &[
             (
                 "INVALID_ARGUMENT",
@@ -228,14 +227,14 @@ fn refusals() -> Vec<Scenario> {
     refused.expected = Expected::Refused;
     let mut silence = Scenario::new(
         "silence",
-        "A stream in which nothing comes for four heartbeats is left and opened again.",
+        "A stream in which nothing arrives for four heartbeat intervals is closed and reopened.",
         &[("", &[Fault::Silence(On::Text("sum"))])],
     );
     silence.extra = SILENCE;
     vec![
         Scenario::new(
             "drain",
-            "A server that stops is left alone for as long as its RetryInfo says.",
+            "A server that shuts down is not called again before the delay in its RetryInfo.",
             &[(
                 "",
                 &[
@@ -247,7 +246,7 @@ fn refusals() -> Vec<Scenario> {
         ),
         Scenario::new(
             "outage",
-            "A time without a server is waited for.",
+            "The host waits while the server is unavailable.",
             &[(
                 "",
                 &[
@@ -261,12 +260,12 @@ fn refusals() -> Vec<Scenario> {
     ]
 }
 
-/// What comes in streams.
+/// The contents of streams.
 fn events() -> Vec<Scenario> {
     let usage = |payload: &Payload| matches!(payload, Payload::UsageRecorded(_));
     let mut fallback = Scenario::new(
         "fallback",
-        "The text of an attempt that is void is taken back when the turn goes on with another model.",
+        "The text of a failed attempt is withdrawn when the turn continues with another model.",
         &[("", &[])],
     )
     .says("failing", "Right words now.")
@@ -274,21 +273,21 @@ fn events() -> Vec<Scenario> {
     fallback.fallback = Some("scripted/other");
     let mut compaction = Scenario::new(
         "compaction",
-        "A turn whose context is compacted in between goes on.",
+        "A turn continues after its context is compacted between two steps.",
         &[("", &[])],
     )
     .shows(|payload| matches!(payload, Payload::CompactionCompleted(_)));
     (compaction.model, compaction.says) = ("long", None);
     let mut large = Scenario::new(
         "large",
-        "A result of 2.9 MB is submitted, and a message of 660 kB read.",
+        "A result of 2.9 MB is submitted, and a message of 660 kB is received.",
         &[("", &[])],
     );
     (large.model, large.says) = ("large", None);
     vec![
         Scenario::new(
             "unknown",
-            "Fields, values and events that the host does not know are ignored, and their seq is remembered.",
+            "Unknown fields, values and events are ignored, and the seq of the events is remembered.",
             &[(
                 "",
                 &[
@@ -299,7 +298,7 @@ fn events() -> Vec<Scenario> {
         ),
         Scenario::new(
             "retry",
-            "The text of an attempt that failed is void: the next attempt says it again.",
+            "The text of a failed attempt is void: the next attempt generates it again.",
             &[("", &[])],
         )
         .says("again", "The answer, said twice, is 42.")
@@ -314,7 +313,7 @@ fn events() -> Vec<Scenario> {
                 ("", &[]),
                 ("each event cut", &[Fault::CutEach(How::Unavailable)]),
                 (
-                    "lost answers",
+                    "lost responses",
                     &[Fault::Lose(Rpc::Submit, How::Unavailable, 3)],
                 ),
             ],
@@ -323,12 +322,12 @@ fn events() -> Vec<Scenario> {
     ]
 }
 
-/// What others do while the turn runs.
+/// Actions of others during a turn.
 fn meanwhile() -> Vec<Scenario> {
     let requested = |payload: &Payload| matches!(payload, Payload::ToolCallRequested(_));
     let mut interrupt = Scenario::new(
         "interrupt",
-        "A turn that is interrupted while tools run ends as cancelled; late results break nothing.",
+        "A turn that is interrupted while tools run ends as cancelled, and late results cause no error.",
         &[(
             "",
             &[Fault::WhenRuns(
@@ -343,7 +342,7 @@ fn meanwhile() -> Vec<Scenario> {
     vec![
         Scenario::new(
             "enqueue",
-            "A message that is queued while the last answer is written is answered in the same turn.",
+            "A message that is queued during the last response is answered in the same turn.",
             &[("", &[Fault::At(On::Text("end"), Action::Enqueue("Also this.", Delivery::Asap))])],
         )
         .says(
@@ -354,14 +353,14 @@ fn meanwhile() -> Vec<Scenario> {
         interrupt,
         Scenario::new(
             "model-switch",
-            "A turn whose session gets another model goes on with it.",
+            "A turn whose session switches to another model continues with it.",
             &[("", &[Fault::WhenRuns("slow", Action::Switch("scripted/other"))])],
         )
         .says("turn", "Let me add and wait. Another model says 5.")
         .shows(|payload| matches!(payload, Payload::ModelSwitched(_))),
         Scenario::new(
             "takeover",
-            "A turn whose replica is killed goes on elsewhere, and no word comes twice.",
+            "A turn whose replica is killed continues on another replica, and no text is shown twice.",
             &[
                 ("while the model writes", &[Fault::At(On::Text("sum"), Action::Kill)]),
                 ("while tools run", &[Fault::At(On::Payload(requested), Action::Kill)]),

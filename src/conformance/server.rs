@@ -1,4 +1,5 @@
-//! The servers of a kit: one with a PostgreSQL of its own, and further replicas on its database to be killed.
+//! The servers of a kit: the main server with its own PostgreSQL, and further replicas on the same database that can be
+//! killed.
 
 use std::{
     ffi::OsStr,
@@ -30,13 +31,13 @@ use crate::pb::{
     self, session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
 };
 
-/// What starting a server may take: the first start makes a database cluster.
+/// Time limit of a start; the first start creates a database cluster.
 const TO_START: Duration = Duration::from_secs(120);
-/// What stopping may take.
+/// Time limit of a stop.
 const TO_STOP: Duration = Duration::from_secs(20);
-/// Events of a page.
+/// Page size of ListEvents.
 const PAGE: i32 = 1_000;
-/// Short leases, small pieces of text and quick retries.
+/// Short leases, small deltas and fast retries.
 const SETTINGS: &str = r#"
 [turn]
 lease_ttl = "3s"
@@ -52,7 +53,7 @@ default_model = "scripted/turn"
 drain_timeout = "1s"
 "#;
 
-/// What all runs share.
+/// The servers that all runs share.
 #[derive(Debug)]
 pub(super) struct Servers {
     setup: Setup,
@@ -60,7 +61,7 @@ pub(super) struct Servers {
     main: Replica,
 }
 
-/// A server.
+/// A server process.
 #[derive(Debug)]
 pub(super) struct Replica {
     process: Child,
@@ -68,7 +69,7 @@ pub(super) struct Replica {
 }
 
 impl Replica {
-    /// Kills it.
+    /// Kills the server process.
     pub(super) async fn kill(mut self) {
         let _ = self.process.kill().await;
     }
@@ -88,27 +89,27 @@ impl Servers {
             Err(error) => {
                 let log = fs::read_to_string(place.join("log")).unwrap_or_default();
                 let _ = fs::remove_dir_all(&place);
-                Err(error.context(format!("the server does not start:\n{log}")))
+                Err(error.context(format!("the server did not start:\n{log}")))
             }
         }
     }
 
-    /// A connection to the main server.
+    /// A channel to the main server.
     pub(super) fn channel(&self) -> Channel {
         self.main.channel.clone()
     }
 
-    /// One more server on the same database.
+    /// Starts one more server on the same database.
     pub(super) async fn replica(&self) -> anyhow::Result<Replica> {
         let file = self.place.join("data/postgresql/postmaster.pid");
-        let pid_file = fs::read_to_string(file).context("PostgreSQL does not run")?;
+        let pid_file = fs::read_to_string(file).context("PostgreSQL is not running")?;
         let socket = pid_file.lines().nth(4).unwrap_or_default();
         let url = format!("postgres://contextd@localhost/contextd?host={socket}");
         let more = [("CONTEXTD_DATABASE_URL", OsStr::new(&url))];
         start(&self.setup, &self.place, &more).await
     }
 
-    /// A session for one run.
+    /// Creates a session for one run.
     pub(super) async fn create_session(&self, id: &str, scenario: &Scenario) -> anyhow::Result<()> {
         let fallback = scenario.fallback.map(|model| pb::Policy {
             fallback_models: vec![model.to_owned()],
@@ -167,7 +168,7 @@ impl Servers {
     }
 }
 
-/// A directory that the user can read who runs PostgreSQL where root starts it.
+/// Creates a directory that is readable for the user that runs PostgreSQL if the kit runs as root.
 fn make_place(place: &Path) -> std::io::Result<()> {
     fs::create_dir_all(place.join("scripts"))?;
     fs::set_permissions(place, fs::Permissions::from_mode(0o755))?;
@@ -191,26 +192,26 @@ async fn start(setup: &Setup, place: &Path, more: &[(&str, &OsStr)]) -> anyhow::
         .env("CONTEXTD_CONFIG", place.join("contextd.toml"))
         .env("CONTEXTD_SCRIPT_DIR", place.join("scripts"))
         .env("CONTEXTD_LISTEN", "127.0.0.1:0")
-        .env("CONTEXTD_LOG_FORMAT", "text") // of the line that it is ready
+        .env("CONTEXTD_LOG_FORMAT", "text") // for the line that reports readiness
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(log)
         .kill_on_drop(true)
         .spawn()
         .with_context(|| format!("cannot start {}", setup.program.display()))?;
-    let output = process.stdout.take().context("no standard output")?;
+    let output = process.stdout.take().context("it has no standard output")?;
     let mut lines = BufReader::new(output).lines();
     let ready = timeout(TO_START, lines.next_line()).await;
-    let Some(ready) = ready.context("it is not ready in time")?? else {
+    let Some(ready) = ready.context("it was not ready before the timeout")?? else {
         let ended = process.wait().await?;
         let log = fs::read_to_string(place.join("log")).unwrap_or_default();
         bail!(
-            "it ended before it was ready, {ended}; its last words: {}",
+            "it exited before it was ready, {ended}; its last log line: {}",
             log.lines().next_back().unwrap_or("none")
         );
     };
     let Some(address) = ready.strip_prefix("contextd listens on ") else {
-        bail!("it says {ready:?}");
+        bail!("unexpected output {ready:?}");
     };
     let endpoint = Endpoint::from_shared(format!("http://{}", address.trim()))?;
     Ok(Replica {

@@ -1,42 +1,40 @@
-//! How a window is divided: what is kept free for the answer, and the largest prompt that fits.
+//! Divides a context window: the reserve for the response, and the largest prompt that fits.
 
 use crate::model::config::{ContextPolicy, UnknownWindow};
 
-/// The window that is taken where none is known, and what is kept free of it (feature row S4).
+/// The window and the reserve assumed if the window is not known, in tokens (feature row S4).
 pub const ASSUMED: (u32, u32) = (16_000, 4_096);
-/// The most that is kept free for an answer where the policy does not say.
+/// Maximum reserve for the response if the policy does not set one, in tokens.
 const MOST_RESERVED: u32 = 32_000;
-/// What is kept free where the model's limit is not known (feature row S2).
+/// The reserve if the model's output limit is not known, in tokens (feature row S2).
 const RESERVED_UNKNOWN: u32 = 4_096;
 
-/// Where the policy does not say, a window below this many tokens keeps at most one part in four of it
-/// free, and a larger one at most half: what is left has room for a conversation.
+/// If the policy does not set a reserve, it is at most a quarter of a window below this many tokens, and at most half
+/// of a larger one, so that room remains for the conversation.
 const SMALL_WINDOW: (u32, u32) = (32_000, 4);
 /// See [`SMALL_WINDOW`].
 const LARGE_WINDOW: u32 = 2;
 
-/// The buffer that is shown where nothing is compacted by itself (feature row A10).
+/// The buffer reported if automatic compaction is off (feature row A10).
 pub const BUFFER_WHEN_OFF: u32 = 500;
 
-/// A window and how it is divided.
+/// A window and its division, in tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
-    /// The whole window in tokens.
     pub window: u32,
-    /// Kept free for the answer, at most the window.
+    /// Reserved for the response; at most the window.
     pub reserve: u32,
-    /// The size of the window is not known.
+    /// The size of the window is not known but assumed.
     pub assumed: bool,
 }
 
-/// The policy wants a window that is known, and none is.
+/// The window is not known, and the policy rejects unknown windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the context window is not known")]
+#[error("the context window is unknown")]
 pub struct WindowUnknown;
 
 impl Budget {
-    /// The window of a model under a policy; `window` and `max_output` are what is known of the
-    /// model.
+    /// The budget of a model under a policy. `window` and `max_output` are the model's limits, if known.
     pub fn of(
         policy: &ContextPolicy,
         window: Option<u32>,
@@ -67,23 +65,22 @@ impl Budget {
         })
     }
 
-    /// The largest prompt that leaves room for the answer. One token more is too large (feature row
-    /// D14).
+    /// The largest prompt that leaves room for the response (feature row D14).
     pub fn room(self) -> u32 {
         self.window - self.reserve
     }
 
-    /// Whether a size is too large.
+    /// Whether a prompt of this size is too large.
     pub fn overflows(self, size: u32) -> bool {
         size > self.room()
     }
 
-    /// Whether a size is near that: more than nine tenths of it (feature row S4).
+    /// Whether a prompt of this size uses more than nine tenths of the room (feature row S4).
     pub fn nearly_full(self, size: u32) -> bool {
         u64::from(size) * 10 > u64::from(self.room()) * 9
     }
 
-    /// What is left of the window after what is used and what is never filled.
+    /// The unused part of the window, without the buffer that is never filled.
     pub fn free(self, used: u32, buffer: u32) -> u32 {
         self.window.saturating_sub(used).saturating_sub(buffer)
     }
@@ -145,7 +142,7 @@ mod tests {
                 Some(4_096),
                 Some(4_096),
                 reserved(9_000),
-                (4_096, 4_096, false), // the policy's own number
+                (4_096, 4_096, false), // set by the policy
             ),
             (None, None, shipped(), (16_000, 4_096, true)),
             (None, Some(1_000), shipped(), (16_000, 1_000, true)),

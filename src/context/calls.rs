@@ -2,10 +2,13 @@
 
 use crate::model::{FinishReason, ToolCall, ToolSet, event::CallCancelReason};
 
-/// Whether a call may run: the answer was finished, the arguments are a JSON object, and the tool
-/// exists. Otherwise the call is closed for the reason given.
+/// Checks whether a call may be run: the response is complete, the arguments are a JSON object, and the tool exists.
 ///
-/// Some providers report `Stop` for an answer with calls, so both it and `ToolCalls` let calls run.
+/// Some providers report `Stop` for a response with calls, so calls are run for both `Stop` and `ToolCalls`.
+///
+/// # Errors
+///
+/// The reason for which the call is closed instead.
 pub fn executable(
     finish: FinishReason,
     call: &ToolCall,
@@ -21,7 +24,7 @@ pub fn executable(
     }
 }
 
-/// Whether a model that stopped for this reason had finished its calls.
+/// Whether the calls of a response with this finish reason are complete.
 fn lets_calls_run(finish: FinishReason) -> bool {
     match finish {
         FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Paused => true,

@@ -1,14 +1,13 @@
-//! Merges messages that waited into one: nothing is lost, the order stays, and media stay where
-//! they were said.
+//! Merges several queued messages into one: all parts are kept in order, and media keep their position in the text.
 
 use crate::model::{InputMessage, Part, Role};
 
-/// What stands between two messages: a blank line.
+/// The separator between two messages: a blank line.
 const SEPARATOR: &str = "\n\n";
 
-/// Several messages as one user message; `None` if there are none. One stays as it is. Of several, each
-/// gets a prefix; prefixes and separators are parts of their own, so that what was said can be told
-/// from what was added.
+/// Merges messages into one user message. Returns `None` if there are none. A single message is returned unchanged.
+/// With several messages each gets a prefix; prefixes and separators are separate parts, so that the users' own text
+/// can be told from added text.
 pub fn coalesce(messages: Vec<InputMessage>) -> Option<InputMessage> {
     let many = messages.len();
     let pinned = messages.iter().any(|message| message.pinned);
@@ -24,14 +23,14 @@ pub fn coalesce(messages: Vec<InputMessage>) -> Option<InputMessage> {
         parts.push(Part::text(prefix(at, many)));
         parts.extend(message.parts);
     }
-    // Their labels stay with the messages they came with.
+    // The labels are kept with the queued messages.
     Some(InputMessage {
         pinned,
         ..InputMessage::new(Role::User, parts)
     })
 }
 
-/// What introduces one of several messages.
+/// The prefix of a message if there are several.
 fn prefix(at: usize, many: usize) -> String {
     match (many, at) {
         (2, 0) => "First: ".to_owned(),
@@ -100,7 +99,7 @@ mod tests {
         assert!(merged.pinned && merged.metadata.is_empty());
     }
 
-    /// A text, or a medium of that name.
+    /// A text, or a medium with this name.
     fn part() -> impl Strategy<Value = Part> {
         ("[a-z]{1,5}", any::<bool>()).prop_map(|(name, is_text)| {
             if is_text {

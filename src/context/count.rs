@@ -1,4 +1,4 @@
-//! What a prompt is made of in tokens: the whole, its categories, and single messages.
+//! Counts the tokens of a prompt: the total, by category, and by message.
 
 use std::collections::BTreeMap;
 
@@ -16,65 +16,61 @@ use crate::model::{
 #[cfg(test)]
 mod tests;
 
-/// What tokens of a prompt are spent on.
+/// A category of the tokens of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Share {
-    /// The system prompt, and what every prompt costs.
+    /// The system prompt, and the fixed cost of every prompt.
     System,
-    /// Definitions of tools.
+    /// Tool definitions.
     Tools(ToolCategory),
-    /// What is said.
+    /// Messages.
     Said(Category),
 }
 
-/// The tokens of one share.
+/// The tokens of one category.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spent {
-    /// On what.
     pub on: Share,
-    /// Tokens; those of all shares add up to the total.
+    /// Tokens. The sum over all categories is the total.
     pub tokens: u32,
-    /// How many things that are: tools, parts, or the system prompt.
+    /// Number of items: tools, parts, or 1 for the system prompt.
     pub count: u32,
 }
 
-/// A prompt that was counted.
+/// The result of counting a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counts {
-    /// All of it.
     pub total: TokenCount,
-    /// What it is made of.
+    /// The total by category.
     pub shares: Vec<Spent>,
-    /// The messages that were asked about, each with its overhead.
+    /// The single messages that were requested, each with its overhead.
     pub messages: Vec<TokenCount>,
 }
 
-/// What is to be counted.
+/// The input of a count.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Counting {
-    /// How the model's family writes it.
+    /// The template of the model's family.
     pub template: &'static Template,
-    /// What was learnt from the model's calls.
+    /// The calibration of the model.
     pub calibration: Calibration,
-    /// System prompt with the pinned blocks; empty: none.
+    /// System prompt with the pinned blocks; empty if there is none.
     pub system: String,
-    /// The tool definitions that are sent.
+    /// The tools that are sent.
     pub tools: Vec<Tool>,
-    /// How the model is to answer.
     pub generation: Generation,
-    /// The conversation.
     pub messages: Vec<Message>,
-    /// How many of them, at the end, are counted one by one too.
+    /// Number of messages at the end that are also counted individually.
     pub single: usize,
-    /// The size of what stands before those, where a call measured it.
+    /// The measured size of everything before those messages, if known.
     pub measured: Option<TokenCount>,
-    /// What the order of the request adds to all messages, and what of that comes with those at
-    /// the end.
+    /// What the message order of the request format adds: for all messages, and for the messages at the end only.
     pub arranged: (Arrangement, Arrangement),
 }
 
 impl Counting {
-    /// Counts it; what the provider counted is the total. Takes time in proportion to the text.
+    /// Counts the prompt. The total is `reported`, the provider's own count, if given. Takes time linear in the size of
+    /// the text.
     pub fn count(&self, reported: Option<u32>) -> Counts {
         let Self {
             template,
@@ -117,8 +113,8 @@ impl Counting {
         }
     }
 
-    /// What was measured, as it stands before what is added: the answer at its end gets the frame
-    /// of a message. Where something follows it already, it has that.
+    /// The measured size as part of a longer prompt: a response at the end of the measured messages gets the overhead
+    /// of a message. If a message already follows it, the measured size includes that.
     fn framed(&self, measured: &TokenCount, first: usize) -> TokenCount {
         let last = self.messages[..first]
             .last()
@@ -138,7 +134,7 @@ impl Counting {
         }
     }
 
-    /// The total, divided among what it is spent on.
+    /// Divides the total among the categories.
     fn shares(&self, whole: &Terms, total: u32) -> Vec<Spent> {
         let mut spent: BTreeMap<Share, (f64, u32)> = BTreeMap::new();
         let mut spend = |on, terms: &Terms, count| {
@@ -181,7 +177,7 @@ impl Counting {
                 .map(|first| category(message, &first.part.content));
             spend(Share::Said(of_role.unwrap_or(Category::User)), &overhead, 0);
         }
-        // What is left belongs to all tools and calls together.
+        // The rest belongs to all tools and calls together.
         let on = told
             .first()
             .map_or(Share::System, |tool| Share::Tools(tool.category));
@@ -201,7 +197,7 @@ impl Counting {
     }
 }
 
-/// Two counts together, no surer than the less sure one.
+/// The sum of two counts, with the less accurate basis of the two.
 fn sum(one: TokenCount, other: &TokenCount) -> TokenCount {
     let (basis, estimator) = match one.basis >= other.basis {
         true => (one.basis, one.estimator),
@@ -215,7 +211,7 @@ fn sum(one: TokenCount, other: &TokenCount) -> TokenCount {
     }
 }
 
-/// Where a part is counted.
+/// The category of a part.
 fn category(message: &Message, content: &Content) -> Category {
     if message.is_summary {
         return Category::Summary;
@@ -226,8 +222,7 @@ fn category(message: &Message, content: &Content) -> Category {
     estimate::category(content, message.role)
 }
 
-/// Divides a total in proportion to these weights, so that the parts add up to it; a weight below
-/// nothing gets nothing.
+/// Divides a total in proportion to the weights; the parts add up to the total. Negative weights count as zero.
 fn apportion(weights: &[f64], total: u32) -> Vec<u32> {
     let sum: f64 = weights.iter().map(|weight| weight.max(0.0)).sum();
     let mut given = Vec::with_capacity(weights.len());
@@ -235,7 +230,7 @@ fn apportion(weights: &[f64], total: u32) -> Vec<u32> {
     let mut so_far = 0;
     for weight in weights {
         before += weight.max(0.0);
-        // Rounding the running sum, and not each part, loses nothing.
+        // Rounding the running sum instead of each part keeps the total exact.
         let until = if sum > 0.0 {
             (f64::from(total) * (before / sum))
                 .round()

@@ -1,4 +1,4 @@
-//! Predicts sizes in tokens from the number of characters alone, before any provider has counted.
+//! Estimates sizes in tokens from the number of characters alone.
 
 use super::{media, template::Pictures};
 use crate::model::{
@@ -6,16 +6,16 @@ use crate::model::{
     ToolResult,
 };
 
-/// The name under which these counts are stored.
+/// The estimator's name as stored with the counts.
 pub const ESTIMATOR: &str = "heuristic";
 
-/// Tokens that a message costs beside its text: role and delimiters (feature row S5).
+/// Tokens of a message in addition to its text: role and delimiters (feature row S5).
 pub const MESSAGE_OVERHEAD: u32 = 4;
 
-/// Tokens that open the model's reply, once per prompt.
+/// Tokens that open the model's response, once per prompt.
 pub const REPLY_PRIMING: u32 = 3;
 
-/// The margin is one part in so many of the tokens: 10%.
+/// The margin is one part in this many of the tokens: 10%.
 const MARGIN_DIVISOR: u32 = 10;
 
 /// Size of a text.
@@ -23,7 +23,7 @@ pub fn text(text: &str) -> u32 {
     Tally::default().plus(text).tokens()
 }
 
-/// Size of a part. What a provider attached to it is opaque and not counted.
+/// Size of a part. Metadata attached by a provider is opaque and not counted.
 pub fn part(part: &Part, role: Role) -> Counted {
     let tokens = match &part.content {
         Content::Media(medium) => media::tokens(medium, Pictures::default()),
@@ -44,7 +44,7 @@ pub fn part(part: &Part, role: Role) -> Counted {
     }
 }
 
-/// Where a part is counted. Instructions inside the conversation stand with what the user said.
+/// The category of a part. System messages inside the conversation count as user text.
 pub fn category(content: &Content, role: Role) -> Category {
     match content {
         Content::Text(_) | Content::Unknown(_) => match role {
@@ -60,7 +60,7 @@ pub fn category(content: &Content, role: Role) -> Category {
     }
 }
 
-/// Size of a result: its texts and its media.
+/// Size of a tool result: its texts and its media.
 fn result(result: &ToolResult) -> u32 {
     let words = result
         .texts()
@@ -72,7 +72,7 @@ fn result(result: &ToolResult) -> u32 {
         .fold(words, u32::saturating_add)
 }
 
-/// Size of a message: its parts and the overhead.
+/// Size of a message: its parts and its overhead.
 pub fn message(message: &Message) -> u32 {
     message
         .parts
@@ -81,7 +81,7 @@ pub fn message(message: &Message) -> u32 {
         .fold(MESSAGE_OVERHEAD, u32::saturating_add)
 }
 
-/// Size of the system prompt; nothing when there is none.
+/// Size of the system prompt; 0 if it is empty.
 pub fn system(system: &str) -> u32 {
     if system.is_empty() {
         0
@@ -90,7 +90,7 @@ pub fn system(system: &str) -> u32 {
     }
 }
 
-/// Size of a tool's definition: name, description and schema.
+/// Size of a tool definition: name, description and schema.
 pub fn tool(tool: &Tool) -> u32 {
     Tally::default()
         .plus(&tool.name)
@@ -99,7 +99,7 @@ pub fn tool(tool: &Tool) -> u32 {
         .tokens()
 }
 
-/// Size of everything a model is given for one call.
+/// Size of the complete prompt of one call.
 pub fn prompt(instructions: &str, tools: &[Tool], transcript: &Closed) -> TokenCount {
     let tools = tools.iter().map(tool);
     let messages = transcript.messages().iter().map(message);
@@ -110,7 +110,7 @@ pub fn prompt(instructions: &str, tools: &[Tool], transcript: &Closed) -> TokenC
     count(tokens)
 }
 
-/// A number of tokens with this estimator's margin and name.
+/// A token count with this estimator's margin and name.
 pub fn count(tokens: u32) -> TokenCount {
     TokenCount {
         tokens,

@@ -1,4 +1,4 @@
-//! Counts what is stored, as the model will read it for which it is stored.
+//! Counts stored parts as the session's model will read them.
 
 use std::borrow::Cow;
 
@@ -8,45 +8,42 @@ use super::{
 };
 use crate::model::{Content, Counted, Generation, Part, Role, Tool, Usage, message::StoredPart};
 
-/// Who counts. Counts are stored under its name and stay what they are when the session goes on
-/// with another model.
+/// A method of counting. Counts are stored with its name and do not change if the session switches to another model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Estimator {
-    /// From the number of characters: the model's family is not known.
+    /// By the number of characters, because the model's family is not known.
     Characters,
-    /// With a family's vocabulary and prices.
+    /// With a family's vocabulary and costs.
     Family(&'static Template),
 }
 
-/// The size of what a prompt has beside its transcript.
+/// Size of the prompt without its transcript, in tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NonTranscript {
-    /// The system prompt, and what every prompt costs whatever it says.
+    /// The system prompt, and the fixed cost of every prompt.
     pub instructions: u32,
-    /// The definitions of tools, and what stands around them.
+    /// The tool definitions, and the text around them.
     pub tools: u32,
-    /// What opens the model's answer, where that is no part of the rest.
+    /// The opening of the model's response, if it is not included in the rest.
     pub priming: u32,
 }
 
-/// What later prompts hold of an answer's reasoning.
+/// How much of a response's reasoning later prompts contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeptReasoning {
-    /// None of it.
     Nothing,
-    /// All of it.
     All,
 }
 
-/// A reported text is counted as it is reported unless that is so many times more or less than its
-/// estimate: then the report holds something else, such as reasoning that is not told apart.
+/// If report and estimate of a text differ by more than this factor, the estimate is used: the report then includes
+/// something else, such as reasoning that is not reported separately.
 const MOST_APART: u32 = 2;
 
-/// Tokens that a short answer may differ from its estimate: what ends it is reported, too.
+/// Difference in tokens that is always tolerated for short responses: the report includes the end-of-response tokens.
 const APART_AT_LEAST: u32 = 8;
 
 impl NonTranscript {
-    /// The same with the definitions of tools that the provider runs.
+    /// Adds the definitions of tools that the provider runs.
     #[must_use]
     pub fn with_provider_tools(self, estimator: Estimator, definitions: &[&str]) -> Self {
         let sizes = definitions.iter().map(|json| estimator.provider_tool(json));
@@ -56,7 +53,7 @@ impl NonTranscript {
         }
     }
 
-    /// All of it.
+    /// The total.
     pub fn tokens(self) -> u32 {
         self.instructions
             .saturating_add(self.tools)
@@ -65,7 +62,7 @@ impl NonTranscript {
 }
 
 impl Estimator {
-    /// The one for models of a template.
+    /// The estimator for models of a template.
     pub fn of(template: &'static Template) -> Self {
         if template.is_of_a_family() {
             Self::Family(template)
@@ -74,7 +71,7 @@ impl Estimator {
         }
     }
 
-    /// The name under which counts are stored.
+    /// The name that is stored with counts.
     pub fn name(self) -> Cow<'static, str> {
         match self {
             Self::Characters => Cow::Borrowed(estimate::ESTIMATOR),
@@ -82,7 +79,7 @@ impl Estimator {
         }
     }
 
-    /// Whether it counts at once; else its vocabulary is loaded first.
+    /// Whether it counts immediately. If not, the first count loads the vocabulary.
     pub fn is_loaded(self) -> bool {
         match self {
             Self::Characters => true,
@@ -90,8 +87,8 @@ impl Estimator {
         }
     }
 
-    /// Size of a part. Media are taken for what they cost on an average: what is left out for a
-    /// model is subtracted as that.
+    /// Size of a part. Media count with an average cost; that amount is subtracted again if a model does not support
+    /// them.
     pub fn part(self, part: &Part, role: Role) -> Counted {
         match self {
             Self::Characters => estimate::part(part, role),
@@ -110,7 +107,7 @@ impl Estimator {
         }
     }
 
-    /// Size of a text in a result.
+    /// Size of a text in a tool result.
     pub fn output(self, text: &str) -> u32 {
         match self {
             Self::Characters => estimate::text(text),
@@ -118,8 +115,8 @@ impl Estimator {
         }
     }
 
-    /// What a prompt has beside its transcript: the system prompt, the tool definitions that are
-    /// sent, and the text around them.
+    /// Size of the prompt without its transcript: the system prompt, the definitions of the tools that are sent, and
+    /// the text around them.
     pub fn non_transcript<'a>(
         self,
         system: &str,
@@ -155,7 +152,7 @@ impl Estimator {
         }
     }
 
-    /// Whether all of that was counted before, so that it takes no time now.
+    /// Whether all of that was counted before, so that counting it again takes no time.
     pub fn has_counted<'a>(self, system: &str, tools: impl IntoIterator<Item = &'a Tool>) -> bool {
         match self {
             Self::Characters => true,
@@ -163,7 +160,7 @@ impl Estimator {
         }
     }
 
-    /// Size of a tool's definition, without what stands around all of them.
+    /// Size of a tool definition, without the text around all definitions.
     pub fn tool(self, tool: &Tool) -> u32 {
         match self {
             Self::Characters => estimate::tool(tool),
@@ -171,13 +168,13 @@ impl Estimator {
         }
     }
 
-    /// Size of the definition of a tool that the provider runs: of what is sent of it. What the
-    /// service adds for it is not known before a call was measured.
+    /// Size of the definition of a tool that the provider runs, as sent. The tokens that the service adds for it are
+    /// not known before a call was measured.
     pub fn provider_tool(self, definition: &str) -> u32 {
         self.instruction(definition)
     }
 
-    /// Size of a text of the system prompt.
+    /// Size of a text in the system prompt.
     pub fn instruction(self, text: &str) -> u32 {
         match self {
             Self::Characters => estimate::text(text),
@@ -187,8 +184,8 @@ impl Estimator {
         }
     }
 
-    /// What an answer costs in later prompts beside what it was reported to have: it then stands in
-    /// a message. Row A3 leaves it out where only characters are counted.
+    /// Tokens that a response has in later prompts in addition to the reported ones: the frame of its message. Row A3
+    /// leaves it out if only characters are counted.
     pub fn frame(self) -> u32 {
         match self {
             Self::Characters => 0,
@@ -196,10 +193,10 @@ impl Estimator {
         }
     }
 
-    /// What an answer costs in later prompts, without the frame of its message. Reported is what the
-    /// model wrote, not what a later prompt holds: calls are written there in another form, and what
-    /// ends an answer is not repeated. So calls are estimated, and texts too where the family's own
-    /// vocabulary counts them. Where only characters are counted, it is what was reported (row A3).
+    /// Size of a response in later prompts, without the frame of its message. The provider reports what the model
+    /// wrote, not what a later prompt contains: calls are written in another form there, and the end-of-response tokens
+    /// are not repeated. So calls are estimated, and also texts if they are counted with the family's own vocabulary.
+    /// If only characters are counted, the reported size is used (row A3).
     pub fn answer(self, parts: &[StoredPart], usage: &Usage, kept: KeptReasoning) -> u32 {
         let reported = match kept {
             KeptReasoning::All => usage.output,
@@ -222,7 +219,7 @@ impl Estimator {
                 Content::Reasoning { .. } => {
                     reasoning = reasoning.saturating_add(stored.size.tokens);
                 }
-                // How these are counted is known to the service alone.
+                // Only the service knows how these are counted.
                 Content::Media(_)
                 | Content::ProviderItem(_)
                 | Content::ToolResult(_)
@@ -252,7 +249,7 @@ impl Estimator {
         }
     }
 
-    /// What a message costs beside its parts.
+    /// Tokens of a message in addition to its parts.
     pub fn overhead<'a>(self, role: Role, parts: impl IntoIterator<Item = &'a Part>) -> u32 {
         match self {
             Self::Characters => estimate::MESSAGE_OVERHEAD,
@@ -312,7 +309,7 @@ mod tests {
             (testing::user(figures), 4 + 19),
             (testing::assistant("Hello, world!"), 4 + 4),
             (testing::calls(&["look"]), 4 + (2 + 2)), // "look" and "{}"
-            // A second call has a price of its own.
+            // A second call has its own price.
             (testing::calls(&["look", "look"]), 4 + 19 + 2 * 4),
             (testing::results(&[("look", "Hello, world!")]), 4 + (6 + 4)),
         ];
@@ -327,7 +324,7 @@ mod tests {
         assert_eq!((gpt.frame(), family("mistral").frame()), (4, 1));
     }
 
-    /// The parts of a message with their sizes.
+    /// The parts of the message with their sizes.
     fn sized(estimator: Estimator, message: &Message) -> Vec<StoredPart> {
         let sized = |stored: &StoredPart| StoredPart {
             size: estimator.part(&stored.part, message.role),
@@ -347,8 +344,8 @@ mod tests {
         said
     }
 
-    /// Row P10: recorded rounds. What a call was reported to cost when it was written is not what it
-    /// costs when it is read.
+    /// Row P10: recorded rounds. The reported cost of a call when it was written differs from its cost in the next
+    /// prompt.
     #[test]
     fn p10_a_tool_round_after_a_reported_call_costs_what_the_next_prompt_has_of_it() {
         let capital = (
@@ -390,8 +387,8 @@ mod tests {
         }
     }
 
-    /// Recorded: a prompt of 22 tokens that was answered with 6 (`run A probe`), and one of 38 that continues it; one
-    /// of 21 answered with 5 (`first probe`), then 38.
+    /// Recorded: a prompt of 22 tokens with a response of 6 (`run A probe`), and one of 38 that continues it; one of 21
+    /// with a response of 5 (`first probe`), then 38.
     #[test]
     fn what_ends_an_answer_of_claude_is_reported_with_it_and_counted_once() {
         let estimator = family("claude-4.5");
@@ -434,7 +431,7 @@ mod tests {
         let unknown = Estimator::Characters;
         let (all, nothing) = (KeptReasoning::All, KeptReasoning::Nothing);
         let table = [
-            // Estimator, answer, output, reasoning of it, what is kept, tokens.
+            // Estimator, response, output, reasoning part of it, kept reasoning, tokens.
             (unknown, &said, 90, 40, all, 90),
             (unknown, &said, 90, 40, nothing, 50),
             (family("gpt-4-chat"), &said, 6, 0, nothing, 4),

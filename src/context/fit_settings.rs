@@ -1,13 +1,13 @@
-//! Which of a host's generation settings apply to one call of the model, and which are left out.
+//! Decides which of a host's generation settings apply to one model call, and which are left out.
 
 use crate::model::{
     Generation, Tool,
     generation::{Setting, ToolChoice, Unsupported},
 };
 
-/// The settings for the call of that step with these tools, and what was left out of them. A forced
-/// call holds for the first step only, so that it cannot loop. `refused` is what the model cannot
-/// take.
+/// Returns the settings for a call in this step with these tools, and the settings that were left out. A forced tool
+/// call applies to the first step only, so that it cannot loop. `refused` are the settings that the model does not
+/// support.
 pub fn fit<'a>(
     wanted: &Generation,
     step: u32,
@@ -28,15 +28,14 @@ pub fn fit<'a>(
     }
     fitting = in_step(&fitting, step);
     if names.is_empty() {
-        // Providers refuse both where there is nothing to choose from; without tools nothing is
-        // lost by leaving them out.
+        // Providers reject both if there are no tools; leaving them out then changes nothing.
         fitting.clear(Setting::ToolChoice);
         fitting.clear(Setting::ParallelToolCalls);
     }
     (fitting, left_out)
 }
 
-/// The settings for that step: a forced call holds for the first one only.
+/// The settings for this step: a forced tool call applies to the first step only.
 pub fn in_step(wanted: &Generation, step: u32) -> Generation {
     let forced = wanted
         .tool_choice
@@ -49,8 +48,7 @@ pub fn in_step(wanted: &Generation, step: u32) -> Generation {
     settings
 }
 
-/// Why a model that gets these tools cannot make the call it must make. `None` means it can, or
-/// need not.
+/// Why a model with these tools cannot make the required call. Returns `None` if it can, or if no call is required.
 fn impossible(choice: &ToolChoice, tools: &[&str]) -> Option<Unsupported> {
     let why = match choice {
         ToolChoice::Tool(name) if !tools.contains(&name.as_str()) => {

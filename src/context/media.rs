@@ -1,4 +1,4 @@
-//! What media cost before any provider has counted, and which of them a model gets.
+//! Estimated token cost of media, and replacement of media that a model does not support.
 
 use super::template::picture_tokens::Pictures;
 use crate::model::{
@@ -6,8 +6,7 @@ use crate::model::{
     media::{Kind, LeftOut, Source, UNSUPPORTED_WORDS},
 };
 
-/// What media are taken for whose model is not known, in tokens, and what of them in bytes makes a
-/// token more.
+/// Costs of media if the model is not known: minimum and maximum in tokens, and the number of bytes per token.
 const DOCUMENT: Rate = Rate {
     least: 2_000,
     most: 200_000,
@@ -17,12 +16,12 @@ const AUDIO: Rate = Rate {
     least: 32,
     most: 200_000,
     bytes: 500,
-}; // 32 tokens and 16 KB in a second
+}; // a second has 32 tokens and 16 KB
 const VIDEO: Rate = Rate {
     least: 263,
     most: 1_000_000,
     bytes: 1_000,
-}; // 263 tokens and 256 KB in a second
+}; // a second has 263 tokens and 256 KB
 
 #[derive(Debug, Clone, Copy)]
 struct Rate {
@@ -31,8 +30,8 @@ struct Rate {
     bytes: u64,
 }
 
-/// Size of a medium for a model whose pictures cost so much. By what it is, never by the length of
-/// its encoded form.
+/// Size of a medium in tokens, for a model with this cost of pictures. It never depends on the length of the encoded
+/// form.
 pub fn tokens(media: &Media, pictures: Pictures) -> u32 {
     let rate = match media.kind() {
         Kind::Image => return pictures.tokens(media.kept().and_then(|kept| kept.pixels)),
@@ -49,8 +48,8 @@ pub fn tokens(media: &Media, pictures: Pictures) -> u32 {
     }
 }
 
-/// Tokens by which the estimate of a part is more than what a model is sent of it: each medium that
-/// it `refused` is words to it.
+/// By how many tokens the estimate of a part exceeds what is sent to the model: media for which `refused` is true are
+/// sent as a short text.
 pub fn unsupported_tokens(part: &Part, role: Role, refused: impl Fn(&Media, Role) -> bool) -> u32 {
     let words = Tally::default().plus(UNSUPPORTED_WORDS).tokens();
     let media = part.media().filter(|media| refused(media, role));
@@ -59,17 +58,15 @@ pub fn unsupported_tokens(part: &Part, role: Role, refused: impl Fn(&Media, Role
         .fold(0, u32::saturating_add)
 }
 
-/// A medium that became words.
+/// A medium that was replaced by a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replaced {
-    /// Which.
     pub left_out: LeftOut,
-    /// The model is shown it for the first time: what came before its own last answer was told
-    /// then.
+    /// The medium is new in this prompt: media before the model's last response were reported with an earlier prompt.
     pub is_new: bool,
 }
 
-/// Replaces each medium for which there is a reason by words.
+/// Replaces by a text each medium for which `refused` returns a reason. Returns the replaced media.
 pub fn leave_out(
     messages: &mut [Message],
     model: &str,

@@ -1,4 +1,4 @@
-//! The thinking of contextd: pure functions from model to model, without IO, clock or async.
+//! The context logic of contextd: pure functions on domain types, without IO, clock or async.
 
 pub mod budget;
 pub mod calls;

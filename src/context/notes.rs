@@ -1,8 +1,8 @@
-//! What a prompt does not show as it is stored, in words.
+//! Notes for users on how a prompt differs from the stored messages.
 
 use crate::model::{Content, Message, PromptNote, PromptNoteKind, message::StoredPart};
 
-/// What was cleared, cut or summarised of these messages, as the model sees them.
+/// Notes on the pruned, truncated and summarized content of these messages, given as they are in the prompt.
 pub fn notes(messages: &[Message]) -> Vec<PromptNote> {
     messages.iter().flat_map(of_message).collect()
 }
@@ -18,7 +18,7 @@ fn of_message(message: &Message) -> impl Iterator<Item = PromptNote> {
         note(
             PromptNoteKind::Compacted,
             None,
-            "The message is a summary that stands for what was said before.".to_owned(),
+            "The message is a summary of the earlier conversation.".to_owned(),
         )
     });
     let parts = message.parts.iter().enumerate();
@@ -27,7 +27,7 @@ fn of_message(message: &Message) -> impl Iterator<Item = PromptNote> {
     summary.into_iter().chain(parts)
 }
 
-/// A result that was cleared shows nothing of how it was cut before.
+/// A pruned result has no note on an earlier truncation.
 fn of_part(
     StoredPart {
         part,
@@ -113,7 +113,7 @@ mod tests {
                 vec![(
                     PromptNoteKind::Compacted,
                     None,
-                    "The message is a summary that stands for what was said before.",
+                    "The message is a summary of the earlier conversation.",
                 )],
             ),
         ];

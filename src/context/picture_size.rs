@@ -1,9 +1,8 @@
-//! Reads how large a picture is from the beginning of its file. Knows PNG, JPEG, GIF and WebP; of
-//! everything else, and of whatever is broken, it says nothing.
+//! Reads the dimensions of an image from the beginning of its file. Supports PNG, JPEG, GIF and WebP.
 
 use crate::model::media::Pixels;
 
-/// The size of a picture. `None` means it cannot be read.
+/// The dimensions of an image. Returns `None` if the format is not supported or the header is damaged.
 pub fn pixels(bytes: &[u8]) -> Option<Pixels> {
     png(bytes)
         .or_else(|| gif(bytes))
@@ -32,7 +31,7 @@ fn gif(bytes: &[u8]) -> Option<Pixels> {
     )
 }
 
-/// Three forms: lossy, lossless, and either with more around it.
+/// WebP has three forms: lossy, lossless, and extended.
 fn webp(bytes: &[u8]) -> Option<Pixels> {
     let file = bytes
         .strip_prefix(b"RIFF")?
@@ -42,7 +41,7 @@ fn webp(bytes: &[u8]) -> Option<Pixels> {
     let chunk = file.get(8..)?;
     match form {
         b"VP8 " if chunk.get(3..6)? == b"\x9d\x01\x2a" => {
-            // The two bits above the size say how it is shown.
+            // The two upper bits are the scaling factor for display.
             let side = |at: usize| Some(little_endian(chunk.get(at..at + 2)?) & 0x3fff);
             Pixels::new(side(6)?, side(8)?)
         }
@@ -58,7 +57,7 @@ fn webp(bytes: &[u8]) -> Option<Pixels> {
     }
 }
 
-/// Walks from segment to segment until one begins a frame.
+/// Walks the segments up to the first start of frame.
 fn jpeg(bytes: &[u8]) -> Option<Pixels> {
     let mut rest = bytes.strip_prefix(b"\xff\xd8")?;
     loop {
@@ -141,7 +140,7 @@ mod tests {
         ];
         for (name, bytes, (width, height)) in table {
             assert_eq!(pixels(&bytes), Pixels::new(width, height), "{name}");
-            // Cut anywhere it says nothing, or the same.
+            // If the file is truncated, the result is `None` or the same.
             for end in 0..bytes.len() {
                 assert!(
                     [None, Pixels::new(width, height)].contains(&pixels(&bytes[..end])),

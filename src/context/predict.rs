@@ -1,5 +1,4 @@
-//! Predicts how many tokens a provider will report for a prompt, with the basis of the number and
-//! how far off it may be.
+//! Predicts how many tokens a provider will report for a prompt, with the basis and the margin of the prediction.
 
 use super::template::{Template, Term, Terms};
 use crate::model::{Calibration, TokenBasis, TokenCount};
@@ -7,27 +6,26 @@ use crate::model::{Calibration, TokenBasis, TokenCount};
 #[cfg(test)]
 mod tests;
 
-/// Tokens that a prediction may always be off, however short the prompt.
+/// Minimum margin of a prediction in tokens, however short the prompt.
 const LEAST_MARGIN: u32 = 3;
 
-/// The margin is at least so many hundredths where the vocabulary is not the model's own (feature
-/// row S6).
+/// Minimum margin in percent if the vocabulary is not the model's own (feature row S6).
 const FOREIGN_MARGIN_PERCENT: u32 = 10;
 
-/// After so many calls the ratio is trusted.
+/// Number of calls after which the learned ratio is used.
 const TRUSTED_CALLS: u32 = 3;
 
-/// The margin of what was corrected by a trusted ratio.
+/// Maximum margin of a calibrated prediction, in percent.
 const CALIBRATED_MARGIN_PERCENT: u32 = 5;
 
 impl Template {
-    /// The size of a prompt of which nothing was reported yet.
+    /// The size of a prompt of which no part was measured yet.
     pub fn count(&self, terms: &Terms) -> TokenCount {
         self.estimate(self.costs.of(terms))
     }
 
-    /// The size of a prompt after an earlier one of the same conversation was reported: what came
-    /// in between is estimated, whatever both have in common is known.
+    /// The size of a prompt after an earlier prompt of the same conversation was measured: the common part is known,
+    /// and only the difference is estimated.
     pub fn anchored(&self, reported: u32, before: &Terms, now: &Terms) -> TokenCount {
         if before == now {
             return reported_count(reported);
@@ -39,7 +37,7 @@ impl Template {
         TokenCount { tokens, ..moved }
     }
 
-    /// A number of tokens that was counted in this way.
+    /// A count by this template, with its basis and margin.
     pub fn estimate(&self, tokens: u32) -> TokenCount {
         let exact = self.counts_exactly();
         let percent = if exact {
@@ -65,13 +63,13 @@ impl Template {
         self.own_vocabulary && self.vocabulary.counter().is_some()
     }
 
-    /// What one term costs.
+    /// Tokens per unit of a term.
     pub fn cost(&self, term: Term) -> f64 {
         self.costs.get(term)
     }
 }
 
-/// What is reported is known.
+/// A count reported by the provider: exact.
 pub fn reported_count(tokens: u32) -> TokenCount {
     TokenCount {
         tokens,
@@ -82,15 +80,15 @@ pub fn reported_count(tokens: u32) -> TokenCount {
 }
 
 impl Calibration {
-    /// The count, corrected. What was reported stays, and so does everything until enough was
-    /// learnt.
+    /// Applies the learned ratio to a count. Reported counts are not changed, and no count is changed before enough
+    /// calls were made.
     #[must_use]
     pub fn apply(self, count: TokenCount) -> TokenCount {
         if count.basis == TokenBasis::Actual || self.calls < TRUSTED_CALLS {
             return count;
         }
         let ratio = self.alone().ratio;
-        // Saturates at both ends.
+        // The cast saturates at both ends.
         let tokens = (f64::from(count.tokens) * ratio).round() as u32;
         let margin = count
             .margin
@@ -105,7 +103,7 @@ impl Calibration {
     }
 }
 
-/// So many hundredths, rounded up.
+/// A percentage of the tokens, rounded up.
 fn share(tokens: u32, percent: u32) -> u32 {
     u32::try_from((u64::from(tokens) * u64::from(percent)).div_ceil(100)).unwrap_or(u32::MAX)
 }

@@ -1,25 +1,24 @@
-//! Builds the prompt: what the session says, what the model can take, and the transcript.
+//! Builds the prompt from the session's configuration, the model's capabilities and the transcript.
 
 use super::estimate;
 use crate::model::{Closed, Contents, Generation, Prompt, SessionConfig, Tool, ToolSet};
 
-/// Whom one call goes to, and how it is to be answered.
+/// The model of one call, and the settings of the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked<'a> {
     /// Configured name of the provider.
     pub provider: &'a str,
-    /// The model's name within its provider.
+    /// The model's name at its provider.
     pub model: &'a str,
-    /// Whether it can call tools; when not, it gets none.
+    /// Whether the model supports tools; if not, none are sent.
     pub supports_tools: bool,
-    /// Tokens of the answer. `None` means the model's limit.
+    /// Maximum tokens of the response. `None` means the model's limit.
     pub max_output_tokens: Option<u32>,
-    /// How it is to be answered, as far as the model can take it.
+    /// Generation settings that the model supports.
     pub generation: Generation,
 }
 
-/// The prompt for one call. `tools` are those of the turn. The content of its media is for the
-/// caller to add.
+/// Builds the prompt for one call. `tools` are those of the turn. The caller adds the content of the media.
 pub fn build(
     config: &SessionConfig,
     tools: &ToolSet,
@@ -59,8 +58,8 @@ pub fn system(config: &SessionConfig) -> String {
     instructions(config).join("\n\n")
 }
 
-/// The system prompt, followed by each pinned block under its name as a heading. The form is
-/// stable, so that providers' prompt caches hold.
+/// The system prompt, followed by each pinned block under its name as a heading. The format is stable, so that
+/// providers' prompt caches stay valid.
 fn instructions(config: &SessionConfig) -> Vec<String> {
     let blocks = config
         .pinned_blocks

@@ -1,4 +1,4 @@
-//! Which old tool results are cleared: chosen from the newest back, with the newest protected.
+//! Chooses the old tool results to prune, from the newest to the oldest; the newest are protected.
 
 use std::ops::Range;
 
@@ -9,42 +9,41 @@ use crate::model::{
     message::{PRUNED_WORDS, StoredPart},
 };
 
-/// Results that are cleared at once: one event names them all. The rest goes the next time.
+/// Maximum number of results pruned at once, because one event lists them all. The rest is pruned the next time.
 const MOST_OUTPUTS: usize = 5_000;
 
-/// Calls that are made with a prompt once it is pruned, for what clearing saves: a turn with tools
-/// makes some ten. With the commonest prices (a tenth from the cache, the whole without) it is then
-/// worth about as many tokens as are billed again.
+/// Number of calls over which the savings of a prune are counted: a turn with tools makes about ten. With the most
+/// common prices (a tenth for cached tokens, the full price for uncached ones) a prune then pays if it saves about as
+/// many tokens as are billed again.
 const CALLS: u64 = 10;
 
-/// A result that is to be cleared.
+/// A result that is to be pruned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
-    /// The message that holds it.
+    /// The message that contains it.
     pub message: MessageId,
-    /// Where in that message.
+    /// Index of the part in that message.
     pub position: usize,
     /// The call that it answers.
     pub call: CallId,
-    /// The tool.
+    /// Name of the tool.
     pub tool: String,
-    /// Its size.
     pub tokens: u32,
 }
 
-/// What clearing comes to.
+/// The result of choosing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pruning {
     /// The results, oldest first.
     pub outputs: Vec<Output>,
-    /// Tokens that it saves: the results' less their placeholders'.
+    /// Tokens saved: the size of the results less that of their placeholders.
     pub saved: u32,
-    /// Tokens of the messages before the first of them.
+    /// Tokens of the messages before the first pruned result.
     pub before: u32,
 }
 
 impl Pruning {
-    /// The tools whose results are cleared, each once, in order of their names.
+    /// Names of the tools whose results are pruned, sorted and without duplicates.
     pub fn tools(&self) -> Vec<String> {
         let mut tools: Vec<String> = self
             .outputs
@@ -56,8 +55,8 @@ impl Pruning {
         tools
     }
 
-    /// Cached tokens that the provider bills again: what of its cache stands after the first
-    /// cleared result and is not cleared. `non_transcript_tokens`: those before the messages.
+    /// Cached tokens that the provider bills again: those after the first pruned result that are not pruned themselves.
+    /// `non_transcript_tokens` are the tokens before the messages.
     pub fn rebilled(&self, cached: u32, non_transcript_tokens: u32) -> u32 {
         cached
             .saturating_sub(non_transcript_tokens)
@@ -66,18 +65,17 @@ impl Pruning {
     }
 }
 
-/// Tokens of what the model reads in place of a result.
+/// Tokens of the placeholder of a pruned result.
 pub fn placeholder() -> u32 {
     estimate::text(PRUNED_WORDS)
 }
 
-/// Chooses what to clear (feature row D17). `None` means less than the minimum can be saved.
+/// Chooses the results to prune (feature row D17). Returns `None` if less than the policy's minimum would be saved.
 ///
-/// The newest turns are passed over, then the newest results up to the protected tokens; whatever
-/// is older goes. Where the newest turns alone hold more than that, as one turn of hundreds of
-/// steps does, only the tokens protect. Nothing before a summary is looked at, and what is cleared
-/// already counts for nothing. Results that the model has not answered yet stay in any case: it has
-/// not read them.
+/// The newest turns are skipped, then the newest results up to the protected tokens; all older results are pruned. If
+/// the newest turns alone contain more tool output than the protected tokens, such as one turn of hundreds of steps,
+/// only the tokens protect. Messages before a summary are ignored, and results that are already pruned count as
+/// nothing. Results that the model has not responded to yet are never pruned, because it has not read them.
 pub fn choose(messages: &[Message], policy: &PrunePolicy) -> Option<Pruning> {
     let begin = messages
         .iter()
@@ -90,13 +88,13 @@ pub fn choose(messages: &[Message], policy: &PrunePolicy) -> Option<Pruning> {
     choose_within(messages, policy, begin..answered)
 }
 
-/// The same for a host that protects neither tokens nor turns, in a session without a turn: every
-/// result, also before a summary, and also where the last turn ended before a model answered it.
+/// Chooses without protection of tokens or turns, for a session without a running turn: every result, also before a
+/// summary, and also if the last turn ended before the model responded to it.
 pub fn choose_all(messages: &[Message], policy: &PrunePolicy) -> Option<Pruning> {
     choose_within(messages, policy, 0..messages.len())
 }
 
-/// Chooses among the results of a stretch of messages; those after it protect older ones.
+/// Chooses among the results of a range of messages; later results protect older ones.
 fn choose_within(
     messages: &[Message],
     policy: &PrunePolicy,
@@ -147,8 +145,8 @@ fn choose_within(
     })
 }
 
-/// Whether to clear now. `rebilled`: what the provider would bill again; `prices`: how it bills, if
-/// that is known; `overflows`: the context is too large as it is.
+/// Whether to prune now. `rebilled`: tokens that the provider would bill again; `prices`: its prices, if known;
+/// `overflows`: the context is too large without a prune.
 pub fn is_due(
     mode: PruneMode,
     pruning: &Pruning,
@@ -163,8 +161,8 @@ pub fn is_due(
     }
 }
 
-/// Whether tokens that are read from the cache no more cost more, over the calls to come, than those
-/// that are written to it once more. Where prices are not known the tokens are compared.
+/// Whether the cost of reading the pruned tokens from the cache, over the coming calls, exceeds the cost of writing the
+/// rebilled ones to it again. If prices are not known, the numbers of tokens are compared.
 fn pays(saved: u32, rebilled: u32, prices: Option<CachePrices>) -> bool {
     let Some(CachePrices { read, write }) = prices.filter(|_| rebilled > 0) else {
         return saved > rebilled;
@@ -173,8 +171,7 @@ fn pays(saved: u32, rebilled: u32, prices: Option<CachePrices>) -> bool {
     CALLS * u64::from(saved) * u64::from(read) > u64::from(rebilled) * again
 }
 
-/// The turn of each message, counted from 0. What was appended has none: there each word of a user
-/// begins one.
+/// The turn number of each message, from 0. Appended messages have no turn: there, each user message starts one.
 pub(super) fn turns(messages: &[Message]) -> Vec<usize> {
     let mut turn = 0;
     let mut before: Option<&Message> = None;
@@ -192,7 +189,7 @@ fn begins_turn(before: &Message, message: &Message) -> bool {
     before.turn != message.turn || (message.turn.is_none() && message.role == Role::User)
 }
 
-/// The results of a message that may be cleared at all.
+/// The results of a message that may be pruned.
 fn outputs<'a>(message: &'a Message, policy: &'a PrunePolicy) -> impl Iterator<Item = Output> + 'a {
     let parts = message.parts.iter().enumerate().filter(|_| !message.pinned);
     parts.filter_map(
@@ -228,7 +225,7 @@ fn outputs<'a>(message: &'a Message, policy: &'a PrunePolicy) -> impl Iterator<I
     )
 }
 
-/// What a message costs in a prompt.
+/// Size of a message in a prompt, in tokens.
 pub fn size(message: &Message) -> u32 {
     message
         .parts

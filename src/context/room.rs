@@ -1,17 +1,16 @@
-//! How much of a tool's output there is room for.
+//! Computes the room for tool output in a context window.
 
 use super::{budget::Budget, estimate, estimator::Estimator, truncate::cut_texts};
 use crate::model::OutputLimits;
 
-/// However full a window is, results of one submission may have this share of it: what is older is
-/// made smaller before the next call.
+/// However full a window is, the results of one submission may use one part in this many of its room: older messages
+/// are compacted or pruned before the next call.
 const SHARE_FOR_RESULTS: u32 = 2;
-/// Tokens that a result gets in any case: enough to see what it was, and where the rest is.
+/// Minimum tokens of a result: enough to show what it is, and where the rest is stored.
 const LEAST: u32 = 200;
 
-/// Tokens that the results of a message may still have together, in a context that holds `used`, of
-/// which `waiting` are results of the same message. They are estimates: as much as they may be more
-/// is left free as well.
+/// Tokens that the results of one message may have in total, in a context of `used` tokens, of which `waiting` are
+/// results of the same message. These are estimates: their margin is reserved too.
 pub fn for_results(budget: Budget, used: u32, waiting: u32) -> u32 {
     let left = budget
         .room()
@@ -27,14 +26,14 @@ pub fn for_results(budget: Budget, used: u32, waiting: u32) -> u32 {
         .saturating_sub(waiting)
 }
 
-/// What one of this many results may have of their room. Results that come one by one, also at the
-/// same time, then have the room together.
+/// The room of one of this many results. Results that arrive one at a time, or concurrently, then do not exceed the
+/// room in total.
 pub fn share(room: u32, results: u32) -> u32 {
     room / results.max(1)
 }
 
-/// The limits with which an output costs at most `room` tokens, as `estimator` counts them, or as
-/// few as a result gets in any case. Output that fits keeps its own.
+/// Reduces the limits so that the output has at most `room` tokens as counted by `estimator`, or the minimum of a
+/// result if that is larger. Output that fits keeps its limits.
 pub fn fitting(
     texts: &[String],
     limits: &OutputLimits,
@@ -47,7 +46,7 @@ pub fn fitting(
         return *limits;
     }
     let chars = cut_texts(texts, limits).kept_chars;
-    // The most characters that fit: it fits with `least`, and not with `most`.
+    // Binary search for the largest number of characters that fits: `least` fits, `most` does not.
     let mut least = 0;
     let mut most = chars;
     while most - least > 1 {
@@ -129,7 +128,7 @@ mod tests {
                 waiting >= together / 10 * 8,
                 "{before} {calls}: the room is used: {waiting} of {together}"
             );
-            // All at the same time: none of them sees another one.
+            // Concurrent results: none is counted for the others.
             let alone = for_results(budget, before, 0);
             assert!(calls * share(alone, calls) <= together);
         }

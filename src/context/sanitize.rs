@@ -1,20 +1,18 @@
-//! Cleans the text that tools hand in, so that it can be stored and a model can read it.
+//! Sanitizes text from tools, so that it can be stored and sent to a model.
 
-/// A cleaned text.
+/// A sanitized text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Clean {
-    /// The text.
     pub text: String,
     /// Characters that cannot be stored were replaced.
     pub replaced: bool,
 }
 
-/// Replaces NUL by U+FFFD, takes out terminal escape sequences (CSI such as colours, OSC such as
-/// titles and links) and turns CRLF into LF.
+/// Replaces NUL by U+FFFD, removes terminal escape sequences (CSI such as colors, OSC such as titles and links) and
+/// converts CRLF to LF.
 ///
-/// Everything else stays: tabs, lone carriage returns, other control characters, and escape
-/// sequences that do not end. Only the replacement of NUL is reported; what is taken out was never
-/// text.
+/// Everything else is kept: tabs, lone carriage returns, other control characters, and incomplete escape sequences.
+/// Only the replacement of NUL is reported, because the removed sequences are not text.
 pub fn clean(text: &str) -> Clean {
     let mut clean = String::with_capacity(text.len());
     let mut rest = text;
@@ -39,8 +37,8 @@ pub fn clean(text: &str) -> Clean {
     }
 }
 
-/// The length of the complete escape sequence that the text begins with. A sequence never holds
-/// another ESC, so looking for its end costs linear time over the whole text.
+/// The length of the complete escape sequence that the text begins with. Returns `None` if there is none. A sequence
+/// never contains another ESC, so the searches for its end take linear time over the whole text.
 fn escape_sequence(bytes: &[u8]) -> Option<usize> {
     match bytes {
         [0x1b, b'[', ..] => csi(bytes),
@@ -49,7 +47,7 @@ fn escape_sequence(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// `ESC [`, parameters, intermediates, one final byte.
+/// `ESC [`, parameter bytes, intermediate bytes, one final byte.
 fn csi(bytes: &[u8]) -> Option<usize> {
     let end = bytes
         .iter()
@@ -59,7 +57,7 @@ fn csi(bytes: &[u8]) -> Option<usize> {
     matches!(bytes[end], 0x40..=0x7e).then_some(end + 1)
 }
 
-/// `ESC ]`, text in one line, then BEL or `ESC \`.
+/// `ESC ]`, text without a line break, then BEL or `ESC \`.
 fn osc(bytes: &[u8]) -> Option<usize> {
     let end = bytes
         .iter()

@@ -1,35 +1,35 @@
-//! Whether what a provider reports can be the size of the prompt that was sent.
+//! Checks whether the usage reported by a provider is plausible for the prompt that was sent.
 
 use super::estimate;
 use crate::model::{Content, Message};
 
-/// A prompt that was sent, as far as it bounds what can be reported of its size.
+/// Properties of a prompt that limit its plausible size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SentPrompt {
-    /// The estimate of all of it.
+    /// Estimate of the whole prompt.
     pub estimated: u32,
-    /// The part that each service counts: text, calls and results, instructions and tools; no media, no
-    /// reasoning and no items of a provider's own.
+    /// Estimate of what every service counts: text, calls and results, instructions and tools; no media, no reasoning
+    /// and no provider items.
     pub certain: u32,
-    /// It holds what cannot be estimated well: media, or what the provider's own tools read.
+    /// It contains parts that cannot be estimated well: media, or content read by the provider's own tools.
     pub holds_unknown: bool,
     /// The window of the model. `None` if it is not known.
     pub window: Option<u32>,
 }
 
-/// Why a report is not believed to be the size of the prompt.
+/// Why a report is not accepted as the size of the prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doubt {
-    /// It is larger than the window.
+    /// Larger than the window.
     BeyondWindow,
-    /// It is far larger than the estimate.
+    /// Far larger than the estimate.
     TooLarge,
-    /// It is far smaller than the estimate.
+    /// Far smaller than the estimate.
     TooSmall,
 }
 
 impl Doubt {
-    /// Its name in logs.
+    /// The name in logs.
     pub fn name(self) -> &'static str {
         match self {
             Self::BeyondWindow => "beyond_window",
@@ -39,17 +39,17 @@ impl Doubt {
     }
 }
 
-/// The factor between estimate and report beyond which a report is not believed: vocabularies differ by less.
+/// A report that differs from the estimate by more than this factor is not accepted: vocabularies differ by less.
 const MOST_APART: u32 = 4;
 
-/// Tokens above the estimate up to which a report is believed: gateways and services add system prompts.
+/// Tokens above the estimate up to which a report is accepted: gateways and services add system prompts.
 const HIDDEN_AT_MOST: u32 = 16_384;
 
-/// Tokens below the estimate up to which a report is believed.
+/// Tokens below the estimate up to which a report is accepted.
 const MISSING_AT_MOST: u32 = 1_024;
 
 impl SentPrompt {
-    /// Why a report cannot be the size of this prompt. `None`: it can.
+    /// Why a report cannot be the size of this prompt. Returns `None` if it is plausible.
     pub fn doubt(&self, reported: u32) -> Option<Doubt> {
         let margin = |tokens| estimate::count(tokens).margin;
         let most = self.estimated.saturating_add(margin(self.estimated));
@@ -69,8 +69,7 @@ impl SentPrompt {
     }
 }
 
-/// Tokens, from their characters, of parts that a service may count as it likes, or not at all: media, reasoning,
-/// and items of a provider's own.
+/// Estimated tokens of parts that services count differently or not at all: media, reasoning, and provider items.
 pub fn uncertain_tokens(messages: &[Message]) -> u32 {
     let parts = messages
         .iter()

@@ -1,98 +1,95 @@
-//! How large the next prompt of a session is.
+//! Computes the size of a session's next prompt.
 
 use super::{estimate, estimator::NonTranscript, prune};
 use crate::model::{Anchor, Message, TokenBasis, TokenCount, Usage};
 
-/// The size of the next prompt, and what it was computed from: `last_input + last_output + new`.
+/// The size of the next prompt, and its terms: `last_input + last_output + new`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Size {
-    /// The size.
+    /// The sum.
     pub count: TokenCount,
-    /// The last call's prompt; 0 without a usable one.
+    /// Prompt size of the last call; 0 without a usable call.
     pub last_input: u32,
-    /// Its answer.
+    /// Response size of the last call.
     pub last_output: u32,
-    /// The estimate of everything since, which is everything when there was no call. Negative
-    /// after something was taken away.
+    /// Estimate of everything since the last call; of the whole prompt if there is no usable call. Negative after
+    /// messages were removed.
     pub new: i64,
 }
 
 impl Size {
-    /// What triggers compare: the size, and as much as it may be more.
+    /// The upper bound that triggers compare: the size plus its margin.
     pub fn at_most(&self) -> u32 {
         self.count.at_most()
     }
 
-    /// Whether a provider reported it.
+    /// Whether it is based on a size reported by a provider.
     pub fn is_anchored(&self) -> bool {
         self.last_input > 0
     }
 }
 
-/// What a session's counters say of its transcript.
+/// A session's counters for its transcript.
 #[derive(Debug, Clone, Copy)]
 pub struct Counters<'a> {
-    /// Tokens of the transcript, as its parts were estimated when they were stored.
+    /// Tokens of the transcript, as estimated when its parts were stored.
     pub transcript_tokens: i64,
-    /// The version of the context.
     pub context_version: i64,
-    /// The last call that was measured.
+    /// The last measured call.
     pub anchor: Option<&'a Anchor>,
 }
 
 impl Counters<'_> {
-    /// The estimate of what came since the last measured call, of whatever model, for a prompt with
-    /// so many tokens beside its transcript; 0 without such a call. Negative after something was
-    /// taken away.
+    /// The estimate of everything since the last measured call of any model, for a prompt with this many tokens in
+    /// addition to its transcript. Returns 0 without such a call. Negative after messages were removed.
     pub fn since_call(&self, non_transcript_tokens: u32) -> i64 {
         let now = estimated(self.transcript_tokens, non_transcript_tokens);
         self.anchor.map_or(0, |anchor| since(anchor, now))
     }
 }
 
-/// What a provider reported of a call, and what of it later prompts have.
+/// The usage of a call as reported by the provider, and the part of it that later prompts contain.
 #[derive(Debug, Clone, Copy)]
 pub struct ReportedCall<'a> {
     /// Reference of the model that was called.
     pub model: &'a str,
-    /// Its usage, as reported.
     pub usage: &'a Usage,
-    /// The estimate of the message that it wrote; 0 if that was not appended.
+    /// The estimate of the message that the call produced; 0 if it was not appended.
     pub message_tokens: u32,
-    /// Tokens of its answer in later prompts, without the frame of a message:
-    /// [`super::estimator::Estimator::answer`]. 0 if that was not appended.
+    /// Tokens of its response in later prompts, without the frame of a message:
+    /// [`super::estimator::Estimator::answer`]. 0 if it was not appended.
     pub output: u32,
-    /// Reported tokens of reasoning in its prompt that no later prompt has.
+    /// Reported tokens of reasoning in its prompt that later prompts do not contain.
     pub dropped_input: u32,
-    /// The provider's own tools ran in it: the usage is of its last round, whose prompt was another one than
-    /// what was sent and predicted.
+    /// The provider ran its own tools during the call: the usage is that of the last round, whose prompt is not the one
+    /// that was sent and predicted.
     pub in_rounds: bool,
 }
 
-/// What the last call taught about the prompts of its model: reported tokens, and the estimate of
-/// the same. It holds for what was rewritten since, too.
+/// The ratio of reported to estimated tokens in the last call of a model, used to correct estimates. It also applies to
+/// a transcript that was rewritten since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lesson {
     reported: u64,
     estimated: u64,
 }
 
-/// A lesson by which estimates are more than twice too small is not believed: the service counted
-/// something else than the text.
+/// Maximum factor by which estimates may be too small. Above it the ratio is ignored: the service counted something
+/// else than the text.
 const MOST_TOO_SMALL: u64 = 2;
 
-/// A lesson by which estimates are too large is believed up to three for two. Beyond that it was
-/// media that cost less than expected, and a prompt that is made smaller may hold only text.
+/// Maximum factor by which estimates may be too large (3/2). Above it the ratio is ignored: media cost less than
+/// expected, and a compacted prompt may contain only text.
 const MOST_TOO_LARGE: (u64, u64) = (3, 2);
 
 impl Lesson {
-    /// Estimates are right as they are.
+    /// No correction.
     const NONE: Self = Self {
         reported: 1,
         estimated: 1,
     };
 
-    /// What a measured call taught about prompts of this model.
+    /// The ratio of a measured call. Returns `None` if it says nothing about prompts of this model.
     fn of(anchor: &Anchor, model: &str) -> Option<Self> {
         let reported = u64::from(anchor.input) + u64::from(anchor.output);
         let estimated = u64::try_from(anchor.estimated_at_anchor).ok()?;
@@ -107,13 +104,13 @@ impl Lesson {
         })
     }
 
-    /// An estimate as it would be reported.
+    /// Converts an estimate to the size that would be reported.
     pub fn apply(self, estimate: u64) -> u64 {
         let reported = u128::from(estimate) * u128::from(self.reported);
         u64::try_from(reported / u128::from(self.estimated)).unwrap_or(u64::MAX)
     }
 
-    /// The largest estimate that is reported as so many tokens at most.
+    /// The largest estimate for which at most this many tokens would be reported.
     pub fn estimate_of(self, reported: u64) -> u64 {
         let estimate = u128::from(reported) * u128::from(self.estimated);
         u64::try_from(estimate / u128::from(self.reported)).unwrap_or(u64::MAX)
@@ -127,17 +124,15 @@ impl Lesson {
     }
 }
 
-/// The only calculation of a prompt's size: displays, triggers, `step_started` and predictions all
-/// ask it. It starts from a session's counters; [`Self::with`] and [`Self::without`] correct them
-/// for one prompt.
+/// The only calculation of a prompt's size: displays, triggers, `step_started` and predictions all use it. It starts
+/// from a session's counters; [`Self::with`] and [`Self::without`] adjust them for one prompt.
 #[derive(Debug, Clone, Copy)]
 pub struct ContextSize<'a> {
-    /// The last measured call, if it is usable.
+    /// The last measured call, if usable.
     anchor: Option<&'a Anchor>,
-    /// What the last measured call of the model taught, usable or not.
+    /// The ratio of the last measured call of the model, whether or not the call is usable.
     lesson: Option<Lesson>,
-    /// What the answer of that call costs beside its reported tokens, now that it stands in a
-    /// message.
+    /// Tokens of the response of that call in addition to the reported ones, because it is now part of a message.
     frame_tokens: u32,
     non_transcript: NonTranscript,
     transcript_tokens: i64,
@@ -146,7 +141,7 @@ pub struct ContextSize<'a> {
 }
 
 impl<'a> ContextSize<'a> {
-    /// The size of a prompt of the whole transcript for a model, by its reference. `frame_tokens`:
+    /// The size of a prompt with the whole transcript, for a model given by its reference. `frame_tokens`:
     /// [`super::estimator::Estimator::frame`].
     pub fn new(
         counters: Counters<'a>,
@@ -172,7 +167,7 @@ impl<'a> ContextSize<'a> {
         }
     }
 
-    /// The size with so many more tokens in the transcript. The offset stays.
+    /// The size with this many more tokens in the transcript. The offset does not change.
     #[must_use]
     pub fn with(self, tokens: i64) -> Self {
         Self {
@@ -181,9 +176,9 @@ impl<'a> ContextSize<'a> {
         }
     }
 
-    /// The size without so many tokens of the transcript that the model is not sent, of what
-    /// [`Self::unmeasured`] returns: media that it does not support count as the words in their
-    /// place, and reasoning that is not sent counts as nothing.
+    /// The size without this many tokens of the messages returned by [`Self::unmeasured`] that are not sent to the
+    /// model: media that it does not support count as the text that replaces them, and reasoning that is not sent
+    /// counts as nothing.
     #[must_use]
     pub fn without(self, unsupported_tokens: i64) -> Self {
         Self {
@@ -192,7 +187,7 @@ impl<'a> ContextSize<'a> {
         }
     }
 
-    /// The size with another transcript of so many tokens, of which no call measured anything.
+    /// The size with another transcript of this many tokens, of which no call measured any part.
     #[must_use]
     pub fn with_rewritten(self, transcript_tokens: i64) -> Self {
         Self {
@@ -203,9 +198,9 @@ impl<'a> ContextSize<'a> {
         }
     }
 
-    /// The messages that the last measured call was not made from; all of them if there was no such
-    /// call. They follow its answer. If that answer was not appended, they are the newest ones
-    /// that fit into what is new. `messages` may be only the end of the transcript.
+    /// The messages that were not part of the last measured call; all messages if there is no such call. They follow
+    /// its response. If that response was not appended, they are the newest messages that fit into the new tokens.
+    /// `messages` may be only the end of the transcript.
     pub fn unmeasured<'m>(&self, messages: &'m [Message]) -> &'m [Message] {
         let Some(anchor) = self.anchor else {
             return messages;
@@ -227,9 +222,8 @@ impl<'a> ContextSize<'a> {
         &messages[messages.len() - newest..]
     }
 
-    /// Whether the end of a transcript is long enough for [`Self::unmeasured`] to find all that
-    /// there is. `slack` tokens more than are new have to be seen before an answer that is not
-    /// found is taken for one that was not appended.
+    /// Whether the end of a transcript is long enough for [`Self::unmeasured`] to find all messages. A response that is
+    /// not found counts as not appended only if the end has more than twice the new tokens plus `slack`.
     pub fn is_end_enough(&self, end: &[Message], slack: i64) -> bool {
         let Some(anchor) = self.anchor else {
             return false;
@@ -241,7 +235,7 @@ impl<'a> ContextSize<'a> {
         answer_of(anchor, end).is_some() || seen > 2 * self.new_tokens().max(0) + slack
     }
 
-    /// Whether the prompt has anything that the last measured call did not have.
+    /// Whether the prompt contains tokens that the last measured call did not have.
     pub fn has_unmeasured(&self) -> bool {
         self.anchor.is_none() || self.new_tokens() > 0
     }
@@ -251,28 +245,27 @@ impl<'a> ContextSize<'a> {
         self.anchor.is_some()
     }
 
-    /// Tokens of the prompt that the provider's cache holds.
+    /// Tokens of the prompt in the provider's cache.
     pub fn cached_tokens(&self) -> u32 {
         self.anchor.map_or(0, |anchor| anchor.cached)
     }
 
-    /// What the prompt has beside its transcript.
+    /// Size of the prompt without its transcript, by part.
     pub fn non_transcript(&self) -> NonTranscript {
         self.non_transcript
     }
 
-    /// The same in tokens.
+    /// Size of the prompt without its transcript, in tokens.
     pub fn non_transcript_tokens(&self) -> u32 {
         self.non_transcript.tokens()
     }
 
-    /// What sizes of this transcript are corrected by once it is rewritten. `None` means nothing is
-    /// known of it.
+    /// Correction for estimates of this transcript after it is rewritten. Returns `None` if nothing was measured.
     pub fn lesson(&self) -> Option<Lesson> {
         self.lesson.or(self.anchor.map(|_| Lesson::NONE))
     }
 
-    /// The size.
+    /// Computes the size.
     pub fn size(&self) -> Size {
         let (last_input, last_output) = self
             .anchor
@@ -307,12 +300,12 @@ impl<'a> ContextSize<'a> {
         }
     }
 
-    /// The size without what the prompt has beside its transcript.
+    /// The size without the tokens in addition to the transcript.
     pub fn of_transcript(&self) -> i64 {
         i64::from(self.size().count.tokens) - i64::from(self.non_transcript_tokens())
     }
 
-    /// What later sizes start from once this prompt was sent.
+    /// The anchor for later sizes, after this prompt was sent.
     pub fn anchor_after(&self, call: ReportedCall<'_>) -> Anchor {
         let ReportedCall {
             model,
@@ -338,9 +331,8 @@ impl<'a> ContextSize<'a> {
         }
     }
 
-    /// What is added to the transcript's estimate to get the size: the rest of the prompt, and what
-    /// the last call taught about both, less what the model is not sent. A statement that alone
-    /// knows the transcript's tokens adds it.
+    /// The number to add to the transcript's estimate to get the size: the rest of the prompt, plus the correction from
+    /// the last call, less the tokens that are not sent. A statement that alone knows the transcript's tokens adds it.
     pub fn offset(&self) -> i64 {
         if let (None, Some(lesson)) = (self.anchor, self.lesson) {
             let sent = self.estimated_tokens() - self.unsupported_tokens;
@@ -353,19 +345,18 @@ impl<'a> ContextSize<'a> {
             - self.unsupported_tokens
     }
 
-    /// The estimate of the prompt, whatever was measured and whatever the model is not sent.
+    /// Estimate of the prompt, including tokens that are not sent, without measured sizes.
     fn estimated_tokens(&self) -> i64 {
         estimated(self.transcript_tokens, self.non_transcript_tokens())
     }
 
-    /// The estimate of what is new since the last measured call, before anything is subtracted from
-    /// it.
+    /// Estimate of the tokens since the last measured call, including those that are not sent.
     fn new_tokens(&self) -> i64 {
         self.new_of(self.estimated_tokens())
     }
 
-    /// The part of an estimate that is new. The frame of the last answer is part of it, but nothing
-    /// by itself: it comes with what follows.
+    /// The part of an estimate that is new. The frame of the last response alone counts as 0, because it is only sent
+    /// together with a message that follows.
     fn new_of(&self, estimated: i64) -> i64 {
         let Some(anchor) = self.anchor else {
             return estimated;
@@ -377,13 +368,12 @@ impl<'a> ContextSize<'a> {
     }
 }
 
-/// The last measured call, if it measured prompts of this model: no part of its prompt was replaced
-/// since, and this model was called.
+/// The last measured call, if it is usable: it called this model, and no part of its prompt was replaced since.
 fn usable<'a>(anchor: Option<&'a Anchor>, model: &str, version: i64) -> Option<&'a Anchor> {
     anchor.filter(|anchor| anchor.model == model && anchor.version == version && anchor.input > 0)
 }
 
-/// The estimate of a prompt, whatever was measured.
+/// Estimate of a prompt without measured sizes.
 fn estimated(transcript_tokens: i64, non_transcript_tokens: u32) -> i64 {
     transcript_tokens.saturating_add(i64::from(non_transcript_tokens))
 }
@@ -393,7 +383,7 @@ fn since(anchor: &Anchor, estimated: i64) -> i64 {
     estimated - anchor.estimated_at_anchor
 }
 
-/// Where the answer of a measured call stands. Returns `None` if it is not among these messages.
+/// Index of the response of a measured call. Returns `None` if it is not among these messages.
 fn answer_of(anchor: &Anchor, messages: &[Message]) -> Option<usize> {
     messages.iter().rposition(|message| {
         message.response.as_ref().is_some_and(|response| {
@@ -406,7 +396,7 @@ fn answer_of(anchor: &Anchor, messages: &[Message]) -> Option<usize> {
     })
 }
 
-/// A number of tokens within its type; below nothing is nothing.
+/// Converts a number of tokens to `u32`; negative numbers become 0.
 pub fn tokens(number: i64) -> u32 {
     u32::try_from(number.max(0)).unwrap_or(u32::MAX)
 }

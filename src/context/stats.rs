@@ -1,4 +1,4 @@
-//! What a window is spent on, and how long it will last.
+//! Breakdown of a window by category, and a forecast of the next compaction.
 
 use super::{
     budget::{BUFFER_WHEN_OFF, Budget},
@@ -10,38 +10,35 @@ use crate::model::{
     ledger::{Occupant, Share},
 };
 
-/// Whose context is taken apart.
+/// The input of a breakdown.
 #[derive(Debug, Clone, Copy)]
 pub struct Whole<'a> {
-    /// Its configuration.
     pub config: &'a SessionConfig,
     /// Whether tools are sent to its model.
     pub supports_tools: bool,
     /// Configured name of its provider.
     pub provider: &'a str,
-    /// Who counts for its model.
+    /// The estimator of its model.
     pub estimator: Estimator,
-    /// What its system prompt and its tools come to.
+    /// Size of its system prompt and tools.
     pub non_transcript: NonTranscript,
-    /// Its counters.
     pub ledger: &'a Ledger,
-    /// What waits in its queue.
+    /// Its queued messages.
     pub queued: Held,
     /// The size of its next prompt.
     pub used: u32,
 }
 
-/// A window, taken apart.
+/// The breakdown of a window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Breakdown {
-    /// The shares. Those of the total add up to the size.
+    /// The tokens by category. Those that are part of the total add up to the size.
     pub shares: Vec<Share>,
-    /// The messages' share would have been below nothing.
+    /// The messages' share would have been negative and was set to 0.
     pub adjusted: bool,
 }
 
-/// Takes a window apart. The messages get what the rest leaves, each kind as much of it as the
-/// estimate gives it.
+/// Computes the breakdown. The messages get the rest of the size, divided in proportion to their estimates.
 pub fn breakdown(whole: &Whole<'_>) -> Breakdown {
     let Whole {
         config,
@@ -107,7 +104,7 @@ pub fn breakdown(whole: &Whole<'_>) -> Breakdown {
     }
 }
 
-/// The tool definitions that are sent, with the sizes of their definitions, the largest first.
+/// The tools that are sent, with the sizes of their definitions, largest first.
 pub fn largest_tools(
     tools: &ToolSet,
     supports_tools: bool,
@@ -124,21 +121,21 @@ pub fn largest_tools(
     sized
 }
 
-/// When a context will have to be compacted.
+/// A forecast of the next compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forecast {
-    /// The size at which compaction starts; 0: never by itself.
+    /// The size at which compaction starts; 0 if automatic compaction is off.
     pub threshold: u32,
     /// Tokens at the end of the window that are never filled.
     pub buffer: u32,
-    /// Tokens until then.
+    /// Tokens until compaction starts.
     pub until: u32,
-    /// Steps until then. `None` means not known.
+    /// Steps until compaction starts. `None` if not known.
     pub steps: Option<u32>,
 }
 
-/// When a context will have to be compacted, if it goes on growing by `growth` tokens from step to
-/// step. `starts_at`: the size at which compaction starts by itself.
+/// Forecasts the next compaction, assuming that the context continues to grow by `growth` tokens per step. `starts_at`:
+/// the size at which automatic compaction starts.
 pub fn forecast(
     budget: Budget,
     starts_at: Option<u32>,
@@ -159,7 +156,7 @@ pub fn forecast(
         .map(|growth| (f64::from(until) / growth).ceil());
     Forecast {
         threshold,
-        // One token more than the room is the first that is too many.
+        // The first size that is too large is the room plus one token.
         buffer: if threshold > budget.room() {
             budget.reserve
         } else {
@@ -175,7 +172,7 @@ pub fn forecast(
     }
 }
 
-/// One share for each occupant: tools, blocks and messages may be counted under the same one.
+/// Merges the shares of the same occupant: tools, blocks and messages may have the same one.
 fn merged(shares: impl Iterator<Item = Share>) -> Vec<Share> {
     let mut merged: Vec<Share> = Vec::new();
     for share in shares {
@@ -193,7 +190,7 @@ fn merged(shares: impl Iterator<Item = Share>) -> Vec<Share> {
     merged
 }
 
-/// Under which a tool is counted.
+/// The occupant of a tool.
 pub fn tool(category: ToolCategory) -> Occupant {
     match category {
         ToolCategory::Tools => Occupant::Tools,
@@ -244,9 +241,8 @@ fn spoken(category: Category, held: Held) -> Share {
     }
 }
 
-/// The system prompt and the blocks after it, of so many tokens. They are one text: what it has
-/// beside its pieces is spread over them. Where there are none, what every prompt costs stands for
-/// them.
+/// Shares of the system prompt and the pinned blocks, `whole` tokens in total. They are sent as one text; the tokens
+/// between its pieces are spread over them. If there are none, the system prompt gets the fixed cost of every prompt.
 fn instructions(config: &SessionConfig, estimator: Estimator, whole: u32) -> Vec<Share> {
     let mut shares = Vec::new();
     if !config.system_prompt.is_empty() {
@@ -290,8 +286,8 @@ fn instructions(config: &SessionConfig, estimator: Estimator, whole: u32) -> Vec
     shares
 }
 
-/// Tool definitions that are sent, of so many tokens in all, those of the provider's own among the
-/// tools. The text around them is spread over them.
+/// Shares of the tool definitions that are sent, `whole` tokens in total; the provider's own tools count as tools. The
+/// text around the definitions is spread over them.
 fn tools(tools: &ToolSet, provider: &str, estimator: Estimator, whole: u32) -> Vec<Share> {
     let of = |category: ToolCategory| {
         let told = tools.visible().filter(|tool| tool.category == category);
@@ -322,9 +318,8 @@ fn tools(tools: &ToolSet, provider: &str, estimator: Estimator, whole: u32) -> V
     shares
 }
 
-/// Changes the shares so that they add up to `whole` and keep their proportions. Where there are
-/// none in proportion to which it could be given out, the model's own words get it: a prompt ends
-/// by opening its reply.
+/// Scales the shares so that they add up to `whole` and keep their proportions. If all are 0, the model's text gets
+/// everything, because a prompt ends with the opening of the model's response.
 fn scale(shares: &mut [Share], whole: u32) {
     let sum: u64 = shares.iter().map(|share| u64::from(share.tokens)).sum();
     if sum == 0 {
@@ -340,8 +335,8 @@ fn scale(shares: &mut [Share], whole: u32) {
     let mut seen = 0;
     let mut given = 0;
     for share in shares {
-        // Each gets what its running sum rounds to, less what is given out: nothing is lost, and
-        // none is off by more than one.
+        // Each share is the difference of rounded running sums: the total is exact, and no share is off by more than
+        // one.
         seen += u64::from(share.tokens);
         let up_to = u32::try_from(
             (u128::from(seen) * u128::from(whole) + u128::from(sum) / 2) / u128::from(sum),
@@ -383,7 +378,7 @@ mod tests {
         Held { tokens, parts }
     }
 
-    /// A system prompt of 4,000 tokens and tools of 8,000.
+    /// A configuration with a system prompt of 4,000 tokens and tools of 8,000.
     fn config() -> SessionConfig {
         let big = Tool {
             description: "x".repeat(31_979),

@@ -1,4 +1,4 @@
-//! Small messages and prompts for tests, and what something costs.
+//! Test helpers: small messages and prompts, and a check of running time.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,13 +12,13 @@ use crate::model::{
     message::StoredPart,
 };
 
-/// How often what is pure is tried by chance.
+/// Number of cases for property tests of pure functions.
 pub(crate) const CASES: u32 = 2_000;
 
-/// Processor time that comparing 100,000 things with each other exceeds, also in a release build.
+/// Processor time that a quadratic algorithm exceeds with 100,000 items, even in a release build.
 const OF_PAIRS: Duration = Duration::from_secs(5);
 
-/// Does something on this thread that must take less than [`OF_PAIRS`] of processor time.
+/// Runs `work` on this thread and checks that it takes less than [`OF_PAIRS`] of processor time.
 #[track_caller]
 pub(crate) fn linear<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let spent = || {
@@ -33,7 +33,7 @@ pub(crate) fn linear<T>(what: &str, work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// A schema with so many properties, all of which are required, the last one first.
+/// A schema with this many properties, all of them required, listed in reverse order.
 pub(crate) fn wide_schema(properties: u32) -> String {
     let names = |number: u32| format!("p{number:06}");
     let of_properties: Vec<_> = (0..properties)
@@ -47,7 +47,7 @@ pub(crate) fn wide_schema(properties: u32) -> String {
     )
 }
 
-/// A message of that role with these parts.
+/// A message with this role and these parts.
 pub(crate) fn message(role: Role, parts: Vec<Part>) -> Message {
     let parts = parts
         .into_iter()
@@ -77,17 +77,17 @@ pub(crate) fn message(role: Role, parts: Vec<Part>) -> Message {
     }
 }
 
-/// What a user says.
+/// A user message.
 pub(crate) fn user(text: &str) -> Message {
     message(Role::User, vec![Part::text(text)])
 }
 
-/// What a model says.
+/// An assistant message.
 pub(crate) fn assistant(text: &str) -> Message {
     message(Role::Assistant, vec![Part::text(text)])
 }
 
-/// The call of that model that produced an assistant message.
+/// The metadata of an assistant message from this model.
 pub(crate) fn response(model: &str) -> ModelResponse {
     ModelResponse {
         provider: String::new(),
@@ -105,7 +105,7 @@ pub(crate) fn response(model: &str) -> ModelResponse {
     }
 }
 
-/// A model calls these tools; the calls' ids are the tools' names.
+/// An assistant message with calls of these tools; the ids of the calls are the tools' names.
 pub(crate) fn calls(names: &[&str]) -> Message {
     let call = |name: &&str| ToolCall {
         id: CallId::new(*name),
@@ -121,7 +121,7 @@ pub(crate) fn calls(names: &[&str]) -> Message {
     )
 }
 
-/// Results of such calls: tool and text.
+/// Results for such calls: pairs of tool and text.
 pub(crate) fn results(results: &[(&str, &str)]) -> Message {
     let result = |(name, text): &(&str, &str)| ToolResult {
         call: CallId::new(*name),
@@ -164,7 +164,7 @@ pub(crate) fn prompt(messages: Vec<Message>) -> Prompt {
     }
 }
 
-/// A tool of that name.
+/// A tool with this name.
 pub(crate) fn tool(name: &str) -> Tool {
     Tool {
         name: name.to_owned(),

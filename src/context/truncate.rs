@@ -1,4 +1,4 @@
-//! Cuts a tool's output to its limits before it is stored, with a marker that says so.
+//! Truncates a tool's output to its limits before it is stored, and marks where it was truncated.
 
 use std::borrow::Cow;
 
@@ -7,17 +7,17 @@ use crate::model::{Keep, OutputLimits};
 #[cfg(test)]
 mod tests;
 
-/// What the model reads where output was cut (feature row D6).
+/// The marker for truncated output, as the model reads it (feature row D6).
 pub const MARKER: &str = "\n\n[Output truncated - exceeded maximum length]";
 
 /// An output within its limits. Characters are Unicode scalar values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cut {
-    /// The output, with the marker if it was cut.
+    /// The output, with the marker if it was truncated.
     pub text: String,
     /// Length of the whole output in characters.
     pub original_chars: u32,
-    /// Characters kept, the marker left out.
+    /// Characters kept, without the marker.
     pub kept_chars: u32,
     /// Whether anything was left out.
     pub truncated: bool,
@@ -26,20 +26,20 @@ pub struct Cut {
 /// The text parts of a result within the limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CutTexts {
-    /// The parts as they were, or one part when they were cut.
+    /// The original parts, or one part if they were truncated.
     pub texts: Vec<String>,
     /// Length of the joined parts in characters.
     pub original_chars: u32,
-    /// Characters kept, the marker left out.
+    /// Characters kept, without the marker.
     pub kept_chars: u32,
     /// Whether anything was left out.
     pub truncated: bool,
 }
 
-/// Cuts an output: first to its matches, then to its lines, then each line, then all characters.
+/// Truncates an output, in this order: its matches, its lines, each line, and its total characters.
 ///
-/// The marker stands once: where the middle was left out, else at the end, also when only long
-/// lines were shortened. A limit that is none does not apply.
+/// The marker occurs once: where the middle was left out, or else at the end, even if only long lines were shortened. A
+/// limit of `None` does not apply.
 pub fn cut(text: &str, limits: &OutputLimits) -> Cut {
     let keep = limits.keep.unwrap_or_default();
     let span = Span::whole(text)
@@ -65,8 +65,8 @@ pub fn cut(text: &str, limits: &OutputLimits) -> Cut {
     }
 }
 
-/// Cuts a result of several text parts: the limits apply to the parts joined as by [`join`]. Within
-/// the limits the parts stay as they are; a result that has to be cut becomes one text.
+/// Truncates a result of several text parts. The limits apply to the parts as joined by [`join`]. A result within the
+/// limits keeps its parts; a truncated result becomes one text.
 pub fn cut_texts(texts: &[String], limits: &OutputLimits) -> CutTexts {
     let Cut {
         text,
@@ -87,7 +87,7 @@ pub fn cut_texts(texts: &[String], limits: &OutputLimits) -> CutTexts {
     }
 }
 
-/// The whole output of a result: its text parts, each on a line of its own.
+/// The whole output of a result: its text parts, joined with line breaks.
 pub fn join(texts: &[String]) -> Cow<'_, str> {
     match texts {
         [one] => Cow::Borrowed(one),
@@ -95,7 +95,7 @@ pub fn join(texts: &[String]) -> Cow<'_, str> {
     }
 }
 
-/// What is kept of a text: its beginning, and its end when the middle was left out.
+/// The kept part of a text: its beginning, and its end if the middle was left out.
 #[derive(Debug, Clone, Copy)]
 struct Span<'a> {
     head: &'a str,
@@ -104,7 +104,7 @@ struct Span<'a> {
 }
 
 impl<'a> Span<'a> {
-    /// All of it.
+    /// The whole text.
     fn whole(text: &'a str) -> Self {
         Self {
             head: text,
@@ -113,7 +113,7 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// At most so many units of it.
+    /// Keeps at most `limit` units.
     fn limit(self, unit: Unit, limit: Option<u32>, keep: Keep) -> Self {
         let Some(limit) = limit.map(|limit| limit as usize) else {
             return self;
@@ -133,8 +133,8 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// Half of the limit from each end. A middle that is missing already stays where it is: an end
-    /// that holds less than its half leaves the rest to the other.
+    /// Keeps half of the limit at each end. If the middle is already missing, an end shorter than its half leaves the
+    /// rest to the other end.
     fn limit_both(self, unit: Unit, limit: usize, in_head: usize, in_tail: usize) -> Self {
         let half = limit.div_ceil(2);
         let (head, last, from) = match self.tail {
@@ -151,7 +151,7 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// The text that the model reads.
+    /// The text for the model.
     fn render(self) -> String {
         match (self.cut, self.tail) {
             (true, Some(tail)) if !tail.is_empty() => format!("{}{MARKER}\n\n{tail}", self.head),
@@ -166,19 +166,19 @@ impl<'a> Span<'a> {
     }
 }
 
-/// What a limit counts.
+/// The unit of a limit.
 #[derive(Debug, Clone, Copy)]
 enum Unit {
-    /// Lines with something in them.
+    /// Lines that are not empty.
     Match,
-    /// Lines; a line break at the very end does not begin another.
+    /// Lines; a line break at the very end does not start another line.
     Line,
     /// Unicode scalar values.
     Char,
 }
 
 impl Unit {
-    /// How many the text holds.
+    /// The number of units in the text.
     fn count(self, text: &str) -> usize {
         match self {
             Self::Match => text.lines().filter(|line| !line.is_empty()).count(),
@@ -187,7 +187,7 @@ impl Unit {
         }
     }
 
-    /// The beginning of the text with so many of them, without the line break after it.
+    /// The beginning of the text with at most `limit` units, without the line break after it.
     fn first(self, text: &str, limit: usize) -> &str {
         match self {
             Self::Char => text
@@ -203,7 +203,7 @@ impl Unit {
         }
     }
 
-    /// The end of the text with so many of them.
+    /// The end of the text with at most `limit` units.
     fn last(self, text: &str, limit: usize) -> &str {
         match self {
             Self::Char => {
@@ -225,7 +225,7 @@ impl Unit {
     }
 }
 
-/// The bytes of the lines up to the limit's last one that counts.
+/// The number of bytes up to and including the last of `limit` lines that count.
 fn end_of_lines<'a>(
     lines: impl Iterator<Item = &'a str>,
     limit: usize,
@@ -242,7 +242,7 @@ fn end_of_lines<'a>(
         .sum()
 }
 
-/// Whether a line, its break included, has something in it.
+/// Whether a line is not empty apart from its line break.
 fn is_match(line: &str) -> bool {
     !without_break(line).is_empty()
 }
@@ -253,7 +253,7 @@ fn without_break(text: &str) -> &str {
         .map_or(text, |line| line.strip_suffix('\r').unwrap_or(line))
 }
 
-/// Each line cut to so many characters; the line breaks stay.
+/// Truncates each line to `limit` characters; line breaks are kept.
 fn clip_lines(text: &str, limit: Option<u32>) -> Cow<'_, str> {
     let Some(limit) = limit.map(|limit| limit as usize) else {
         return Cow::Borrowed(text);

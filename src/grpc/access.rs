@@ -1,28 +1,28 @@
-//! The RPCs that there are, each with the access that it takes, read from the option
-//! `contextd.v1.access` of the protos. What has none is refused to everybody.
+//! The RPCs of the API and the access that each requires, read from the option `contextd.v1.access` of the
+//! protos. An RPC without the option is denied to every caller.
 
 use std::{collections::HashMap, sync::LazyLock};
 
 use crate::{codec::description::POOL, model::Access, pb};
 
-/// What operators may call for other tenants, and also while their own is being deleted.
+/// Path prefix of the RPCs that operators may call for other tenants, and also while their own tenant is
+/// being deleted.
 pub const ADMIN: &str = "/contextd.v1.AdminService/";
 
-/// With what the paths of reflection begin.
+/// Path prefix of the reflection services.
 const REFLECTION: &str = "/grpc.reflection.";
 
-/// What a path takes.
+/// The access that a path requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
-    /// At least this access.
     Access(Access),
-    /// More than anybody has: the proto says nothing of it.
+    /// The proto declares no access, so every caller is denied.
     Undeclared,
-    /// It is no RPC of ours.
+    /// Not an RPC of this API.
     NotOurs,
 }
 
-/// An RPC of ours.
+/// An RPC of this API.
 #[derive(Debug)]
 pub struct Method {
     name: String,
@@ -32,23 +32,23 @@ pub struct Method {
 }
 
 impl Method {
-    /// Its full name, such as `contextd.v1.TurnService/ExecuteTurn`.
+    /// The full name, such as `contextd.v1.TurnService/ExecuteTurn`.
     pub fn name(&'static self) -> &'static str {
         &self.name
     }
 
-    /// What it takes. `None`: the proto says nothing of it.
+    /// The access that the RPC requires. Returns `None` if the proto declares none.
     pub fn access(&self) -> Option<Access> {
         self.access
     }
 
-    /// Whether it reads a stream of requests.
+    /// Whether the client streams requests.
     pub fn reads_stream(&self) -> bool {
         self.reads_stream
     }
 }
 
-/// Each RPC by its path, such as `/contextd.v1.TurnService/ExecuteTurn`.
+/// All RPCs by path, such as `/contextd.v1.TurnService/ExecuteTurn`.
 static METHODS: LazyLock<HashMap<String, Method>> = LazyLock::new(|| {
     let option = POOL
         .get_extension_by_name("contextd.v1.access")
@@ -73,17 +73,17 @@ static METHODS: LazyLock<HashMap<String, Method>> = LazyLock::new(|| {
         .collect()
 });
 
-/// The RPC of a path. `None` if it is none of ours.
+/// The RPC at a path. Returns `None` if the path is not an RPC of this API.
 pub fn method(path: &str) -> Option<&'static Method> {
     METHODS.get(path)
 }
 
-/// Whether the RPC of a path answers with a stream. Those of reflection do.
+/// Whether the RPC at a path has a streaming response. The reflection RPCs do.
 pub fn streams(path: &str) -> bool {
     path.starts_with(REFLECTION) || method(path).is_some_and(|method| method.streams)
 }
 
-/// What the RPC of a path takes.
+/// The access that the RPC at a path requires.
 pub fn needs(path: &str) -> Needs {
     match method(path).map(Method::access) {
         Some(Some(access)) => Needs::Access(access),
@@ -92,7 +92,7 @@ pub fn needs(path: &str) -> Needs {
     }
 }
 
-/// An access as the proto has it.
+/// Encodes an access for the wire.
 pub fn to_pb(access: Access) -> pb::Access {
     match access {
         Access::Read => pb::Access::Read,
@@ -102,7 +102,7 @@ pub fn to_pb(access: Access) -> pb::Access {
     }
 }
 
-/// An access of the proto; `None` for none, and for those of a newer one.
+/// Decodes an access from the wire. Returns `None` for the unspecified value and for values of a newer proto.
 pub fn of_number(number: i32) -> Option<Access> {
     match pb::Access::try_from(number) {
         Ok(pb::Access::Read) => Some(Access::Read),

@@ -1,4 +1,4 @@
-//! AdminService: the server, its caller, API keys, the limits of tenants, and their deletion.
+//! AdminService: server information, the caller's identity, API keys, tenant limits and tenant deletion.
 
 use std::sync::Arc;
 
@@ -18,16 +18,16 @@ use crate::{
     turn::Engine,
 };
 
-/// What the server says of itself.
+/// The limits that the server reports.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Bytes of a request.
+    /// Maximum size of a request.
     pub max_request_bytes: usize,
-    /// Bytes of a blob.
+    /// Maximum size of a blob.
     pub max_blob_bytes: u64,
 }
 
-/// AdminService over the credentials and the engine.
+/// AdminService on top of the credentials and the engine.
 #[derive(Debug, Clone)]
 pub struct Admin {
     auth: Arc<Auth>,
@@ -36,7 +36,7 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// The service.
+    /// Creates the service.
     pub fn new(auth: Arc<Auth>, engine: Arc<Engine>, limits: Limits) -> Self {
         Self {
             auth,
@@ -186,7 +186,7 @@ impl AdminService for Admin {
     }
 }
 
-/// The call, for what its line in the log names only when it is done.
+/// The call, for values that only its log line records.
 fn call<T>(request: &Request<T>) -> Option<Arc<Call>> {
     request.extensions().get().cloned()
 }

@@ -1,6 +1,6 @@
-//! The admin port: health for probes and metrics, in plain text and without credentials, also where the
-//! API itself speaks TLS. Health over gRPC as on the API's port, and over HTTP as `/livez` and `/readyz`;
-//! metrics as `/metrics`.
+//! The admin port: health checks for probes, and metrics. Plain text and without credentials, even if the API
+//! uses TLS. Health is available over gRPC, as on the API port, and over HTTP as `/livez` and `/readyz`.
+//! Metrics are at `/metrics`.
 
 use std::{future::Future, time::Duration};
 
@@ -17,32 +17,30 @@ use super::{
 };
 use crate::telemetry::Telemetry;
 
-/// What probes need, and not more. Beyond it a new connection takes the place of the oldest, of its peer
-/// or of all, so that connections that stay open keep no probe out.
+/// Enough for probes. At the limit, a new connection displaces the oldest one, of the same peer or of all
+/// peers, so that connections left open cannot lock probes out.
 const BOUNDS: Bounds = Bounds {
     most: 100,
     patience: Duration::from_secs(10),
-    // HTTP/1 has no frames, and no calls are counted here.
+    // HTTP/1 has no frames, and calls are not counted on this port.
     control_frames: u32::MAX,
     idle: FOR_EVER,
-    // No caller is known here.
+    // Callers are not identified on this port.
     stranger: FOR_EVER,
     strangers_per_peer: 25,
 };
 /// Longer than a process runs.
 const FOR_EVER: Duration = Duration::from_hours(24 * 365);
 
-/// What the pages show.
+/// State of the HTTP pages.
 #[derive(Debug)]
 pub struct Pages {
-    /// How the server stands.
     pub gate: Gate,
-    /// What it measures.
     pub telemetry: Telemetry,
 }
 
-/// Serves until `stop` fires. An error is logged and ends it early; the caller then ends the process, since
-/// probes get no answer.
+/// Serves until `stop` fires. An error is logged and ends it early; the caller then ends the process, because
+/// probes get no response.
 pub async fn serve(
     listener: TcpListener,
     health: HealthServer<impl Health>,
@@ -59,17 +57,17 @@ pub async fn serve(
         .route("/metrics", get(metrics).with_state(telemetry));
     let served = Server::builder()
         .accept_http1(true)
-        // Checks of health are told why the server is not ready, as on the port of the API.
+        // Health checks are answered with the reason for not being ready, as on the API port.
         .layer(explains)
         .add_routes(Routes::from(pages).add_service(health))
         .serve_with_incoming_shutdown(incoming, stop)
         .await;
     if let Err(error) = served {
-        tracing::error!(%error, "the admin port is not served any more");
+        tracing::error!(%error, "the admin port stopped serving");
     }
 }
 
-/// Whether the server takes requests, and if not, why.
+/// Whether the server takes requests. If not, the body has the reason.
 async fn readyz(State(gate): State<Gate>) -> (StatusCode, String) {
     let why = match gate.readiness() {
         Readiness::Ready => return (StatusCode::OK, "ready\n".to_owned()),
@@ -79,7 +77,7 @@ async fn readyz(State(gate): State<Gate>) -> (StatusCode, String) {
     (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"))
 }
 
-/// All metrics, as Prometheus reads them.
+/// All metrics in the Prometheus text format.
 async fn metrics(State(telemetry): State<Telemetry>) -> ([(HeaderName, &'static str); 1], String) {
     let format = (CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8");
     ([format], telemetry.scrape())

@@ -1,8 +1,8 @@
-//! How many requests are taken, and how many streams are open: what is beyond a tenant's limit or the
-//! server's is refused before anything is done for it, and so is what a tenant asks for that is being
-//! deleted. While a tenant's requests wait for the database for too long, only what turns that run wait
-//! for is taken from it. Checks of health are always answered; streams of health, whose callers have no
-//! credential, have a few places for themselves.
+//! Admission control: limits the rate of requests, concurrent requests and open streams. A request over a
+//! limit of its tenant or of the server is rejected before any work is done for it, as is a request of a
+//! tenant that is being deleted. While a tenant's requests wait too long for the database, only requests that
+//! help running turns to finish are admitted for that tenant. Health checks are always answered. Health
+//! streams, whose callers have no credential, have a small separate pool of slots.
 
 use std::{
     pin::Pin,
@@ -33,21 +33,21 @@ use crate::{
     turn::Engine,
 };
 
-/// What brings turns that run to their end: to refuse it would make an overload last.
+/// RPCs that help running turns to finish. Rejecting them would prolong an overload.
 const FINISHING: [&str; 3] = [
     "/contextd.v1.TurnService/SubmitToolResults",
     "/contextd.v1.TurnService/CancelTurn",
     "/contextd.v1.ContextService/RecordUsage",
 ];
 
-/// A stream of the health service.
+/// The streaming RPC of the health service.
 const WATCH_HEALTH: &str = "/grpc.health.v1.Health/Watch";
-/// Streams of health that are open at once.
+/// Maximum number of open health streams.
 const MOST_HEALTH_STREAMS: usize = 256;
-/// Who holds their places.
+/// The pseudo tenant that holds the slots of health streams.
 static PROBES: LazyLock<TenantId> = LazyLock::new(|| TenantId::new(""));
 
-/// Counts the requests that are being answered, and asks the limits of their tenants.
+/// Counts concurrent requests and checks the limits of tenants.
 #[derive(Debug, Clone)]
 pub struct Admission {
     engine: Arc<Engine>,
@@ -58,23 +58,23 @@ pub struct Admission {
     database_wait: Duration,
 }
 
-/// What there is room for.
+/// The server's capacity.
 #[derive(Debug, Clone, Copy)]
 pub struct Capacity {
-    /// Requests that are answered at once. One with a single answer counts until that is read, a stream
-    /// until it begins.
+    /// Maximum number of concurrent requests. A unary request counts until its response has been read, a
+    /// stream until it begins.
     pub requests: usize,
-    /// Streams that are open at once.
+    /// Maximum number of open streams.
     pub streams: usize,
-    /// How long a single answer may stay unread when there are other requests.
+    /// How long a unary response may stay unread before a new request may evict it.
     pub answer_timeout: Duration,
-    /// How long a tenant's requests may wait for a connection to the database before new ones of that
-    /// tenant are refused.
+    /// How long a tenant's requests may wait for a database connection before new requests of that tenant are
+    /// rejected.
     pub database_wait: Duration,
 }
 
 impl Admission {
-    /// Takes at most so many at once; `is_shared` if there can be more than one tenant.
+    /// Admits requests up to `capacity`. `is_shared` is true if there can be more than one tenant.
     pub fn new(engine: Arc<Engine>, capacity: Capacity, is_shared: bool) -> Self {
         Self {
             engine,
@@ -86,7 +86,7 @@ impl Admission {
         }
     }
 
-    /// Whether a call is refused because its tenant is being deleted, as this replica knows it.
+    /// Whether a call must be rejected because its tenant is being deleted, as far as this replica knows.
     fn meets_deletion(&self, caller: &Principal, path: &str) -> bool {
         !operates(caller, path) && self.engine.quotas().is_deleted(&caller.tenant)
     }
@@ -118,14 +118,15 @@ impl Admission {
         })
     }
 
-    /// When the older was read of what a call is admitted by: keys, and limits with deletions.
+    /// The older of the two times at which the data that admits a call was read: API keys, and limits with
+    /// deletions.
     fn known_at(&self, keys_read: Option<KeysRead>) -> AdmittedAt {
         let limits = self.engine.quotas().last_read().at();
         let keys = keys_read.and_then(|KeysRead(at)| at);
         AdmittedAt(keys.into_iter().chain(limits).min())
     }
 
-    /// The answer to an admitted request.
+    /// Runs an admitted request and returns its response.
     async fn answered<E>(
         &self,
         answer: impl Future<Output = Result<Response<Body>, E>>,
@@ -142,7 +143,7 @@ impl Admission {
         Ok(self.hold(answer, admittance))
     }
 
-    /// The answer, which keeps its place.
+    /// Ties the slot to the response body.
     fn hold(&self, answer: Response<Body>, admittance: Admittance) -> Response<Body> {
         if answer.body().is_end_stream() {
             return answer;
@@ -162,12 +163,12 @@ impl Admission {
     }
 }
 
-/// The places of a request, and how it waits for the database.
+/// The slots of an admitted request.
 #[derive(Debug)]
 struct Admittance {
     request: Place,
     stream: Option<Place>,
-    /// `None`: it goes ahead of new requests.
+    /// How the request waits for the database. `None` if it takes precedence over new requests.
     new: Option<Arc<NewRequest>>,
 }
 
@@ -182,7 +183,7 @@ impl<S> Layer<S> for Admission {
     }
 }
 
-/// A service that takes so many requests.
+/// A service with admission control.
 #[derive(Debug, Clone)]
 pub struct Admitted<S> {
     inner: S,
@@ -205,7 +206,7 @@ where
     }
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
-        // The guard lets no other request of ours through without one.
+        // The guard lets only health checks through without a caller.
         let Some(caller) = request.extensions().get::<Principal>() else {
             return self.health(request);
         };
@@ -245,7 +246,7 @@ fn operates(caller: &Principal, path: &str) -> bool {
 }
 
 impl<S> Admitted<S> {
-    /// A call of the health service.
+    /// Handles a call of the health service.
     fn health<Q>(&mut self, request: Request<Q>) -> <Self as Service<Request<Q>>>::Future
     where
         S: Service<Request<Q>, Response = Response<Body>> + Clone + Send + 'static,
@@ -274,7 +275,7 @@ impl<S> Admitted<S> {
     }
 }
 
-/// The body of a stream that is open, with its place.
+/// The body of an open stream, with its slot.
 struct Streamed<T> {
     body: Body,
     _place: T,

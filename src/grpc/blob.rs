@@ -1,4 +1,4 @@
-//! BlobService: content too large for messages, in and out a bounded piece at a time.
+//! BlobService: uploads and downloads of content too large for messages, in chunks of bounded size.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -20,17 +20,17 @@ use crate::{
     turn::{Engine, Error, UploadBounds, session::upload::Piece},
 };
 
-/// Pieces that may wait for a reader.
+/// Chunks that may be buffered for a reader.
 const BUFFER: usize = 4;
 
-/// BlobService over an engine.
+/// BlobService on top of an engine.
 #[derive(Debug, Clone)]
 pub struct Blobs {
     engine: Arc<Engine>,
 }
 
 impl Blobs {
-    /// The service.
+    /// Creates the service.
     pub fn new(engine: Arc<Engine>) -> Self {
         Self { engine }
     }
@@ -90,9 +90,9 @@ impl BlobService for Blobs {
     }
 }
 
-/// Hands on what comes until its end. Returns early where the receiver is gone: the other side
-/// knows why. Dropped before its end, or with an error, it tells the other side by its silence that
-/// there is nothing to store.
+/// Forwards chunks from the client until the upload ends. Returns early if the receiver is gone, which then
+/// has the reason. On an error, or if dropped early, it sends no [`Piece::End`], so the receiver stores
+/// nothing.
 async fn feed(
     mut messages: Streaming<pb::PutBlobRequest>,
     ended: &Ended,
@@ -116,15 +116,15 @@ async fn feed(
     }
 }
 
-/// What comes of it, unless it takes too long.
+/// Awaits `work`. Returns an error if it takes longer than `limit`.
 async fn in_time<T>(limit: Duration, work: impl Future<Output = T>) -> Result<T, Status> {
     tokio::time::timeout(limit, work)
         .await
         .map_err(|_| upload_too_slow())
 }
 
-/// Sends the description, then the bytes of the range, one stored chunk at a time. Ends early when
-/// the reader leaves.
+/// Sends the description, then the bytes of the range, one stored chunk at a time. Ends early if the reader
+/// disconnects.
 async fn send(
     engine: &Engine,
     tenant: &TenantId,
@@ -170,8 +170,8 @@ fn blob_to_pb(blob: &Blob) -> pb::Blob {
 }
 
 impl GetBlob {
-    /// Where the range ends in a blob of that length; an error when it begins or ends outside of
-    /// it.
+    /// The end of the range in a blob of `bytes` bytes. Returns an error if the range starts or ends outside
+    /// the blob.
     fn within(&self, bytes: u64) -> Result<u64, super::violations::Refused> {
         let end = if self.length == 0 {
             bytes

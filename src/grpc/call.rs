@@ -1,9 +1,8 @@
-//! What the log says of each call: one line when it has ended, with who called, about which session
-//! and turn, or tenant and key, how it ended and how long it took. Those that are no RPCs of ours, such
-//! as probes, are for debugging. `audit` is true for calls that may change something, and for those
-//! that were refused: these have a target of their own, and are written at any level of the log.
-//! Calls that are refused because the server has too much to do, or because their caller has no valid
-//! credential, share lines ([`super::refusal_log`]).
+//! Logs one line for each call when it ends: the caller, the session and turn or the tenant and key that it
+//! is about, its status code and duration. Calls that are not RPCs of this API, such as probes, are logged at
+//! debug level. `audit` is true for calls that may change something and for calls that were denied: these
+//! have a separate target and are written at any log level. Calls rejected because of overload, or because
+//! the caller has no valid credential, share lines (see [`super::refusal_log`]).
 
 use std::{
     borrow::Cow,
@@ -33,13 +32,13 @@ use crate::{
     telemetry::{AUDIT, Metrics, Span, Trace, Traces},
 };
 
-/// Characters of an RPC's name that are shown.
+/// Characters of an RPC name that are logged.
 const METHOD_SHOWN: usize = 200;
-/// RPCs of others that are served here.
+/// RPCs that the server implements but that are not part of this API.
 const HEALTH: [&str; 2] = ["grpc.health.v1.Health/Check", "grpc.health.v1.Health/Watch"];
-/// Calls without a valid credential that get a line each, per second.
+/// Maximum number of unauthenticated calls per second that get a line each.
 const UNAUTHENTICATED_IN_FULL: u64 = 10;
-/// Writes the line of a call: the target of a line is fixed where it is written.
+/// Writes the log line of a call. A macro, because the target of a tracing event must be constant.
 macro_rules! line {
     ($target:expr, $call:expr, $code:expr, $ids:expr, $audit:literal) => {{
         let Call {
@@ -61,7 +60,7 @@ macro_rules! line {
             audit = $audit,
             rpc.method = %name,
             rpc.code = code_name($code),
-            duration_ms = begun.elapsed().as_micros() as f64 / 1000.0, // to the microsecond
+            duration_ms = begun.elapsed().as_micros() as f64 / 1000.0, // with microsecond precision
             request.id = %id,
             tenant = caller.get().map(|caller| caller.tenant.as_str()),
             subject = caller.get().map(|caller| caller.subject.as_str()),
@@ -78,13 +77,13 @@ macro_rules! line {
     }};
 }
 
-/// A call, as the log will show it. Travels in the request's extensions.
+/// A call as it will be logged. Travels in the request's extensions.
 #[derive(Debug)]
 pub struct Call {
     id: String,
-    /// The RPC, if it is one of ours.
+    /// The RPC, if it is part of this API.
     method: Option<&'static Method>,
-    /// Its name, as far as it is shown.
+    /// The name of the RPC, cut to [`METHOD_SHOWN`] characters if it is unknown.
     name: Cow<'static, str>,
     remote: String,
     begun: Instant,
@@ -118,29 +117,29 @@ impl Call {
         }
     }
 
-    /// Notes who calls.
+    /// Records the caller.
     pub fn identified(&self, caller: &Principal) {
         let _ = self.caller.set(caller.clone());
     }
 
-    /// Notes the session and the turn that the request names; empty for none.
+    /// Records the session and the turn that the request names. Either may be empty.
     pub fn is_about(&self, session: &str, turn: &str) {
         note(&self.session, session);
         note(&self.turn, turn);
     }
 
-    /// Notes the tenant that it manages, and the API key; empty for none.
+    /// Records the tenant and the API key that the call manages. Either may be empty.
     pub fn manages(&self, tenant: &str, key: &str) {
         note(&self.managed_tenant, tenant);
         note(&self.managed_key, key);
     }
 
-    /// Notes why no caller was identified.
+    /// Records why no caller was identified.
     pub fn denied(&self, why: Denied) {
         let _ = self.denied.set(why);
     }
 
-    /// The method, if it is an RPC that is served here.
+    /// The name of the RPC. Returns `None` if the server does not implement it.
     fn known_method(&self) -> Option<&'static str> {
         match &self.name {
             Cow::Borrowed(name) => Some(name),
@@ -148,8 +147,9 @@ impl Call {
         }
     }
 
-    /// Why a call was refused that an other caller, or a later one, may have answered: the reason of
-    /// the status, and of a caller who is not known what was wrong with its credential.
+    /// The reason, for metrics, of a rejection that depends on the caller or on the time: the reason of the
+    /// status, or what was wrong with the credential of an unauthenticated caller. Returns `None` for other
+    /// statuses.
     fn rejection(&self, status: &Status) -> Option<String> {
         match status.code() {
             Code::Unauthenticated => Some(
@@ -180,7 +180,8 @@ impl Call {
         }
     }
 
-    /// Whether it is audited; `None` for what is no RPC of ours and was not refused.
+    /// Whether the call is audited. Returns `None` for a call that is not an RPC of this API and was not
+    /// denied.
     fn is_audited(&self, code: Code) -> Option<bool> {
         let refused = matches!(code, Code::Unauthenticated | Code::PermissionDenied);
         let Some(method) = self.method else {
@@ -202,14 +203,14 @@ impl Call {
     }
 }
 
-/// Notes an id of a request, the first that it is given.
+/// Records the first non-empty id that it gets.
 fn note(place: &OnceLock<String>, id: &str) {
     if !id.is_empty() {
         let _ = place.set(id.chars().take(LONGEST_ID).collect());
     }
 }
 
-/// Notes and logs calls.
+/// Records and logs calls.
 #[derive(Debug, Clone)]
 pub struct Calls {
     metrics: Metrics,
@@ -219,7 +220,7 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Counts them and makes their spans there.
+    /// Creates the layer. Calls are counted in `metrics`, and their spans made in `traces`.
     pub fn new(metrics: Metrics, traces: Traces) -> Self {
         Self {
             metrics,
@@ -241,7 +242,7 @@ impl<S> Layer<S> for Calls {
     }
 }
 
-/// A service whose calls are noted.
+/// A service that records its calls.
 #[derive(Debug, Clone)]
 pub struct Noted<S> {
     inner: S,
@@ -285,7 +286,7 @@ where
     }
 }
 
-/// The name of an RPC by its path; of what is none, as much as is shown.
+/// The name of the RPC at a path. The path of an unknown RPC is cut to [`METHOD_SHOWN`] characters.
 fn name(path: &str, method: Option<&'static Method>) -> Cow<'static, str> {
     let path = path.trim_start_matches('/');
     let of_others = || HEALTH.into_iter().find(|known| *known == path);
@@ -295,7 +296,7 @@ fn name(path: &str, method: Option<&'static Method>) -> Cow<'static, str> {
     }
 }
 
-/// Is logged when it goes: a call that was given up has no code by then.
+/// Logs the call on drop, because a cancelled call never gets a status code.
 struct Line {
     call: Arc<Call>,
     code: Option<Code>,
@@ -303,7 +304,7 @@ struct Line {
     metrics: Metrics,
     overload: Arc<RefusalLog>,
     unauthenticated: Arc<RefusalLog>,
-    /// Of an RPC of ours, and of what is none; probes have none.
+    /// `None` for probes.
     span: Option<Span>,
 }
 
@@ -323,16 +324,16 @@ impl Line {
         }
     }
 
-    /// Where the call is answered.
+    /// The trace context in which the call is handled.
     fn trace(&self, caller: Trace) -> Trace {
         self.span
             .as_ref()
             .map_or(caller, |span| span.trace().clone())
     }
 
-    /// Notes how an answer ends whose end is in its headers.
+    /// Records the status of a response that has it in its headers.
     fn note<B>(&mut self, answer: &Response<B>) {
-        // What was refused here is not decoded again.
+        // Take the status of our own rejections from the extensions, which saves decoding the headers.
         if answer.extensions().get::<Overloaded>().is_some() {
             self.is_overload = true;
             self.code = Some(Overloaded::CODE);
@@ -382,7 +383,7 @@ impl Drop for Line {
     }
 }
 
-/// Whether an RPC that ends so failed by the server's fault, by the RPC conventions.
+/// Whether a code counts as an error of the server, by the OpenTelemetry conventions for RPC.
 fn is_fault(code: Code) -> bool {
     match code {
         Code::Unknown
@@ -405,7 +406,7 @@ fn is_fault(code: Code) -> bool {
     }
 }
 
-/// The body of an answer, whose trailers say how the call ended.
+/// A response body that records the status from its trailers.
 struct Ending {
     inner: Body,
     line: Line,
@@ -437,7 +438,7 @@ impl http_body::Body for Ending {
     }
 }
 
-/// The code as the conventions of RPC write it.
+/// The code as the OpenTelemetry conventions for RPC spell it.
 fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",

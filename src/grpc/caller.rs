@@ -1,12 +1,12 @@
-//! Who calls, and whose data a request is about.
+//! Identifies the caller of a request and the tenant whose data it is about.
 
 use std::sync::Arc;
 
 use super::{call::Call, names::Names, status};
 use crate::model::{Principal, TenantId};
 
-/// Who calls. The guard puts it in; a request without it is answered with nothing. The call's line in
-/// the log gets what the request is about.
+/// The caller, which the guard added to the request. Returns UNAUTHENTICATED if there is none. Also records
+/// in the call's log line what the request is about.
 pub(super) fn caller<T: Names>(request: &tonic::Request<T>) -> Result<Principal, tonic::Status> {
     let caller = request.extensions().get::<Principal>().cloned();
     let caller = caller.ok_or_else(status::unauthenticated)?;
@@ -22,7 +22,7 @@ pub(super) fn caller<T: Names>(request: &tonic::Request<T>) -> Result<Principal,
     Ok(caller)
 }
 
-/// Whose data a request is about.
+/// The tenant whose data a request is about.
 pub(super) fn tenant<T: Names>(request: &tonic::Request<T>) -> Result<TenantId, tonic::Status> {
     caller(request).map(|caller| caller.tenant)
 }

@@ -1,6 +1,6 @@
-//! Connections of clients: accepted up to a bound, in TLS or plain text, and closed if their client
-//! does not begin to speak, sends nothing but control frames, calls nothing for long, or makes no call
-//! whose caller is known.
+//! Client connections, in TLS or plain text: accepted up to a limit, and closed if the client does not start
+//! HTTP/2, floods the server with control frames, makes no call for a long time, or makes no authenticated
+//! call.
 
 use std::{
     collections::VecDeque,
@@ -34,32 +34,32 @@ use super::{
 };
 use crate::telemetry::{ConnectionEnd, Metrics};
 
-/// Handshakes at once. A further one takes the place of the oldest: clients finish theirs within a
-/// round trip, so it is one that does not come.
+/// Maximum number of concurrent TLS handshakes. At the limit, a new one displaces the oldest: clients
+/// complete a handshake within a round trip, so the oldest is the least likely to complete.
 const MOST_HANDSHAKES: usize = 256;
-/// Connections that wait to be served.
+/// Accepted connections that may be queued for the server.
 const WAITING: usize = 64;
-/// How long to wait after a connection that could not be accepted: the process has no more files.
+/// Delay after a failed accept, which happens when the process has run out of file descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What clients may take.
+/// Limits of client connections.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Connections at once.
+    /// Maximum number of connections.
     pub most: usize,
-    /// How long a TLS handshake may take, and then the first bytes of HTTP/2.
+    /// Timeout of the TLS handshake, and then of the HTTP/2 preface.
     pub patience: Duration,
-    /// Frames per second that carry neither a request nor data, of one connection.
+    /// Frames per second and connection that carry neither a request nor data.
     pub control_frames: u32,
     /// How long a connection may have no call.
     pub idle: Duration,
-    /// How long a connection may have no call whose caller is known.
+    /// How long a connection may go without an authenticated call.
     pub stranger: Duration,
-    /// Connections of one peer that have had no such call.
+    /// Maximum number of connections per peer that have made no authenticated call.
     pub strangers_per_peer: usize,
 }
 
-/// Who is at the other end.
+/// The client of a connection.
 #[derive(Debug, Clone)]
 pub struct Peer {
     address: Option<SocketAddr>,
@@ -75,7 +75,7 @@ struct CallCount {
     open: AtomicUsize,
 }
 
-/// A call on a connection, for as long as it is held.
+/// An open call on a connection; counted until it is dropped.
 #[derive(Debug)]
 pub struct OpenCall(Arc<CallCount>);
 
@@ -86,37 +86,37 @@ impl Drop for OpenCall {
 }
 
 impl Peer {
-    /// Counts a call: the connection is not idle while it is open.
+    /// Counts a call. The connection is not idle while the call is open.
     pub fn begin_call(&self) -> OpenCall {
         self.calls.begun.fetch_add(1, Ordering::Relaxed);
         self.calls.open.fetch_add(1, Ordering::Relaxed);
         OpenCall(Arc::clone(&self.calls))
     }
 
-    /// Notes that a caller on this connection is known.
+    /// Records that a caller on this connection was authenticated.
     pub fn identified(&self) {
         self.stranger.identified();
     }
 
-    /// Counts a stream of health: the connection may last as long as it.
+    /// Counts a health stream. A connection is not closed for lack of an authenticated call while it has one.
     pub(super) fn begin_health_stream(&self) -> HealthStream {
         self.stranger.begin_health_stream()
     }
 
-    /// Its address, for logs.
+    /// The address, for logs. Empty if it is unknown.
     pub fn address(&self) -> String {
         self.address
             .map(|address| address.to_string())
             .unwrap_or_default()
     }
 
-    /// Its certificate, in DER, which TLS has verified.
+    /// The client certificate in DER, verified by TLS.
     pub fn certificate(&self) -> Option<&[u8]> {
         self.certificate.as_deref()
     }
 }
 
-/// The connections of a listener, until the stream is dropped.
+/// Accepts the connections of a listener until the returned stream is dropped.
 pub fn accept(
     listener: TcpListener,
     tls: Option<Arc<Tls>>,
@@ -147,13 +147,13 @@ async fn accept_all(
     loop {
         let (stream, address) = match listener.accept().await {
             Ok(accepted) => accepted,
-            // The socket was shut down: no later connection is accepted either.
+            // The socket was shut down, so no later connection can be accepted either.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                tracing::error!(%error, "no connection can be accepted any more");
+                tracing::error!(%error, "the listener is closed; no more connections are accepted");
                 return;
             }
             Err(error) => {
-                tracing::warn!(%error, "a connection cannot be accepted");
+                tracing::warn!(%error, "cannot accept a connection");
                 sleep(PAUSE).await;
                 continue;
             }
@@ -168,7 +168,7 @@ async fn accept_all(
                 place
             }
         };
-        // Small frames go out at once.
+        // Send small frames immediately.
         let _ = stream.set_nodelay(true);
         let stranger = strangers.add(Some(address.ip()), bounds.strangers_per_peer);
         let watch = Watch::new(place, stranger, bounds, metrics.clone());
@@ -189,12 +189,12 @@ async fn accept_all(
     }
 }
 
-/// TLS handshakes that have begun, the oldest first.
+/// TLS handshakes in progress, the oldest first.
 #[derive(Default)]
 struct Handshakes(VecDeque<AbortHandle>);
 
 impl Handshakes {
-    /// Makes room for one more; whether another one had to go.
+    /// Makes room for one more handshake. Returns true if another one was aborted for it.
     fn make_room(&mut self) -> bool {
         self.0.retain(|handshake| !handshake.is_finished());
         if self.0.len() < MOST_HANDSHAKES {
@@ -217,12 +217,12 @@ impl Handshakes {
             match timeout(watch.patience, tls.acceptor().accept(stream)).await {
                 Ok(Ok(stream)) => Some(Connection::encrypted(stream, watch)),
                 Ok(Err(error)) => {
-                    tracing::debug!(%error, "a TLS handshake failed");
+                    tracing::debug!(%error, "TLS handshake failed");
                     watch.ended(ConnectionEnd::HandshakeFailed);
                     None
                 }
                 Err(_) => {
-                    tracing::debug!("a TLS handshake took too long");
+                    tracing::debug!("TLS handshake timed out");
                     watch.ended(ConnectionEnd::HandshakeTimeout);
                     None
                 }
@@ -237,7 +237,7 @@ impl Handshakes {
     }
 }
 
-/// What is watched of a connection, from the moment when it is accepted.
+/// The checks that apply to a connection from the moment it is accepted.
 #[derive(Debug)]
 struct Watch {
     patience: Duration,
@@ -246,12 +246,12 @@ struct Watch {
     begun: Instant,
     metrics: Metrics,
     stranger: Arc<Stranger>,
-    /// `None` once a caller is known.
+    /// `None` once a caller is authenticated.
     unknown: Option<Box<Unknown>>,
     _place: OwnedSemaphorePermit,
 }
 
-/// What ends a connection on which no caller is known yet.
+/// The conditions that close a connection on which no caller is authenticated yet.
 #[derive(Debug)]
 struct Unknown {
     period: Duration,
@@ -288,7 +288,7 @@ impl Watch {
         self.metrics.connection_ended(why);
     }
 
-    /// Resolves when the connection ends because no caller on it is known.
+    /// Resolves when the connection must be closed because no caller was authenticated on it.
     fn poll_unknown(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.stranger.is_known() {
             self.unknown = None;
@@ -321,7 +321,7 @@ impl Watch {
     }
 }
 
-/// A connection that is served.
+/// A connection being served.
 #[derive(Debug)]
 pub struct Connection {
     stream: Stream,
@@ -336,12 +336,12 @@ enum Stream {
     Encrypted(Box<TlsStream<TcpStream>>),
 }
 
-/// For how long a client may be silent.
+/// The timer that closes a connection on which nothing happens.
 #[derive(Debug)]
 struct Silence {
-    /// Bytes that it has still to send until it has begun to speak.
+    /// Bytes of the HTTP/2 preface that the client has not sent yet.
     missing: usize,
-    /// Calls that it had begun when the time was set.
+    /// Number of calls begun when the timer was set.
     calls: u64,
     until: Pin<Box<Sleep>>,
 }
@@ -399,8 +399,8 @@ impl Connection {
         self.silence.until.as_mut().reset(until);
     }
 
-    /// Comes when the client has been silent for too long: an error where it never spoke, else the end of
-    /// the connection.
+    /// Resolves when the client was inactive for too long: with an error if it never completed the HTTP/2
+    /// preface, otherwise with the end of the connection.
     fn poll_silence(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.silence.until.as_mut().poll(context));
@@ -606,7 +606,7 @@ mod tests {
         assert_eq!(next(&mut accepted).await.peer.address, Some(second));
     }
 
-    /// Whether a connection ends by itself, which is soon.
+    /// Whether the server closes the connection within 400 ms.
     async fn ends(connection: &mut Connection) -> bool {
         let mut preface = [0; PREFACE];
         connection.read_exact(&mut preface).await.unwrap();
@@ -680,7 +680,7 @@ mod tests {
         let (listener, address) = listener().await;
         let _accepted = accept(listener, tls, bounds(1));
         for _ in 0..3 {
-            // Each is closed by the server before the next one is even looked at.
+            // The server closes each one before it accepts the next.
             let mut silent = TcpStream::connect(address).await.unwrap();
             assert_eq!(silent.read(&mut [0; 1]).await.unwrap(), 0);
         }

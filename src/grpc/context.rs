@@ -1,4 +1,4 @@
-//! ContextService: where the tokens are, and how a context is made smaller.
+//! ContextService: token accounting and compaction of a session's context.
 
 use std::sync::Arc;
 
@@ -15,19 +15,19 @@ use crate::{
     turn::Engine,
 };
 
-/// Compactions that are read at once; a page is made of as many such reads as it takes.
+/// Compactions per database read. A page takes as many reads as it needs.
 const READ: u32 = 16;
-/// Name of the list, in its page tokens.
+/// Name of the list in its page tokens.
 const COMPACTIONS: &str = "ListCompactions";
 
-/// ContextService over an engine, as far as it is built.
+/// ContextService on top of an engine.
 #[derive(Debug, Clone)]
 pub struct Contexts {
     engine: Arc<Engine>,
 }
 
 impl Contexts {
-    /// The service.
+    /// Creates the service.
     pub fn new(engine: Arc<Engine>) -> Self {
         Self { engine }
     }

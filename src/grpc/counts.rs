@@ -1,4 +1,4 @@
-//! Encodes counts of tokens for answers.
+//! Encodes token counts for responses.
 
 use crate::{
     codec,
@@ -7,7 +7,7 @@ use crate::{
     pb::{self, ContextCategory},
 };
 
-/// The answer of CountTokens.
+/// Encodes the response of CountTokens.
 pub(super) fn counts(counts: &Counts) -> pb::CountTokensResponse {
     let Counts {
         total,

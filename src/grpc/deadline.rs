@@ -1,6 +1,6 @@
-//! A caller's deadline, answered with the status that `error.proto` promises. The framework would
-//! say CANCELLED, without details, and lets a stream go on that was begun in time. What was begun
-//! goes on: a turn belongs to the server, not to the call.
+//! Ends calls at the caller's deadline with the status that `error.proto` promises. The framework would
+//! return CANCELLED without details, and would let a stream that began in time continue. Work that has begun
+//! continues: a turn belongs to the server, not to the call.
 
 use std::{
     pin::Pin,
@@ -15,12 +15,12 @@ use tower::{Layer, Service};
 
 use super::{ended_by::EndedBy, status};
 
-/// In which a caller says how long it waits.
+/// The header with the caller's timeout.
 const HEADER: &str = "grpc-timeout";
-/// Digits of that number, by the protocol.
+/// Maximum number of digits in that header, by the gRPC protocol.
 const MOST_DIGITS: usize = 8;
 
-/// Answers calls whose deadline passed.
+/// The layer that ends calls at their deadline.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadlines;
 
@@ -32,7 +32,7 @@ impl<S> Layer<S> for Deadlines {
     }
 }
 
-/// A service whose calls end at their deadlines.
+/// A service that ends calls at their deadline.
 #[derive(Debug, Clone)]
 pub struct Bounded<S> {
     inner: S,
@@ -56,7 +56,7 @@ where
         let Some(patience) = patience(request.headers()) else {
             return Box::pin(self.inner.call(request));
         };
-        // The framework's own timer is set after this one, so that this one is first.
+        // The framework sets its own timer after this one, so this one fires first.
         let deadline = Instant::now() + patience;
         request.extensions_mut().insert(Ends(deadline));
         let answer = self.inner.call(request);
@@ -74,18 +74,18 @@ where
     }
 }
 
-/// When a call ends. Travels in the request's extensions.
+/// The deadline of a call. Travels in the request's extensions.
 #[derive(Debug, Clone, Copy)]
 struct Ends(Instant);
 
-/// The deadline of the caller. Returns `None` if it waits for ever.
+/// The deadline of the call. Returns `None` if the caller set none.
 pub(super) fn of<T>(request: &tonic::Request<T>) -> Option<std::time::Instant> {
     let Ends(deadline) = request.extensions().get()?;
     Some(deadline.into_std())
 }
 
-/// How long the caller waits. One that says it in no form of the protocol waits for ever, as the
-/// framework has it.
+/// The caller's timeout. Returns `None` if it is missing or malformed; the framework ignores a malformed one
+/// too.
 fn patience(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(HEADER)?.to_str().ok()?;
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;

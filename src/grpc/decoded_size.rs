@@ -1,8 +1,7 @@
-//! What a request takes in memory once it is decoded, found by a walk over its bytes: a few megabytes
-//! of empty messages are two bytes each on the wire and hundreds in memory.
+//! Computes how much memory a request takes once decoded, by walking its bytes: an empty message takes two
+//! bytes on the wire and hundreds in memory, so a few megabytes of them could exhaust memory.
 //!
-//! The sizes follow from the proto's description: they are those of the generated types, give or take
-//! padding.
+//! The sizes are derived from the proto descriptors and match the generated types, apart from padding.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -13,14 +12,14 @@ use prost_reflect::{Cardinality, FieldDescriptor, Kind, MessageDescriptor};
 
 use crate::codec::description::POOL;
 
-/// Bytes of a list, a map, a text or bytes, without what they hold.
+/// Size in bytes of a list, map, string or bytes value, without its content.
 const LIST: usize = 24;
-/// Bytes of a number, and of a message that is kept elsewhere.
+/// Size in bytes of a number, and of a boxed message.
 const WORD: usize = 8;
-/// Messages within messages that are followed; prost decodes no deeper.
+/// Maximum nesting of messages; prost decodes no deeper.
 const MOST_DEPTH: usize = 100;
 
-/// The request of each RPC, by the RPC's path.
+/// Shapes of the request messages, by RPC path.
 static REQUESTS: LazyLock<Requests> = LazyLock::new(Requests::of_all_services);
 
 #[derive(Debug, Default)]
@@ -30,37 +29,37 @@ struct Requests {
     by_path: HashMap<String, usize>,
 }
 
-/// What a message takes, and where more can be in it.
+/// The in-memory size of a message, and the fields that can add to it.
 #[derive(Debug, Default)]
 struct Shape {
     size: usize,
     fields: BTreeMap<u32, Field>,
 }
 
-/// What one occurrence of a field on the wire adds.
+/// The memory that one occurrence of a field on the wire adds.
 #[derive(Debug, Clone, Copy)]
 enum Field {
-    /// A message of this shape, with its own memory unless it is part of the message around it.
+    /// A message of this shape. Allocated separately if `is_apart`, otherwise part of the enclosing message.
     Message { shape: usize, is_apart: bool },
-    /// A text or bytes, with its own memory.
+    /// A string or bytes value; its content is allocated separately.
     Bytes { is_repeated: bool },
-    /// A number, of which a list can hold many in one occurrence.
+    /// A number. If repeated, one packed occurrence can hold many.
     Number { is_repeated: bool },
 }
 
-/// A request is larger in memory than the limit.
+/// The request takes more memory than the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooLarge;
 
-/// Bytes that the request of an RPC takes once it is decoded, if they are no more than `limit`. Of bytes
-/// that are not the message, those up to the flaw.
+/// Bytes that the request of an RPC takes once decoded. Returns an error if that is more than `limit`.
+/// Malformed bytes count up to the first error.
 pub(super) fn of_request(path: &str, bytes: &[u8], limit: usize) -> Result<usize, TooLarge> {
     let Some(shape) = REQUESTS.by_path.get(path) else {
         return Ok(bytes.len());
     };
     let mut walk = Walk { size: 0, limit };
     walk.add(REQUESTS.shapes[*shape].size)?;
-    // What is malformed is for the decoder to refuse.
+    // Malformed bytes are left to the decoder to reject.
     let _flaw = walk.message(*shape, bytes, MOST_DEPTH)?;
     Ok(walk.size)
 }
@@ -79,8 +78,8 @@ impl Requests {
         all
     }
 
-    /// The shape of a message, made when it is first asked for. One that is being made holds itself: it
-    /// is kept elsewhere there.
+    /// The shape of a message, built on first use. A shape under construction has size zero, which marks a
+    /// recursive field as boxed.
     fn shape(&mut self, message: &MessageDescriptor) -> usize {
         if let Some(known) = self.by_message.get(message.full_name()) {
             return *known;
@@ -108,13 +107,13 @@ impl Requests {
         index
     }
 
-    /// What a field takes within its message, and what each occurrence adds.
+    /// The size of a field within its message, and what each occurrence adds.
     fn field(&mut self, field: &FieldDescriptor) -> (usize, Field) {
         let is_repeated = field.cardinality() == Cardinality::Repeated;
         match field.kind() {
             Kind::Message(message) => {
                 let shape = self.shape(&message);
-                // Zero: it is being made.
+                // Zero while the shape is under construction.
                 let inline = self.shapes[shape].size;
                 let is_apart = is_repeated || inline == 0;
                 let inline = match (is_repeated, is_apart) {
@@ -146,13 +145,13 @@ impl Requests {
     }
 }
 
-/// A walk over a message's bytes.
+/// A walk over the bytes of a message.
 struct Walk {
     size: usize,
     limit: usize,
 }
 
-/// Whether the bytes were what the walk took them for.
+/// False if the bytes are malformed.
 type IsSound = bool;
 
 impl Walk {
@@ -186,12 +185,12 @@ impl Walk {
                 (Some(Field::Bytes { is_repeated }), Some(inner)) => {
                     self.add(inner.len() + if is_repeated { LIST } else { 0 })?;
                 }
-                // Packed: a byte may be a number.
+                // Packed numbers may take a single byte each.
                 (Some(Field::Number { is_repeated: true }), Some(inner)) => {
                     self.add(inner.len().saturating_mul(WORD))?;
                 }
                 (Some(Field::Number { is_repeated: true }), None) => self.add(WORD)?,
-                // A field that is skipped, and one that the decoder refuses.
+                // Unknown fields are skipped, and a wrong wire type is rejected by the decoder.
                 (Some(Field::Number { is_repeated: false }) | None, _)
                 | (Some(Field::Message { .. } | Field::Bytes { .. }), None) => {}
             }
@@ -200,7 +199,7 @@ impl Walk {
     }
 }
 
-/// Takes a field: its number, and its content if it has a length. Returns `None` if it is malformed.
+/// Reads a field: its number, and its content if it is length-delimited. Returns `None` if it is malformed.
 fn take_field<'a>(rest: &mut &'a [u8]) -> Option<(u32, Option<&'a [u8]>)> {
     let key = take_varint(rest)?;
     let number = u32::try_from(key >> 3).ok()?;
@@ -217,7 +216,7 @@ fn take_field<'a>(rest: &mut &'a [u8]) -> Option<(u32, Option<&'a [u8]>)> {
     }
 }
 
-/// Skips what is left of a group, of which our messages have none.
+/// Skips the rest of a group. Our messages have no groups.
 fn skip_group(rest: &mut &[u8]) -> Option<()> {
     let mut open = 1_u32;
     while open > 0 {
@@ -316,7 +315,7 @@ mod tests {
         };
         let bytes = request.encode_to_vec();
         assert_eq!(of_request(EXECUTE, &bytes, LIMIT), Err(TooLarge));
-        // Groups of the field 1,000 within each other.
+        // Nested groups of field 1,000.
         let group = [0xc3, 0x3e, 0xc3, 0x3e, 0x08, 1, 0xc4, 0x3e, 0xc4, 0x3e];
         let hidden = [&group[..], &bytes].concat();
         assert_eq!(of_request(EXECUTE, &hidden, LIMIT), Err(TooLarge));

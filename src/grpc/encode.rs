@@ -1,4 +1,4 @@
-//! Encodes stored data for answers.
+//! Encodes stored sessions and turns for responses.
 
 use crate::{
     codec,
@@ -8,16 +8,15 @@ use crate::{
     store::{session::Session, turn_read::Turn},
 };
 
-/// How much of a session an answer shows.
+/// How much of a session a response contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
-    /// All of it.
     Full,
-    /// Without system prompt, pinned blocks and tools: for lists.
+    /// Without system prompt, pinned blocks and tools, for lists.
     Brief,
 }
 
-/// A session as clients see it.
+/// Encodes a session.
 pub fn session(session: Session, detail: Detail) -> pb::Session {
     let Session {
         id,
@@ -77,7 +76,7 @@ pub fn session(session: Session, detail: Detail) -> pb::Session {
     answer
 }
 
-/// Where a session stands, as clients see it.
+/// Encodes the state of a session.
 pub fn session_state(state: SessionState) -> pb::SessionState {
     match state {
         SessionState::Idle | SessionState::Deleted => pb::SessionState::Idle,
@@ -86,7 +85,7 @@ pub fn session_state(state: SessionState) -> pb::SessionState {
     }
 }
 
-/// A turn as clients see it; `pending` are its calls that wait for the host.
+/// Encodes a turn. `pending` are its tool calls that wait for the host.
 pub fn turn(
     turn: &Turn,
     session: &str,

@@ -1,4 +1,5 @@
-//! A body that something else may end, with a status: a deadline, or a credential that is no longer valid.
+//! A response body that can be ended early with a status, by a deadline or by a credential that is no longer
+//! valid.
 
 use std::{
     future::Future,
@@ -11,9 +12,9 @@ use http_body::{Frame, SizeHint};
 use prost::bytes::Bytes;
 use tonic::{Status, body::Body};
 
-/// The body of an answer, until `end` says how it ends.
+/// A response body that ends early with the status to which `end` resolves.
 pub(super) struct EndedBy<F> {
-    /// `None` once it has ended.
+    /// `None` once the body has ended.
     inner: Option<Body>,
     end: Pin<Box<F>>,
 }
@@ -44,7 +45,7 @@ impl<F: Future<Output = Status>> http_body::Body for EndedBy<F> {
         let Poll::Ready(status) = self.end.as_mut().poll(context) else {
             return Poll::Pending;
         };
-        // What fills the stream sees that it is gone.
+        // Dropping the body notifies the producer of the stream.
         self.inner = None;
         let mut trailers = HeaderMap::new();
         Poll::Ready(Some(

@@ -1,4 +1,5 @@
-//! Pages of an export: stored messages in another API's shape, with what happened to each.
+//! Pages of ExportMessages: stored messages in the format of another API, with notes about what the
+//! conversion changed.
 
 use prost::Message as _;
 use tonic::Status;
@@ -19,14 +20,15 @@ use crate::{
     turn::{Engine, context::export::Exported},
 };
 
-/// Name of the list, in its page tokens.
+/// Name of the list in its page tokens.
 const LIST: &str = "ExportMessages";
-/// Messages that are read at once; a page is made of as many such reads as it takes.
+/// Messages per database read. A page takes as many reads as it needs.
 const READ: u32 = 16;
-/// Bytes of one message in its shape within an answer.
+/// Maximum size in bytes of one exported message within a response.
 const MOST: usize = 1024 * 1024;
 
-/// A page of an export. What is too large for it is readable as a blob by then.
+/// Builds a page of an export. A message that is too large for the page is stored as a blob before this
+/// returns.
 pub(super) async fn page(
     engine: &Engine,
     key: &SessionKey,
@@ -84,7 +86,7 @@ pub(super) async fn page(
     })
 }
 
-/// A message in its shape, with its marks.
+/// Encodes an exported message with its notes.
 async fn to_pb(
     engine: &Engine,
     key: &SessionKey,
@@ -93,7 +95,7 @@ async fn to_pb(
 ) -> Result<pb::ExportedMessage, Status> {
     let Exported {
         written: Written { json, notes },
-        memory: _memory, // until the message is made
+        memory: _memory, // held until the message is encoded
     } = exported;
     let cut = message.parts.iter().enumerate().filter_map(truncated);
     let notes = notes.iter().map(prompt::note);
@@ -125,13 +127,13 @@ async fn to_pb(
     Ok(exported)
 }
 
-/// The call whose result was pruned.
+/// The tool call, if its result was pruned.
 fn pruned(stored: &StoredPart) -> Option<String> {
     let result = stored.part.content.as_result()?;
     stored.pruned.as_ref().map(|_| result.call.to_string())
 }
 
-/// What is kept of a result that was cut, in words.
+/// A description of how much of a truncated result was kept, with the position of its part.
 fn truncated((position, stored): (usize, &StoredPart)) -> Option<(usize, String)> {
     let result = stored.part.content.as_result()?;
     let cut = result.truncation.as_ref()?;

@@ -1,45 +1,47 @@
-//! Frames of HTTP/2 that carry neither a request nor data, such as PING and SETTINGS, or hardly any data:
-//! counted, since each costs the server work and the sender nothing.
+//! Limits the rate of HTTP/2 frames that carry neither a request nor data, such as PING and SETTINGS, or
+//! hardly any data, because each costs the server work and the sender nothing.
 
 use std::time::Duration;
 
-/// Bytes with which each client of HTTP/2 begins (RFC 9113, section 3.4).
+/// Length of the connection preface that every HTTP/2 client sends first (RFC 9113, section 3.4).
 pub(super) const PREFACE: usize = 24;
-/// Bytes before the payload of a frame (RFC 9113, section 4.1).
+/// Length of a frame header (RFC 9113, section 4.1).
 const HEAD: usize = 9;
-/// Types of the frames that carry something. What a client may send of them is bounded elsewhere.
+/// Types of the frames that carry content, which is limited elsewhere.
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const CONTINUATION: u8 = 9;
-/// Bytes of data below which a frame of it counts as one that carries nothing. A message takes 5 alone.
+/// DATA frames with less payload than this, in bytes, count as empty. The prefix of a gRPC message alone
+/// takes 5.
 const SMALL: usize = 16;
-/// A client may be so far ahead of its rate.
+/// How far a client may run ahead of its rate.
 const AHEAD: Duration = Duration::from_secs(10);
-/// For so many bytes that it is sent, a client may send a frame beside its rate: it acknowledges what it
-/// reads by WINDOW_UPDATE, and may measure the connection by PING.
+/// A client may send one extra frame for this many bytes that it is sent: it acknowledges what it reads with
+/// WINDOW_UPDATE, and may measure the connection with PING.
 const BYTES_PER_FRAME: u32 = 64;
 
-/// A client sends more control frames than it may.
+/// A client exceeds its rate of control frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the client sends too many frames that carry nothing")]
+#[error("the client exceeded the rate of control frames")]
 pub(super) struct Flood;
 
-/// What a client sends, read by the heads of its frames. Moments are durations since any fixed one.
+/// The frames that a client sends, parsed from their headers. Times are durations since an arbitrary fixed
+/// moment.
 #[derive(Debug)]
 pub(super) struct Frames {
-    /// What a frame costs of the client's time.
+    /// Time that one control frame uses up; the inverse of the rate.
     cost: Duration,
-    /// Until when the client's frames are paid for.
+    /// The moment up to which the frames received so far use up the client's rate.
     paid_until: Duration,
-    /// Bytes until the next head.
+    /// Bytes until the next frame header.
     skip: usize,
     head: [u8; HEAD],
-    /// Bytes of the head that have come.
+    /// Bytes of the frame header received so far.
     come: usize,
 }
 
 impl Frames {
-    /// A client that may send so many control frames per second.
+    /// Creates the counter of a client that may send `per_second` control frames per second.
     pub(super) fn new(per_second: u32) -> Self {
         Self {
             cost: Duration::from_secs(1) / per_second.max(1),
@@ -50,7 +52,8 @@ impl Frames {
         }
     }
 
-    /// Takes note of bytes that the client sent.
+    /// Counts the frames in bytes received from the client. Returns an error if the client exceeds its rate
+    /// by more than [`AHEAD`].
     pub(super) fn received(&mut self, bytes: &[u8], now: Duration) -> Result<(), Flood> {
         let control = self.control_frames(bytes);
         if control == 0 {
@@ -63,7 +66,7 @@ impl Frames {
         Ok(())
     }
 
-    /// Takes note of bytes that were sent to the client.
+    /// Counts bytes sent to the client, which allow it more frames.
     pub(super) fn sent(&mut self, bytes: usize) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         self.paid_until = self

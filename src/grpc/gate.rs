@@ -1,5 +1,5 @@
-//! What the server answers while it cannot work: requests get UNAVAILABLE with a reason, and health
-//! checks get the reason too, in a header.
+//! Rejects requests with UNAVAILABLE and a reason while the server cannot work, and adds that reason to the
+//! responses of health checks as a header.
 
 use std::{
     pin::Pin,
@@ -12,31 +12,31 @@ use tower::{Layer, Service};
 
 use super::{readiness::Readiness, status};
 
-/// Says on the answer to a check of the server's health why it is not ready.
+/// Response header of a health check with the reason why the server is not ready.
 pub const NOT_READY: HeaderName = HeaderName::from_static("contextd-not-ready");
-/// With what the paths of our own services begin. Health and reflection are always answered.
+/// Path prefix of the services of this API. Health and reflection are always served.
 const OUR_SERVICES: &str = "/contextd.v1.";
-/// With what the paths of the health service begin.
+/// Path prefix of the health service.
 pub(super) const HEALTH: &str = "/grpc.health.v1.Health/";
-/// Bytes of a reason that are shown.
+/// Maximum length of the reason, in bytes.
 const REASON_SHOWN: usize = 500;
 
-/// How the server stands, as all of its parts see it.
+/// The server's readiness, shared by all of its parts.
 #[derive(Debug, Clone)]
 pub struct Gate(Arc<RwLock<Readiness>>);
 
 impl Gate {
-    /// A gate that stands so.
+    /// Creates a gate with an initial readiness.
     pub fn new(readiness: Readiness) -> Self {
         Self(Arc::new(RwLock::new(readiness)))
     }
 
-    /// Changes how it stands.
+    /// Changes the readiness.
     pub fn set(&self, readiness: Readiness) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = readiness;
     }
 
-    /// How it stands.
+    /// The current readiness.
     pub fn readiness(&self) -> Readiness {
         self.0
             .read()
@@ -56,7 +56,7 @@ impl<S> Layer<S> for Gate {
     }
 }
 
-/// A service before which a gate stands.
+/// A service behind a [`Gate`].
 #[derive(Debug, Clone)]
 pub struct Gated<S> {
     inner: S,
@@ -98,7 +98,7 @@ where
     }
 }
 
-/// The answer, with the reason in its header.
+/// The response, with the reason in the [`NOT_READY`] header.
 fn explained<B: 'static, E: 'static>(
     answer: impl Future<Output = Result<Response<B>, E>> + Send + 'static,
     why: &str,

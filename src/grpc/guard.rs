@@ -1,4 +1,4 @@
-//! Lets calls through whose callers may make them.
+//! Authenticates and authorizes callers: a layer that passes on only the calls that their caller may make.
 
 use std::{
     pin::Pin,
@@ -25,22 +25,22 @@ use crate::{
     store::{Reach, admitted::LastRead},
 };
 
-/// Services that answer every caller: probes have no credentials.
+/// Path prefix of the service that requires no credential, because probes have none.
 const OPEN: &str = "/grpc.health.v1.Health/";
 
-/// When the keys in the database were read, by one of which the caller was identified; by the
-/// database's clock. `None`: its credential is not in the database.
+/// The time, by the database's clock, at which the API keys that identified the caller were read. `None` if
+/// its credential is not stored in the database.
 #[derive(Debug, Clone, Copy)]
 pub struct KeysRead(pub Option<Timestamp>);
 
-/// Checks callers.
+/// The layer that checks callers.
 #[derive(Debug, Clone)]
 pub struct Guard {
     auth: Arc<Auth>,
 }
 
 impl Guard {
-    /// A guard that asks these credentials.
+    /// Creates a guard that checks callers against these credentials.
     pub fn new(auth: Arc<Auth>) -> Self {
         Self { auth }
     }
@@ -84,7 +84,7 @@ where
             return Box::pin(self.inner.call(request));
         }
         let auth = Arc::clone(&self.auth);
-        // The clone takes the place of the one that is ready.
+        // Call the instance that was polled ready, and leave the clone in its place.
         let ready = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, ready);
         Box::pin(async move {
@@ -93,7 +93,7 @@ where
             if keys.is_some_and(|keys| !keys.is_recent()) {
                 return Ok(status::not_up_to_date().into_http());
             }
-            // Taken first: they may be read again meanwhile.
+            // Read before the check, because the keys may be reloaded concurrently.
             let keys_read = keys.and_then(LastRead::at);
             let identity = match admitted(&auth, &head).await {
                 Ok(identity) => identity,
@@ -126,8 +126,8 @@ where
     }
 }
 
-/// Resolves when a caller's credential is no longer valid, with what its calls end with. What a call has
-/// begun goes on, as after a disconnection.
+/// Resolves when a caller's credential is no longer valid, with the status that ends its calls. Work that a
+/// call has begun continues, as after a disconnect.
 async fn ended(auth: Arc<Auth>, identity: Identity, call: Option<Arc<Call>>) -> Status {
     let denied = auth.ended(&identity).await;
     if let Some(call) = call {
@@ -136,7 +136,7 @@ async fn ended(auth: Arc<Auth>, identity: Identity, call: Option<Arc<Call>>) -> 
     status::unauthenticated()
 }
 
-/// Whose rows a call may reach: only operators manage other tenants than their own.
+/// The rows that a call may reach: only operators manage tenants other than their own.
 fn reach(caller: &Principal, path: &str) -> Reach {
     let manages = caller.access == Access::Operator && path.starts_with(access::ADMIN);
     if manages {
@@ -146,7 +146,7 @@ fn reach(caller: &Principal, path: &str) -> Reach {
     }
 }
 
-/// The caller, if it may make this call.
+/// The caller's identity. Returns an error if the caller may not make this call.
 async fn admitted(auth: &Auth, head: &Parts) -> Result<Identity, Status> {
     let path = head.uri.path();
     let peer = head.extensions.get::<Peer>();
@@ -172,7 +172,7 @@ async fn admitted(auth: &Auth, head: &Parts) -> Result<Identity, Status> {
     match access::needs(path) {
         Needs::Access(needed) if needed > caller.access => Err(status::permission_denied(needed)),
         Needs::Undeclared => Err(status::permission_denied(Access::Operator)),
-        // The framework answers for what is no RPC of ours.
+        // The framework rejects paths that are not RPCs of this API.
         Needs::Access(_) | Needs::NotOurs => Ok(identity),
     }
 }

@@ -1,4 +1,4 @@
-//! Health: liveness is this process, readiness follows the database and the drain.
+//! Health reporting: liveness reflects this process, readiness also the database and the drain.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,8 +11,7 @@ use super::{
 };
 use crate::{store, turn::Engine};
 
-/// Service names that say whether the server takes requests; the empty one stands for the server as
-/// a whole.
+/// Service names that report readiness. The empty name means the server as a whole.
 const READINESS: [&str; 9] = [
     "",
     "readiness",
@@ -24,12 +23,12 @@ const READINESS: [&str; 9] = [
     "contextd.v1.ModelService",
     "contextd.v1.AdminService",
 ];
-/// Service name that says whether the process lives, whatever its database does.
+/// Service name that reports liveness, independent of the database.
 const LIVENESS: &str = "liveness";
-/// How often the database is asked.
+/// How often the database is checked.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Says NOT_SERVING everywhere, but that the process lives.
+/// Reports NOT_SERVING for every service name except liveness.
 pub async fn begin(health: &HealthReporter) {
     health
         .set_service_status(LIVENESS, ServingStatus::Serving)
@@ -37,7 +36,7 @@ pub async fn begin(health: &HealthReporter) {
     ready(health, false).await;
 }
 
-/// Keeps readiness true to the database, until the drain makes it false for good.
+/// Keeps the reported readiness in line with the database, until a drain reports NOT_SERVING permanently.
 pub async fn follow(
     health: HealthReporter,
     gate: Gate,
@@ -79,7 +78,7 @@ pub async fn follow(
     ready(&health, false).await;
 }
 
-/// Why the database is of no use now.
+/// The reason why the database cannot be used.
 fn reason(error: &store::Error) -> String {
     match error.outage() {
         Some(outage) => outage.to_string(),

@@ -1,4 +1,4 @@
-//! JSON that is too large for an answer, which names a blob in its place.
+//! Stores JSON that is too large for a response as a blob, which the response references.
 
 use tonic::Status;
 
@@ -8,10 +8,10 @@ use crate::{
     turn::Engine,
 };
 
-/// The media type of such blobs.
+/// The media type of these blobs.
 const JSON: &str = "application/json";
 
-/// Stores the JSON. The blob can be read when this returns.
+/// Stores the JSON as a blob, which is readable when this returns.
 pub(super) async fn keep(
     engine: &Engine,
     tenant: &TenantId,

@@ -1,4 +1,4 @@
-//! Sessions in answers. What makes one too large for an answer becomes a blob.
+//! Encodes sessions for responses, and moves the large fields of a session that does not fit into a blob.
 
 use prost::Message as _;
 use tonic::Status;
@@ -15,10 +15,10 @@ use crate::{
     turn::Engine,
 };
 
-/// Bytes that a session may have within an answer.
+/// Maximum size in bytes of a session within a response.
 const MOST: usize = 2 * 1024 * 1024;
 
-/// A session for an answer, with its configuration. What is made a blob is readable by then.
+/// Encodes a session with its configuration. Large fields are stored as a blob before this returns.
 pub(super) async fn to_pb(
     engine: &Engine,
     tenant: &TenantId,
@@ -34,8 +34,8 @@ pub(super) async fn to_pb(
     Ok(shown)
 }
 
-/// Takes the fields that may be large out of a session that is too large, as a session that has
-/// nothing else. Each of the other fields has a limit of far less than an answer.
+/// Moves the fields that may be large out of a session over the limit, into a session that has only these.
+/// The other fields are limited to far less than a response.
 fn take_large(session: &mut pb::Session) -> Option<pb::Session> {
     (session.encoded_len() > MOST).then(|| pb::Session {
         system_prompt: std::mem::take(&mut session.system_prompt),
@@ -60,7 +60,7 @@ mod tests {
             ..pb::Session::default()
         };
         let rest = session(0).encoded_len();
-        // The field's number and its length have four bytes.
+        // The field's tag and its length take four bytes.
         let mut fits = session(MOST - rest - 4);
         assert_eq!(fits.encoded_len(), MOST);
         assert_eq!(take_large(&mut fits), None);

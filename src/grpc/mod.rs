@@ -1,7 +1,7 @@
-//! The gRPC API: the only place that speaks gRPC.
+//! The gRPC API. No other module depends on gRPC.
 //!
-//! A handler decodes ([`decode`]: everything that can be wrong with a request ends there), asks the
-//! engine, and encodes the answer. Errors become statuses in one table ([`status`]).
+//! A handler decodes the request (all validation is in [`decode`]), calls the engine, and encodes the
+//! response. One table turns errors into statuses ([`status`]).
 
 pub mod access;
 pub mod admin;

@@ -1,4 +1,4 @@
-//! ModelService: the models of the configured providers.
+//! ModelService: lists and describes the models of the configured providers.
 
 use std::sync::Arc;
 
@@ -23,14 +23,14 @@ use crate::{
     turn::{Engine, context::estimators::template},
 };
 
-/// ModelService over an engine.
+/// ModelService on top of an engine.
 #[derive(Debug, Clone)]
 pub struct Models {
     engine: Arc<Engine>,
 }
 
 impl Models {
-    /// The service.
+    /// Creates the service.
     pub fn new(engine: Arc<Engine>) -> Self {
         Self { engine }
     }
@@ -68,7 +68,7 @@ impl Models {
         })
     }
 
-    /// Models as clients see them, with what a tenant's calls taught of each.
+    /// Encodes models, with the calibration from the tenant's calls.
     async fn shown(
         &self,
         tenant: &TenantId,

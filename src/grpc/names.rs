@@ -1,28 +1,28 @@
-//! The session and the turn that a request names, and the tenant and the key that it manages, for the
-//! log.
+//! Extracts from requests, for the log, the ids of the session and turn, or of the tenant and API key, that
+//! they name.
 
 use tonic::Streaming;
 
 use crate::pb;
 
-/// A request, as far as the log tells which things it is about.
+/// The ids in a request that the log records.
 pub(super) trait Names {
-    /// The session's id; empty for none.
+    /// The session id. Empty if there is none.
     fn session(&self) -> &str {
         ""
     }
 
-    /// The turn's id; empty for none.
+    /// The turn id. Empty if there is none.
     fn turn(&self) -> &str {
         ""
     }
 
-    /// The tenant that is managed, which is empty for the caller's own.
+    /// The tenant that the request manages, empty for the caller's tenant. Returns `None` if it manages none.
     fn managed_tenant(&self) -> Option<&str> {
         None
     }
 
-    /// The id of the API key that is managed; empty for none.
+    /// The id of the API key that the request manages. Empty if there is none.
     fn managed_key(&self) -> &str {
         ""
     }

@@ -1,13 +1,13 @@
-//! The notice that the context is nearly full: the one line for people that depends on what the
-//! stream has shown before. From when on that is: `context/budget.rs`.
+//! The notice that the context is nearly full. It is the only notice that depends on what the stream has
+//! already sent. The threshold is in `context/budget.rs`.
 
 use crate::{
     context::budget::Budget,
     pb::{self, NoticeCode, event::Payload},
 };
 
-/// The line after the first step whose prompt nearly fills the window. `shown` is whether the
-/// stream has shown it since a step whose prompt did not; it is brought up to date.
+/// Returns the notice for the first step whose prompt nearly fills the context window. `shown` is whether the
+/// previous step's prompt did so too, and is updated.
 pub(super) fn nearly_full(payload: &Payload, shown: &mut bool) -> Option<pb::Notice> {
     let Payload::StepStarted(started) = payload else {
         return None;

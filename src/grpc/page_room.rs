@@ -1,19 +1,18 @@
-//! How large the pages of lists may be, in bytes.
+//! Limits the size of list pages in bytes.
 
-/// Bytes that a page of a list may have; a page with one item may have more.
+/// Maximum size of a page. A page with a single item may be larger.
 pub(super) const PAGE_BYTES: usize = 2 * 1024 * 1024;
-/// Bytes that are read from the database at once for a page, as they are stored; one item may have
-/// more.
+/// Maximum number of stored bytes per database read for a page. A read of a single item may be larger.
 pub(super) const READ_BYTES: i64 = 8 * 1024 * 1024;
 
-/// The room of a page, in bytes. The first item has room whatever its size.
+/// The space left in a page. The first item always fits.
 #[derive(Debug, Default)]
 pub struct Room {
     taken: usize,
 }
 
 impl Room {
-    /// Whether there is room for an item, which takes it then.
+    /// Reserves space for an item. Returns false, and reserves nothing, if it does not fit.
     pub fn takes(&mut self, bytes: usize) -> bool {
         let fits = self.taken == 0 || self.taken + bytes <= PAGE_BYTES;
         if fits {

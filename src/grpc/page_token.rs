@@ -1,28 +1,28 @@
-//! Page tokens: where a list goes on, opaque to clients and bound to the list they came from.
+//! Page tokens: the position at which a list continues, opaque to clients and bound to the list and filter
+//! they were issued for.
 //!
-//! The checksum catches damage and mix-ups. It is no secret and protects nothing: whoever forges a
-//! token reads no more than what the same list would have shown anyway, because the filter is
-//! always the request's own.
+//! The checksum detects damage and mix-ups. It is not a security feature: a forged token cannot read more
+//! than the list itself returns, because the filter always comes from the request.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest, Sha256};
 
 use crate::model::Seq;
 
-/// First byte of every token; a change of the layout changes it.
+/// The first byte of every token. Changes with the layout.
 const VERSION: u8 = 1;
-/// Bytes of the checksum.
+/// Length of the checksum in bytes.
 const CHECKSUM: usize = 8;
-/// Longest token that is looked at, in bytes.
+/// Maximum length of a token in bytes.
 const LONGEST: usize = 2_048;
 
-/// The token is damaged, or belongs to another list or filter.
+/// The token is damaged, or was issued for another list or filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the page token is damaged, or belongs to another list or filter")]
+#[error("the page token is corrupt or belongs to another list or filter")]
 pub struct BadToken;
 
-/// Makes the token for `position` in a list, e.g. `ListTurns`, with its filter: the tenant, the
-/// session and what else chose the rows.
+/// Encodes the token for `position` in a list such as `ListTurns`. `filter` is everything that selects the
+/// rows: the tenant, the session and the request's filters.
 pub fn encode(list: &str, filter: &str, position: &str) -> String {
     let mut bytes = vec![VERSION];
     bytes.extend(checksum(list, filter, position));
@@ -30,7 +30,7 @@ pub fn encode(list: &str, filter: &str, position: &str) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// The token of what follows a page; empty if there is no more.
+/// The token for the next page. Empty if `more` is false.
 pub fn next(more: bool, list: &str, filter: &str, position: &str) -> String {
     if more {
         encode(list, filter, position)
@@ -39,7 +39,7 @@ pub fn next(more: bool, list: &str, filter: &str, position: &str) -> String {
     }
 }
 
-/// Reads the position out of a token that this list gave out for this filter.
+/// Decodes the position from a token. Returns an error if the token was not issued for this list and filter.
 pub fn decode(token: &str, list: &str, filter: &str) -> Result<String, BadToken> {
     if token.len() > LONGEST {
         return Err(BadToken);
@@ -55,7 +55,7 @@ pub fn decode(token: &str, list: &str, filter: &str) -> Result<String, BadToken>
     }
 }
 
-/// A position that is a seq.
+/// Parses a position that is a seq.
 pub(super) fn position(text: &str) -> Result<Seq, BadToken> {
     text.parse().map(Seq).map_err(|_| BadToken)
 }

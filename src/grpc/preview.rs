@@ -1,5 +1,5 @@
-//! Keeps answers within what clients read: texts that make a message too large become previews, and
-//! the whole goes into a blob.
+//! Keeps responses small enough for clients: texts that make an item too large are cut to previews, and the
+//! full text is stored as a blob.
 
 use prost::Message as _;
 use tonic::Status;
@@ -10,16 +10,16 @@ use crate::{
     turn::Engine,
 };
 
-/// Bytes that an event or a message of a list may have.
+/// Maximum size in bytes of an event or a list item.
 const MOST: usize = 1024 * 1024;
-/// Bytes of a text that stay in its preview.
+/// Bytes of a text that its preview keeps.
 const PREVIEW: usize = 4 * 1024;
 /// The media type of texts.
 const TEXT: &str = "text/plain; charset=utf-8";
-/// The media type of a call's arguments.
+/// The media type of tool call arguments.
 const JSON: &str = "application/json";
 
-/// Makes an event fit. Texts that are cut are readable as blobs by then.
+/// Makes an event fit the limit. Texts that it cuts are stored as blobs before this returns.
 pub async fn fit_event(
     engine: &Engine,
     key: &SessionKey,
@@ -43,7 +43,7 @@ pub async fn fit_event(
     }
 }
 
-/// Makes a turn fit: the arguments of its calls that wait.
+/// Makes a turn fit the limit by cutting the arguments of its pending tool calls.
 pub async fn fit_turn(
     engine: &Engine,
     key: &SessionKey,
@@ -60,7 +60,7 @@ pub async fn fit_turn(
     keep(engine, key, wholes).await
 }
 
-/// Makes a queued message fit.
+/// Makes a queued message fit the limit.
 pub async fn fit_queued(
     engine: &Engine,
     key: &SessionKey,
@@ -72,7 +72,7 @@ pub async fn fit_queued(
     }
 }
 
-/// Makes a message fit.
+/// Makes a message fit the limit.
 pub async fn fit_message(
     engine: &Engine,
     key: &SessionKey,
@@ -88,7 +88,7 @@ async fn fit(engine: &Engine, key: &SessionKey, parts: &mut [pb::Part]) -> Resul
     keep(engine, key, cut(parts)).await
 }
 
-/// Stores what was cut.
+/// Stores the full texts as blobs.
 async fn keep(engine: &Engine, key: &SessionKey, wholes: Vec<Whole>) -> Result<(), Status> {
     for Whole {
         id,
@@ -104,7 +104,7 @@ async fn keep(engine: &Engine, key: &SessionKey, wholes: Vec<Whole>) -> Result<(
     Ok(())
 }
 
-/// A text that was cut, whole.
+/// The full text of a cut part.
 #[derive(Debug, PartialEq, Eq)]
 struct Whole {
     id: BlobId,
@@ -112,7 +112,7 @@ struct Whole {
     text: String,
 }
 
-/// Cuts the largest texts until the parts fit, and gives what was cut.
+/// Cuts the largest texts until the parts fit the limit, and returns the full texts.
 fn cut(parts: &mut [pb::Part]) -> Vec<Whole> {
     let size = parts.iter().map(pb::Part::encoded_len).sum();
     let mut texts = Vec::new();
@@ -120,12 +120,12 @@ fn cut(parts: &mut [pb::Part]) -> Vec<Whole> {
     cut_texts(size, texts)
 }
 
-/// Cuts the largest of these texts of something of that size until it fits.
+/// Cuts the largest texts, of an item of `size` bytes, until the item fits the limit.
 fn cut_texts(mut size: usize, mut texts: Vec<Text<'_>>) -> Vec<Whole> {
     texts.sort_by_key(|text| std::cmp::Reverse(text.words.len()));
     let mut wholes = Vec::new();
     for text in texts {
-        // Half of the limit is left for everything that is not text.
+        // The other half of the limit is for content other than text.
         if size <= MOST / 2 || text.words.len() <= PREVIEW {
             break;
         }
@@ -135,11 +135,11 @@ fn cut_texts(mut size: usize, mut texts: Vec<Text<'_>>) -> Vec<Whole> {
     wholes
 }
 
-/// A text inside of a part, and where its blob is named.
+/// A text within a part, and the field that references its blob.
 struct Text<'a> {
     words: &'a mut String,
     named: &'a mut Option<pb::Blob>,
-    /// Arguments are JSON, of which a beginning is worth nothing.
+    /// Arguments are JSON, of which a prefix would be useless.
     is_json: bool,
 }
 

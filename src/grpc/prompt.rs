@@ -1,4 +1,4 @@
-//! Prompts to answers. What is too large for an answer becomes a blob.
+//! Encodes rendered prompts for responses. A prompt that is too large for a response becomes a blob.
 
 use prost::Message as _;
 use tonic::Status;
@@ -11,12 +11,12 @@ use crate::{
     turn::{Engine, context::render::Rendered},
 };
 
-/// Bytes that a prompt may have within an answer.
+/// Maximum size in bytes of a prompt within a response.
 const MOST: usize = 2 * 1024 * 1024;
-/// Bytes of the notes of a prompt.
+/// Maximum size in bytes of the notes of a prompt.
 pub(super) const LARGEST_NOTES: usize = 256 * 1024;
 
-/// The tools that the model's own provider runs.
+/// The tools that the model's provider executes.
 fn provider_tools(model: &str, prompt: &Prompt) -> Vec<ProviderTool> {
     let provider = model.split_once('/').map_or("", |(provider, _)| provider);
     let tool = |definition: &String| ProviderTool {
@@ -26,7 +26,7 @@ fn provider_tools(model: &str, prompt: &Prompt) -> Vec<ProviderTool> {
     prompt.provider_tools.iter().map(tool).collect()
 }
 
-/// A prompt for the wire. What is made a blob is readable by then.
+/// Encodes a prompt. If it is too large, it is stored as a blob before this returns.
 pub(super) async fn to_pb(
     engine: &Engine,
     key: &SessionKey,
@@ -38,7 +38,7 @@ pub(super) async fn to_pb(
         body,
         version,
         notes,
-        memory: _memory, // until the answer is made
+        memory: _memory, // held until the response is encoded
     } = rendered;
     let mut answer = pb::Prompt {
         model,
@@ -79,7 +79,7 @@ pub(super) async fn to_pb(
     Ok(answer)
 }
 
-/// Notes up to that many bytes, the last of which says how many others there are.
+/// Notes of up to `most` bytes. If some are left out, the last note has their number.
 pub(super) fn bounded(
     notes: impl Iterator<Item = pb::PromptNote>,
     most: usize,
@@ -100,13 +100,13 @@ pub(super) fn bounded(
             kind: pb::PromptNoteKind::Unspecified.into(),
             message_id: String::new(),
             part_index: -1,
-            text: format!("{left_out} further notes are left out of the response."),
+            text: format!("{left_out} more notes were omitted from the response."),
         });
     }
     kept
 }
 
-/// A note for the wire.
+/// Encodes a note.
 pub(super) fn note(note: &PromptNote) -> pb::PromptNote {
     let PromptNote {
         kind,
@@ -150,9 +150,6 @@ mod tests {
         let kept = bounded(notes.clone().into_iter(), 3 * size);
         assert_eq!(kept[..3], notes[..3]);
         assert_eq!(kept.len(), 4);
-        assert_eq!(
-            kept[3].text,
-            "2 further notes are left out of the response."
-        );
+        assert_eq!(kept[3].text, "2 more notes were omitted from the response.");
     }
 }

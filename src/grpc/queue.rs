@@ -1,4 +1,4 @@
-//! QueueService: what users send while the agent works.
+//! QueueService: messages that users send while a turn is running.
 
 use std::sync::Arc;
 
@@ -20,22 +20,22 @@ use crate::{
     turn::Engine,
 };
 
-/// Messages that are read at once.
+/// Messages per database read.
 const READ: u32 = 64;
 
-/// QueueService over an engine.
+/// QueueService on top of an engine.
 #[derive(Debug, Clone)]
 pub struct Queue {
     engine: Arc<Engine>,
 }
 
 impl Queue {
-    /// The service.
+    /// Creates the service.
     pub fn new(engine: Arc<Engine>) -> Self {
         Self { engine }
     }
 
-    /// A queued message as clients see it.
+    /// Encodes a queued message, cut to the size limit.
     async fn show(&self, queued: Queued, key: &SessionKey) -> Result<pb::QueuedMessage, Status> {
         let mut shown = queued_message(queued, key);
         fit_queued(&self.engine, key, &mut shown).await?;
@@ -176,7 +176,7 @@ impl Shown<'_> {
         let mut shown = pb::QueuedMessage {
             queued_message_id: id.to_owned(),
             session_id: self.session.to_owned(),
-            // One that cannot be read is shown without its content, until a turn gives it up.
+            // A message that cannot be decoded is shown without content until a turn drops it.
             message: codec::queue::to_pb(self.body).ok(),
             delivery: codec::queue::delivery_to_pb(self.delivery).into(),
             on_idle: if self.starts_turn {

@@ -1,4 +1,4 @@
-//! The whole outputs of tools, for streams that ask for them.
+//! Adds the uncut outputs of tools to the events of streams that request them.
 
 use tonic::Status;
 
@@ -8,14 +8,14 @@ use crate::{
     turn::Engine,
 };
 
-/// Bytes of a whole output that an event carries. A quarter of an event's limit: its cut form may
-/// take half.
+/// Maximum size in bytes of an uncut output in an event. A quarter of the event limit, because the cut output
+/// may take half of it.
 const MOST: i64 = 256 * 1024;
-/// Bytes of a longer one.
+/// Bytes shown of a larger output.
 const PREVIEW: usize = 4 * 1024;
 
-/// Adds to a `tool_call_completed` whose output was cut the parts with the whole output; other
-/// events stay as they are.
+/// Adds parts with the uncut output to a `tool_call_completed` whose output was cut. Leaves other events
+/// unchanged.
 pub(super) async fn add(
     engine: &Engine,
     key: &SessionKey,
@@ -51,7 +51,7 @@ pub(super) async fn add(
     Ok(())
 }
 
-/// The first bytes of a stored text, as many as are `wanted` or there are.
+/// The first `wanted` bytes of a stored text, or all of it if it is shorter.
 async fn beginning(
     engine: &Engine,
     key: &SessionKey,
@@ -70,13 +70,13 @@ async fn beginning(
         bytes.extend(piece);
     }
     bytes.truncate(wanted);
-    // A character that the end cuts in two is left out.
+    // Drop a character that the cut splits.
     let end = std::str::from_utf8(&bytes).map_or_else(|error| error.valid_up_to(), str::len);
     bytes.truncate(end);
     Ok(String::from_utf8(bytes).unwrap_or_default())
 }
 
-/// The parts of a result with `text` in place of its texts, where the first of them is.
+/// The parts of a result, with `text` in the position of the first text part in place of all text parts.
 fn with_text(parts: &[pb::Part], text: pb::Part) -> Vec<pb::Part> {
     let is_text = |part: &pb::Part| matches!(part.content, Some(Content::Text(_)));
     let at = parts.iter().position(is_text).unwrap_or_default();

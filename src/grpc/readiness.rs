@@ -1,22 +1,21 @@
-//! Whether the server takes requests, and why not.
+//! The readiness of the server, with the reason if it is not ready.
 
-/// Why no request is taken yet.
+/// Why the server takes no requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Closed {
-    /// The database cannot be reached.
+    /// The database is unreachable.
     Database,
-    /// The schema is not what this program needs: in which way.
+    /// The schema version does not match this program. The text has the details.
     Schema(String),
 }
 
-/// How the server stands.
+/// The readiness of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Readiness {
-    /// It takes requests.
     Ready,
-    /// It takes requests, but others should be asked: why.
+    /// The server takes requests, but clients should prefer another replica, for this reason.
     Unready(String),
-    /// It takes none.
+    /// The server takes no requests.
     Closed(Closed),
 }
 

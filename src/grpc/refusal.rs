@@ -1,15 +1,14 @@
-//! Why a call is refused by a layer before any handler.
+//! Rejections of calls by a layer, before a handler runs.
 
 use http::Response;
 use tonic::{Status, body::Body};
 
 use super::status::Overloaded;
 
-/// Why a call is refused.
+/// Why a call is rejected.
 pub(super) enum Refusal {
-    /// The server has as much to do as it may.
+    /// The server is at its capacity.
     Overloaded,
-    /// Another reason.
     Status(Status),
 }
 
@@ -20,7 +19,7 @@ impl From<Status> for Refusal {
 }
 
 impl Refusal {
-    /// The answer.
+    /// The response that rejects the call.
     pub(super) fn answer(self) -> Response<Body> {
         match self {
             Self::Overloaded => Overloaded::answer(),

@@ -1,33 +1,34 @@
-//! What the log says of calls that were refused because the server has too much to do, or because their
-//! caller has no valid credential: a few lines a second, and one with the number of the others. A line for
-//! each would be work, and disk, that callers make at no cost to them.
+//! Rate-limited logging of calls that are rejected because of overload or because the caller has no valid
+//! credential: at most a few lines per second, and one line with the number of the rest. A line for each
+//! would let callers cause work and disk writes at no cost to them.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
-/// The target of lines about calls.
+/// The target of log lines about calls.
 pub(super) const CALLS: &str = "contextd::calls";
 
-/// The least time between two lines with a number.
+/// The minimum time between two summary lines.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Calls that were refused for one reason and are not in the log yet.
+/// Calls rejected for one reason that are not in the log yet.
 #[derive(Debug)]
 pub(super) struct RefusalLog {
     reason: &'static str,
-    /// Calls that get a line each, within the least time.
+    /// Maximum number of calls that get a line each per period.
     in_full: u64,
     written: AtomicU64,
     refused: AtomicU64,
     origin: Instant,
-    /// When the next line may be written, in milliseconds since the origin.
+    /// When the next summary line may be written, in milliseconds since `origin`.
     next: AtomicU64,
 }
 
 impl RefusalLog {
-    /// For refusals with this reason, of which so many a second get a line each.
+    /// Creates the log of rejections with this reason, of which the first `in_full` per second get a line
+    /// each.
     pub(super) fn new(reason: &'static str, in_full: u64) -> Self {
         Self {
             reason,
@@ -39,7 +40,7 @@ impl RefusalLog {
         }
     }
 
-    /// Counts one more. Returns true if it gets a line for itself.
+    /// Counts a rejected call. Returns true if the call gets a log line.
     pub(super) fn gets_line(&self) -> bool {
         if self.in_full > 0 && self.written.fetch_add(1, Relaxed) < self.in_full {
             return true;
@@ -48,8 +49,8 @@ impl RefusalLog {
         false
     }
 
-    /// Writes the line if there is something to say and the last one is old enough. Called at the end
-    /// of every call, probes too, so that the last refusals are logged soon after they stop.
+    /// Writes the summary line if there are unlogged calls and the minimum time has passed. Called at the end
+    /// of every call, including probes, so that the last rejections are logged soon after they stop.
     pub(super) fn log_if_due(&self) {
         if self.refused.load(Relaxed) == 0 && self.written.load(Relaxed) == 0 {
             return;

@@ -1,9 +1,9 @@
-//! Requests are read whole before they are decoded: within a time, up to a size on the wire and in
-//! memory, and in a memory that tenants share fairly. Large ones are decoded and checked beside the threads
-//! that serve the others, a few at a time.
+//! Reads requests completely before they are decoded, within a timeout, a limit on their size on the wire and
+//! in memory, and a memory budget that tenants share fairly. Large requests are decoded and validated off the
+//! threads that serve other requests, a few at a time.
 //!
-//! The framework would decode a message when its last byte has come, and hold it until the client ends
-//! its stream. Streams of requests are read by their handlers.
+//! The framework would decode a message as soon as its last byte arrives, and hold it until the client ends
+//! its stream. Client-streaming RPCs are read by their handlers.
 
 use std::{
     future::{Future, poll_fn},
@@ -36,31 +36,31 @@ use crate::{
     model::{Principal, TenantId},
 };
 
-/// Bytes before a message (gRPC over HTTP/2, "Length-Prefixed-Message").
+/// Length of a gRPC message prefix (gRPC over HTTP/2, "Length-Prefixed-Message").
 const FRAME: usize = 5;
-/// Most bytes of a request to the health service.
+/// Maximum size in bytes of a request to the health service.
 pub(super) const MOST_HEALTH_BYTES: usize = 1024;
-/// How many times as large as on the wire a request may be in memory.
+/// How many times its maximum size on the wire a request may take in memory.
 const DECODED_FACTOR: usize = 8;
-/// Bytes in memory from which on a request is large.
+/// A request that takes more bytes than this in memory is large.
 const LARGE: usize = 256 * 1024;
-/// The header that says how a message is packed. Packed messages are refused by it, unread.
+/// The header with the message encoding. Compressed requests are rejected by this header, unread.
 const ENCODING: &str = "grpc-encoding";
 
-/// Bounds of requests that are being read and decoded.
+/// Limits for reading and decoding requests.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Bytes of one on the wire.
+    /// Maximum size of a request on the wire, in bytes.
     pub max_bytes: usize,
-    /// How long a client may take to send it.
+    /// How long a client may take to send a request.
     pub timeout: Duration,
-    /// Bytes of all of them on the wire.
+    /// Maximum size of all requests that are being read or handled, in bytes on the wire.
     pub memory: usize,
-    /// Large ones that are decoded at once.
+    /// Maximum number of large requests that are decoded concurrently.
     pub large_at_once: usize,
 }
 
-/// Reads requests.
+/// The layer that reads requests.
 #[derive(Debug, Clone)]
 pub(super) struct RequestBodies {
     bounds: Bounds,
@@ -69,7 +69,7 @@ pub(super) struct RequestBodies {
 }
 
 impl RequestBodies {
-    /// Reads within these bounds; `is_shared` if there can be more than one tenant.
+    /// Creates the layer. `is_shared` is true if there can be more than one tenant.
     pub(super) fn new(bounds: Bounds, is_shared: bool) -> Self {
         Self {
             bounds,
@@ -78,7 +78,7 @@ impl RequestBodies {
         }
     }
 
-    /// Reads a request. The places that come with it are held until it has been handled.
+    /// Reads a request. The returned reservations must be held until the request has been handled.
     async fn read(
         &self,
         request: Request<Body>,
@@ -92,11 +92,11 @@ impl RequestBodies {
         let mut bytes = timeout_at(until, read)
             .await
             .map_err(|_| status::request_too_slow())??;
-        // One message is all that these RPCs take. The framework would decode further ones too.
+        // These RPCs take a single message. The framework would decode further ones too.
         bytes.truncate(announced(&bytes).map_or(FRAME, |length| FRAME + length));
         let message = bytes.get(FRAME..).unwrap_or_default();
         let limit = reading.most.saturating_mul(DECODED_FACTOR);
-        // A message that is large on the wire is large in memory too, so it waits before it is measured.
+        // A message that is large on the wire is large in memory too, so wait before measuring it.
         let mut large = None;
         if let Some(caller) = caller.filter(|_| message.len() > LARGE) {
             large = Some(self.turn(&caller.tenant, until).await?);
@@ -126,23 +126,23 @@ impl RequestBodies {
     }
 }
 
-/// What is held for a request until it has been handled.
+/// The reservations that are held until a request has been handled.
 #[derive(Debug)]
 struct Held {
     large: Option<FairPlace>,
     _memory: Option<Place>,
 }
 
-/// A request that is read here.
+/// How a request is read.
 #[derive(Debug, Clone, Copy)]
 struct Reading {
-    /// Bytes of its message.
+    /// Maximum size of the message in bytes.
     most: usize,
 }
 
 impl Reading {
-    /// How the request of a path is read. Returns `None` for streams of requests, for what no service
-    /// here takes, and for what is refused by its headers.
+    /// Returns `None` for requests that are not read here: client streams, paths that are not RPCs of this
+    /// server, and requests that are rejected by their headers.
     fn of(path: &str, headers: &HeaderMap, bounds: &Bounds) -> Option<Self> {
         let is_packed = headers
             .get(ENCODING)
@@ -157,7 +157,7 @@ impl Reading {
     }
 }
 
-/// The whole body with one message of at most so many bytes.
+/// Reads a body with one message of at most `most` bytes.
 async fn whole(
     mut body: Body,
     most: usize,
@@ -166,7 +166,7 @@ async fn whole(
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
-        // The client left, or broke the protocol: no client reads this.
+        // The client disconnected or broke the protocol, so it does not read this status.
         let frame = frame?;
         let Ok(data) = frame.into_data() else {
             continue;
@@ -180,7 +180,7 @@ async fn whole(
         {
             return Err(Refusal::Overloaded);
         }
-        // Mostly all of it comes at once, and is not copied.
+        // Usually the body arrives in one frame, which is not copied.
         if first.is_empty() && rest.is_empty() {
             first = data;
         } else {
@@ -194,7 +194,7 @@ async fn whole(
         } else {
             &rest[..]
         };
-        // Only 0 and 1 say how the message is packed: anything else is no message.
+        // The compression flag is 0 or 1; anything else is not a gRPC message.
         if begin.first().is_some_and(|packed| *packed > 1) {
             return Err(status::undecodable().into());
         }
@@ -209,7 +209,7 @@ async fn whole(
     })
 }
 
-/// The length of a message, as the bytes before it say.
+/// The length of the message from its prefix. Returns `None` if the prefix is incomplete.
 fn announced(begin: &[u8]) -> Option<usize> {
     let length = begin.get(1..FRAME)?.try_into().ok()?;
     usize::try_from(u32::from_be_bytes(length)).ok()
@@ -253,7 +253,7 @@ where
             return Box::pin(self.inner.call(request));
         };
         let bodies = self.bodies.clone();
-        // The clone takes the place of the one that is ready.
+        // Call the instance that was polled ready, and leave the clone in its place.
         let ready = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, ready);
         Box::pin(async move {
@@ -272,7 +272,7 @@ where
     }
 }
 
-/// A future that may compute for long: the thread that runs it hands its other tasks over.
+/// Polls a future that may compute for a long time; see [`aside`].
 struct Aside<F>(Pin<Box<F>>);
 
 impl<F: Future> Future for Aside<F> {
@@ -284,9 +284,9 @@ impl<F: Future> Future for Aside<F> {
     }
 }
 
-/// Computes for long: the thread hands its other tasks over.
+/// Runs a long computation after moving the other tasks of this thread to another one.
 fn aside<T>(compute: impl FnOnce() -> T) -> T {
-    // Elsewhere there is no other thread.
+    // A single-threaded runtime has no thread to move them to.
     if Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread {
         tokio::task::block_in_place(compute)
     } else {
@@ -325,7 +325,7 @@ mod tests {
         }
     }
 
-    /// A body of these pieces, which ends or does not.
+    /// A body of these frames, which never ends if `ends` is false.
     fn body(pieces: Vec<Vec<u8>>, ends: bool) -> Body {
         let pieces = pieces
             .into_iter()
@@ -343,7 +343,7 @@ mod tests {
         [&[0][..], &length[..], message].concat()
     }
 
-    /// What the handler was given: bytes, or the status instead.
+    /// The number of bytes that the handler received, or the code of the rejection.
     async fn read(bodies: &RequestBodies, path: &str, body: Body) -> Result<usize, Code> {
         let handler = service_fn(|request: Request<Body>| async move {
             let bytes = http_body_util::BodyExt::collect(request.into_body())
@@ -373,9 +373,9 @@ mod tests {
             (vec![message.clone()], true, Ok(size)),
             (byte_by_byte, true, Ok(size)),
             (vec![], true, Ok(0)),
-            // A second message is not handed over.
+            // A second message is not passed on.
             (vec![message.clone(), framed(&[0; 2_000])], true, Ok(size)),
-            // The message is there, and the client does not end its stream.
+            // The message is complete, but the client does not end its stream.
             (vec![message.clone()], false, Err(Code::DeadlineExceeded)),
             (
                 vec![message[..6].to_vec()],
@@ -387,7 +387,7 @@ mod tests {
                 true,
                 Err(Code::ResourceExhausted),
             ),
-            // Its length says enough.
+            // Rejected by the length in its prefix.
             (
                 vec![vec![0, 0xff, 0, 0, 0]],
                 false,
@@ -436,7 +436,7 @@ mod tests {
         tokio::task::yield_now().await;
         assert!(held.iter().all(|reading| !reading.is_finished()));
         assert!(stalled("busy").await.unwrap(), "it took all of the memory");
-        // A small one of another tenant is read.
+        // A small request of another tenant is still read.
         assert_eq!(
             read(&bodies, GET, body(vec![framed(&[])], true)).await,
             Ok(FRAME)

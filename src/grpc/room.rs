@@ -1,5 +1,5 @@
-//! A room that all tenants share, such as places for requests or bytes of memory: what does not fit, or
-//! would take more than a tenant's fair share, is refused.
+//! A pool of units that all tenants share, such as request slots or bytes of memory. A request for units is
+//! rejected if they do not fit, or would take more than the tenant's fair share.
 
 use std::{
     collections::HashMap,
@@ -8,7 +8,7 @@ use std::{
 
 use crate::model::{TenantId, quota::has_fair_room};
 
-/// A room with a number of units.
+/// A pool with a fixed number of units.
 #[derive(Debug)]
 pub(super) struct Room {
     most: usize,
@@ -23,7 +23,7 @@ struct Taken {
     by_tenant: HashMap<TenantId, usize>,
 }
 
-/// Units of a room, for as long as they are held.
+/// Units taken from a pool by a tenant. Dropping them gives them back.
 #[derive(Debug)]
 pub(super) struct Place {
     room: Arc<Room>,
@@ -32,7 +32,7 @@ pub(super) struct Place {
 }
 
 impl Room {
-    /// A room with `most` units; `is_shared` if there can be more than one tenant.
+    /// Creates a pool of `most` units. `is_shared` is true if there can be more than one tenant.
     pub(super) fn new(most: usize, is_shared: bool) -> Arc<Self> {
         Arc::new(Self {
             most,
@@ -41,13 +41,13 @@ impl Room {
         })
     }
 
-    /// Takes one unit.
+    /// Takes one unit. Returns `None` if it does not fit.
     pub(super) fn enter(self: &Arc<Self>, tenant: &TenantId) -> Option<Place> {
         let mut place = self.place(tenant);
         place.grow(1).then_some(place)
     }
 
-    /// A place that holds no unit yet.
+    /// A place without units, to [`Place::grow`] later.
     pub(super) fn place(self: &Arc<Self>, tenant: &TenantId) -> Place {
         Place {
             room: Arc::clone(self),
@@ -84,7 +84,7 @@ impl Room {
 }
 
 impl Place {
-    /// Whose place it is.
+    /// The tenant that holds the units.
     pub(super) fn tenant(&self) -> &TenantId {
         &self.tenant
     }

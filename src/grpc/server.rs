@@ -1,4 +1,4 @@
-//! The server: all services on one listener.
+//! The gRPC server: all services on one listener, with their middleware.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -38,27 +38,26 @@ use crate::{
     turn::Engine,
 };
 
-/// Bytes of one answer; pages and events stay far below.
+/// Maximum size of a response in bytes. Pages and events stay far below it.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
-/// Bytes of a request to reflection.
+/// Maximum size in bytes of a request to reflection.
 const MOST_REFLECTION_BYTES: usize = 4 * 1024;
-/// What a message has on top of its chunk, in bytes.
+/// Bytes that an upload message adds to its chunk.
 const CHUNK_FRAME: usize = 1024;
 
-/// The server's bounds.
+/// The limits of the server.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Of requests that are being read.
+    /// Limits for reading requests.
     pub requests: request_body::Bounds,
-    /// Bytes of a blob.
+    /// Maximum size of a blob.
     pub max_blob_bytes: u64,
-    /// Of connections.
     pub connections: connection::Bounds,
-    /// Of what a client may do on one of them.
+    /// Limits for a client on one connection.
     pub http2: Http2,
-    /// Of requests and streams.
+    /// Limits of concurrent requests and streams.
     pub capacity: Capacity,
-    /// What may wait for a reader.
+    /// Limits of what may be buffered for a reader.
     pub reader: Waiting,
     /// Whether reflection is served.
     pub reflection: bool,
@@ -67,21 +66,21 @@ pub struct Bounds {
 /// What a client may do on one connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Http2 {
-    /// RPCs at once.
+    /// Maximum number of concurrent RPCs.
     pub max_concurrent_streams: u32,
-    /// Bytes of the headers of a request, unpacked.
+    /// Maximum size of the headers of a request, uncompressed.
     pub max_header_bytes: u32,
-    /// Requests that it cancelled before the server saw them.
+    /// Maximum number of requests that the client has reset and the server has not accepted yet.
     pub max_pending_resets: usize,
-    /// Requests that the server had to end because the client's frames were wrong.
+    /// Maximum number of requests that the server reset because of protocol errors of the client.
     pub max_error_resets: usize,
-    /// How often a silent connection is asked whether it lives.
+    /// How often an idle connection is probed with a PING.
     pub keepalive_interval: Duration,
-    /// How long it may take to answer.
+    /// How long the client may take to acknowledge the PING.
     pub keepalive_timeout: Duration,
 }
 
-/// A health service and what sets it, that reports NOT_SERVING until it is set to something else.
+/// Creates the health service and its reporter. It reports NOT_SERVING until the reporter is set.
 pub fn health() -> (
     HealthReporter,
     tonic_health::pb::health_server::HealthServer<impl tonic_health::pb::health_server::Health>,
@@ -89,19 +88,18 @@ pub fn health() -> (
     tonic_health::server::health_reporter()
 }
 
-/// Who may come in, and how.
+/// Access to the server: readiness, authentication and TLS.
 #[derive(Debug)]
 pub struct Entrance {
-    /// What is answered while the server is not ready.
+    /// Rejects requests while the server is not ready.
     pub gate: Gate,
-    /// Who callers are.
+    /// Authenticates callers.
     pub auth: Arc<Auth>,
-    /// TLS. `None`: plain text.
+    /// TLS. `None` for plain text.
     pub tls: Option<Arc<Tls>>,
 }
 
-/// Serves what the gate lets through until `stop` comes, and then until the RPCs that run have
-/// ended.
+/// Serves until `stop` resolves, and then until all running RPCs have ended.
 pub async fn serve(
     listener: TcpListener,
     engine: Arc<Engine>,
@@ -197,11 +195,11 @@ impl Http2 {
     }
 }
 
-/// What reflection knows.
+/// The descriptors that reflection serves.
 fn described() -> tonic_reflection::server::Builder<'static> {
     tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        // The details of errors, which clients such as grpcurl cannot show otherwise.
+        // The types of error details, which clients such as grpcurl cannot show otherwise.
         .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
 }

@@ -1,4 +1,4 @@
-//! SessionService: sessions and their messages.
+//! SessionService: manages sessions and reads and appends their messages.
 
 use std::sync::Arc;
 
@@ -24,17 +24,17 @@ use crate::{
     turn::{Engine, Error},
 };
 
-/// Messages that are read at once; a page is made of as many such reads as it takes.
+/// Messages per database read. A page takes as many reads as it needs.
 const READ: u32 = 16;
 
-/// SessionService over an engine.
+/// SessionService on top of an engine.
 #[derive(Debug, Clone)]
 pub struct Sessions {
     engine: Arc<Engine>,
 }
 
 impl Sessions {
-    /// The service.
+    /// Creates the service.
     pub fn new(engine: Arc<Engine>) -> Self {
         Self { engine }
     }
@@ -277,7 +277,7 @@ impl SessionService for Sessions {
     }
 }
 
-/// A session's place in the list of all.
+/// Parses the position of a session in the list of sessions.
 fn session_position(text: &str) -> Result<(jiff::Timestamp, SessionId), page_token::BadToken> {
     let (at, id) = text.split_once('/').ok_or(page_token::BadToken)?;
     Ok((

@@ -1,4 +1,4 @@
-//! Statistics of a context to their answer.
+//! Encodes the statistics of a context for responses.
 
 use crate::{
     codec::{
@@ -14,10 +14,10 @@ use crate::{
     turn::context::stats::ContextStats,
 };
 
-/// Most tools that are listed.
+/// Maximum number of tools listed.
 const MOST_TOOLS: usize = 100;
 
-/// The statistics for the wire.
+/// Encodes the statistics.
 pub(super) fn to_pb(it: &ContextStats, session: &SessionId) -> pb::ContextStats {
     let ContextStats {
         stats,
@@ -75,7 +75,7 @@ pub(super) fn to_pb(it: &ContextStats, session: &SessionId) -> pb::ContextStats 
     }
 }
 
-/// Share of all input that came from caches.
+/// The share of all input tokens that was read from prompt caches.
 fn cache_hits(spent: &[Spent]) -> f64 {
     let sum = |of: fn(&Spent) -> i64| spent.iter().map(of).fold(0, i64::saturating_add);
     share(

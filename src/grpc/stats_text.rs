@@ -1,15 +1,15 @@
-//! Statistics of a context as people read them: some 25 lines with a bar, 80 columns wide.
+//! Formats the statistics of a context as text: about 25 lines of 80 columns with a bar.
 
 use std::fmt::Write as _;
 
 use crate::pb;
 
-/// Columns of the bar.
+/// Width of the bar in columns.
 const BAR: usize = 78;
-/// Most columns of a name.
+/// Maximum width of a name in columns.
 const NAME: usize = 28;
 
-/// The text. Everything in it is said in the statistics.
+/// Formats the statistics. The text contains nothing that is not in `stats`.
 pub(super) fn text(stats: &pb::ContextStats, assumed: bool) -> String {
     let used = stats.used.clone().unwrap_or_default();
     let window = stats.context_window;
@@ -19,11 +19,7 @@ pub(super) fn text(stats: &pb::ContextStats, assumed: bool) -> String {
         text.push('\n');
     };
     line(format!("Context of {}", stats.model));
-    let known = if assumed {
-        ", assumed: the window is not known"
-    } else {
-        ""
-    };
+    let known = if assumed { ", window size assumed" } else { "" };
     line(format!(
         "{} of {} tokens ({}){}{known}",
         number(used.tokens),
@@ -60,7 +56,7 @@ fn notes(stats: &pb::ContextStats) -> Vec<String> {
     if stats.approaching_limit {
         let room = number(stats.context_window - stats.output_reserve);
         notes.push(format!(
-            "Nearly full: the window has room for {room} tokens and the answer"
+            "Nearly full: the window has room for {room} tokens plus the response"
         ));
     }
     if let Some(basis) = &stats.size_basis
@@ -86,7 +82,7 @@ fn notes(stats: &pb::ContextStats) -> Vec<String> {
     if stats.compaction_threshold > 0 {
         let steps = stats
             .steps_until_compaction
-            .map(|steps| format!(", some {} steps", number(steps)));
+            .map(|steps| format!(", about {} steps", number(steps)));
         notes.push(format!(
             "Compaction starts at {} tokens: {} to go{}",
             number(stats.compaction_threshold),
@@ -109,7 +105,7 @@ fn notes(stats: &pb::ContextStats) -> Vec<String> {
     }
     if stats.categories_adjusted {
         notes.push(
-            "The shares are off: tools and instructions were estimated larger than the whole"
+            "The shares are inaccurate: the estimates of tools and instructions exceed the total"
                 .to_owned(),
         );
     }
@@ -140,7 +136,7 @@ fn cached(totals: &pb::UsageTotals) -> String {
     format!("{:.0}% from caches", share * 100.0)
 }
 
-/// How much of the number is an estimate, in words.
+/// A suffix that tells how much of the token count is an estimate.
 fn estimated(used: &pb::TokenCount, basis: Option<&pb::SizeBasis>) -> String {
     let anchored = basis.is_some_and(|basis| basis.last_input_tokens > 0);
     match used.basis() {
@@ -150,7 +146,7 @@ fn estimated(used: &pb::TokenCount, basis: Option<&pb::SizeBasis>) -> String {
         | pb::TokenBasis::Tokenizer
         | pb::TokenBasis::Heuristic => {
             if anchored {
-                " (the newest estimated)".to_owned()
+                " (partly estimated)".to_owned()
             } else {
                 " (estimated)".to_owned()
             }
@@ -158,7 +154,7 @@ fn estimated(used: &pb::TokenCount, basis: Option<&pb::SizeBasis>) -> String {
     }
 }
 
-/// `#` used, `.` free, `x` never filled.
+/// The bar: `#` is used, `.` is free, `x` is the reserved buffer.
 fn bar(used: i32, buffer: i32, window: i32) -> String {
     let columns = |tokens: i32| {
         let window = i64::from(window.max(1));
@@ -233,7 +229,7 @@ fn number(number: i32) -> String {
     grouped(number.into())
 }
 
-/// A number with its thousands apart.
+/// Formats a number with thousands separators.
 fn grouped(number: i64) -> String {
     let digits = number.unsigned_abs().to_string();
     let mut grouped = String::new();
@@ -308,7 +304,7 @@ mod tests {
     fn stats_text_shows_the_documented_layout() {
         let expected = "\
 Context of main/m
-52,100 of 200,000 tokens (26%) (the newest estimated)
+52,100 of 200,000 tokens (26%) (partly estimated)
 [####################....................................................xxxxxx]
 
   System prompt                        4,000    2.0%
@@ -320,7 +316,7 @@ Context of main/m
 
 Computed from 50,000 last input + 2,000 last output + 100 new
 Last estimate 5,120 against 5,115 reported: +5 (+0.1%); ratio 1.00
-Compaction starts at 184,001 tokens: 131,891 to go, some 1,319 steps
+Compaction starts at 184,001 tokens: 131,891 to go, about 1,319 steps
 ";
         assert_eq!(text(&stats(), false), expected);
         assert!(expected.lines().all(|line| line.chars().count() <= 80));
@@ -339,7 +335,7 @@ Compaction starts at 184,001 tokens: 131,891 to go, some 1,319 steps
         let notes = text.split("\n\n").nth(2).unwrap_or_default();
         assert!(
             notes.starts_with(
-                "Nearly full: the window has room for 184,000 tokens and the answer\n"
+                "Nearly full: the window has room for 184,000 tokens plus the response\n"
             ),
             "{notes}"
         );
@@ -363,7 +359,7 @@ Compaction starts at 184,001 tokens: 131,891 to go, some 1,319 steps
             second(&never_called, false),
             "52,100 of 200,000 tokens (26%) (estimated)"
         );
-        assert!(second(&never_called, true).ends_with("the window is not known"));
+        assert!(second(&never_called, true).ends_with("window size assumed"));
         let mut reported = stats();
         reported.used = Some(pb::TokenCount {
             tokens: 7,

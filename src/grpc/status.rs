@@ -1,8 +1,8 @@
-//! Every error as a status: its stable reason and its details, in one table; the code of each reason
-//! stands in `code.rs`. `error.proto` is its public face.
+//! Maps every error to a gRPC status with a stable reason and details, in one table. The code of each reason
+//! is in `code.rs`. The public contract is `error.proto`.
 //!
-//! What goes out is safe to show. Internals are logged here, once, under an id that the client gets
-//! instead of them.
+//! Statuses contain only what is safe to show to clients. Internal errors are logged here, once, under an id
+//! that the client gets instead of the details.
 
 use std::{fmt::Display, sync::LazyLock, time::Duration};
 
@@ -34,12 +34,12 @@ mod code;
 
 pub use code::DOMAIN;
 
-/// When to come again to a server that is full or cannot reach its database.
+/// Retry delay for a server that is overloaded or cannot reach its database.
 const RETRY_BUSY: Duration = Duration::from_secs(1);
-/// When to come again, to another server, after one that shuts down.
+/// Retry delay, with another server, for a server that is shutting down.
 const RETRY_DRAINING: Duration = Duration::from_millis(100);
 
-/// An RPC that a later version implements, e.g. `contextd.v1.QueueService/EnqueueMessage`.
+/// The RPC is not implemented, e.g. `contextd.v1.QueueService/EnqueueMessage`.
 pub fn not_implemented_rpc(rpc: &str) -> Status {
     Row::new(
         ErrorReason::NotImplemented,
@@ -49,7 +49,7 @@ pub fn not_implemented_rpc(rpc: &str) -> Status {
     .status()
 }
 
-/// A request that is larger than the server reads.
+/// The request exceeds the maximum size on the wire.
 pub fn request_too_large(limit_bytes: usize) -> Status {
     let message = format!("the request is larger than {limit_bytes} bytes");
     Row::new(ErrorReason::RequestTooLarge, message)
@@ -57,26 +57,26 @@ pub fn request_too_large(limit_bytes: usize) -> Status {
         .status()
 }
 
-/// A request that takes more memory than the server gives it, once it is decoded.
+/// The decoded request exceeds the memory limit.
 pub fn request_unpacks_too_large(limit_bytes: usize) -> Status {
     let message = format!(
-        "the request takes more than {limit_bytes} bytes of memory; send fewer messages, parts or tools at a time"
+        "the request needs more than {limit_bytes} bytes of memory; send fewer messages, parts or tools at a time"
     );
     Row::new(ErrorReason::RequestTooLarge, message)
         .with("limit_bytes", limit_bytes)
         .status()
 }
 
-/// A request that its client did not send in time.
+/// The client did not send the request before the timeout.
 pub fn request_too_slow() -> Status {
     Row::new(
         ErrorReason::DeadlineExceeded,
-        "the request did not arrive in time; nothing was done",
+        "the request did not arrive in time and was not processed",
     )
     .status()
 }
 
-/// A server that waits for its database or for the schema in it.
+/// The server waits for its database or for the schema migration.
 pub fn not_ready(closed: &Closed) -> Status {
     let reason = match closed {
         Closed::Database => ErrorReason::DatabaseUnavailable,
@@ -87,11 +87,11 @@ pub fn not_ready(closed: &Closed) -> Status {
         .status()
 }
 
-/// A server that has not read keys, limits and deletions for too long: whom it would serve may have
-/// been locked out.
+/// The server has not read keys, limits and deletions for too long, so it might serve callers whose access
+/// was revoked.
 pub fn not_up_to_date() -> Status {
     let message = format!(
-        "keys and limits were not read from the database for {} s",
+        "keys and limits have not been read from the database for {} s",
         KNOWN_FOR.as_secs()
     );
     Row::new(ErrorReason::DatabaseUnavailable, message)
@@ -99,16 +99,16 @@ pub fn not_up_to_date() -> Status {
         .status()
 }
 
-/// A request whose bytes are not the message that the RPC takes.
+/// The request bytes do not decode to the RPC's message.
 pub fn undecodable() -> Status {
     Row::new(
         ErrorReason::InvalidRequest,
-        "the request is not the message that this RPC takes",
+        "the request does not decode to this RPC's message",
     )
     .status()
 }
 
-/// A caller without a valid credential. Why it is not valid is in the log only.
+/// The caller has no valid credential. The reason why it is invalid is only logged.
 pub fn unauthenticated() -> Status {
     Row::new(
         ErrorReason::Unauthenticated,
@@ -117,17 +117,17 @@ pub fn unauthenticated() -> Status {
     .status()
 }
 
-/// A caller whose credential does not allow this.
+/// The caller's credential does not grant the required access.
 pub fn permission_denied(needed: Access) -> Status {
     Row::new(
         ErrorReason::PermissionDenied,
-        format!("this takes the access `{needed}`"),
+        format!("requires access `{needed}`"),
     )
     .with("access", needed)
     .status()
 }
 
-/// A tenant that is at one of its limits.
+/// The tenant has reached one of its limits.
 pub fn limit_reached(exceeded: &Exceeded) -> Status {
     let Exceeded {
         quota,
@@ -149,32 +149,32 @@ pub fn limit_reached(exceeded: &Exceeded) -> Status {
     .status()
 }
 
-/// A tenant that is being deleted.
+/// The tenant is being deleted.
 pub fn tenant_being_deleted(tenant: &TenantId) -> Status {
     let message = format!("the tenant {tenant} is being deleted");
     Row::new(ErrorReason::TenantBeingDeleted, message)
-        .precondition(tenant, "wait until its deletion is done")
+        .precondition(tenant, "wait until the deletion completes")
         .status()
 }
 
-/// A server at its limit.
+/// The server is at its capacity.
 pub fn overloaded() -> Status {
     Row::new(ErrorReason::Overloaded, "the server is overloaded")
         .retry_after(RETRY_BUSY)
         .status()
 }
 
-/// Marks an answer that refuses a call because the server has as much to do as it may.
+/// Marks a response that rejects a call because the server is at its capacity.
 #[derive(Debug, Clone, Copy)]
 pub struct Overloaded;
 
 impl Overloaded {
-    /// Its code.
+    /// The gRPC code of the rejection.
     pub const CODE: Code = code::code(ErrorReason::Overloaded);
-    /// Its reason, as metrics and the log have it.
+    /// The reason in metrics and logs.
     pub const REASON: &'static str = "overloaded";
 
-    /// The answer. Its headers are written once: in an overload there are many.
+    /// The response. Its headers are encoded once, because an overload produces many of them.
     pub fn answer() -> Response<Body> {
         static ANSWER: LazyLock<Response<()>> = LazyLock::new(|| {
             let mut answer = overloaded().into_http();
@@ -190,30 +190,30 @@ impl Overloaded {
 pub fn deadline_exceeded() -> Status {
     Row::new(
         ErrorReason::DeadlineExceeded,
-        "the deadline passed; what was begun goes on",
+        "deadline exceeded; work already started continues",
     )
     .status()
 }
 
-/// An upload of which nothing came for too long, or that took too long.
+/// The upload stalled, or took too long in total.
 pub fn upload_too_slow() -> Status {
     Row::new(
         ErrorReason::DeadlineExceeded,
-        "the upload stalled or took too long; nothing is stored",
+        "the upload stalled or took too long; nothing was stored",
     )
     .status()
 }
 
-/// An upload whose client left: no client reads this.
+/// The client of an upload disconnected, so it does not read this status.
 pub fn upload_broke_off() -> Status {
     Row::new(
         ErrorReason::DeadlineExceeded,
-        "the upload broke off; nothing is stored",
+        "the upload ended early; nothing was stored",
     )
     .status()
 }
 
-/// A request_id, in that field, that was used with another request.
+/// The idempotency key in `field` was already used with a different request.
 pub fn idempotency_mismatch(key: &RequestId, field: &str) -> Status {
     request_id_reused(key, field).status()
 }
@@ -221,23 +221,23 @@ pub fn idempotency_mismatch(key: &RequestId, field: &str) -> Status {
 fn request_id_reused(key: &RequestId, field: &str) -> Row {
     Row::new(
         ErrorReason::IdempotencyMismatch,
-        format!("request_id {key} was used with a different request"),
+        format!("request_id {key} was already used with a different request"),
     )
     .with("request_id", key)
     .field(
         field,
         FieldReason::Conflict,
-        "was used with a different request",
+        "was already used with a different request",
     )
 }
 
-/// A defect: logged in full, and sent as nothing but the id it is logged under.
+/// A defect: logged with all details. The client gets only the id of the log line.
 pub fn internal(defect: &dyn Display) -> Status {
     let id = request_id::current();
     tracing::error!(request.id = %id, error = %defect, "internal error");
     Row::new(
         ErrorReason::Internal,
-        "internal error; the server's log has it under the request id",
+        "internal error; search the server's log for the request id",
     )
     .request_id(id)
     .status()
@@ -292,14 +292,14 @@ impl From<turn::Error> for Status {
             Error::TurnInProgress { turn, last } => row(R::TurnInProgress)
                 .with("turn_id", &turn)
                 .with("last_seq", last)
-                .precondition(turn, "watch it, or cancel it"),
+                .precondition(turn, "watch or cancel the turn"),
             Error::QueueFull { session, limit } => row(R::QueueFull)
                 .with("limit", limit)
-                .quota(session, "the messages that wait in its queue")
+                .quota(session, "queued messages")
                 .retry_after(RETRY_BUSY),
             Error::EtagMismatch { session, current } => row(R::EtagMismatch)
                 .with("etag", current)
-                .precondition(session, "read the session again, then repeat"),
+                .precondition(session, "read the session again, then retry"),
             Error::IdempotencyMismatch(key) => request_id_reused(&key, "request_id"),
             Error::CursorAhead { last } => ahead(row(R::CursorAhead), "after_seq", last),
             Error::AtSeqAhead { last } => ahead(row(R::CursorAhead), "at_seq", last),
@@ -388,7 +388,7 @@ impl From<store::Error> for Status {
                 busy(ErrorReason::DatabaseUnavailable, message)
             }
             Error::Outage(outage, _) => {
-                tracing::warn!(%error, "the database is of no use now");
+                tracing::warn!(%error, "the database cannot be used");
                 busy(ErrorReason::DatabaseUnavailable, &outage.to_string())
             }
             Error::Busy => {
@@ -422,7 +422,7 @@ impl From<store::Error> for Status {
     }
 }
 
-/// A position that the session has not reached.
+/// The field names a position after the session's last seq.
 fn ahead(row: Row, field: &str, last: Seq) -> Row {
     row.with("last_seq", last).field(
         field,
@@ -450,7 +450,7 @@ fn violated(violations: Violations) -> Row {
     row
 }
 
-/// The first violation in words, and how many there are besides.
+/// The first violation, and the number of further ones.
 fn summary(violations: &Violations) -> String {
     let more = (violations.listed.len() + violations.cut).saturating_sub(1);
     let first = violations.listed.first().map_or_else(
@@ -476,7 +476,7 @@ fn not_implemented_field(rpc: &str, field: &str) -> Status {
     .status()
 }
 
-/// Calls, as many as a status can carry.
+/// The ids of as many calls as a status can carry.
 fn listed(calls: &[CallId]) -> String {
     let mut bytes = 0;
     let fits = calls.iter().take_while(|call| {
@@ -486,14 +486,14 @@ fn listed(calls: &[CallId]) -> String {
     fits.map(CallId::as_str).collect::<Vec<_>>().join(",")
 }
 
-/// Messages that do not fit. `places` say where they stand in the request, if they came in another
-/// API's shape.
+/// Messages that cannot be appended. `places` maps them to fields of the request if it used the format of
+/// another API.
 pub fn misfit(flaws: &[Flaw], places: &[decode::Place]) -> Status {
     let violations = flaws.iter().map(|flaw| flawed(flaw, places));
     violated(violations.collect()).status()
 }
 
-/// Why a message does not fit.
+/// The violation for a message that cannot be appended.
 fn flawed(flaw: &Flaw, places: &[decode::Place]) -> Violation {
     let violation = |field, reason, description: String| Violation {
         field,
@@ -516,17 +516,17 @@ fn flawed(flaw: &Flaw, places: &[decode::Place]) -> Violation {
         Flaw::Taken(place) => violation(
             part(place, "tool_call.call_id"),
             FieldReason::Conflict,
-            "the session has a call of this id already".into(),
+            "the session already has a call with this id".into(),
         ),
         Flaw::Orphan(place) => violation(
             part(place, "tool_result.call_id"),
             FieldReason::Unknown,
-            "no call of this id waits for a result".into(),
+            "no call with this id is waiting for a result".into(),
         ),
         Flaw::Repeated(place) => violation(
             part(place, "tool_result.call_id"),
             FieldReason::Conflict,
-            "the call has a result already".into(),
+            "the call already has a result".into(),
         ),
         Flaw::Unanswered { call, before } => violation(
             part(call, "tool_call"),
@@ -536,17 +536,17 @@ fn flawed(flaw: &Flaw, places: &[decode::Place]) -> Violation {
         Flaw::PinnedApart(at) => violation(
             format!("{}.pinned", message(*at)),
             FieldReason::Conflict,
-            "the message with the calls is not pinned; pin that one".into(),
+            "the message with the calls is not pinned; pin that message".into(),
         ),
     }
 }
 
 const NOT_A_PRUNE: &str = "must be the pruned_at_seq of a prune of this session";
-const NOT_AN_ANSWER: &str = "must be a message of the assistant in this session";
+const NOT_AN_ANSWER: &str = "must be an assistant message of this session";
 const NO_SUCH_CALL: (FieldReason, &str) = (FieldReason::Unknown, "the session has no such call");
 const APPENDED_CALL: (FieldReason, &str) = (
     FieldReason::Unsupported,
-    "the call was appended: its result comes with AppendMessages",
+    "the call was appended; append its result with AppendMessages",
 );
 
 fn provider_failed(error: &provider::Error) -> Row {
@@ -574,7 +574,7 @@ fn mcp_failed(error: &mcp::Error) -> Row {
     }
 }
 
-/// The calls themselves are not repeated: the index says which.
+/// Call ids are not repeated in the description: the index identifies the call.
 fn named_calls(
     results: Vec<(usize, CallId)>,
     approvals: Vec<(usize, CallId)>,

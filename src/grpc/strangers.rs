@@ -1,6 +1,6 @@
-//! Connections that have made no call whose caller is known, the oldest first. A new one takes the place
-//! of the oldest of its peer, or of all, where there are as many as may be: clients make their first call
-//! within a round trip or two, so it is one that makes none.
+//! Tracks connections that have made no authenticated call, the oldest first. At the limit, a new connection
+//! displaces the oldest of its peer, or of all: clients make their first call within a round trip or two, so
+//! the oldest is the least likely to make one.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -13,10 +13,10 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-/// Bits of an IPv6 address that one subscriber can choose freely.
+/// The bits of an IPv6 address that one subscriber can choose freely.
 const OWN_BITS: u32 = 64;
 
-/// Those of one listener.
+/// The unauthenticated connections of one listener.
 #[derive(Debug, Default)]
 pub(super) struct Strangers(Mutex<Waiting>);
 
@@ -27,7 +27,7 @@ struct Waiting {
     by_peer: HashMap<IpAddr, BTreeSet<u64>>,
 }
 
-/// One of them, until it is dropped or its caller is known.
+/// An unauthenticated connection; tracked until it is dropped or a caller is authenticated.
 #[derive(Debug)]
 pub(super) struct Stranger {
     all: Arc<Strangers>,
@@ -37,7 +37,7 @@ pub(super) struct Stranger {
     displaced: CancellationToken,
 }
 
-/// A stream of health on a connection, for as long as it is held.
+/// An open health stream on a connection; counted until it is dropped.
 #[derive(Debug)]
 pub(super) struct HealthStream(Arc<Stranger>);
 
@@ -48,7 +48,7 @@ impl Drop for HealthStream {
 }
 
 impl Strangers {
-    /// Adds one. Beyond `most_per_peer`, the oldest of its peer ends.
+    /// Adds a connection. If its peer already has `most_per_peer`, the oldest of them is closed.
     pub(super) fn add(
         self: &Arc<Self>,
         address: Option<IpAddr>,
@@ -79,7 +79,7 @@ impl Strangers {
         })
     }
 
-    /// Ends the oldest, if there is one.
+    /// Closes the oldest connection, if there is one.
     pub(super) fn displace_oldest(&self) {
         let mut waiting = self.lock();
         if let Some((oldest, _)) = waiting.by_age.first_key_value() {
@@ -115,30 +115,30 @@ impl Waiting {
 }
 
 impl Stranger {
-    /// Its caller is known: it is no stranger any more.
+    /// Records that a caller was authenticated, which ends the tracking.
     pub(super) fn identified(&self) {
         if !self.is_known.swap(true, Ordering::Relaxed) {
             self.all.lock().remove(self.number);
         }
     }
 
-    /// Whether its caller is known.
+    /// Whether a caller was authenticated.
     pub(super) fn is_known(&self) -> bool {
         self.is_known.load(Ordering::Relaxed)
     }
 
-    /// Counts a stream of health, for which no caller need be known.
+    /// Counts a health stream, which needs no authenticated caller.
     pub(super) fn begin_health_stream(self: &Arc<Self>) -> HealthStream {
         self.health_streams.fetch_add(1, Ordering::Relaxed);
         HealthStream(Arc::clone(self))
     }
 
-    /// Whether it has a stream of health.
+    /// Whether the connection has an open health stream.
     pub(super) fn streams_health(&self) -> bool {
         self.health_streams.load(Ordering::Relaxed) > 0
     }
 
-    /// Fires when it gave its place to another one.
+    /// Fires when another connection has displaced this one.
     pub(super) fn displaced(&self) -> &CancellationToken {
         &self.displaced
     }
@@ -150,7 +150,7 @@ impl Drop for Stranger {
     }
 }
 
-/// Who is at an address: of IPv6, all addresses of a subscriber.
+/// The peer at an address. All IPv6 addresses of one subscriber are one peer.
 fn peer(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
@@ -188,7 +188,7 @@ mod tests {
             ended(&[&other, &first, &second, &third]),
             [false, true, false, false]
         );
-        // One whose caller is known is not counted, and keeps its place.
+        // An authenticated connection is not counted and cannot be displaced.
         second.identified();
         let fourth = all.add(address("2001:db8::4"), 2);
         assert_eq!(ended(&[&second, &third, &fourth]), [false; 3]);

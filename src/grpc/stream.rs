@@ -1,11 +1,10 @@
-//! A stream of events: what is stored after a cursor, then what comes, without gap and without
-//! double.
+//! Streams the events of a session: stored events after a cursor, then live ones, without gaps or duplicates.
 //!
-//! Durable events come in order of seq, from the database, or from this replica's memory where it has just committed them and the
-//! stream has all that were before. Deltas come from the hub;
-//! each says which durable event it follows, so that it is shown after that event, and never once
-//! the message it belongs to is settled. A reader that is slow gets more text at a time: all of it before
-//! the commit of its message, or, where the hub has forgotten it by then, with the commit.
+//! Durable events are sent in order of seq. They are read from the database, or from this replica's memory if
+//! it has just committed them and the stream has sent everything before. Deltas come from the hub. Each delta
+//! names the durable event that it follows: it is sent after that event, and never after its message is
+//! committed or void. A slow reader gets more text per delta: all text before its message is committed, or,
+//! if the hub has dropped it by then, with the committed message.
 
 use std::{pin::Pin, sync::Arc};
 
@@ -41,58 +40,56 @@ use crate::{
     },
 };
 
-/// Events that are read at once.
+/// Maximum number of events per database read.
 const READ: u32 = 32;
-/// Bytes of an event beside its payload and content: its memory as a message, its ids and its time.
+/// Bytes of an event in addition to its payload and content: the message struct, its ids and its time.
 const OVERHEAD: u32 = size_of::<pb::Event>() as u32 + 256;
-/// The trailer that repeats how the turn ended.
+/// The trailer with the final state of the turn.
 const TURN_STATE: &str = "contextd-turn-state";
 
-/// What tonic sends.
+/// A stream of responses as tonic sends it.
 pub type EventStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// What may wait for one reader, beside what its connection holds.
+/// Limits of what may be buffered for one reader, in addition to the buffers of its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waiting {
-    /// Events.
+    /// Maximum number of events.
     pub events: usize,
-    /// Bytes of them; a larger event waits alone.
+    /// Maximum size of the events. A larger event is buffered alone.
     pub bytes: u32,
 }
 
-/// A stream that is about to be opened.
+/// The parameters of a stream to open.
 #[derive(Debug)]
 pub struct Reader {
-    /// The engine.
     pub engine: Arc<Engine>,
-    /// The session.
     pub key: SessionKey,
-    /// Only events of this turn.
+    /// Only events of this turn are sent.
     pub only: Option<TurnId>,
-    /// The stream ends with this turn.
+    /// The stream ends when this turn ends.
     pub ends_with: Option<TurnId>,
-    /// The stream ends with the turn that takes this queued message, or with the message.
+    /// The stream ends with the turn that takes this queued message, or when the message is removed from the
+    /// queue.
     pub awaits: Option<MessageId>,
-    /// The last seq that the client handled.
+    /// The last seq that the client has handled.
     pub cursor: Seq,
-    /// The turn ended, and the client has seen it.
+    /// The turn has ended, and the client has received its end.
     pub over: bool,
-    /// Events up to here happened before the stream began.
+    /// Events up to this seq are marked as replayed.
     pub replay_until: Seq,
-    /// Tell the state once the replay is over.
+    /// Whether to send a `Sync` event after the replay.
     pub sync: bool,
-    /// Go on with live events.
+    /// Whether to continue with live events.
     pub follow: bool,
-    /// What to stream.
     pub options: StreamOptions,
-    /// The first event, of ExecuteTurn, with the turn that it is of.
+    /// The first event of ExecuteTurn, with the turn that it belongs to.
     pub admitted: Option<(Option<TurnId>, pb::Admitted)>,
-    /// A place among the news that was taken earlier.
+    /// A subscription that was taken earlier. `None` to subscribe when the stream starts.
     pub news: Option<Subscription>,
 }
 
 impl Reader {
-    /// Opens the stream: a task that ends with the client.
+    /// Opens the stream: starts a task that ends when the client disconnects.
     pub fn open<T: Send + 'static>(
         self,
         waiting: Waiting,
@@ -109,7 +106,7 @@ impl Reader {
                 last_sent: Instant::now(),
             };
             let unknown_before = self.cursor;
-            // A turn that was just admitted has no past.
+            // A turn that was just admitted has no earlier events.
             let waits = self.admitted.is_some();
             Reading {
                 reader: self,
@@ -124,20 +121,19 @@ impl Reader {
             .run()
             .await;
         }));
-        // The room is free again once tonic has the event.
+        // Dropping the permit here frees the buffer space once tonic has the event.
         Box::pin(ReceiverStream::new(stream).map(|sent| sent.0))
     }
 }
 
 /// Why a stream ends.
 enum Stop {
-    /// The client left.
+    /// The client disconnected.
     Left,
-    /// The turn it was about ended.
+    /// The turn or queued message that the stream follows has ended.
     Over,
-    /// Everything there was is sent, and nothing more was wanted.
+    /// All stored events were sent, and the client did not request live events.
     Done,
-    /// An error.
     Failed(Status),
 }
 
@@ -153,7 +149,7 @@ impl From<crate::store::Error> for Stop {
     }
 }
 
-/// A client at the other end of a bounded channel, of which this is the only sender.
+/// The client at the other end of a bounded channel. This is the only sender.
 struct Client<T> {
     to_client: mpsc::Sender<Sent<T>>,
     room: Arc<Semaphore>,
@@ -162,8 +158,8 @@ struct Client<T> {
     last_sent: Instant,
 }
 
-/// What waits for a client, and the room that it takes. Boxed, since a channel makes room for many
-/// at once.
+/// A buffered item and the buffer space that it takes. Boxed, because the channel allocates space for many
+/// items at once.
 type Sent<T> = Box<(Result<T, Status>, Option<OwnedSemaphorePermit>)>;
 
 impl<T> Client<T> {
@@ -181,14 +177,14 @@ impl<T> Client<T> {
             .map_err(|_| Stop::Left)
     }
 
-    /// What an event takes of the room, which an event that is larger has for itself.
+    /// Buffer space that an event takes. A larger event takes all of it.
     fn size(&self, event: &pb::Event) -> u32 {
         u32::try_from(size_of::<pb::Event>() + event.encoded_len())
             .unwrap_or(u32::MAX)
             .min(self.bytes)
     }
 
-    /// What there is room for now: events, and bytes of them.
+    /// The free buffer space: a number of events, and bytes.
     fn room(&self) -> (u32, u32) {
         let narrow = |room| u32::try_from(room).unwrap_or(u32::MAX);
         (
@@ -197,7 +193,7 @@ impl<T> Client<T> {
         )
     }
 
-    /// Waits for that, and for enough more that it is worth reading on.
+    /// Waits until `size` bytes are free, and at least half of the buffer, so that another read pays off.
     async fn room_for(&self, size: u32) -> Result<(), Stop> {
         let size = size.max(self.bytes / 2);
         let events = self.to_client.max_capacity().div_ceil(2);
@@ -212,22 +208,22 @@ impl<T> Client<T> {
     }
 }
 
-/// A stream that is being read.
+/// The state of a running stream.
 struct Reading<T> {
     reader: Reader,
     client: Client<T>,
-    /// The newest event that settled an open message: deltas that follow an older one are void.
+    /// The newest event that settled an open message. Deltas that follow an older event are void.
     settled: Seq,
-    /// What settled messages up to here is not known: the client had handled these events before
-    /// the stream began.
+    /// Whether events before this seq settled messages is unknown, because the client had handled them before
+    /// the stream started.
     unknown_before: Seq,
-    /// When the event at the cursor was written, if this stream has read it.
+    /// When the event at the cursor was written. `None` if this stream has not read it.
     written_at: Option<Timestamp>,
-    /// How the turn ended.
+    /// The final state of the turn.
     state: Option<&'static str>,
-    /// The notice that the context is nearly full was sent for the newest step.
+    /// Whether the newest step's prompt nearly filled the context window, so that the notice was sent.
     nearly_full: bool,
-    /// It has everything that was there when it began, and waits for what comes.
+    /// Whether everything that was stored when the stream started has been sent.
     waits: bool,
 }
 
@@ -250,18 +246,16 @@ impl<T: Send + 'static> Reading<T> {
             let event = self.ephemeral(turn, StepPosition::default(), Payload::Admitted(admitted));
             Box::pin(self.client.send(event)).await?;
         }
-        // Whatever happens has a box of its own: while nothing does, a stream takes up next to
-        // nothing.
+        // The future of each action is boxed, so that an idle stream takes little memory.
         if self.reader.over {
             return Err(Box::pin(self.ended()).await?);
         }
-        // The place among the deltas is taken before the events are read, so that nothing falls
-        // between.
+        // Subscribe to the deltas before reading the events, so that none is missed in between.
         let mut news = match self.reader.news.take() {
             Some(news) => news,
             None => Box::pin(self.reader.engine.subscribe(&self.reader.key)).await?,
         };
-        // Where the state is told, it tells the open message.
+        // With a `Sync` event, the open message is part of that event.
         let shows = (!self.reader.sync).then_some(&mut news);
         Box::pin(self.catch_up(shows)).await?;
         self.waits = true;
@@ -276,7 +270,7 @@ impl<T: Send + 'static> Reading<T> {
         }
     }
 
-    /// One thing that happens.
+    /// Handles the next occurrence: a delta, a new event, a drain or a due heartbeat.
     async fn live(&mut self, news: &mut Subscription) -> Result<(), Stop> {
         let draining = self.reader.engine.draining().clone();
         let heartbeat = self.client.last_sent + self.reader.options.heartbeat;
@@ -304,8 +298,8 @@ impl<T: Send + 'static> Reading<T> {
         }
     }
 
-    /// Sends every stored event after the cursor. Content is read from the database once there is
-    /// room for it, so that a slow reader neither holds it in memory nor has it read again.
+    /// Sends all stored events after the cursor. Their content is read from the database once there is buffer
+    /// space for it, so that a slow reader neither keeps it in memory nor causes it to be read again.
     async fn catch_up(&mut self, mut news: Option<&mut Subscription>) -> Result<(), Stop> {
         loop {
             let (events, bytes) = self.client.room();
@@ -358,7 +352,8 @@ impl<T: Send + 'static> Reading<T> {
         Ok(())
     }
 
-    /// Sends a page, and what was not shown yet of a message before the event that settles it.
+    /// Sends a page of events. Deltas that were not sent yet are sent before the event that settles their
+    /// message.
     async fn send_page(
         &mut self,
         page: Follow,
@@ -433,14 +428,14 @@ impl<T: Send + 'static> Reading<T> {
         if event.replay {
             engine.metrics().replayed(event.encoded_len());
         } else {
-            // Zero where the clock of the database is ahead of ours.
+            // Zero if the clock of the database is ahead of ours.
             let lag = engine.now().duration_since(written).try_into();
             engine.metrics().streamed(lag.unwrap_or_default());
         }
     }
 
-    /// Learns which turn took the message that the stream is about. True: none will. A message that
-    /// goes with its session is left to the session's end.
+    /// Notes which turn took the queued message that the stream follows. Returns true if no turn will. A
+    /// message dropped because its session was deleted does not count: the stream then ends with the session.
     fn note_queue(&mut self, event: &pb::Event) -> bool {
         let Some(awaited) = self.reader.awaits.as_ref().map(MessageId::as_str) else {
             return false;
@@ -466,7 +461,7 @@ impl<T: Send + 'static> Reading<T> {
         }
     }
 
-    /// Shows what is not kept and was not shown yet, each after the event it follows.
+    /// Sends queue notices and deltas that were not sent yet, each delta after the event that it follows.
     async fn show(&mut self, news: &mut Subscription) -> Result<(), Stop> {
         for Announced {
             turn,
@@ -490,14 +485,14 @@ impl<T: Send + 'static> Reading<T> {
             );
             self.client.send(event).await?;
         }
-        // The event that it follows comes first.
+        // Send the event that the deltas follow first.
         if news.follows() > Some(self.reader.cursor) {
             self.catch_up(Some(news)).await?;
         }
         self.show_rest(news).await
     }
 
-    /// Shows what follows the events that were sent, and was not shown yet.
+    /// Sends the deltas that follow events already sent.
     async fn show_rest(&mut self, news: &mut Subscription) -> Result<(), Stop> {
         let sent = self.reader.cursor;
         for Live {
@@ -523,23 +518,23 @@ impl<T: Send + 'static> Reading<T> {
         Ok(())
     }
 
-    /// Whether a message that follows this event is committed or void, as far as the client has
-    /// been shown. The hub does not decide that: it learns of a commit a moment later than the
-    /// table, and a stream may begin in between.
+    /// Whether the message whose deltas follow this event is committed or void, according to the events sent
+    /// to the client. The hub cannot decide this: it learns of a commit slightly later than the table, and a
+    /// stream may start in between.
     async fn is_settled(&mut self, after: Seq) -> Result<bool, Stop> {
         if after >= self.settled && after < self.unknown_before {
             let store = self.reader.engine.store();
             let settled = store
                 .settled_between(&self.reader.key, after, self.unknown_before)
                 .await?;
-            // Whatever follows an older event belongs to an older call.
+            // Deltas that follow an older event belong to an older model call.
             self.settled = self.settled.max(settled.unwrap_or_default()).max(after);
             self.unknown_before = Seq(0);
         }
         Ok(after < self.settled)
     }
 
-    /// The state at this point.
+    /// Sends the state of the session at the cursor.
     async fn sync(&mut self, news: &mut Subscription) -> Result<(), Stop> {
         let key = &self.reader.key;
         let cursor = self.reader.cursor;
@@ -550,7 +545,7 @@ impl<T: Send + 'static> Reading<T> {
         let (pending_calls, pending_approvals) =
             codec::turn::pending_to_pb(open_calls.iter().map(|open| &open.pending));
         let open = match news.open_after() {
-            // One that follows an event which is not read yet is shown after that event.
+            // An open message that follows an event not read yet is sent after that event.
             Some(after) if after <= cursor && !self.is_settled(after).await? => {
                 news.so_far(|it| it == after)
             }
@@ -583,14 +578,14 @@ impl<T: Send + 'static> Reading<T> {
         self.client.send(event).await
     }
 
-    /// The session was deleted. Its events are there for a while: the last of them, the end of its
-    /// turn, is shown first.
+    /// Ends the stream of a deleted session. The session's events are kept for a while, so the last ones, up
+    /// to the end of its turn, are sent first.
     async fn gone(&mut self) -> Result<Stop, Stop> {
         self.catch_up(None).await?;
         Ok(Error::SessionNotFound(self.reader.key.session.clone()).into())
     }
 
-    /// The turn ended before the client came back, and it has seen everything.
+    /// Ends a stream whose client had already received the end of the turn.
     async fn ended(&mut self) -> Result<Stop, Stop> {
         if let Some(turn) = &self.reader.ends_with
             && let Some(turn) = self
@@ -605,7 +600,7 @@ impl<T: Send + 'static> Reading<T> {
         Ok(Stop::Over)
     }
 
-    /// The turn ended because its session was deleted: both are reported.
+    /// Ends the stream of a turn that was cancelled because its session was deleted. The status has both.
     fn ended_with_session(&self) -> Stop {
         let mut status = Status::from(Error::SessionNotFound(self.reader.key.session.clone()));
         tell_state(status.metadata_mut(), self.state);
@@ -626,10 +621,10 @@ impl<T: Send + 'static> Reading<T> {
     }
 }
 
-/// The open message as a message without a seq.
+/// Encodes the open message, which has no seq yet.
 fn open_message(open: &OpenMessage, key: &SessionKey) -> pb::Message {
-    // A part's place in the list is its index, so one that has no text so far takes its place too:
-    // the provider hides it.
+    // The index of a part is its position in the list, so a part without text so far is encoded too, as
+    // reasoning that the provider hides.
     let hidden = || Content::Reasoning {
         text: String::new(),
         redacted: true,
@@ -667,7 +662,7 @@ fn open_part(kind: &DeltaKind, text: &str) -> Content {
     }
 }
 
-/// Whether an event makes what was shown of an open message final or void.
+/// Whether an event settles the open message: commits it or makes it void.
 fn settles(event: &pb::Event) -> bool {
     match &event.payload {
         Some(Payload::MessageCommitted(committed)) => committed
@@ -679,7 +674,7 @@ fn settles(event: &pb::Event) -> bool {
     }
 }
 
-/// The state that a terminal event leaves its turn in.
+/// The final state of the turn. Returns `None` if the event is not terminal.
 fn terminal(event: &pb::Event) -> Option<&'static str> {
     let state = match &event.payload {
         Some(Payload::TurnCompleted(_)) => pb::TurnState::Completed,
@@ -690,7 +685,7 @@ fn terminal(event: &pb::Event) -> Option<&'static str> {
     Some(state_name(state))
 }
 
-/// Whether a turn was cancelled because its session was deleted.
+/// Whether the event cancels a turn because its session was deleted.
 fn went_with_session(event: &pb::Event) -> bool {
     matches!(&event.payload, Some(Payload::TurnCancelled(end)) if end.cause() == pb::CancelCause::SessionDeleted)
 }
@@ -700,7 +695,7 @@ fn state_name(state: pb::TurnState) -> &'static str {
     name.strip_prefix("TURN_STATE_").unwrap_or(name)
 }
 
-/// The end of a stream whose turn ended: OK, with how it ended.
+/// The final status of a stream whose turn ended: OK, with the turn's state.
 fn trailer(state: Option<&'static str>) -> Status {
     let mut metadata = MetadataMap::new();
     tell_state(&mut metadata, state);

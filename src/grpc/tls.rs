@@ -1,5 +1,5 @@
-//! TLS to clients, from files that may change while the server runs: new connections get the new
-//! certificate, those that are open stay as they are.
+//! TLS for clients, with certificate files that may change at runtime: new connections get the new
+//! certificate, open ones keep the old one.
 
 use std::{
     path::{Path, PathBuf},
@@ -17,39 +17,35 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::TlsConfig;
 
-/// How often the files are looked at.
+/// How often the files are checked for changes.
 const PERIOD: Duration = Duration::from_secs(2);
-/// The only protocol that is spoken.
+/// The only ALPN protocol.
 const HTTP2: &[u8] = b"h2";
 
-/// Why TLS cannot be served with these files.
+/// Why TLS cannot be served with the configured files.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// One cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Unreadable {
-        /// The file.
         path: PathBuf,
-        /// Why.
         source: std::io::Error,
     },
-    /// There is nothing of the kind in it.
+    /// The file does not contain what it must.
     #[error("{}: {what}", path.display())]
     NotPem {
-        /// The file.
         path: PathBuf,
-        /// What it lacks.
+        /// What is missing.
         what: &'static str,
     },
-    /// They do not fit together.
-    #[error("the certificate cannot be served: {0}")]
+    /// The certificate and the key do not match, or are not usable.
+    #[error("the TLS certificate cannot be used: {0}")]
     Rustls(#[from] rustls::Error),
-    /// The authorities of client certificates cannot be used.
+    /// The CA certificates for clients cannot be used.
     #[error("client certificates cannot be verified: {0}")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
-/// What new connections are served with.
+/// The TLS configuration of new connections.
 #[derive(Debug)]
 pub struct Tls {
     files: Files,
@@ -64,7 +60,7 @@ struct Files {
     client_required: bool,
 }
 
-/// The bytes of the files, and what they make.
+/// The contents of the files, and the configuration built from them.
 struct Current {
     bytes: Bytes,
     server: Arc<ServerConfig>,
@@ -84,7 +80,7 @@ struct Bytes {
 }
 
 impl Tls {
-    /// As the configuration says; `None` for plain text.
+    /// Loads the files. Returns `None` if no certificate and key are configured.
     pub fn new(config: &TlsConfig) -> Result<Option<Self>, TlsError> {
         let (Some(certificate), Some(key)) = (&config.cert_file, &config.key_file) else {
             return Ok(None);
@@ -103,13 +99,14 @@ impl Tls {
         }))
     }
 
-    /// What accepts a new connection.
+    /// The acceptor for a new connection.
     pub(super) fn acceptor(&self) -> TlsAcceptor {
         let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
         TlsAcceptor::from(Arc::clone(&current.server))
     }
 
-    /// Reads the files again. If they have changed and cannot be served, what was read before stays.
+    /// Reloads the files. If they changed and are invalid, returns an error and keeps the previous
+    /// configuration.
     pub fn reload(&self) -> Result<(), TlsError> {
         let bytes = self.files.read()?;
         let unchanged = || {
@@ -124,12 +121,12 @@ impl Tls {
         }
         let server = self.files.server(&bytes)?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Current { bytes, server };
-        tracing::info!("the TLS certificate was read again");
+        tracing::info!("TLS certificate reloaded");
         Ok(())
     }
 }
 
-/// Keeps the certificate as the files have it, until `stop` comes. What is wrong is logged once.
+/// Reloads the files when they change, until `stop` fires. A persistent error is logged once.
 pub async fn follow(tls: Arc<Tls>, stop: CancellationToken) {
     let mut failing = false;
     loop {
@@ -141,7 +138,7 @@ pub async fn follow(tls: Arc<Tls>, stop: CancellationToken) {
             Ok(()) => failing = false,
             Err(error) => {
                 if !failing {
-                    tracing::error!(%error, "the TLS certificate cannot be read again; the old one is served");
+                    tracing::error!(%error, "cannot reload the TLS certificate; the previous one stays in use");
                 }
                 failing = true;
             }
@@ -183,7 +180,7 @@ impl Files {
         let chain = certificates(&self.certificate, &bytes.certificate)?;
         let key = PrivateKeyDer::from_pem_slice(&bytes.key).map_err(|_| TlsError::NotPem {
             path: self.key.clone(),
-            what: "there is no private key in it",
+            what: "contains no private key",
         })?;
         let mut server = builder.with_single_cert(chain, key)?;
         server.alpn_protocols = vec![HTTP2.to_vec()];
@@ -204,7 +201,7 @@ fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>,
         Ok(all) if !all.is_empty() => Ok(all),
         Ok(_) | Err(_) => Err(TlsError::NotPem {
             path: path.to_owned(),
-            what: "there is no certificate in it",
+            what: "contains no certificate",
         }),
     }
 }

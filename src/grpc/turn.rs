@@ -1,4 +1,4 @@
-//! TurnService: run a turn, follow it, answer its calls, cancel it.
+//! TurnService: executes turns, streams their events, accepts tool results and cancels turns.
 
 use std::sync::Arc;
 
@@ -33,10 +33,10 @@ use crate::{
     },
 };
 
-/// Events that ListEvents reads at once.
+/// Events per database read of ListEvents.
 const EVENTS_READ: u32 = 100;
 
-/// TurnService over an engine.
+/// TurnService on top of an engine.
 #[derive(Debug, Clone)]
 pub struct Turns {
     engine: Arc<Engine>,
@@ -44,7 +44,7 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// The service; so much may wait for each reader.
+    /// Creates the service. `waiting` limits what may be buffered for each reader.
     pub fn new(engine: Arc<Engine>, waiting: Waiting) -> Self {
         Self { engine, waiting }
     }
@@ -54,7 +54,7 @@ impl Turns {
         found.ok_or_else(|| Error::TurnNotFound(turn.clone()))
     }
 
-    /// A turn as clients see it, with the calls that wait.
+    /// Encodes a turn with its pending tool calls.
     async fn show(&self, key: &SessionKey, turn: &Turn) -> Result<pb::Turn, Status> {
         let pending = match turn.state {
             TurnState::AwaitingTools => self
@@ -77,8 +77,8 @@ impl Turns {
         Ok(shown)
     }
 
-    /// What a turn was doing when it was cancelled, as its terminal event tells; nothing was cut
-    /// short when it ended otherwise.
+    /// What the cancellation interrupted, from the turn's terminal event. Returns `CancelOutcome::None` if
+    /// the turn has not ended or was not cancelled.
     async fn cancel_outcome(
         &self,
         key: &SessionKey,
@@ -204,7 +204,7 @@ impl Turns {
         })
     }
 
-    /// Where a WatchEvents begins and ends.
+    /// The parameters of a WatchEvents stream.
     async fn watch_reader(
         &self,
         key: SessionKey,

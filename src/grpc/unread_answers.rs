@@ -1,5 +1,5 @@
-//! Answers that their clients have not read yet. A client that opens no window, or never reads, must
-//! not fill the memory: its answers keep their places among the requests, and are dropped after a time.
+//! Tracks unary responses that clients have not read yet. A client that opens no flow-control window or never
+//! reads must not fill the memory: its responses keep their request slots, and are dropped after a timeout.
 
 use std::{
     collections::BTreeMap,
@@ -14,11 +14,11 @@ use prost::bytes::Bytes;
 use tokio::time::Instant;
 use tonic::{Status, body::Body};
 
-/// Bytes that are handed on at once. The framework keeps what it was handed until there is a window, so
-/// that is what an unread answer still takes after it was dropped.
+/// Bytes passed to the framework at once. It keeps them until the client opens a window, so a dropped
+/// response can still take this much memory.
 const PIECE: usize = 16 * 1024;
 
-/// Unread answers, the oldest first.
+/// Unread responses, the oldest first.
 #[derive(Debug)]
 pub(super) struct Unread<T> {
     timeout: Duration,
@@ -31,13 +31,13 @@ struct Answers<T> {
     by_age: BTreeMap<u64, (Instant, Weak<Answer<T>>)>,
 }
 
-/// An answer with its place, until it is read or dropped.
+/// A response with its request slot. `None` once it was dropped.
 type Answer<T> = Mutex<Option<Content<T>>>;
 
 #[derive(Debug)]
 struct Content<T> {
     body: Body,
-    /// Bytes of the body that were not handed on yet.
+    /// Bytes of the body that were not passed to the framework yet.
     rest: Bytes,
     _place: T,
 }
@@ -59,14 +59,14 @@ impl<T> Content<T> {
             }
         }
         let piece = self.rest.split_to(PIECE.min(self.rest.len()));
-        // A copy: a slice would keep all of it.
+        // A copy, because a slice would keep the whole buffer alive.
         let piece = Bytes::copy_from_slice(&piece);
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 }
 
 impl<T: Send + 'static> Unread<T> {
-    /// Answers that are dropped when they were not read for so long and there are others.
+    /// Tracks responses that [`Unread::drop_overdue`] drops if they stay unread for `timeout`.
     pub(super) fn new(timeout: Duration) -> Self {
         let answers = Answers {
             next: 0,
@@ -78,7 +78,7 @@ impl<T: Send + 'static> Unread<T> {
         }
     }
 
-    /// Drops the answers that were not read in time.
+    /// Drops the responses that were not read within the timeout.
     pub(super) fn drop_overdue(&self, now: Instant) {
         let mut overdue = Vec::new();
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -91,12 +91,12 @@ impl<T: Send + 'static> Unread<T> {
         for answer in overdue {
             let dropped = answer.lock().unwrap_or_else(PoisonError::into_inner).take();
             if dropped.is_some() {
-                tracing::debug!("an answer was not read in time");
+                tracing::debug!("a response was not read in time");
             }
         }
     }
 
-    /// The body, with which the place goes.
+    /// Wraps a body, which holds `place` until it is read or dropped.
     pub(super) fn hold(self: &Arc<Self>, body: Body, place: T) -> Body {
         let answer = Arc::new(Mutex::new(Some(Content {
             body,
@@ -117,7 +117,7 @@ impl<T: Send + 'static> Unread<T> {
     }
 }
 
-/// The body of an unread answer.
+/// The body of an unread response.
 struct Held<T> {
     id: u64,
     answer: Arc<Answer<T>>,
@@ -149,7 +149,7 @@ impl<T> http_body::Body for Held<T> {
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         let frame = self.look(|content| content.poll_piece(context));
         frame.unwrap_or_else(|| {
-            let late = Status::deadline_exceeded("the answer was not read in time");
+            let late = Status::deadline_exceeded("the response was not read in time");
             Poll::Ready(Some(Err(late)))
         })
     }

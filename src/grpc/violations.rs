@@ -1,51 +1,50 @@
-//! Why a request is refused before anything is done about it.
+//! Validation errors: the wrong fields of a request.
 
 use crate::pb::FieldReason;
 
-/// Why a request cannot be taken.
+/// Why a request is rejected before any work is done for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refused {
-    /// Fields are wrong.
+    /// Fields are invalid.
     Invalid(Violations),
-    /// The request is valid, but asks for something that this server does not do.
+    /// The request is valid, but uses a feature that this server does not implement.
     NotImplemented {
         /// The RPC, e.g. `contextd.v1.TurnService/ExecuteTurn`.
         rpc: &'static str,
-        /// Path of the first field that asks for it.
+        /// Path of the first field that uses it.
         field: String,
     },
 }
 
-/// One wrong field.
+/// An invalid field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// Path as in the proto, e.g. `input.parts[2].media.media_type`.
     pub field: String,
-    /// What kind of mistake it is.
     pub reason: FieldReason,
     /// What is expected, for people.
     pub description: String,
 }
 
-/// All that is wrong with a request, up to the reported limit.
+/// The violations of a request, up to the reported limit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Violations {
-    /// In the order they were found.
+    /// In the order in which they were found.
     pub listed: Vec<Violation>,
-    /// How many more there are.
+    /// Number of violations that are not listed.
     pub cut: usize,
-    /// Text in the list, in bytes.
+    /// Size in bytes of the texts in the list.
     bytes: usize,
 }
 
 impl Violations {
-    /// Most violations that are listed.
+    /// Maximum number of listed violations.
     pub const MOST: usize = 25;
-    /// Most text that is listed, in bytes: a status travels in headers, and clients take 8 KiB of
-    /// them with base64 on top.
+    /// Maximum size in bytes of the listed texts. A status travels in headers, of which clients accept 8 KiB,
+    /// including the base64 overhead.
     pub const MOST_BYTES: usize = 4 * 1024;
 
-    /// Adds one, or only counts it when the list is full.
+    /// Adds a violation. If the list is full, only counts it.
     pub fn add(&mut self, violation: Violation) {
         let bytes = self.bytes + violation.field.len() + violation.description.len();
         if self.cut > 0 || self.listed.len() == Self::MOST || bytes > Self::MOST_BYTES {
@@ -56,7 +55,7 @@ impl Violations {
         }
     }
 
-    /// Whether nothing is wrong.
+    /// Whether there is no violation.
     pub fn is_empty(&self) -> bool {
         self.listed.is_empty() && self.cut == 0
     }

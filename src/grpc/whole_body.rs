@@ -1,5 +1,5 @@
-//! Tells a stream of requests that ended from one that broke off. The framework shows both as an
-//! end: a client's cancel, or a lost connection, must not make half of an upload the whole.
+//! Distinguishes a client stream that ended from one that was cut off. The framework reports both as the end
+//! of the stream, but a cancelled or disconnected upload must not be stored as if it were complete.
 
 use std::{
     pin::Pin,
@@ -18,18 +18,18 @@ use tower::{Layer, Service};
 
 use super::decode::PUT_BLOB;
 
-/// Whether the body of a request has come to its proper end. Travels in the request's extensions.
+/// Whether the body of a request ended properly. Travels in the request's extensions.
 #[derive(Debug, Clone, Default)]
 pub struct Ended(Arc<AtomicBool>);
 
 impl Ended {
-    /// Whether it has.
+    /// Whether the body was received completely.
     pub fn is_whole(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 }
 
-/// Watches the bodies of the RPCs that store what they read.
+/// The layer that watches the bodies of RPCs that store uploads.
 #[derive(Debug, Clone, Copy)]
 pub struct WholeBodies;
 
@@ -41,7 +41,7 @@ impl<S> Layer<S> for WholeBodies {
     }
 }
 
-/// A service whose requests are watched.
+/// A service that watches request bodies.
 #[derive(Debug, Clone)]
 pub struct Watching<S> {
     inner: S,
@@ -72,7 +72,7 @@ impl<S: Service<Request<Body>>> Service<Request<Body>> for Watching<S> {
     }
 }
 
-/// A body that notes its end.
+/// A body that records its end.
 struct Watched {
     inner: Body,
     ended: Ended,

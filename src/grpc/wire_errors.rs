@@ -1,6 +1,5 @@
-//! Errors that the framework reports by itself, before any handler runs, in the words of our table:
-//! a request that is larger than the server reads, bytes that are not the message, and an RPC that
-//! no version of ours has.
+//! Translates errors that the framework returns before a handler runs into statuses of our table: a request
+//! over the size limit, bytes that do not decode, and an unknown RPC.
 
 use std::{
     pin::Pin,
@@ -13,13 +12,13 @@ use tower::{Layer, Service};
 
 use super::status;
 
-/// Characters of an unknown RPC's name that are shown.
+/// Maximum length of an unknown RPC's name in the error, in characters.
 const RPC_SHOWN: usize = 200;
 
-/// Translates the framework's own refusals.
+/// The layer that translates errors of the framework.
 #[derive(Debug, Clone, Copy)]
 pub struct WireErrors {
-    /// The limit that is reported, in bytes.
+    /// The size limit to report, in bytes.
     pub max_request_bytes: usize,
 }
 
@@ -34,7 +33,7 @@ impl<S> Layer<S> for WireErrors {
     }
 }
 
-/// A service whose refusals are translated.
+/// A service whose framework errors are translated.
 #[derive(Debug, Clone)]
 pub struct Translating<S> {
     inner: S,
@@ -69,9 +68,9 @@ where
     }
 }
 
-/// The status in our words. `None` means it is ours already, or not an error at the border. Each of
-/// ours carries details, so what has none was said by the framework, and INTERNAL of its is a
-/// request that it could not read.
+/// The translated status. Returns `None` if the status is ours or is not an error of the framework. All our
+/// statuses carry details, so a status without details is from the framework. Its INTERNAL means that it
+/// could not decode the request.
 fn translated<B>(response: &Response<B>, rpc: &str, limit: usize) -> Option<Status> {
     let status = Status::from_header_map(response.headers())?;
     if !status.details().is_empty() {

@@ -1,4 +1,4 @@
-//! What stands for the client in a program that is built without it: no server can be configured.
+//! A stub of the client for a program that is built without it: no server can be configured.
 
 use super::{CallError, Listed, Output, Settings, Unusable};
 

@@ -1,11 +1,11 @@
-//! The arguments of a call as the client can send them. A model's text is any JSON object; the
-//! client's numbers have 64 bits, and its nesting an end.
+//! The arguments of a call in a form that the client can send. A model may produce any JSON object; the client's
+//! numbers have 64 bits, and its nesting depth is limited.
 
 use serde_json::{Map, Value};
 
 use crate::model::json::sound;
 
-/// The object that the text is, lone surrogates in it replaced. Otherwise why it cannot be sent.
+/// Parses the text as an object and replaces lone surrogates. The error says why the arguments cannot be sent.
 pub(super) fn object(arguments: &str) -> Result<Map<String, Value>, String> {
     if let Some(number) = too_long(arguments) {
         return Err(format!(
@@ -16,7 +16,7 @@ pub(super) fn object(arguments: &str) -> Result<Map<String, Value>, String> {
         .map_err(|error| format!("its arguments cannot be sent: {error}"))
 }
 
-/// The first integer of a JSON text that has more than 64 bits: it would be sent as another number.
+/// The first integer of a JSON text that has more than 64 bits and would be sent as another number.
 fn too_long(json: &str) -> Option<&str> {
     let mut rest = json;
     while let Some(at) = rest.find(['"', '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']) {
@@ -37,7 +37,7 @@ fn too_long(json: &str) -> Option<&str> {
     None
 }
 
-/// What follows the rest of a string.
+/// The text after the end of a string; `rest` begins inside the string.
 fn after_string(mut rest: &str) -> &str {
     while let Some(at) = rest.find(['"', '\\']) {
         let is_end = rest[at..].starts_with('"');

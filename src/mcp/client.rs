@@ -1,4 +1,4 @@
-//! The client of one MCP server over streamable HTTP: its list of tools, and calls of them.
+//! The client of one MCP server over streamable HTTP: lists its tools and calls them.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -25,19 +25,19 @@ use super::{
 };
 use crate::telemetry::Trace;
 
-/// Connections that are kept open without a use, and for how long.
+/// The maximum number of idle connections, and how long they are kept open.
 const MAX_IDLE_CONNECTIONS: usize = 8;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// How often a silent connection is asked whether it is still there.
+/// How often a silent connection is probed.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// The library's error for a call whose session was opened anew before its answer.
+/// The library's error for a call whose session was reinitialized before its response arrived.
 const LOST_WITH_SESSION: &str =
     "streamable HTTP session was re-initialized before the response arrived";
 
 pub(super) struct Client {
-    /// What no text of the server may hold that is passed on.
+    /// Removed from all texts of the server that are passed on.
     secrets: Secrets,
     sessions: Sessions,
 }
@@ -73,7 +73,7 @@ impl Client {
         let tokens = match oauth {
             Some(oauth) => {
                 secrets.add(&oauth.client_secret);
-                // Without the headers: they are for the server.
+                // Without the headers, which are only for the server.
                 let client = http_client(&oauth.token_url, HeaderMap::new(), *connect_timeout)?;
                 let tokens = Arc::new(Tokens::new(client, oauth)?);
                 secrets.follow(Arc::clone(&tokens));
@@ -88,12 +88,12 @@ impl Client {
         })
     }
 
-    /// Whether the server announced another list of tools since the last look.
+    /// Whether the server has announced a change of its tools since the last call of this method.
     pub(super) async fn take_changed(&self) -> bool {
         self.sessions.take_changed().await
     }
 
-    /// All tools. A list that failed is asked for once more, in another session.
+    /// Lists all tools. A failed attempt is repeated once, in a new session.
     pub(super) async fn list(&self, most: usize) -> Result<Vec<Listed>, String> {
         let mut is_first = true;
         loop {
@@ -115,7 +115,7 @@ impl Client {
         }
     }
 
-    /// The list, page by page, to its end or to the first page with which it is too long.
+    /// Reads the pages of the list until its end, or until it has more than `most` tools.
     async fn listing(&self, peer: &Peer<RoleClient>, most: usize) -> Result<Listing, ServiceError> {
         let mut listing = Listing::default();
         let mut cursor = None;
@@ -128,7 +128,10 @@ impl Client {
                 Next::End => break,
                 Next::Endless => {
                     let tools = listing.tools.len();
-                    tracing::warn!(tools, "the list of an MCP server's tools does not end");
+                    tracing::warn!(
+                        tools,
+                        "the tool list of an MCP server does not end; using the tools read so far"
+                    );
                     break;
                 }
             }
@@ -136,8 +139,8 @@ impl Client {
         Ok(listing)
     }
 
-    /// Calls a tool; once more where the first call certainly did nothing, for want of a session. A call that
-    /// is dropped is cancelled at the server.
+    /// Calls a tool. The call is repeated once if the server no longer has its session, so that it certainly did not
+    /// run. Dropping the future cancels the call on the server.
     pub(super) async fn call(&self, tool: &str, arguments: &str) -> Result<Output, CallError> {
         let arguments = arguments::object(arguments).map_err(CallError::NotRun)?;
         let request = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
@@ -169,8 +172,8 @@ impl Client {
         }
     }
 
-    /// Prepares a call's repetition. Some tools want arguments in headers too, as the list says: a session
-    /// that has not listed them does not know.
+    /// Prepares the repetition of a call. Some tools require arguments in headers too. The list of tools names them, so
+    /// a session that has not listed the tools does not send them.
     async fn renew(&self, session: &Arc<Session>, error: &ServiceError) {
         let wants_headers = matches!(error, ServiceError::McpError(error) if error.code == ErrorCode::HEADER_MISMATCH);
         let knows = wants_headers && self.listing(session.peer(), MOST_TOOLS).await.is_ok();
@@ -183,14 +186,14 @@ impl Client {
         match response {
             CallToolResponse::Complete(result) => Ok(output(result, &self.secrets)),
             CallToolResponse::InputRequired(_) => Err(CallError::Refused(
-                "it asks for input, which contextd does not give".to_owned(),
+                "it requested input, which contextd does not support".to_owned(),
             )),
             CallToolResponse::Task(_) => Err(CallError::Unknown(
-                "it runs on as a task, whose result contextd does not fetch".to_owned(),
+                "it continues as a task, which contextd does not support".to_owned(),
             )),
-            // The library may add kinds.
+            // The library may add variants.
             _ => Err(CallError::Unknown(
-                "the answer is of an unknown kind".to_owned(),
+                "the response has an unknown type".to_owned(),
             )),
         }
     }
@@ -205,7 +208,7 @@ impl Client {
         }
     }
 
-    /// What went wrong, without addresses: the text of a transport's error may hold one.
+    /// The text of an error, without addresses, which the text of a transport error may contain.
     fn failure(&self, error: &ServiceError) -> String {
         match error {
             ServiceError::McpError(error) => self.secrets.shown(&error.message),
@@ -215,13 +218,13 @@ impl Client {
                     None => "the connection failed".into(),
                 }
             }
-            ServiceError::TransportClosed => "the connection ended".into(),
-            ServiceError::Timeout { .. } => "no answer in time".into(),
-            ServiceError::Cancelled { .. } => "it was cancelled".into(),
+            ServiceError::TransportClosed => "the connection was closed".into(),
+            ServiceError::Timeout { .. } => "the request timed out".into(),
+            ServiceError::Cancelled { .. } => "the request was cancelled".into(),
             ServiceError::UnexpectedResponse
             | ServiceError::SubscriptionLagged { .. }
             | ServiceError::InputRequiredRoundsExceeded { .. }
-            | _ => "the answer cannot be understood".into(),
+            | _ => "the response is invalid".into(),
         }
     }
 }
@@ -242,11 +245,11 @@ fn http_client(
         .pool_idle_timeout(IDLE_TIMEOUT)
         .tcp_keepalive(KEEPALIVE)
         .http2_keep_alive_interval(KEEPALIVE)
-        // A redirect would take the key somewhere else.
+        // A redirect would send the key to another server.
         .redirect(redirect::Policy::none())
         .referer(false);
     if url.scheme() == "http" {
-        // Without TLS the system's authorities are not needed, which may be missing.
+        // Plain HTTP: the system's certificate authorities are not needed and may be missing.
         builder = builder.tls_certs_only([]);
     }
     builder
@@ -254,13 +257,13 @@ fn http_client(
         .map_err(|error| Unusable::Http(format!("{}", error.without_url())))
 }
 
-/// Whether the library says so itself: the call ran in a session that another call has found lost.
+/// Whether the library reports that the session was lost: another call detected it while this one ran.
 fn is_lost(error: &ErrorData) -> bool {
     error.code == ErrorCode::INTERNAL_ERROR && error.message == LOST_WITH_SESSION
 }
 
-/// A call with where it is made from, as far as its server may know. MCP has that in the request: the
-/// headers are those of the session.
+/// Adds the trace context to a call, as far as the configuration allows. MCP carries it in the request, because the
+/// headers belong to the session.
 fn in_trace(mut request: CallToolRequestParams) -> CallToolRequestParams {
     for (name, value) in &Trace::current().provider_headers() {
         if let Ok(value) = value.to_str() {

@@ -1,14 +1,14 @@
-//! A list of tools that comes in pages. Its end is where the server names no further page, or one that
-//! brings nothing new: what was listed until then is never lost.
+//! A paginated list of tools. It ends if the server names no further page, or a page adds nothing new. Tools listed
+//! until then are kept.
 
 use std::collections::BTreeSet;
 
 use super::Listed;
 
-/// Pages of a list.
+/// Maximum number of pages.
 const MOST_PAGES: usize = 64;
 
-/// The tools of the pages so far.
+/// The tools of the pages read so far.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     pub(super) tools: Vec<Listed>,
@@ -17,19 +17,19 @@ pub(super) struct Listing {
     pages: usize,
 }
 
-/// What comes after a page.
+/// What to do after a page.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// The page at this cursor.
+    /// Read the page at this cursor.
     Page(String),
-    /// Nothing.
+    /// Stop: the list is complete.
     End,
-    /// Nothing more is read, though the server names a page: it does not advance, or there are too many.
+    /// Stop, although the server names a further page: the list does not advance, or it has too many pages.
     Endless,
 }
 
 impl Listing {
-    /// Adds a page. Of tools with the same name the first one counts.
+    /// Adds a page. If several tools have the same name, the first one is kept.
     pub(super) fn add(&mut self, page: Vec<Listed>, next_cursor: Option<String>) -> Next {
         self.pages += 1;
         let (held, is_empty) = (self.tools.len(), page.is_empty());

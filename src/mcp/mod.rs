@@ -1,7 +1,7 @@
-//! MCP servers whose tools contextd itself calls: those that the configuration names, and no other.
+//! MCP servers whose tools contextd calls: only those that the configuration names.
 //!
-//! A call is sent once, and repeated only where it certainly was not run. Whether one that failed may have
-//! run is said by the error.
+//! A call is sent once. It is repeated only if it certainly did not run. The error of a failed call says whether the
+//! tool may have run.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,53 +38,48 @@ mod transport;
 
 pub use servers::Servers;
 
-/// Most tools of a server.
+/// Maximum number of tools of a server.
 const MOST_TOOLS: usize = 512;
 
-/// Most characters of a text for people.
+/// Maximum number of characters of a text for display.
 #[cfg(feature = "mcp")]
 const DISPLAY_CHARS: usize = 1_000;
 
-/// How a server is reached.
+/// The connection settings of a server.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where it is.
     pub url: String,
-    /// What every request carries; all of it is taken for secret.
+    /// The headers of every request; all values are treated as secret.
     pub headers: Vec<(HeaderName, SecretString)>,
-    /// How long making a connection may take.
+    /// Time limit for opening a connection.
     pub connect_timeout: Duration,
-    /// How long a call may take, where the tool set does not say.
+    /// Time limit of a call, unless the tool set specifies one.
     pub call_timeout: Duration,
-    /// Calls that run at once.
+    /// Maximum number of concurrent calls.
     pub max_calls: usize,
-    /// Bytes of an answer.
+    /// Maximum bytes of a response.
     pub max_result_bytes: usize,
-    /// Where its tokens come from. `None` means that the headers hold one, or that it wants none.
+    /// How to get tokens. `None` if a header holds one, or if the server needs none.
     pub oauth: Option<OauthSettings>,
-    /// The tenants that may use it. For others it is not configured.
+    /// The tenants that may use the server. For others it is not configured.
     pub tenants: Tenants,
 }
 
-/// How tokens of a server are had, by OAuth 2.1 client credentials.
+/// How to get tokens for a server, by OAuth 2.1 client credentials.
 #[derive(Debug, Clone)]
 pub struct OauthSettings {
-    /// The token endpoint.
+    /// The URL of the token endpoint.
     pub token_url: String,
-    /// Who asks.
     pub client_id: String,
-    /// The secret of the client.
     pub client_secret: SecretString,
-    /// Further parameters of the request.
+    /// Further parameters of the token request.
     pub parameters: BTreeMap<String, String>,
 }
 
 /// The tenants that may use a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tenants {
-    /// Every one.
     All,
-    /// These.
     Named(BTreeSet<TenantId>),
 }
 
@@ -97,54 +92,52 @@ impl Tenants {
     }
 }
 
-/// The settings of a server cannot be used.
+/// Why the settings of a server cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
-    /// The program has no client.
+    /// The program was built without the MCP client.
     #[error("this program was built without the feature mcp")]
     NotBuilt,
-    /// The value cannot be sent. It is not shown: it may be a key.
-    #[error("the value of the header {0} holds characters that cannot be sent")]
+    /// The value cannot be sent. It is not shown, since it may be a key.
+    #[error("the value of the header {0} contains invalid characters")]
     Header(HeaderName),
-    /// No client could be made.
-    #[error("cannot set up HTTP: {0}")]
+    /// The HTTP client could not be created.
+    #[error("cannot create the HTTP client: {0}")]
     Http(String),
 }
 
-/// The tools of a server cannot be had.
+/// Why the tools of a server cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The configuration has no such server for the tenant.
-    #[error("the configuration has no MCP server {0} for this tenant")]
+    /// The tenant has no such server configured.
+    #[error("no MCP server {0} is configured for this tenant")]
     Unknown(String),
-    /// It could not be asked.
-    #[error("the MCP server {server} cannot be asked for its tools: {reason}")]
+    /// The server could not be reached, or returned an error.
+    #[error("cannot list the tools of the MCP server {server}: {reason}")]
     Failed {
-        /// The server.
         server: String,
-        /// Why, without its address and secrets.
+        /// The reason, without the server's address and secrets.
         reason: String,
     },
-    /// What it lists cannot be used as the tool set says.
+    /// The listed tools do not fit the tool set.
     #[error("the tools of the MCP server {server} cannot be used: {reason}")]
     Tools {
-        /// The server.
+        /// The server's configured name.
         server: String,
-        /// Why.
         reason: String,
     },
 }
 
-/// A call has no result.
+/// Why a call has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// It was not sent.
+    /// The call was not sent.
     #[error("the call was not run: {0}")]
     NotRun(String),
-    /// The server refused it.
+    /// The server refused the call.
     #[error("the MCP server refused the call: {0}")]
     Refused(String),
-    /// It was sent, and its result is lost: the tool may have run.
+    /// The call was sent, and its result was lost: the tool may have run.
     #[error("the outcome of the call is unknown, it may have run: {0}")]
     Unknown(String),
 }
@@ -154,31 +147,31 @@ pub enum CallError {
 struct Listed {
     name: String,
     description: String,
-    /// JSON Schema of the arguments as text.
+    /// The JSON Schema of the arguments, as text.
     input_schema: String,
 }
 
-/// What a tool gave.
+/// The output of a tool.
 #[derive(Debug)]
 pub struct Output {
-    /// What the model reads, in order.
+    /// The content for the model, in order.
     pub pieces: Vec<Piece>,
-    /// What people read, which the model does not; empty where there is no such text.
+    /// Text for display that the model does not read; empty if there is none.
     pub display_text: String,
-    /// The tool says that it failed.
+    /// Whether the tool reports a failure.
     pub is_error: bool,
 }
 
-/// A piece of what a tool gave.
+/// A part of the output of a tool.
 #[derive(Debug)]
 pub enum Piece {
-    /// Text. What can be given in no other way is named in one.
+    /// Text. Content that cannot be passed on in another way is described in a text.
     Text(String),
-    /// An image, a sound or a document.
+    /// An image, an audio recording or a document.
     Media {
-        /// The content, which is stored nowhere yet.
+        /// The content, which is not stored yet.
         content: NewContent,
-        /// Name of the file; empty when it has none.
+        /// The file name; empty if it has none.
         filename: String,
     },
 }

@@ -1,5 +1,5 @@
-//! Tokens of a server by OAuth 2.1 client credentials: the first request fetches one, and it is used until
-//! shortly before it expires. None is ever printed or stored.
+//! Access tokens for a server by OAuth 2.1 client credentials. The first request fetches a token, which is used until
+//! shortly before it expires. Tokens are never logged or stored.
 
 use std::{
     fmt,
@@ -19,19 +19,19 @@ use tokio::{
 
 use super::{OauthSettings, Unusable};
 
-/// How long fetching a token may take.
+/// Time limit for fetching a token.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes of the answer that are read.
+/// Maximum bytes of the token response.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
 
-/// How long before its end a token is used no more, at most.
+/// How long before its expiry a token is replaced, at most.
 const MARGIN: Duration = Duration::from_mins(1);
 
-/// How long a token is used whose issuer does not say.
+/// The lifetime of a token if the issuer does not report one.
 const ASSUMED_LIFE: Duration = Duration::from_mins(5);
 
-/// Tokens that are still hidden in texts of the server: a call may run longer than its token lives.
+/// Number of past tokens that are still removed from the server's texts: a call may outlive its token.
 const REMEMBERED: usize = 8;
 
 /// The tokens of one server.
@@ -40,7 +40,7 @@ pub(super) struct Tokens {
     url: Url,
     authorization: HeaderValue,
     form: String,
-    /// One caller fetches, the others wait for it.
+    /// Locked during a fetch, so that concurrent callers wait for one fetch.
     current: Mutex<Option<Token>>,
     recent: RwLock<Vec<SecretString>>,
 }
@@ -82,7 +82,7 @@ impl Tokens {
                 .map(|(name, value)| (name.as_str(), value.as_str())),
         );
         let form = form(&pairs);
-        // Both are written as in a form, RFC 6749 section 2.3.1; no other `=` is left in them.
+        // Both are form-encoded, RFC 6749 section 2.3.1, so the first `=` is the separator.
         let credentials = self::form(&[(client_id, client_secret.expose_secret())]);
         let credentials = STANDARD.encode(credentials.replacen('=', ":", 1));
         let authorization = HeaderValue::from_str(&format!("Basic {credentials}"));
@@ -99,7 +99,7 @@ impl Tokens {
         })
     }
 
-    /// A token that is still good. Otherwise why there is none, without what the issuer said.
+    /// A valid token. The error says why none is available, without the issuer's response.
     pub(super) async fn get(&self) -> Result<SecretString, String> {
         let mut current = self.current.lock().await;
         if let Some(token) = current.as_ref().filter(|it| Instant::now() < it.until) {
@@ -107,7 +107,7 @@ impl Tokens {
         }
         let fetched = timeout(FETCH_TIMEOUT, self.fetch()).await;
         let fetched = fetched
-            .map_err(|_| format!("no answer within {} s", FETCH_TIMEOUT.as_secs()))
+            .map_err(|_| format!("no response within {} s", FETCH_TIMEOUT.as_secs()))
             .flatten();
         *current = fetched.as_ref().ok().cloned();
         let token = fetched?;
@@ -115,10 +115,10 @@ impl Tokens {
         Ok(token.secret)
     }
 
-    /// Fetches another one next time: the server does not take this one.
+    /// Discards a token that the server rejected, so that the next request fetches another.
     pub(super) async fn forget(&self, refused: &str) {
         let mut current = self.current.lock().await;
-        // Another call may have fetched one meanwhile.
+        // Another call may have fetched a new one in the meantime.
         if current
             .as_ref()
             .is_some_and(|token| token.secret.expose_secret() == refused)
@@ -127,7 +127,7 @@ impl Tokens {
         }
     }
 
-    /// Those that were used lately.
+    /// The tokens that were used recently.
     pub(super) fn recent(&self) -> Vec<SecretString> {
         let recent = self.recent.read();
         recent.unwrap_or_else(PoisonError::into_inner).clone()
@@ -151,22 +151,22 @@ impl Tokens {
             .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
             .header(header::ACCEPT, "application/json")
             .body(self.form.clone());
-        // The error's text would hold the address.
+        // The error's text would contain the address.
         let response = request.send().await;
         let response = response.map_err(|_| "the connection failed".to_owned())?;
         let status = response.status();
         if !status.is_success() {
-            return Err(format!("the token endpoint answered HTTP {status}"));
+            return Err(format!("the token endpoint returned HTTP {status}"));
         }
         let body = bounded(response).await?;
         let answer: Answer = serde_json::from_slice(&body)
-            .map_err(|_| "the answer of the token endpoint cannot be understood".to_owned())?;
+            .map_err(|_| "the response of the token endpoint is invalid".to_owned())?;
         if !answer.token_type.eq_ignore_ascii_case("bearer") {
-            return Err("the token endpoint gave no bearer token".to_owned());
+            return Err("the token endpoint returned no bearer token".to_owned());
         }
         let secret = SecretString::from(answer.access_token);
         if HeaderValue::from_str(secret.expose_secret()).is_err() {
-            return Err("the token holds characters that cannot be sent".to_owned());
+            return Err("the token contains invalid characters".to_owned());
         }
         let life = answer.expires_in.map_or(ASSUMED_LIFE, Duration::from_secs);
         Ok(Token {
@@ -176,7 +176,7 @@ impl Tokens {
     }
 }
 
-/// A short-lived token is used for half of its life, others until shortly before the end.
+/// When to stop using a token: a short-lived one after half of its lifetime, others shortly before their expiry.
 fn used_until(asked: Instant, life: Duration) -> Instant {
     let used = life - MARGIN.min(life / 2);
     asked.checked_add(used).unwrap_or(asked + ASSUMED_LIFE)
@@ -190,13 +190,13 @@ async fn bounded(mut response: Response) -> Result<Vec<u8>, String> {
             return Ok(body);
         };
         if body.len() + chunk.len() > MAX_ANSWER_BYTES {
-            return Err("the answer of the token endpoint is too large".to_owned());
+            return Err("the response of the token endpoint is too large".to_owned());
         }
         body.extend_from_slice(&chunk);
     }
 }
 
-/// Pairs as in a form.
+/// Form-encodes the pairs.
 fn form(pairs: &[(&str, &str)]) -> String {
     let mut url = Url::parse("http://form").expect("the address is one");
     url.query_pairs_mut().extend_pairs(pairs);

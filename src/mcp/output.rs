@@ -1,4 +1,4 @@
-//! What the result of a call is to the model and to people.
+//! Converts the result of a call into content for the model and text for display.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents, Role, TextContent};
@@ -7,14 +7,14 @@ use serde_json::Value;
 use super::{DISPLAY_CHARS, Output, Piece, secrets::Secrets};
 use crate::model::media::{NewContent, is_media_type};
 
-/// The type of a file whose server names none.
+/// The media type of a file for which the server reports none.
 const UNKNOWN_TYPE: &str = "application/octet-stream";
 
-/// Characters of a media type, and of a file's name.
+/// Maximum characters of a media type and of a file name.
 const NAME_CHARS: usize = 255;
 
-/// The content of a result. Where it has structured content, the model reads that; texts beside it are for
-/// people, unless they are addressed to the model, or the tool failed: then they say why.
+/// Converts a result. If it has structured content, the model reads that, and other texts are for display, except texts
+/// addressed to the model. If the tool failed, the model reads all texts, since they describe the error.
 pub(super) fn output(result: CallToolResult, secrets: &Secrets) -> Output {
     let is_error = result.is_error.unwrap_or(false);
     let structured = result.structured_content;
@@ -48,13 +48,13 @@ pub(super) fn output(result: CallToolResult, secrets: &Secrets) -> Output {
     }
 }
 
-/// Whether the text is the structured content once more, which servers add for older clients.
+/// Whether the text repeats the structured content, which servers add for older clients.
 fn repeats(text: &str, structured: &Value) -> bool {
     serde_json::from_str::<Value>(text).is_ok_and(|value| value == *structured)
 }
 
-/// Whether the structured content is the only text with a name around it, as SDKs make it for tools that
-/// return a text. Then the text says the same in fewer tokens.
+/// Whether the structured content only wraps the single text in an object, as SDKs do for tools that return text. The
+/// text then needs fewer tokens.
 fn wraps_text(structured: &Value, content: &[ContentBlock]) -> bool {
     let texts = content.iter().filter_map(ContentBlock::as_text);
     let texts: Vec<&str> = texts.map(|text| text.text.as_str()).collect();
@@ -96,7 +96,8 @@ fn piece(block: ContentBlock) -> Piece {
     }
 }
 
-/// A medium with its content, named by the end of its address. What is no medium is left out.
+/// Media with its content, named by the last segment of its URI. Content that is not usable media is described in a
+/// text.
 fn medium(what: &str, media_type: String, base64: &str, uri: &str) -> Piece {
     let bytes = STANDARD.decode(base64.trim_ascii()).unwrap_or_default();
     if bytes.is_empty() || media_type.len() > NAME_CHARS || !is_media_type(&media_type) {
@@ -120,7 +121,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// What the model reads of a result, and what people read.
+    /// The texts that the model reads, and the display text.
     fn read(result: &Value) -> (Vec<String>, String) {
         let result = serde_json::from_value(result.clone()).unwrap();
         let Output {

@@ -1,14 +1,13 @@
-//! Schemas of tools as services take them: an object at the top, without alternatives there. A set with
-//! another one would be refused with every request.
+//! Adapts tool schemas to what providers accept: a top-level object without alternatives. A provider would reject every
+//! request whose tool set contains another schema.
 
 use serde_json::{Map, Value, json};
 
-/// Keywords that services refuse at the top of a schema.
+/// Keywords that providers reject at the top level of a schema.
 const REFUSED: [&str; 5] = ["oneOf", "anyOf", "allOf", "not", "enum"];
 
-/// The schema of a tool's arguments in a form that services take; the text as it is where they take it.
-/// Alternatives become one object with the properties of all, of which those are required that each
-/// of them requires.
+/// The schema of a tool's arguments in a form that providers accept; unchanged if they accept it. Alternatives are
+/// merged into one object with all their properties. A property is required only if every alternative requires it.
 pub(super) fn mended(schema: &str) -> String {
     let Ok(Value::Object(mut object)) = serde_json::from_str(schema) else {
         return empty().to_string();
@@ -39,7 +38,7 @@ fn empty() -> Value {
     json!({"type": "object", "properties": {}})
 }
 
-/// Adds the properties of the alternatives at the top, and what they require.
+/// Merges the properties of the top-level alternatives and what they require.
 fn merge(object: &mut Map<String, Value>) {
     for keyword in ["allOf", "anyOf", "oneOf"] {
         let Some(Value::Array(parts)) = object.get(keyword).cloned() else {
@@ -74,7 +73,7 @@ fn merge(object: &mut Map<String, Value>) {
     }
 }
 
-/// An alternative: itself, or the definition of the same schema that it refers to.
+/// An alternative; a `$ref` is resolved within the same schema.
 fn resolved(object: &Map<String, Value>, part: &Value) -> Option<Map<String, Value>> {
     let part = match part.get("$ref").and_then(Value::as_str) {
         Some(place) => {
@@ -87,7 +86,7 @@ fn resolved(object: &Map<String, Value>, part: &Value) -> Option<Map<String, Val
     part.as_object().cloned()
 }
 
-/// The names of the properties that a schema requires.
+/// The properties that a schema requires.
 fn names(object: &Map<String, Value>) -> Vec<String> {
     let names = object.get("required").and_then(Value::as_array);
     let names = names.into_iter().flatten();

@@ -1,4 +1,4 @@
-//! What no text of a server may hold that is passed on: a server may repeat what it was sent.
+//! Removes secrets from the texts of a server before they are passed on, since a server may repeat what it received.
 
 use std::sync::Arc;
 
@@ -6,34 +6,34 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::oauth::Tokens;
 
-/// Characters of a server's error that are passed on.
+/// Maximum characters of a server's error that are passed on.
 const ERROR_CHARS: usize = 500;
 
-/// Shortest word that is hidden: a shorter one would hide ordinary text.
+/// Minimum length of a secret that is removed: removing shorter ones would change ordinary text.
 const LEAST: usize = 8;
 
 /// The secrets of one server.
 #[derive(Debug, Default)]
 pub(super) struct Secrets {
     words: Vec<SecretString>,
-    /// Tokens that change.
+    /// Tokens that change over time.
     tokens: Option<Arc<Tokens>>,
 }
 
 impl Secrets {
-    /// Hides the words of a header from now on; `Bearer` is none of them.
+    /// Adds the values in a header to the secrets. Short ones, such as `Bearer`, are skipped.
     pub(super) fn add(&mut self, value: &SecretString) {
         let words = value.expose_secret().split_whitespace();
         let words = words.filter(|word| word.len() >= LEAST);
         self.words.extend(words.map(SecretString::from));
     }
 
-    /// Hides the tokens that are had from there too.
+    /// Also removes tokens from this source.
     pub(super) fn follow(&mut self, tokens: Arc<Tokens>) {
         self.tokens = Some(tokens);
     }
 
-    /// A text without them.
+    /// Replaces all secrets in a text.
     pub(super) fn scrubbed(&self, text: String) -> String {
         let hide =
             |text: String, secret: &SecretString| text.replace(secret.expose_secret(), "***");
@@ -42,9 +42,9 @@ impl Secrets {
         tokens.unwrap_or_default().iter().fold(text, hide)
     }
 
-    /// The beginning of a server's error.
+    /// The beginning of a server's error, without secrets.
     pub(super) fn shown(&self, error: &str) -> String {
-        // The other way round, a part of a secret could be left at the cut.
+        // Remove secrets first: truncation could leave a part of one.
         let scrubbed = self.scrubbed(error.to_owned());
         scrubbed.chars().take(ERROR_CHARS).collect()
     }

@@ -1,4 +1,4 @@
-//! The servers of the configuration: calls of their tools, and what they list.
+//! The configured servers: calls and lists of their tools.
 
 use std::{
     collections::BTreeMap,
@@ -13,29 +13,29 @@ use super::{
 };
 use crate::{fair::FairGate, model::TenantId};
 
-/// How long a list of tools is used before the server is asked again.
+/// How long a list of tools is cached.
 const LIST_TTL: Duration = Duration::from_mins(1);
 
-/// How long a server that could not be asked is not asked again.
+/// How long an error is cached before the server is tried again.
 const FAILED_TTL: Duration = Duration::from_secs(5);
 
-/// How long a connection and the list of tools may take together.
+/// Time limit for connecting and listing the tools together.
 const LIST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The servers that the configuration names.
+/// The configured servers.
 #[derive(Debug, Default)]
 pub struct Servers {
     by_name: BTreeMap<String, Server>,
 }
 
-/// One of them.
+/// A configured server.
 #[derive(Debug)]
 pub(super) struct Server {
     client: Client,
     pub(super) call_timeout: Duration,
     tenants: Tenants,
     slots: Arc<FairGate>,
-    /// What it listed last, or why it did not. One caller asks, the others wait for the answer.
+    /// The cached list or error. Locked during a request, so that concurrent callers wait for one request.
     listed: tokio::sync::Mutex<Option<Remembered>>,
 }
 
@@ -46,7 +46,7 @@ struct Remembered {
 }
 
 impl Servers {
-    /// Servers by name.
+    /// Creates the clients of the servers, by name.
     pub fn new(
         settings: impl IntoIterator<Item = (String, Settings)>,
     ) -> Result<Self, (String, Unusable)> {
@@ -69,8 +69,8 @@ impl Servers {
         self.by_name.is_empty()
     }
 
-    /// Calls a tool for a tenant, which takes a place among the calls of its server. The caller bounds the time;
-    /// a call that is dropped is cancelled at the server.
+    /// Calls a tool for a tenant. The call counts toward the server's limit of concurrent calls. The caller must set a
+    /// timeout; dropping the future cancels the call on the server.
     pub async fn call(
         &self,
         tenant: &TenantId,
@@ -84,7 +84,7 @@ impl Servers {
         found.client.call(tool, arguments).await
     }
 
-    /// A server, if the tenant may use it.
+    /// A server that the tenant may use.
     pub(super) fn server(&self, tenant: &TenantId, name: &str) -> Result<&Server, Error> {
         self.by_name
             .get(name)
@@ -92,8 +92,8 @@ impl Servers {
             .ok_or_else(|| Error::Unknown(name.to_owned()))
     }
 
-    /// What a server lists, at most as old as [`LIST_TTL`], and newer than the last change that the
-    /// server announced.
+    /// The tools of a server, from a list not older than [`LIST_TTL`] and newer than the last change that the server
+    /// announced.
     pub(super) async fn listed(
         &self,
         tenant: &TenantId,
@@ -111,7 +111,7 @@ impl Servers {
             None => {
                 let list = match timeout(LIST_TIMEOUT, server.client.list(MOST_TOOLS)).await {
                     Ok(list) => list.map(Arc::from),
-                    Err(_) => Err(format!("no answer within {} s", LIST_TIMEOUT.as_secs())),
+                    Err(_) => Err(format!("no response within {} s", LIST_TIMEOUT.as_secs())),
                 };
                 *listed = Some(Remembered {
                     at: Instant::now(),

@@ -1,6 +1,6 @@
-//! The session with one server: opened by the first use in the revision of the protocol that the server
-//! speaks, and again when it has ended. Since revision 2026-07-28 there is nothing to open: a server is only
-//! asked what it supports.
+//! The session with one server. It is opened on first use, in the revision of the protocol that the server speaks, and
+//! reopened after it has ended. Since revision 2026-07-28 there is no session to open; contextd only queries the
+//! server's capabilities.
 
 use std::{
     sync::{
@@ -35,26 +35,27 @@ use super::{
     transport::{self, Http},
 };
 
-/// How long opening a session may take.
+/// Time limit for opening a session.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How much of that time the first revision has that is tried. A server that does not know it may also
-/// leave the request without an answer.
+/// The share of that time for the first revision that is tried. A server that does not know the revision may leave the
+/// request without a response.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(7);
 
-/// How long a subscription to changes of the list may take. Without it a list is asked for when it is old.
+/// Time limit of a subscription to changes of the list of tools. Without a subscription the list is refreshed when it
+/// expires.
 const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Bytes of an error's body that are read.
+/// Maximum bytes of an error response that are read.
 const MAX_ERROR_BYTES: usize = 4 << 10;
 
-/// Requests at once beside calls: lists.
+/// Number of concurrent requests in addition to calls: they list tools.
 const BESIDE_CALLS: usize = 2;
 
-/// How a server is spoken to.
+/// A family of protocol revisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Revision {
-    /// 2026-07-28 and later: each request holds everything.
+    /// 2026-07-28 and later: each request is self-contained.
     Stateless,
     /// 2025-11-25 and earlier: `initialize` opens a session.
     Handshake,
@@ -70,11 +71,11 @@ pub(super) struct Sessions {
 
 struct Current {
     open: Option<Arc<Session>>,
-    /// Which revision the server took last, or the one to try first.
+    /// The revision that the server last accepted, or the one to try first.
     revision: Revision,
 }
 
-/// An open session. It ends when its last user has dropped it.
+/// An open session. It ends when its last user drops it.
 pub(super) struct Session {
     running: RunningService<RoleClient, Listener>,
     changes: Mutex<Option<Subscription>>,
@@ -98,7 +99,7 @@ impl Sessions {
         }
     }
 
-    /// The open session, or a new one. Otherwise why there is none.
+    /// The open session, or a new one. The error says why no session could be opened.
     pub(super) async fn open(&self, secrets: &Secrets) -> Result<Arc<Session>, String> {
         let mut state = self.state.lock().await;
         if let Some(open) = state.open.as_ref().filter(|open| open.is_open()) {
@@ -130,11 +131,11 @@ impl Sessions {
                 };
                 Ok(session)
             }
-            // The text of the library's error may hold the address, and what the server said.
+            // The text of the library's error may contain the address and the server's response.
             Ok(Err(error)) => {
                 let error = secrets.shown(&error.to_string());
-                tracing::debug!(error, "an MCP server opened no session");
-                Err("it opened no session".to_owned())
+                tracing::debug!(error, "an MCP server did not open a session");
+                Err("it did not open a session".to_owned())
             }
             Err(_) => Err(format!("no session within {} s", OPEN_TIMEOUT.as_secs())),
         }
@@ -156,7 +157,7 @@ impl Sessions {
         })
     }
 
-    /// Opens another session at the next use, in place of this one. Calls that run on it go on.
+    /// Discards the session, so that the next use opens another. Calls that use it continue.
     pub(super) async fn retire(&self, session: &Arc<Session>) {
         let mut state = self.state.lock().await;
         if state
@@ -168,7 +169,7 @@ impl Sessions {
         }
     }
 
-    /// Whether the server announced another list of tools since the last look.
+    /// Whether the server has announced a change of its tools since the last call of this method.
     pub(super) async fn take_changed(&self) -> bool {
         let open = self.state.lock().await.open.clone();
         if let Some(open) = open
@@ -207,7 +208,7 @@ impl Session {
         !self.running.is_closed() && !self.peer().is_transport_closed()
     }
 
-    /// Subscribes to changes of the list of tools where a server announces them to subscribers only.
+    /// Subscribes to changes of the list of tools, if the server announces them to subscribers only.
     pub(super) async fn subscribe(&self) {
         let Some(server) = self.peer().peer_info() else {
             return;
@@ -221,16 +222,16 @@ impl Session {
         let filter = SubscriptionFilter::builder().tools_list_changed().build();
         match timeout(SUBSCRIBE_TIMEOUT, self.peer().listen(filter)).await {
             Ok(Ok(subscription)) => *changes = Some(subscription),
-            Ok(Err(_)) | Err(_) => tracing::debug!("an MCP server takes no subscription"),
+            Ok(Err(_)) | Err(_) => tracing::debug!("an MCP server does not support subscriptions"),
         }
     }
 
-    /// Whether an announcement has arrived. A subscription that ended is made again with the next list.
+    /// Whether an announcement has arrived. A subscription that ended is renewed with the next list.
     async fn has_changed(&self) -> bool {
         let mut changes = self.changes.lock().await;
         let mut changed = false;
         while let Some(subscription) = changes.as_mut() {
-            // What has not arrived is not waited for.
+            // Do not wait for announcements that have not arrived.
             match timeout(Duration::ZERO, subscription.next()).await {
                 Ok(Ok(Some(_))) => changed = true,
                 Ok(Ok(None) | Err(_)) => {
@@ -244,7 +245,7 @@ impl Session {
     }
 }
 
-/// What the server announces in a session.
+/// Receives the announcements of the server in a session.
 struct Listener {
     changed: Arc<AtomicBool>,
 }
@@ -260,14 +261,14 @@ impl ClientHandler for Listener {
     }
 }
 
-/// Whether a request that failed may have been carried out.
+/// Whether a failed request may have run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ran {
-    /// It may have been.
+    /// It may have run.
     Perhaps,
-    /// It was not.
+    /// It did not run.
     No,
-    /// It was not, because of the session: another one may take it.
+    /// It did not run because of the session; it may succeed in another one.
     NotInThisSession,
 }
 

@@ -1,18 +1,19 @@
-//! A tool set with the definitions of MCP servers filled in.
+//! Completes a tool set with the definitions that MCP servers list.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use super::{Error, Listed, MOST_TOOLS, Servers, schemas};
 use crate::model::{McpServerTools, McpTool, TenantId, Tool, ToolCategory, ToolSet};
 
-/// Most characters of a tool's name that every provider takes.
+/// Maximum characters of a tool's name that every provider accepts.
 const LONGEST_NAME: usize = 64;
 
-/// Most bytes of a schema, as of a host's.
+/// Maximum bytes of a schema, the same as for tools of the host.
 const MAX_SCHEMA_BYTES: usize = 256 << 10;
 
 impl Servers {
-    /// Puts the tools that servers list into a tenant's set, and fills in what the set leaves to them.
+    /// Adds the tools that servers list to a tenant's tool set, and fills in the fields that the set leaves to the
+    /// servers.
     pub async fn resolve(&self, tenant: &TenantId, set: &mut ToolSet) -> Result<(), Error> {
         for tool in &mut set.tools {
             let Some(McpTool { server, tool: name }) = tool.mcp.clone() else {
@@ -36,13 +37,13 @@ impl Servers {
                 let tool = offered(&selection, listed, timeout)?;
                 if !taken.insert(tool.name.clone()) {
                     let name = &tool.name;
-                    let reason = format!("the set has a tool named {name:?} already");
+                    let reason = format!("the tool set already has a tool named {name:?}");
                     return Err(unusable(&selection.server, reason));
                 }
                 set.tools.push(tool);
             }
             if set.tools.len() + set.provider_tools.len() > MOST_TOOLS {
-                let reason = format!("the set would have more than {MOST_TOOLS} tools");
+                let reason = format!("the tool set would have more than {MOST_TOOLS} tools");
                 return Err(unusable(&selection.server, reason));
             }
         }
@@ -50,7 +51,7 @@ impl Servers {
     }
 }
 
-/// The tools that a selection names, in the server's order; all when it names none.
+/// The tools that a selection names, in the server's order. If it names none, all tools.
 fn chosen<'a>(selection: &McpServerTools, listed: &'a [Listed]) -> Result<Vec<&'a Listed>, Error> {
     for name in &selection.only {
         named(&selection.server, listed, name)?;
@@ -67,7 +68,7 @@ fn named<'a>(server: &str, listed: &'a [Listed], name: &str) -> Result<&'a Liste
         .ok_or_else(|| unusable(server, format!("it lists no tool {name:?}")))
 }
 
-/// A tool of the host's naming, with what it leaves to the server.
+/// Fills in the fields of a tool that the host left to the server.
 fn complete(tool: &mut Tool, listed: &Listed) -> Result<(), Error> {
     if tool.description.is_empty() {
         tool.description.clone_from(&listed.description);
@@ -79,7 +80,7 @@ fn complete(tool: &mut Tool, listed: &Listed) -> Result<(), Error> {
     Ok(())
 }
 
-/// A listed tool as the model is offered it.
+/// The definition that the model gets for a listed tool.
 fn offered(
     selection: &McpServerTools,
     listed: &Listed,
@@ -124,7 +125,7 @@ fn schema(server: &str, listed: &Listed) -> Result<String, Error> {
     Ok(schemas::mended(&listed.input_schema))
 }
 
-/// Not among the characters that all providers take in names.
+/// Whether the character is not among those that all providers accept in names.
 fn is_foreign(c: char) -> bool {
     !(c.is_ascii_alphanumeric() || c == '_' || c == '-')
 }

@@ -1,5 +1,5 @@
-//! The HTTP under a session, as the library's own but for what servers answer about a session that they do
-//! not have: after a restart many say 400 in place of 404, and name no request.
+//! The HTTP transport of a session. It differs from the library's only in how a lost session is detected: after a
+//! restart, many servers return 400 in place of 404, without the id of the request.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -19,19 +19,19 @@ use super::oauth::Tokens;
 
 pub(super) type Error = StreamableHttpError<reqwest::Error>;
 
-/// Requests to one server.
+/// Sends requests to one server.
 #[derive(Debug, Clone)]
 pub(super) struct Http {
     pub(super) client: reqwest::Client,
-    /// Where its tokens come from. `None` means that the client sends one, or that it wants none.
+    /// The source of tokens. `None` if the client sends one in a header, or if the server needs none.
     pub(super) tokens: Option<Arc<Tokens>>,
 }
 
-/// In the error of a request that was not sent, in place of what a server wants.
+/// The challenge in the error of a request that was not sent, because no token was available.
 const NO_TOKEN: &str = "no token";
 
 impl Http {
-    /// The token for a request, and where there is none the error of it.
+    /// The token for a request. Fails if a token is needed and not available.
     async fn token(&self) -> Result<Option<String>, Error> {
         let Some(tokens) = &self.tokens else {
             return Ok(None);
@@ -39,7 +39,7 @@ impl Http {
         match tokens.get().await {
             Ok(token) => Ok(Some(token.expose_secret().to_owned())),
             Err(error) => {
-                tracing::warn!(error, "no token for an MCP server could be had");
+                tracing::warn!(error, "no access token for an MCP server is available");
                 let error = AuthRequiredError::new(NO_TOKEN.to_owned());
                 Err(Error::AuthRequired(error))
             }
@@ -89,7 +89,7 @@ impl StreamableHttpClient for Http {
         };
         let token = self.token().await?;
         let mut answer = post(token.clone()).await;
-        // It may have been revoked before its time. What is refused so was not read.
+        // The token may have been revoked before its expiry. A request that was refused like this did not run.
         let is_refused = matches!(answer, Err(Error::AuthRequired(_)))
             || matches!(&answer, Err(Error::UnexpectedServerResponse(text)) if text.starts_with("HTTP 401"));
         if let (Some(tokens), Some(token), true) = (&self.tokens, token, is_refused) {
@@ -156,8 +156,8 @@ impl StreamableHttpClient for Http {
     }
 }
 
-/// Whether the server has not the session that the request named, so that it did nothing. An error that
-/// names the request may be a tool's own: it must be the transport's, word for word.
+/// Whether the server no longer has the session, so that the request did not run. An error with the id of the request
+/// may be the tool's own error: it must match the text of the transport's error.
 fn is_session_lost(error: &JsonRpcError, request: Option<&RequestId>) -> bool {
     let text = &error.error.message;
     let names_request = error.id.is_some() && error.id.as_ref() == request;
@@ -169,34 +169,34 @@ fn names_session(text: &str) -> bool {
     text.contains("session") || text.contains("server not initialized")
 }
 
-/// The error as the answer to the request that it was sent to. A server that could not read the request
-/// names none, and would leave it without an answer.
+/// Turns an error into the response to the request for which it was returned. A server that could not parse the request
+/// returns no id, and the request would remain without a response.
 fn answering(error: JsonRpcError, request: Option<RequestId>) -> JsonRpcError {
     JsonRpcError::new(request.or(error.id), error.error)
 }
 
-/// What went wrong, without the address and without what the server said.
+/// A description of the error without the address and the server's response.
 #[allow(
     clippy::wildcard_enum_match_arm,
     reason = "the library may add kinds, and most have texts that are not shown"
 )]
 pub(super) fn failure(error: &Error) -> String {
     match error {
-        Error::HttpStatus(answer) => format!("it answered HTTP {}", answer.status),
+        Error::HttpStatus(answer) => format!("it returned HTTP {}", answer.status),
         Error::AuthRequired(error) => unauthorized(Some(&error.www_authenticate_header)),
         Error::InsufficientScope(_) => unauthorized(None),
         Error::SessionExpired | Error::ReinitializationFailed(_) => {
-            "it has lost the session, and opens no other".to_owned()
+            "it lost the session and did not open a new one".to_owned()
         }
-        _ => "the connection failed, or the answer is too large".to_owned(),
+        _ => "the connection failed, or the response is too large".to_owned(),
     }
 }
 
-/// Why a request was not authorised, by what the server wants.
+/// Why a request was not authorized, from the server's challenge.
 pub(super) fn unauthorized(challenge: Option<&str>) -> String {
     match challenge {
-        Some(NO_TOKEN) => "no token for it could be had".to_owned(),
-        Some(_) | None => "it wants another authorization".to_owned(),
+        Some(NO_TOKEN) => "no access token is available".to_owned(),
+        Some(_) | None => "it rejected the authorization".to_owned(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Who calls, and what that caller may do.
+//! The authenticated caller: its tenant and its access level.
 
 use std::fmt;
 
@@ -6,28 +6,28 @@ use serde::{Deserialize, Serialize};
 
 use super::TenantId;
 
-/// The tenant of callers that name none.
+/// The tenant of callers whose credential names none.
 pub const DEFAULT_TENANT: &str = "default";
 
-/// What a credential allows. Each level includes those before it.
+/// Access level of a credential. Each level includes the levels before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Access {
-    /// Read what the tenant has.
+    /// Read the tenant's data.
     Read,
-    /// Also change it, and run turns.
+    /// Also change the tenant's data and run turns.
     Write,
     /// Also manage the tenant's API keys.
     Admin,
-    /// Also manage those of every tenant.
+    /// Also manage the API keys of every tenant.
     Operator,
 }
 
 impl Access {
-    /// All levels, the least first.
+    /// All levels, lowest first.
     pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Admin, Self::Operator];
 
-    /// Its name in configuration and credentials.
+    /// The level's name in configuration and credentials.
     pub fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -37,7 +37,7 @@ impl Access {
         }
     }
 
-    /// The level of a name.
+    /// Parses a level's name. Returns `None` for an unknown name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|access| access.name() == name)
     }
@@ -49,43 +49,37 @@ impl fmt::Display for Access {
     }
 }
 
-/// A caller that was identified.
+/// An authenticated caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
-    /// Whose data it sees.
     pub tenant: TenantId,
-    /// What it may do with it.
     pub access: Access,
-    /// Its name in logs, such as `key:<key_id>`.
+    /// The caller's name in logs, such as `key:<key_id>`.
     pub subject: String,
 }
 
-/// Characters of a tenant's id, at most.
+/// Maximum length of a tenant id, in characters.
 const LONGEST_TENANT: usize = 64;
 
-/// Whether a text can be the id of a tenant: 1 to 64 characters of `a-z`, `0-9`, `-`, `_` and `.`.
+/// Whether the text is a valid tenant id: 1 to 64 characters of `a-z`, `0-9`, `-`, `_` and `.`.
 pub fn is_tenant(id: &str) -> bool {
     let fits =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
     (1..=LONGEST_TENANT).contains(&id.len()) && id.bytes().all(fits)
 }
 
-/// An API key as it is stored: without its secret.
+/// An API key as stored, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiKey {
-    /// Which.
     pub id: String,
-    /// Whose data it gives access to.
     pub tenant: TenantId,
-    /// What it allows.
     pub access: Access,
-    /// What it is for.
+    /// A label chosen by the creator of the key.
     pub name: String,
-    /// When it was made.
     pub created_at: jiff::Timestamp,
-    /// From when on it is refused.
+    /// The key is rejected from this time on. `None` means it does not expire.
     pub expires_at: Option<jiff::Timestamp>,
-    /// Since when it is refused.
+    /// The key has been rejected since this time. `None` means it is not revoked.
     pub revoked_at: Option<jiff::Timestamp>,
 }
 

@@ -1,5 +1,5 @@
-//! Messages that a host appends by itself, and what makes them fit: the transcript stays closed, or
-//! ends in one open batch of calls.
+//! Checks messages that a host appends without a turn. After them the transcript must still be closed, or end in one
+//! open batch of calls.
 
 mod repeated;
 
@@ -9,98 +9,91 @@ pub use repeated::with_unique_calls;
 
 use super::{CallId, Content, InputMessage, Role};
 
-/// Where a part stands among the messages that are appended.
+/// Position of a part among the appended messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
-    /// Which message.
+    /// Index of the message.
     pub message: usize,
-    /// Which of its parts.
+    /// Index of the part within the message.
     pub part: usize,
 }
 
-/// A call that waits for its result.
+/// A call without a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenCall {
-    /// Its id.
     pub id: CallId,
-    /// The tool.
     pub name: String,
-    /// The message that makes it is pinned.
+    /// The message with the call is pinned.
     pub pinned: bool,
 }
 
-/// A call that the appended messages make.
+/// A call in the appended messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MadeCall {
-    /// The call.
     pub call: OpenCall,
-    /// Where it is made.
     pub made: Place,
-    /// Where it is answered. `None` means it is left open.
+    /// Position of its result. `None` means the call stays open.
     pub answered: Option<Place>,
 }
 
-/// An answer to a call that was open before.
+/// A result in the appended messages for a call that was open before them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answered {
-    /// The call.
     pub call: OpenCall,
-    /// Where it is answered.
+    /// Position of the result.
     pub answered: Place,
 }
 
-/// What the appended messages do to the session's calls.
+/// How the appended messages change the session's calls.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Fit {
-    /// Calls that they make.
+    /// Calls in the appended messages.
     pub made: Vec<MadeCall>,
-    /// Calls that were open before, and that they answer.
+    /// Calls that were open before and that the appended messages answer.
     pub answered: Vec<Answered>,
     /// The call that each result answers.
     pub results: BTreeMap<Place, OpenCall>,
-    /// How many calls are open after them.
+    /// Number of calls that are open after the appended messages.
     pub open: usize,
 }
 
-/// Why a message does not fit.
+/// Why an appended message is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Flaw {
-    /// The session has a call of that id already.
+    /// The session already has a call with this id.
     Taken(Place),
-    /// A result of a call that was never made.
+    /// A result for a call that does not exist.
     Orphan(Place),
-    /// A result of a call that has one.
+    /// A second result for the same call.
     Repeated(Place),
-    /// A call that has no result when the next message comes.
+    /// A call without a result before the next message that is not a result.
     Unanswered {
-        /// The call.
         call: Place,
-        /// The next message.
+        /// Index of that next message.
         before: usize,
     },
-    /// A message of results that is pinned while the message with the calls is not: a compaction
-    /// would part them.
+    /// A pinned message of results whose calls are in a message that is not pinned: a compaction would separate them.
     PinnedApart(usize),
 }
 
 /// Why messages cannot be appended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Misfit {
-    /// The session ends in these calls, and something else than their results was to follow.
+    /// The session ends in these open calls, and a message other than their results follows.
     Open(Vec<CallId>),
-    /// The messages do not fit among themselves, or answer what the session never asked.
+    /// The messages are inconsistent with each other, or answer calls that the session does not have.
     Flawed(Vec<Flaw>),
 }
 
-/// Which of two beginnings an open call has.
+/// Where an open call is from.
 #[derive(Debug, Clone, Copy)]
 enum Origin {
     Session(usize),
     Appended(usize),
 }
 
-/// Checks whether messages can follow a session that ends in these open calls. `known` are the
-/// calls among theirs that the session has, the open ones included.
+/// Checks whether the messages can follow a session that ends in the calls `open`. `known` are the calls of the session
+/// whose ids occur in the messages, the open ones included.
 pub fn fit(
     open: &[OpenCall],
     known: &BTreeSet<CallId>,
@@ -128,13 +121,13 @@ pub fn fit(
 struct Fitting<'a> {
     open: &'a [OpenCall],
     waiting: BTreeMap<CallId, Origin>,
-    /// Calls that the session or an earlier message made.
+    /// Calls of the session and of the messages so far.
     seen: BTreeSet<CallId>,
     fit: Fit,
     flaws: Vec<Flaw>,
-    /// The last message of results that is pinned apart.
+    /// Index of the last message of results that is `PinnedApart`.
     parted: Option<usize>,
-    /// The session's open calls that something else than results followed.
+    /// The session's open calls, if a message other than their results followed.
     interrupted: Option<Vec<CallId>>,
 }
 
@@ -171,7 +164,7 @@ impl Fitting<'_> {
         }
     }
 
-    /// Something other than results comes: calls that still wait get no result any more.
+    /// Handles a message that is not a result: calls that are still open can no longer get one.
     fn interrupt(&mut self, before: usize) {
         let mut interrupted = Vec::new();
         for (id, origin) in std::mem::take(&mut self.waiting) {
@@ -242,7 +235,7 @@ impl Fitting<'_> {
 }
 
 impl Flaw {
-    /// Where it stands.
+    /// Position of the flaw, for sorting.
     fn place(&self) -> Place {
         match *self {
             Self::Taken(place)

@@ -1,18 +1,18 @@
-//! What calls taught about the size of prompts.
+//! Calibration: the learned ratio of reported to predicted prompt tokens.
 
-/// Ratios stay within these bounds, lowest first, as the CHECK of the table `tenant_calibration` says:
-/// beyond them something else is wrong than the prediction.
+/// Lower and upper bound of a ratio, as in the CHECK constraint of the table `tenant_calibration`. A ratio outside of
+/// them has a cause other than the prediction.
 pub const RATIOS: (f64, f64) = (0.5, 2.0);
 
-/// So many calls weigh in a ratio; older ones fade (feature row A12).
+/// Number of calls that a ratio averages over; older calls fade out (feature row A12).
 pub const MEMORY: f64 = 16.0;
 
-/// Reported over predicted tokens of one model of one provider, learnt from a tenant's calls.
+/// Ratio of reported to predicted tokens for one model of one provider, learned from the calls of one tenant.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Calibration {
-    /// The ratio; 1 before the first call.
+    /// 1 before the first call.
     pub ratio: f64,
-    /// Calls it was learnt from.
+    /// Number of calls it was learned from.
     pub calls: u32,
 }
 
@@ -26,7 +26,7 @@ impl Default for Calibration {
 }
 
 impl Calibration {
-    /// What one call teaches. `None` where nothing was predicted or reported.
+    /// The calibration from one call. Returns `None` if nothing was predicted or reported.
     pub fn of_call(predicted: u32, reported: u32) -> Option<Self> {
         (predicted > 0 && reported > 0).then(|| Self {
             ratio: f64::from(reported) / f64::from(predicted),
@@ -34,7 +34,7 @@ impl Calibration {
         })
     }
 
-    /// What is known after calls of which this is the mean and nothing was known before.
+    /// The calibration when these calls are the first: the ratio is clamped to [`RATIOS`].
     #[must_use]
     pub fn alone(self) -> Self {
         Self {
@@ -43,7 +43,7 @@ impl Calibration {
         }
     }
 
-    /// Two means of different calls as one.
+    /// Combines the means of two disjoint sets of calls, weighted by their numbers of calls.
     #[must_use]
     pub fn plus(self, more: Self) -> Self {
         let calls = self.calls.saturating_add(more.calls);
@@ -54,8 +54,8 @@ impl Calibration {
         }
     }
 
-    /// What is known after more calls, of which only their mean is: a moving average, as the
-    /// statement `store::calibration::learn` writes it.
+    /// Adds later calls, given as their mean: a moving average, computed the same way by the statement
+    /// `store::calibration::learn`.
     #[must_use]
     pub fn and(self, more: Self) -> Self {
         let calls = self.calls.saturating_add(more.calls);

@@ -1,4 +1,4 @@
-//! Commands: what a valid request asks for, in words instead of wire types.
+//! Commands: validated requests in domain types instead of wire types.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use super::{
     config::PruneOverrides,
 };
 
-/// An idempotency key with the hash of the request it came with.
+/// An idempotency key and the hash of the request that carries it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Idempotency {
-    /// The key. `None` means the request is not to be remembered.
+    /// The key. `None` means the request is not remembered.
     pub request: Option<RequestId>,
-    /// SHA-256 in hex of the RPC's name and the decoded request without what may differ on
-    /// repetition.
+    /// SHA-256, in hex, of the RPC's name and the decoded request, without the fields that may differ in a repeated
+    /// request.
     pub hash: String,
 }
 
 impl Idempotency {
-    /// Of what the service does by itself: nothing is remembered.
+    /// For commands that the server itself issues: nothing is remembered.
     pub fn none() -> Self {
         Self {
             request: None,
@@ -33,74 +33,62 @@ impl Idempotency {
 /// Create a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreateSession {
-    /// The id the client chose.
+    /// The id chosen by the client. `None` means the server chooses one.
     pub session: Option<SessionId>,
-    /// Its configuration; what is not set is filled in by the server's defaults.
+    /// Fields that are not set get the server's defaults.
     pub draft: SessionDraft,
-    /// Idempotency.
     pub idempotency: Idempotency,
 }
 
-/// A session's configuration as a client gives it: what is empty or none is left to the server's
-/// defaults.
+/// A session's configuration as sent by a client. Empty or unset fields get the server's defaults.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SessionDraft {
-    /// Everything but the model and policy, which may be empty.
+    /// The model and the policy may be empty.
     pub config: SessionConfig,
 }
 
-/// Queue a message.
+/// Enqueue a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnqueueMessage {
-    /// The session.
     pub session: SessionId,
-    /// Idempotency.
     pub idempotency: Idempotency,
-    /// What the user says.
     pub message: InputMessage,
-    /// Content that came with it.
+    /// Content uploaded with the message.
     pub contents: Vec<NewContent>,
-    /// When it is to be taken.
+    /// When the message is taken.
     pub delivery: Delivery,
-    /// It starts a turn when none runs.
+    /// Start a turn if none is running.
     pub starts_turn: bool,
-    /// When it is given up. `None` means never.
+    /// The message is dropped after this time. `None` means never.
     pub ttl: Option<Duration>,
 }
 
-/// Withdraw a message.
+/// Cancel one queued message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CancelQueuedMessage {
-    /// The session.
     pub session: SessionId,
-    /// The message.
     pub message: MessageId,
-    /// Idempotency.
     pub idempotency: Idempotency,
 }
 
-/// Withdraw all messages that wait.
+/// Cancel all queued messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClearQueue {
-    /// The session.
     pub session: SessionId,
-    /// Idempotency.
     pub idempotency: Idempotency,
 }
 
 /// Append messages without running a turn.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AppendMessages {
-    /// The session.
     pub session: SessionId,
-    /// Idempotency.
     pub idempotency: Idempotency,
-    /// The messages in order; never empty.
+    /// In order; never empty.
     pub messages: Vec<InputMessage>,
-    /// They came in another API's shape, where ids of calls may come again: such calls get new ids, as
-    /// in a turn. Otherwise they are refused.
+    /// The messages were in another API's format, in which ids of calls may repeat: such calls get new ids, as in a
+    /// turn. Otherwise repeated ids are rejected.
     pub renames_calls: bool,
-    /// Content that came with them.
+    /// Content uploaded with the messages.
     pub contents: Vec<NewContent>,
     /// The version that the transcript must have. `None` means any.
     pub version: Option<i64>,
@@ -109,185 +97,162 @@ pub struct AppendMessages {
 /// Count tokens. Nothing is stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CountTokens {
-    /// Count this session's next prompt with the messages added. `None` means only what is given.
+    /// Count this session's next prompt with the messages added. `None` means only the given messages.
     pub session: Option<SessionId>,
-    /// The model to count for. `None` means the session's, or the server's default.
+    /// The model to count for. `None` means the session's model, or the server's default.
     pub model: Option<String>,
-    /// The messages in order.
+    /// In order.
     pub messages: Vec<InputMessage>,
-    /// Content that came with them.
+    /// Content uploaded with the messages.
     pub contents: Vec<NewContent>,
-    /// System prompt where there is no session.
+    /// System prompt if there is no session.
     pub system: String,
-    /// The tools. `None` means those of the session.
+    /// `None` means the session's tools.
     pub tools: Option<ToolSet>,
-    /// Ask the provider's own counter where there is one.
+    /// Use the provider's own token counter if it has one.
     pub exact: bool,
 }
 
-/// Make a session from the transcript of another one.
+/// Create a session from the transcript of another session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForkSession {
     /// The session to copy.
     pub session: SessionId,
-    /// Up to which seq. `None` means all of it.
+    /// Copy up to this seq. `None` means the whole transcript.
     pub at: Option<Seq>,
-    /// The id of the new session.
+    /// The id of the new session. `None` means the server chooses one.
     pub new: Option<SessionId>,
-    /// Idempotency.
     pub idempotency: Idempotency,
 }
 
 /// Change a session's configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpdateSession {
-    /// The session.
     pub session: SessionId,
-    /// Only if its configuration still has this etag. `None` means in any case.
+    /// The etag that the configuration must still have. `None` means any.
     pub etag: Option<String>,
-    /// What changes.
     pub change: ConfigChange,
-    /// Idempotency.
     pub idempotency: Idempotency,
 }
 
-/// A change of some fields of a configuration.
+/// A partial update of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigChange {
-    /// The fields, by their paths in the API.
+    /// The fields to change, by their paths in the API.
     pub paths: Vec<String>,
-    /// Their new values; what is empty or none goes back to its default. The other fields say
-    /// nothing.
+    /// New values of these fields; an empty or unset value resets the field to its default. All other fields are
+    /// ignored.
     pub values: SessionConfig,
 }
 
-/// Clear old tool results.
+/// Prune old tool results.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PruneToolOutputs {
-    /// The session.
     pub session: SessionId,
-    /// In place of what its policy says.
+    /// Overrides of the session's prune policy.
     pub overrides: PruneOverrides,
-    /// Only say what would be cleared.
+    /// Only report what would be pruned.
     pub dry_run: bool,
-    /// Idempotency.
     pub idempotency: Idempotency,
 }
 
-/// Make the next prompt for a host that calls the model itself.
+/// Prepare the next prompt for a host that calls the model itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrepareContext {
-    /// The session.
     pub session: SessionId,
-    /// Idempotency.
     pub idempotency: Idempotency,
-    /// The model to prepare for. `None` means the session's.
+    /// The model to prepare for. `None` means the session's model.
     pub model: Option<String>,
-    /// The shape of the prompt.
     pub shape: PromptShape,
-    /// What waits in the queue goes into the transcript first.
+    /// Apply queued messages to the transcript first.
     pub applies_queued: bool,
 }
 
-/// Show a session's next prompt. Nothing is stored.
+/// Render a session's next prompt. Nothing is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RenderContext {
-    /// The session.
     pub session: SessionId,
-    /// The model to render for. `None` means the session's.
+    /// The model to render for. `None` means the session's model.
     pub model: Option<String>,
-    /// The shape of the prompt.
     pub shape: PromptShape,
-    /// As it was at this seq. `None` means as it is now.
+    /// Render the prompt as of this seq. `None` means the current one.
     pub at: Option<Seq>,
 }
 
-/// Record what a call of the host's own used.
+/// Record the usage of a model call that the host made itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordUsage {
-    /// The session.
     pub session: SessionId,
-    /// Idempotency.
     pub idempotency: Idempotency,
-    /// The model that was called. `None` means the session's.
+    /// The model that was called. `None` means the session's model.
     pub model: Option<String>,
-    /// What its provider reported.
     pub usage: Usage,
-    /// What the call was for.
     pub purpose: UsagePurpose,
-    /// The message that it wrote.
+    /// The message that the call produced.
     pub message: Option<MessageId>,
-    /// The version of the transcript that its prompt was made from.
+    /// The version of the transcript that the prompt was built from.
     pub version: Option<i64>,
 }
 
-/// Take a prune back.
+/// Restore the tool results of a prune.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestoreToolOutputs {
-    /// The session.
     pub session: SessionId,
     /// The seq of the prune.
     pub pruned_at: Seq,
-    /// Idempotency.
     pub idempotency: Idempotency,
 }
 
 /// Delete a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeleteSession {
-    /// The session.
     pub session: SessionId,
-    /// Only if its configuration still has this etag. `None` means in any case.
+    /// The etag that the configuration must still have. `None` means any.
     pub etag: Option<String>,
-    /// Idempotency.
     pub idempotency: Idempotency,
 }
 
 /// Run a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecuteTurn {
-    /// The session. `None` means a new one.
+    /// `None` means a new session.
     pub session: Option<SessionId>,
-    /// Idempotency.
     pub idempotency: Idempotency,
-    /// Where the stream goes on when the request is repeated.
+    /// If the request is repeated, the stream resumes after this seq.
     pub after: Seq,
-    /// Where the turn begins.
     pub start: Start,
-    /// Content that came with the input.
+    /// Content uploaded with the input.
     pub contents: Vec<NewContent>,
-    /// What this turn does differently from its session.
     pub request: TurnRequest,
-    /// What to do when a turn is running.
+    /// What to do if a turn is already running.
     pub busy: BusyPolicy,
-    /// The session to create when there is none.
+    /// The session to create if it does not exist.
     pub create: Option<SessionDraft>,
 }
 
-/// Where a turn begins.
+/// What a turn starts from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Start {
-    /// With what the user says.
+    /// A user message.
     Input(Box<InputMessage>),
-    /// With what waits in the queue.
+    /// The queued messages.
     Queue,
-    /// With the transcript as it stands.
+    /// The existing transcript, without a new message.
     Transcript,
 }
 
-/// What a turn does differently from its session. Stored with the turn, so that any replica can go
-/// on with it.
+/// Settings of one turn that override its session's. Stored with the turn, so that any replica can resume it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TurnRequest {
-    /// Tools in place of the session's.
+    /// Replaces the session's tools.
     pub tools: Option<ToolSet>,
-    /// Bounds over the session's.
+    /// Overrides the session's limits, field by field.
     pub limits: LimitsOverride,
-    /// Model reference in place of the session's.
+    /// Model reference that replaces the session's.
     pub model: Option<String>,
-    /// How the model is to answer, over the session's.
+    /// Overrides the session's generation settings, field by field.
     pub generation: Generation,
-    /// Cancel it when no client has read its events for this long.
+    /// Cancel the turn if no client has read its events for this long.
     pub cancel_after: Option<Duration>,
 }
 
@@ -331,119 +296,107 @@ impl TurnRequest {
 /// Compact a session's context.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compact {
-    /// The session.
     pub session: SessionId,
-    /// What is different from the session's policy.
+    /// Overrides of the session's compaction policy.
     pub overrides: CompactionOverrides,
-    /// Wishes for this summary, and how they are used.
+    /// Instructions for this summary, and how they are combined with the built-in ones.
     pub instructions: (String, InstructionsMode),
-    /// The size to get to. `None` means by the strategy.
+    /// Target size in tokens. `None` means the strategy decides.
     pub target: Option<u32>,
-    /// Answer when it is done.
+    /// Respond only when the compaction is done.
     pub wait: bool,
-    /// Only say what would be compacted.
+    /// Only report what would be compacted.
     pub dry_run: bool,
-    /// Idempotency.
     pub idempotency: Idempotency,
 }
 
-/// Take a compaction back.
+/// Revert a compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RevertCompaction {
-    /// The session.
     pub session: SessionId,
-    /// Which.
     pub compaction: CompactionId,
-    /// Idempotency.
     pub idempotency: Idempotency,
 }
 
-/// What ExecuteTurn does when a turn is running.
+/// What ExecuteTurn does if a turn is already running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BusyPolicy {
     /// Queue the input.
     Enqueue,
-    /// Refuse.
+    /// Reject the request.
     Reject,
-    /// Cancel it, and start a turn with the input.
+    /// Cancel the running turn, and start a new one with the input.
     Interrupt,
 }
 
-/// Which events to stream.
+/// Stream a session's events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watch {
-    /// The session.
     pub session: SessionId,
-    /// Only this turn's events; the stream ends with it.
+    /// Only this turn's events; the stream ends with the turn.
     pub turn: Option<TurnId>,
-    /// The last seq handled.
+    /// The seq of the last event that the client has processed.
     pub after: Seq,
-    /// Go on with live events.
+    /// Continue with live events.
     pub follow: bool,
 }
 
-/// Answers to tool calls.
+/// Submit tool results and approval decisions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubmitToolResults {
-    /// The session.
     pub session: SessionId,
-    /// Idempotency.
     pub idempotency: Idempotency,
-    /// The results in order; no call is named twice, nor in both lists.
+    /// In order; a call occurs at most once in `results` and `decisions` together.
     pub results: Vec<SubmittedResult>,
-    /// The decisions in order.
+    /// In order.
     pub decisions: Vec<Decision>,
-    /// Content that came with the results.
+    /// Content uploaded with the results.
     pub contents: Vec<NewContent>,
 }
 
-/// What a person decided about one call.
+/// A user's decision about one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// The call.
     pub call: CallId,
-    /// The verdict.
     pub verdict: Verdict,
 }
 
-/// What a person decided.
+/// What the user decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Run it.
+    /// Run the call.
     Approve {
-        /// With these arguments instead, a JSON object.
+        /// Arguments that replace the model's, a JSON object.
         edited: Option<String>,
     },
-    /// Do not run it.
+    /// Do not run the call.
     Deny {
-        /// Characters of the reason were replaced.
+        /// Characters of the reason that cannot be stored were replaced.
         sanitized: bool,
-        /// Why, for the model; may be empty.
+        /// The reason, as the model gets it; may be empty.
         reason: String,
     },
 }
 
-/// The answer to one call, as the host sent it.
+/// The result of one call as the host sent it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubmittedResult {
-    /// The call.
     pub call: CallId,
-    /// Texts, cleaned but not cut, and media.
+    /// Texts, sanitized but not truncated, and media.
     pub parts: Vec<Given>,
     /// [`ToolOutcome::Success`] or [`ToolOutcome::Error`].
     pub outcome: ToolOutcome,
     /// Characters that cannot be stored were replaced.
     pub sanitized: bool,
-    /// What the tool says to people, cleaned; empty when it says nothing to them.
+    /// Output for users, sanitized; may be empty.
     pub display_text: String,
 }
 
-/// The outcome of one answer.
+/// The outcome of one submitted result or decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AnswerStatus {
-    /// Taken.
     Accepted,
-    /// The call has this answer already.
+    /// The call already has this result.
     Duplicate,
     /// Too late; nothing changed.
     Stale,
@@ -451,30 +404,27 @@ pub enum AnswerStatus {
     NotRequested,
 }
 
-/// Store content, which follows piece by piece.
+/// Store content, which follows in chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PutBlob {
-    /// Its MIME type.
     pub media_type: String,
-    /// The length in bytes that it is said to have.
+    /// The length in bytes declared by the client.
     pub bytes: Option<u64>,
-    /// The id, its SHA-256, that it is said to have.
+    /// The id (SHA-256) declared by the client.
     pub id: Option<BlobId>,
-    /// Idempotency; the hash does not know the content yet.
+    /// The request hash does not cover the content, which is not known yet.
     pub idempotency: Idempotency,
 }
 
 /// Cancel a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CancelTurn {
-    /// The session.
     pub session: SessionId,
-    /// The turn. `None` means whichever is live.
+    /// `None` means the live turn.
     pub turn: Option<TurnId>,
-    /// Idempotency.
     pub idempotency: Idempotency,
-    /// Its messages are taken back.
+    /// Roll back the turn's messages.
     pub rollback: bool,
-    /// Why, for the log and the event.
+    /// For the log and the event.
     pub reason: String,
 }

@@ -1,5 +1,5 @@
-//! Compactions: overlays that stand for older messages. The messages stay, and an overlay can be
-//! taken back.
+//! Compactions: overlays that replace older messages in the prompt. The messages stay stored, and an overlay can be
+//! reverted.
 
 use std::ops::RangeInclusive;
 
@@ -12,92 +12,89 @@ use super::{
     policy::{policy, set_or_kept},
 };
 
-/// A share of something, 0 to 1.
+/// A ratio from 0 to 1.
 pub type Ratio = UpTo<1>;
 
-/// A compaction as it is reported.
+/// A compaction as reported to clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compaction {
-    /// Its id. `None` for one that is only planned.
+    /// `None` for a compaction that is only planned.
     pub id: Option<CompactionId>,
-    /// Where it stands.
     pub state: CompactionState,
-    /// What set it off.
+    /// What triggered it.
     pub trigger: Trigger,
-    /// How it is made; not as it was begun, when that failed.
+    /// The strategy in use; differs from the first one tried if that failed.
     pub strategy: Strategy,
-    /// The seqs of the first and the last message that it stands for. `None` while that is open.
+    /// The seqs of the first and the last message that it replaces. `None` while not yet determined.
     pub range: Option<(Seq, Seq)>,
-    /// How many messages that is.
+    /// Number of messages in `range`.
     pub messages_compacted: u32,
     /// Messages in the prompt before.
     pub messages_before: u32,
-    /// And after; 0 while that is open.
+    /// Messages in the prompt after; 0 while not yet determined.
     pub messages_after: u32,
     /// Size of the prompt before.
     pub tokens_before: TokenCount,
-    /// And after; a forecast until it is in force, none while there is not even that.
+    /// Size of the prompt after; predicted until the compaction is applied. `None` while there is no prediction.
     pub tokens_after: Option<TokenCount>,
-    /// The size that was to be kept under.
+    /// The size in tokens that the prompt had to stay under.
     pub limit: u32,
-    /// Old tool results were cleared first.
+    /// Old tool results were pruned first.
     pub was_pruned: bool,
-    /// The summary in place of the messages. `None` means they are only left out.
+    /// The summary that replaces the messages. `None` means they are only left out.
     pub summary: Option<Summary>,
-    /// The calls that were made for it, those that failed too; of one that is planned a forecast.
+    /// Usage of the model calls for it, failed ones included; for a planned compaction, a prediction.
     pub usage: UsageTotals,
-    /// The one that it builds on.
+    /// The compaction that it builds on.
     pub predecessor: Option<CompactionId>,
     /// Tools that the remaining messages mention.
     pub referenced_tools: Vec<String>,
-    /// Tools that only messages mention that it stands for.
+    /// Tools that only the replaced messages mention.
     pub unreferenced_tools: Vec<String>,
-    /// Why it was given up.
+    /// Why it failed.
     pub failure: Option<Failure>,
-    /// When it was begun. `None` for one that is only planned.
+    /// When it started. `None` for a compaction that is only planned.
     pub created_at: Option<Timestamp>,
-    /// When it came in force, or was given up.
+    /// When it was applied or failed.
     pub ended_at: Option<Timestamp>,
-    /// When it was taken back.
+    /// When it was reverted.
     pub reverted_at: Option<Timestamp>,
 }
 
-/// A summary, and who wrote it.
+/// A summary, and the model that wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
-    /// The words, as they were written.
+    /// The text, as the model wrote it.
     pub text: String,
-    /// The message that holds them.
+    /// The message that holds the text.
     pub message: MessageId,
-    /// Model reference; empty when it was carried over by a compaction that asks no model.
+    /// Model reference; empty if the summary was carried over by a compaction that does not call a model.
     pub model: String,
 }
 
-/// Where a compaction stands.
+/// The state of a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CompactionState {
-    /// It was only asked what it would do.
+    /// A dry run.
     Planned,
-    /// It is being made; the old context is in force.
+    /// In progress; the old context is still in use.
     Running,
-    /// It is in force, or built on.
+    /// In use, or a later compaction builds on it.
     Applied,
-    /// It was given up; nothing changed.
+    /// It failed; nothing changed.
     Failed,
-    /// It was taken back.
     Reverted,
 }
 
-/// What sets off a compaction.
+/// What triggers a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Trigger {
-    /// The prompt no longer fits beside the answer.
+    /// The prompt no longer fits next to the output reserve.
     Overflow,
     /// The policy's share of the window is reached.
     Threshold,
-    /// A client requested it.
     Manual,
-    /// The provider said "too long".
+    /// The provider rejected the prompt as too long.
     ProviderOverflow,
 }
 
@@ -107,14 +104,14 @@ pub enum Trigger {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Strategy {
-    /// Once it no longer fits: a summary, and the newest turns.
+    /// When the prompt no longer fits: writes a summary and keeps the newest turns.
     #[default]
     ReactiveOverflow,
-    /// Once it has a share of the window: a summary, and the newest share of it.
+    /// When a share of the window is used: writes a summary and keeps the newest share of the window.
     ProactiveThreshold,
-    /// Both ends stay; asks no model.
+    /// Keeps both ends; does not call a model.
     MiddleRemoval,
-    /// The newest stays; asks no model.
+    /// Keeps the newest messages; does not call a model.
     Truncation,
 }
 
@@ -128,26 +125,26 @@ impl Strategy {
     }
 }
 
-/// How instructions for a summary are used.
+/// How instructions for a summary are combined with the built-in ones.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum InstructionsMode {
-    /// Beside the built-in instructions.
+    /// Added to the built-in instructions.
     #[default]
     Append,
-    /// In their place.
+    /// Instead of the built-in instructions.
     Replace,
 }
 
-/// How closely the size is watched.
+/// How often the size is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Guard {
     /// Before each request.
     None,
-    /// With shares of the window of its own before each request, and while the model answers.
+    /// Before each request and while the model responds, each against its own share of the window.
     TwoLevel,
 }
 
@@ -156,57 +153,55 @@ set_or_kept!(Ratio, Strategy, InstructionsMode);
 policy! {
     /// When and how a context is compacted (feature rows D12 to D14, S8 and L3).
     CompactionPolicy,
-    /// What a session changes in it.
+    /// Overrides of a session.
     CompactionOverrides {
-        /// Whether it happens by itself. When not, a turn that does not fit fails.
+        /// Whether to compact automatically. If not, a turn that does not fit fails.
         enabled: bool = true,
-        /// The first way to try.
+        /// The first strategy to try.
         strategy: Strategy = Strategy::ReactiveOverflow,
-        /// The share of the window that sets off the strategies that have one. `None` means the
-        /// strategy's own: 0.5 and 0.8.
+        /// The share of the window that triggers strategies with a threshold. `None` means the strategy's own: 0.5 and
+        /// 0.8.
         threshold: Option<Ratio> = None,
-        /// The newest turns that stay, fewer where they alone fill the window.
+        /// Number of newest turns to keep; fewer if they alone fill the window.
         keep_turns: u32 = 2,
-        /// The newest share that stays.
+        /// The share of the window to keep, newest first.
         keep_ratio: Ratio = Ratio::clamped(0.3),
-        /// Who writes summaries, `PROVIDER/MODEL`. `None` means the session's model.
+        /// The model that writes summaries, `PROVIDER/MODEL`. `None` means the session's model.
         summary_model: Option<String> = None,
-        /// Most tokens of a summary.
+        /// Maximum length of a summary, in tokens.
         summary_max_tokens: u32 = 2_000,
-        /// Wishes for summaries.
+        /// Instructions for summaries.
         instructions: String = String::new(),
         /// Whether they are added to the built-in instructions or replace them.
         instructions_mode: InstructionsMode = InstructionsMode::Append,
-        /// Summaries are written beside the turn, ahead of need; only what does not fit waits for
-        /// one.
+        /// Write summaries in parallel with the turn, ahead of need. A turn waits for one only if its prompt does not
+        /// fit.
         background: bool = false,
-        /// How closely the size is watched. `None` means closely at model servers of one's own.
+        /// How often the size is checked. `None` means two-level for self-hosted model servers.
         guard: Option<Guard> = None,
-        /// The share of the window at which the guard has the context made smaller before a
-        /// request.
+        /// The share of the window at which the guard compacts the context before a request.
         guard_request_ratio: Ratio = Ratio::clamped(0.8),
-        /// The share at which it stops an answer, has the context made smaller and the step made
-        /// again.
+        /// The share of the window at which the guard stops a response, compacts the context and repeats the step.
         guard_stream_ratio: Ratio = Ratio::clamped(0.9),
-        /// How often it does so in one step.
+        /// Maximum number of such restarts in one step.
         guard_max_restarts: u32 = 3,
     }
 }
 
-/// What `guard_max_restarts` may be.
+/// Valid values of `guard_max_restarts`.
 pub const GUARD_RESTARTS: RangeInclusive<u32> = 0..=100;
 
-/// A summary is at most this part of the window that it is made for.
+/// Divisor: a summary is limited to this fraction (1/8) of the window.
 const SUMMARY_SHARE: u32 = 8;
 
 impl CompactionPolicy {
-    /// Whether a summary is written while the turn goes on.
+    /// Whether summaries are written in parallel with the turn.
     pub fn summarises_beside(&self) -> bool {
         self.background && self.strategy.summarises()
     }
 
-    /// The policy as it holds within a window of so many tokens: a summary leaves room for what is
-    /// to be said.
+    /// The policy within a window of the given number of tokens: the summary is limited so that room remains for the
+    /// conversation.
     #[must_use]
     pub fn within(self, window: u32) -> Self {
         let summary_max_tokens = self.summary_max_tokens.min((window / SUMMARY_SHARE).max(1));

@@ -1,4 +1,4 @@
-//! The configuration of a session: what its turns are run with.
+//! The configuration of a session: the settings of its turns.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,76 +10,67 @@ use super::{
     policy::{Changeable as _, policy, set_or_kept},
 };
 
-/// What a session's turns are run with. Each change makes a new revision of it.
+/// The settings that a session's turns run with. Each change creates a new revision.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SessionConfig {
     /// Model reference, `PROVIDER/MODEL`.
     pub model: String,
-    /// Instructions that precede every prompt; may be empty.
+    /// Instructions at the beginning of every prompt; may be empty.
     pub system_prompt: String,
-    /// Blocks that follow the system prompt and stay in every prompt.
+    /// Blocks that follow the system prompt in every prompt.
     pub pinned_blocks: Vec<PinnedBlock>,
-    /// The tools of its turns.
     pub tools: ToolSet,
-    /// Bounds of its turns.
     pub limits: LimitsOverride,
-    /// How the model is to answer.
     pub generation: Generation,
-    /// Name of its policy.
+    /// Name of the policy.
     pub policy: String,
-    /// What it changes in that policy.
+    /// Overrides of that policy.
     pub overrides: PolicyOverrides,
-    /// The host's labels.
+    /// Labels set by the host.
     pub metadata: BTreeMap<String, String>,
-    /// The session is deleted when it was not used for this long. `None` means only the server's
-    /// own setting applies.
+    /// The session is deleted after it was not used for this long. `None` means only the server's own setting applies.
     pub ttl: Option<Duration>,
 }
 
-/// What a session changes in its policy.
+/// A session's overrides of its policy.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PolicyOverrides {
-    /// How the calls of one step are handed out.
     pub execution: Option<ToolExecution>,
-    /// Limits for tools not named in `output_limits`.
+    /// Limits for tools that are not in `output_limits`.
     pub default_output_limits: Option<OutputLimits>,
-    /// Limits by tool name; not empty: replaces the policy's as a whole.
+    /// Limits by tool name. If not empty, it replaces the policy's map as a whole.
     pub output_limits: BTreeMap<String, OutputLimits>,
-    /// Most messages that may wait in the queue.
+    /// Maximum number of queued messages.
     pub max_pending: Option<u32>,
     /// How queued messages are taken.
     pub take: Option<TakeMode>,
-    /// Models to go on with; not empty: replaces the policy's as a whole.
+    /// Fallback models. If not empty, it replaces the policy's list as a whole.
     pub fallback_models: Vec<String>,
-    /// How the context is kept within its window.
     pub context: ContextOverrides,
 }
 
-/// Most models of a policy that a turn can go on with: each adds its retries to the time that a turn
-/// takes to fail.
+/// Maximum number of fallback models of a policy: each adds its retries to the time until a turn fails.
 pub const MOST_FALLBACKS: usize = 4;
 
-/// A named set of rules from the server's configuration, or one session's variant of it.
+/// A named set of rules from the server's configuration, or a session's variant of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// How the calls of one step are handed out.
     pub execution: ToolExecution,
-    /// Limits for tools not named below.
+    /// Limits for tools that are not in `output_limits`.
     pub default_output_limits: OutputLimits,
     /// Limits by tool name.
     pub output_limits: BTreeMap<String, OutputLimits>,
-    /// Most messages that may wait in the queue.
+    /// Maximum number of queued messages.
     pub max_pending: u32,
     /// How queued messages are taken.
     pub take: TakeMode,
-    /// References of the models that a turn goes on with, in order, when its own cannot be called.
+    /// References of the models to fall back to, in order, if the turn's own model cannot be called.
     pub fallback_models: Vec<String>,
-    /// How the context is kept within its window.
     pub context: ContextPolicy,
 }
 
 impl Policy {
-    /// The policy with a session's changes.
+    /// The policy with a session's overrides applied.
     #[must_use]
     pub fn with(&self, overrides: &PolicyOverrides) -> Self {
         Self {
@@ -101,7 +92,7 @@ impl Policy {
         }
     }
 
-    /// The limits for one tool: its own over those by name over the default, field by field.
+    /// The limits for one tool, field by field: the tool's own, then those by name, then the default.
     pub fn limits_for(&self, name: &str, own: Option<OutputLimits>) -> OutputLimits {
         let by_name = self.output_limits.get(name).copied().unwrap_or_default();
         own.unwrap_or_default()
@@ -113,38 +104,37 @@ impl Policy {
 set_or_kept!(UnknownWindow, PruneMode);
 
 policy! {
-    /// How a context is kept within its window. The default is what is shipped.
+    /// How a context is kept within its window. The default is the shipped policy.
     ContextPolicy,
-    /// What a session changes in it.
+    /// Overrides of a session.
     ContextOverrides {
         /// When and how it is compacted.
         compaction: CompactionPolicy = CompactionPolicy::default(),
-        /// When old tool results are cleared.
+        /// When old tool results are pruned.
         prune: PrunePolicy = PrunePolicy::default(),
-        /// Tokens kept free for the answer. `None` means by the model.
+        /// Tokens reserved for the response. `None` means it depends on the model.
         output_reserve: Option<u32> = None,
-        /// The window in tokens. `None` means the model's.
+        /// The window in tokens. `None` means the model's window.
         context_window: Option<u32> = None,
-        /// What to do when no window is known.
+        /// What to do if the window is not known.
         unknown_window: UnknownWindow = UnknownWindow::Assume,
     }
 }
 
 policy! {
-    /// When old tool results are cleared (feature rows D17 and S2). They stay readable; the model
-    /// sees a placeholder.
+    /// When old tool results are pruned (feature rows D17 and S2). They stay readable; the model gets a placeholder.
     PrunePolicy,
-    /// What a session changes in it.
+    /// Overrides of a session.
     PruneOverrides {
-        /// When.
+        /// When pruning takes place.
         mode: PruneMode = PruneMode::WhenItPays,
-        /// Only if at least this many tokens are saved.
+        /// Prune only if at least this many tokens are saved.
         minimum_tokens: u32 = 20_000,
-        /// The newest tool output of this many tokens stays.
+        /// The newest tool output, up to this many tokens, is kept.
         protect_tokens: u32 = 40_000,
-        /// The newest turns stay, unless they alone hold more tool output than that.
+        /// The tool output of this many newest turns is kept, unless it alone exceeds `protect_tokens`.
         protect_turns: u32 = 2,
-        /// Tools whose results stay.
+        /// Tools whose results are kept.
         protected_tools: Vec<String> = Vec::new(),
     }
 }
@@ -155,10 +145,10 @@ policy! {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum UnknownWindow {
-    /// Take a small one.
+    /// Assume a small window.
     #[default]
     Assume,
-    /// Refuse.
+    /// Reject the turn.
     Refuse,
 }
 
@@ -168,12 +158,12 @@ pub enum UnknownWindow {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum PruneMode {
-    /// Whenever the minimum can be saved.
+    /// If the minimum is saved.
     Always,
-    /// When that saves more than the provider bills again.
+    /// If it saves more than the provider bills again because of the changed prefix.
     #[default]
     WhenItPays,
-    /// When the context is too large otherwise.
+    /// Only if the context would be too large otherwise.
     OnOverflow,
 }
 
@@ -186,36 +176,31 @@ pub enum ToolExecution {
     /// All at once.
     #[default]
     Parallel,
-    /// The next one after the result of the one before.
+    /// Each call after the result of the previous one.
     Sequential,
 }
 
 /// A block of text that stays in every prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PinnedBlock {
-    /// Name, unique in the session.
+    /// Unique in the session.
     pub name: String,
-    /// The text.
     pub text: String,
-    /// Where it is counted.
     pub kind: PinnedKind,
 }
 
-/// Where a pinned block is counted.
+/// The category that a pinned block is counted in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum PinnedKind {
-    /// Without another tag.
+    /// No specific category.
     #[default]
     Pinned,
-    /// A memory file.
     Memory,
-    /// A skill.
     Skills,
-    /// A sub-agent.
     Agents,
 }
 
-/// Whether a text can name a model: `PROVIDER/MODEL`, of which neither is empty.
+/// Whether the text is a model reference: `PROVIDER/MODEL`, with both parts not empty.
 pub fn is_model_reference(text: &str) -> bool {
     text.split_once('/')
         .is_some_and(|(provider, model)| !provider.is_empty() && !model.is_empty())

@@ -1,38 +1,38 @@
-//! What an operator says of a model.
+//! A model's properties as declared by the operator.
 
 use serde::{Deserialize, Serialize};
 
 use super::generation::ReasoningEffort;
 
-/// What an operator says of a model: `[providers.NAME.models."MODEL"]` of the configuration. What
-/// is absent is taken from the shipped table, where that has it.
+/// A model's properties as declared by the operator in `[providers.NAME.models."MODEL"]` of the configuration. Absent
+/// fields are taken from the shipped table, if it has the model.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Declared {
-    /// Name for people.
+    /// Name for users.
     pub display_name: Option<String>,
-    /// Other names that mean this model.
+    /// Other names of this model.
     pub aliases: Vec<String>,
-    /// Tokens of the whole window.
+    /// Size of the window in tokens.
     pub context_window: Option<u32>,
-    /// Most tokens of one answer.
+    /// Maximum tokens of one response.
     pub max_output: Option<u32>,
-    /// MIME types it takes beside text, such as `image/*`.
+    /// MIME types that the model accepts in addition to text, such as `image/*`.
     #[serde(rename = "input_media_types")]
     pub input_media: Option<Vec<String>>,
-    /// Whether it can call tools.
+    /// Whether the model supports tool calls.
     #[serde(rename = "supports_tools")]
     pub tools: Option<bool>,
-    /// Whether it can make several calls at once.
+    /// Whether the model can make several tool calls in one response.
     #[serde(rename = "supports_parallel_tool_calls")]
     pub parallel_tools: Option<bool>,
-    /// Whether it can hold to a JSON schema.
+    /// Whether the model supports output that conforms to a JSON schema.
     #[serde(rename = "supports_json_schema")]
     pub json_schema: Option<bool>,
-    /// Levels of thinking that it has.
+    /// Supported levels of reasoning effort.
     pub reasoning_efforts: Option<Vec<ReasoningEffort>>,
-    /// Percent of a token's price that the service takes for one that its cache holds.
+    /// Price of a token read from the cache, in percent of the price of an uncached token.
     pub cache_read_percent: Option<u32>,
-    /// The same of one that it writes to its cache. Absent: it takes the whole price for it.
+    /// Price of a token written to the cache, in percent of the price of an uncached token. `None` means 100.
     pub cache_write_percent: Option<u32>,
 }

@@ -1,5 +1,5 @@
-//! Identifiers that follow from others: any replica finds the same one, so that a repetition never
-//! makes a second thing, and anybody can name what a lost owner was writing.
+//! Derived identifiers: every replica derives the same id from the same inputs. A repeated request therefore never
+//! creates a second object, and any replica can name the message that a lost owner was writing.
 
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
@@ -8,8 +8,8 @@ use super::{
     BlobId, CallId, CompactionId, MessageId, RequestId, SessionId, StepPosition, TenantId, TurnId,
 };
 
-/// The session that a request makes when it names none: a repetition finds it again. `use_number`
-/// counts the requests that had this id before, whose sessions are still there.
+/// The session that a request creates if it names none; a repeated request finds it again. `use_number` counts the
+/// earlier requests with this id whose sessions still exist.
 pub fn session(tenant: &TenantId, request: &RequestId, use_number: u32) -> SessionId {
     let number = use_number.to_string();
     let mut texts = vec!["session", tenant.as_str(), request.as_str()];
@@ -24,20 +24,20 @@ pub fn input(turn: &TurnId) -> MessageId {
     of_turn(turn, "input", StepPosition::default())
 }
 
-/// The user message that queued messages become in a turn, by the first of them: each is taken
+/// The user message that queued messages are merged into during a turn, derived from the first of them: each is taken
 /// once.
 pub fn taken(turn: &TurnId, first: &MessageId) -> MessageId {
     let time = Uuid::parse_str(turn.as_str()).ok();
     MessageId::new(derived(time, &["taken", turn.as_str(), first.as_str()]).to_string())
 }
 
-/// The user message that queued messages become where no turn runs, by the first of them.
+/// The user message that queued messages are merged into while no turn is running, derived from the first of them.
 pub fn gathered(first: &MessageId) -> MessageId {
     let time = Uuid::parse_str(first.as_str()).ok();
     MessageId::new(derived(time, &["gathered", first.as_str()]).to_string())
 }
 
-/// The assistant message of an attempt: any replica can name it, also to say that it is void.
+/// The assistant message of an attempt. Any replica can derive it, also to void it.
 pub fn answer(turn: &TurnId, at: StepPosition) -> MessageId {
     of_turn(turn, "answer", at)
 }
@@ -53,13 +53,13 @@ pub fn summary(compaction: &CompactionId) -> MessageId {
     MessageId::new(derived(time, &["summary", compaction.as_str()]).to_string())
 }
 
-/// A message that a host appends: the append names itself by a UUID, and so each of its messages.
+/// A message that a host appends, derived from the UUID of the append and the message's index.
 pub fn appended(append: &str, index: usize) -> MessageId {
     let time = Uuid::parse_str(append).ok();
     MessageId::new(derived(time, &["appended", append, &index.to_string()]).to_string())
 }
 
-/// A call for which the model service gave no id of its own, or one that is taken.
+/// A call for which the model service sent no id, or an id that is already used.
 pub fn call(message: &MessageId, index: usize) -> CallId {
     CallId::new(format!(
         "call_{}",
@@ -67,39 +67,39 @@ pub fn call(message: &MessageId, index: usize) -> CallId {
     ))
 }
 
-/// Content by its SHA-256.
+/// The id of content: its SHA-256.
 pub fn blob(content: &[u8]) -> BlobId {
     BlobId::new(hex(&Sha256::digest(content)))
 }
 
-/// The id of content that comes piece by piece.
+/// Incremental computation of the id of content.
 #[derive(Debug, Clone, Default)]
 pub struct ContentHash(Sha256);
 
 impl ContentHash {
-    /// Takes in the next piece.
+    /// Adds the next chunk.
     pub fn update(&mut self, piece: &[u8]) {
         self.0.update(piece);
     }
 
-    /// The id of all of it: the same as of [`blob`].
+    /// The id of the whole content, equal to that of [`blob`].
     pub fn finish(self) -> BlobId {
         BlobId::new(hex(&self.0.finalize()))
     }
 }
 
-/// Under which id the chunks of an upload are kept until it is complete. `unique` is a UUID of
-/// version 7: its time comes first, so that those that were left lying are found by it.
+/// The id under which the chunks of an upload are stored until it is complete. `unique` is a UUID of version 7: it
+/// begins with a time, by which abandoned uploads are found.
 pub fn upload(unique: Uuid) -> BlobId {
     BlobId::new(format!("upload:{}", unique.simple()))
 }
 
-/// A fingerprint of several texts, in hex.
+/// A fingerprint of a list of texts, in hex.
 pub fn fingerprint<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     hex(&digest(texts))
 }
 
-/// A share from 0 to 1, spread evenly over all attempts: by it they wait apart from each other.
+/// A number from 0 to 1, uniformly distributed over all attempts: the jitter of their backoff.
 pub fn share(turn: &TurnId, at: StepPosition) -> f64 {
     let place = format!("{}.{}", at.step, at.attempt);
     let digest = digest(["share", turn.as_str(), &place]);
@@ -109,13 +109,13 @@ pub fn share(turn: &TurnId, at: StepPosition) -> f64 {
 }
 
 fn of_turn(turn: &TurnId, what: &str, at: StepPosition) -> MessageId {
-    // The turn's time comes first, so that messages of one time stand together in an index.
+    // The turn's time comes first, so that messages of about the same time are adjacent in an index.
     let time = Uuid::parse_str(turn.as_str()).ok();
     let place = format!("{}.{}", at.step, at.attempt);
     MessageId::new(derived(time, &[what, turn.as_str(), &place]).to_string())
 }
 
-/// A UUID of version 8: the time of another one, if there is one, and a hash of the texts.
+/// A UUID of version 8: the time of `time`, if given, and a hash of the texts.
 fn derived(time: Option<Uuid>, texts: &[&str]) -> Uuid {
     let digest = digest(texts.iter().copied());
     let mut bytes = [0; 16];
@@ -126,7 +126,7 @@ fn derived(time: Option<Uuid>, texts: &[&str]) -> Uuid {
     uuid::Builder::from_custom_bytes(bytes).into_uuid()
 }
 
-/// The hash of several texts: each with its length, so that no two lists run together.
+/// The hash of a list of texts. Each is preceded by its length, so that different lists never have the same encoding.
 fn digest<'a>(texts: impl IntoIterator<Item = &'a str>) -> [u8; 32] {
     let mut hash = Sha256::new();
     for text in texts {
@@ -136,7 +136,7 @@ fn digest<'a>(texts: impl IntoIterator<Item = &'a str>) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// Bytes in hexadecimal digits.
+/// Lower-case hexadecimal encoding.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

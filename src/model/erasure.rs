@@ -2,23 +2,22 @@
 
 use super::TenantId;
 
-/// What is known of the deletion of a tenant: the one thing that is left of it.
+/// The record of a tenant's deletion: the only data that remains of the tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TenantDeletion {
-    /// Which tenant.
     pub tenant: TenantId,
-    /// When it was asked for.
+    /// When the deletion was requested.
     pub asked_at: jiff::Timestamp,
-    /// The caller that asked, as logs name it.
+    /// The caller that requested it, as named in logs.
     pub asked_by: String,
-    /// When nothing was left. `None`: it goes on.
+    /// When all data was deleted. `None` while the deletion is in progress.
     pub done_at: Option<jiff::Timestamp>,
-    /// Sessions that were removed.
+    /// Number of deleted sessions.
     pub sessions: u64,
-    /// Blobs that were removed.
+    /// Number of deleted blobs.
     pub blobs: u64,
-    /// Their bytes.
+    /// Total size of the deleted blobs in bytes.
     pub blob_bytes: u64,
-    /// API keys that were removed.
+    /// Number of deleted API keys.
     pub keys: u64,
 }

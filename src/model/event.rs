@@ -1,4 +1,4 @@
-//! Durable events: the one vocabulary of everything that is sent to clients and stored.
+//! Durable events: everything that is stored in the event log and streamed to clients.
 
 use std::time::Duration;
 
@@ -13,52 +13,43 @@ use super::{
 
 pub use super::{id::StepPosition, usage::Estimate};
 
-/// What happened. Content that is stored elsewhere (messages, tool results) is referred to and
-/// filled in when the event is read.
+/// The payload of an event. Content that is stored elsewhere (messages, tool results) is referenced by id and filled in
+/// when the event is read.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Payload {
-    /// A turn began.
     TurnStarted(TurnStarted),
-    /// A step began.
     StepStarted(StepStarted),
     /// A message is final.
     MessageCommitted {
-        /// Which one.
         message: MessageId,
     },
-    /// A tool is to be run.
+    /// A tool call is handed out for execution.
     ToolCallRequested {
-        /// What to run.
         call: ToolCall,
-        /// How long the result is awaited.
+        /// How long the server waits for the result.
         timeout: Duration,
-        /// A person changed the arguments.
+        /// The approver changed the arguments.
         edited: bool,
-        /// Who runs it.
         executor: ToolExecutor,
     },
-    /// A person is to decide about a call.
+    /// A tool call requires a user's approval.
     ApprovalRequested {
-        /// What the model wants to run.
         call: ToolCall,
-        /// How long the decision is awaited.
+        /// How long the server waits for the decision.
         timeout: Duration,
     },
     /// A call has its result.
     ToolCallCompleted {
-        /// The call.
         call: CallId,
     },
     /// A call was closed without a result.
     ToolCallCancelled {
-        /// The call.
         call: CallId,
-        /// The tool.
+        /// Name of the tool.
         name: String,
-        /// Why.
         reason: CallCancelReason,
     },
-    /// Nothing goes on until the host acts.
+    /// The turn waits for the host.
     ActionRequired {
         /// Calls that wait for a result.
         results: Vec<CallId>,
@@ -67,100 +58,88 @@ pub enum Payload {
     },
     /// A model call was accounted for.
     UsageRecorded(UsageRecorded),
-    /// The model could not take a wish about its answer: it was left out.
+    /// A generation setting that the model does not support was left out.
     UnsupportedSetting(UnsupportedSetting),
-    /// The model could not take a medium: it read something else in its place.
+    /// A medium that the model does not support was replaced by text.
     UnsupportedPart(UnsupportedPart),
-    /// A step is being repeated.
     TurnRetrying(TurnRetrying),
-    /// The session's model changed. How many messages stay is filled in by the statement that
-    /// writes the event.
+    /// The session's model changed. The statement that writes the event fills in how many messages are kept.
     ModelSwitched(ModelSwitched),
-    /// The turn goes on with another model of its policy.
+    /// The turn continues with a fallback model of its policy.
     ModelFallback(ModelFallback),
     /// The session's configuration changed.
     SessionUpdated {
-        /// The revision that is in force now.
+        /// The new revision.
         revision: i64,
-        /// The fields that differ from before, by their paths in the API.
+        /// The changed fields, by their paths in the API.
         paths: Vec<String>,
     },
-    /// Old tool results were cleared. The seq that names the prune is the event's own.
+    /// Old tool results were pruned. The seq of this event identifies the prune.
     ContextPruned {
-        /// Which, and what it saves.
         report: PruneReport,
     },
-    /// Cleared tool results are back.
+    /// Pruned tool results were restored.
     ContextRestored {
-        /// Which.
         restored: Restored,
     },
-    /// A compaction began.
     CompactionStarted(Box<Compaction>),
-    /// A compaction is in force.
+    /// A compaction was applied.
     CompactionCompleted(Box<Compaction>),
-    /// A compaction was given up.
     CompactionFailed(Box<Compaction>),
-    /// A compaction was taken back.
     CompactionReverted(Box<Compaction>),
-    /// Queued messages became one user message.
+    /// Queued messages were merged into one user message.
     MessagesApplied {
         /// The user message.
         message: MessageId,
-        /// What was taken, in order.
+        /// The queued messages, in order.
         taken: Vec<Applied>,
     },
-    /// A queued message was given up.
+    /// A queued message was dropped.
     QueuedMessageDropped {
-        /// Which.
         message: MessageId,
-        /// Why.
         reason: DropReason,
     },
     /// The turn ended.
     TurnEnded {
-        /// How.
         ending: Ending,
-        /// What came of it.
         result: TurnResult,
     },
 }
 
-/// A turn began.
+/// A turn started.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TurnStarted {
     /// The request that started it.
     pub request: Option<RequestId>,
     /// Model reference.
     pub model: String,
-    /// The bounds in force.
+    /// The effective limits.
     pub limits: Limits,
-    /// Names of the tools the model gets.
+    /// Names of the tools sent to the model.
     pub tool_names: Vec<String>,
-    /// The user message it starts with.
+    /// The user message that the turn starts with.
     pub input: Option<MessageId>,
 }
 
-/// A step began.
+/// A step started.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepStarted {
     /// Model reference.
     pub model: String,
-    /// The session's revision in force.
+    /// The session's revision in use.
     pub revision: i64,
-    /// Predicted size of the prompt; `tokens` may be filled in by the statement that writes
-    /// the event.
+    /// Predicted size of the prompt. The statement that writes the event may fill in `tokens`.
     pub context: TokenCount,
-    /// The window in tokens; 0: not known.
+    /// The window in tokens; 0 if not known.
     pub window: u32,
-    /// Tokens of it that are kept free for the answer.
+    /// Tokens of the window that are reserved for the response.
     pub reserve: u32,
 }
 
-/// The model could not take a wish about its answer: it was left out.
+/// A generation setting that the model does not support was left out.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnsupportedSetting {
-    /// Which wish, and why.
+    /// The setting and the reason.
     pub unsupported: Unsupported,
     /// Configured name of the provider.
     pub provider: String,
@@ -168,10 +147,10 @@ pub struct UnsupportedSetting {
     pub model: String,
 }
 
-/// The model could not take a medium: it read something else in its place.
+/// A medium that the model does not support was replaced by text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnsupportedPart {
-    /// Which, and why.
+    /// The medium and the reason.
     pub left_out: LeftOut,
     /// Configured name of the provider.
     pub provider: String,
@@ -179,128 +158,120 @@ pub struct UnsupportedPart {
     pub model: String,
 }
 
-/// A step is being repeated.
+/// A step is retried.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TurnRetrying {
-    /// What went wrong.
+    /// The failure of the previous attempt.
     pub failure: Failure,
-    /// The attempt that begins now.
+    /// Number of the new attempt.
     pub next_attempt: u32,
-    /// How long until then.
+    /// Backoff before the new attempt.
     pub delay: Duration,
-    /// The open message that is void.
+    /// The open message that is voided.
     pub voided: Option<MessageId>,
 }
 
-/// The turn goes on with another model, to its end.
+/// The turn continues with a fallback model until it ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelFallback {
     /// The model that could not be called.
     pub from: String,
-    /// The model that is called now.
+    /// The model that is called from now on.
     pub to: String,
-    /// What was wrong with the model before.
+    /// Why `from` could not be called.
     pub reason: FailureReason,
-    /// The window of the new model; 0 if it is not known.
+    /// The window of the new model in tokens; 0 if not known.
     pub window: u32,
-    /// Tokens of it that are kept free for the answer.
+    /// Tokens of the window that are reserved for the response.
     pub reserve: u32,
 }
 
-/// The session's model changed. How many messages stay is filled in by the statement that
-/// writes the event.
+/// The session's model changed. The statement that writes the event fills in how many messages are kept.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelSwitched {
-    /// The model before.
     pub from: String,
     /// The model from the next step on.
     pub to: String,
-    /// The revision that says so.
+    /// The revision that contains the change.
     pub revision: i64,
-    /// How the new model is to answer.
+    /// Generation settings of the new model.
     pub generation: Generation,
 }
 
 /// A model call was accounted for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UsageRecorded {
-    /// What the call was for.
     pub purpose: UsagePurpose,
     /// Model reference.
     pub model: String,
-    /// Its tokens. `None` if the provider reported none.
+    /// `None` if the provider reported no usage.
     pub usage: Option<Usage>,
     /// The prediction made before the call.
     pub estimate: Option<Estimate>,
-    /// Reported over estimated tokens of the model, learnt from earlier calls; 1 before the
-    /// first.
+    /// Learned ratio of reported to estimated tokens of the model, from earlier calls; 1 before the first.
     pub ratio: f64,
-    /// The message that was written.
+    /// The message that the call produced.
     pub message: Option<MessageId>,
-    /// The compaction that the call was for.
+    /// The compaction that the call was made for.
     pub compaction: Option<CompactionId>,
 }
 
 /// Why a call was closed without a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CallCancelReason {
-    /// The turn was cancelled.
     TurnCancelled,
-    /// The turn ended first.
+    /// The turn ended before the call had a result.
     TurnEnded,
-    /// The model did not finish the call, or its arguments are not a JSON object.
+    /// The model did not finish the call, or the arguments are not a JSON object.
     Incomplete,
-    /// The turn has no such tool.
+    /// The turn has no tool of this name.
     UnknownTool,
 }
 
 /// A call that waits for the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingCall {
-    /// What to run, or to decide about; with the approver's arguments, if they were changed.
+    /// The call to run or to decide about, with the approver's arguments if they were changed.
     pub call: ToolCall,
-    /// When it is closed with an error result.
+    /// When the call is closed with an error result.
     pub deadline: Timestamp,
-    /// What it waits for.
     pub waits_for: WaitsFor,
-    /// Who runs it.
     pub executor: ToolExecutor,
 }
 
 /// What a call waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WaitsFor {
-    /// Its result.
+    /// The tool result.
     Result {
-        /// A person changed the arguments.
+        /// The approver changed the arguments.
         edited: bool,
     },
-    /// A person's decision.
+    /// A user's decision.
     Approval,
 }
 
-/// A durable event as it is kept: what only the writing statement knew stands in columns, the rest
-/// is encoded.
+/// A durable event as stored. Values that only the writing statement knows are in columns; the rest is encoded in
+/// `payload`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredEvent {
     /// Position in the session.
     pub seq: Seq,
-    /// The turn. `None` if it belongs to none.
+    /// `None` if the event belongs to no turn.
     pub turn: Option<TurnId>,
     /// The step, from 1; 0 outside of steps.
     pub step: u32,
     /// The attempt at the step, from 1; 0 outside of steps.
     pub attempt: u32,
-    /// When it happened.
     pub at: Timestamp,
-    /// What kind it is, as named in the proto's oneof, e.g. `turn_started`.
+    /// The event's type: the name of its field in the proto's oneof, e.g. `turn_started`.
     pub kind: String,
-    /// Ids that it refers to: messages, calls, queued messages.
+    /// Ids of the messages, calls and queued messages that it references.
     pub refs: Vec<String>,
-    /// A number that only the statement knew: the context size of `step_started`.
+    /// A number that only the statement knows: the context size of `step_started`.
     pub size: Option<i64>,
-    /// What the turn spent that this event ends, in tokens; `None` if it ends no turn.
+    /// Tokens used by the turn that this event ends. `None` if it ends no turn.
     pub totals: Option<UsageTotals>,
-    /// The encoded member of the oneof.
+    /// The encoded field of the oneof.
     pub payload: Vec<u8>,
 }

@@ -1,4 +1,4 @@
-//! What went wrong in a model call or a turn, in words that are safe to show.
+//! Failures of model calls and turns, with messages that are safe to show to users.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use super::occupancy::Share;
 /// The kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FailureReason {
-    /// The provider refused the server's credentials.
+    /// The provider rejected the server's credentials.
     ProviderAuth,
-    /// Rate limited, and still so after all retries.
+    /// Rate limited, still after all retries.
     ProviderRateLimited,
-    /// No answer in time, or the stream stalled.
+    /// No response before the deadline, or the stream stalled.
     ProviderTimeout,
-    /// Overloaded, or a server error.
+    /// The provider is overloaded, or responded with a server error.
     ProviderOverloaded,
-    /// The provider refused the request.
+    /// The provider rejected the request.
     ProviderBadRequest,
-    /// Not reachable, broke off, or unreadable.
+    /// The provider was unreachable, closed the connection, or sent an unreadable response.
     ProviderBroken,
     /// The prompt does not fit.
     ContextOverflow,
-    /// Replica after replica stopped while working on the turn.
+    /// Several replicas in succession stopped while working on the turn.
     Poisoned,
-    /// A defect of the server.
+    /// A bug in the server.
     Internal,
     /// The turn's model is no longer configured.
     ModelNotFound,
@@ -31,42 +31,41 @@ pub enum FailureReason {
     PolicyNotFound,
 }
 
-/// Where in a model call something failed.
+/// The phase of a model call in which it failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FailurePhase {
-    /// Before the first byte of the answer.
+    /// Before the first byte of the response.
     Generate,
-    /// While the answer was streaming.
+    /// While the response was streamed.
     Stream,
 }
 
-/// What went wrong; free of secrets.
+/// A failure, without secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// The kind.
     pub reason: FailureReason,
-    /// One sentence for people.
+    /// One sentence for users.
     pub message: String,
     /// Whether the same request may succeed later.
     pub recoverable: bool,
-    /// Where in the model call. `None` if no model was involved.
+    /// `None` if no model was involved.
     pub phase: Option<FailurePhase>,
-    /// Configured name of the provider; empty when none was involved.
+    /// Configured name of the provider; empty if none was involved.
     pub provider: String,
-    /// HTTP status of the provider's answer; 0 when there was none.
+    /// HTTP status of the provider's response; 0 if there was none.
     pub provider_status: u16,
-    /// The provider's own error code; empty when there was none.
+    /// The provider's own error code; empty if there was none.
     pub provider_code: String,
-    /// The provider's id of the request; empty when unknown.
+    /// The provider's id of the request; empty if unknown.
     pub provider_request_id: String,
-    /// How long the provider asked to wait.
+    /// The delay that the provider requested before a retry.
     pub retry_after: Option<Duration>,
-    /// A prompt that does not fit: what fills the window, largest first.
+    /// If the prompt does not fit: what the window is used for, largest first.
     pub categories: Vec<Share>,
 }
 
 impl Failure {
-    /// A failure in which no provider was involved.
+    /// A failure that involves no provider.
     pub fn local(reason: FailureReason, message: impl Into<String>, recoverable: bool) -> Self {
         Self {
             reason,

@@ -1,40 +1,33 @@
-//! How a model is to answer: randomness, reasoning, which tools it must call, the form of the
-//! answer.
+//! Generation settings: sampling, reasoning, tool choice and response format.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How a model is to answer. What is not set leaves the choice to the layer below: the turn over
-/// the session over the model.
+/// Generation settings. An unset field is taken from the layer below: first the turn, then the session, then the model.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Generation {
-    /// Randomness.
     pub temperature: Option<Temperature>,
-    /// Nucleus sampling.
     pub top_p: Option<TopP>,
-    /// Sample from so many of the likeliest tokens.
+    /// Sample only from this many of the most likely tokens.
     pub top_k: Option<u32>,
-    /// Words that end the answer; empty: not set.
+    /// Strings that end the response; empty means not set.
     pub stop_sequences: Vec<String>,
-    /// Seed for repeatable sampling.
+    /// Seed for reproducible sampling.
     pub seed: Option<i32>,
-    /// How hard to think.
     pub reasoning_effort: Option<ReasoningEffort>,
-    /// Tokens for reasoning; wins over the effort where a model takes a budget.
+    /// Token budget for reasoning; takes precedence over the effort if the model supports a budget.
     pub reasoning_budget_tokens: Option<u32>,
-    /// Whether and which tools must be called.
     pub tool_choice: Option<ToolChoice>,
-    /// Whether several tools may be called at once.
+    /// Whether the model may make several tool calls in one response.
     pub parallel_tool_calls: Option<bool>,
-    /// Ask for JSON.
     pub response_format: Option<ResponseFormat>,
-    /// What has no field here: a JSON object of objects keyed by kind of provider, as JSON text.
+    /// Options without a field here: a JSON object of objects keyed by kind of provider, as JSON text.
     pub provider_options: Option<String>,
 }
 
 impl Generation {
-    /// The settings that are set, by their paths in the API.
+    /// The fields that are set, by their paths in the API.
     pub fn paths(&self) -> impl Iterator<Item = &'static str> + use<> {
         let Self {
             temperature,
@@ -76,7 +69,7 @@ impl Generation {
             .map(|(path, _)| path)
     }
 
-    /// These settings, with those of `below` where nothing is set here.
+    /// These settings; unset fields are taken from `below`.
     #[must_use]
     pub fn or(&self, below: &Self) -> Self {
         let Self {
@@ -118,7 +111,7 @@ impl Generation {
         }
     }
 
-    /// Takes a setting back.
+    /// Unsets a field.
     pub fn clear(&mut self, setting: Setting) {
         match setting {
             Setting::Temperature => self.temperature = None,
@@ -136,7 +129,7 @@ impl Generation {
     }
 }
 
-/// One of the settings.
+/// A field of [`Generation`], or the provider tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Setting {
     /// `temperature`.
@@ -159,12 +152,12 @@ pub enum Setting {
     ParallelToolCalls,
     /// `response_format`.
     ResponseFormat,
-    /// Provider tools, which stand beside these settings in the turn's tools.
+    /// Provider tools, which are part of the turn's tools, not of these settings.
     ProviderTools,
 }
 
 impl Setting {
-    /// Its path in a session or turn, as in the API.
+    /// The field's path in a session or turn, as in the API.
     pub fn path(self) -> &'static str {
         match self {
             Self::Temperature => "generation.temperature",
@@ -182,19 +175,18 @@ impl Setting {
     }
 }
 
-/// A setting that a model does not support.
+/// A setting that the model does not support.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unsupported {
-    /// Which one.
     pub setting: Setting,
-    /// Why, in a sentence.
+    /// The reason, in one sentence.
     pub why: String,
 }
 
-/// Randomness, 0 to 2.
+/// Sampling temperature, 0 to 2.
 pub type Temperature = UpTo<2>;
 
-/// The share of probability that nucleus sampling keeps, 0 to 1.
+/// Probability mass for nucleus sampling, 0 to 1.
 pub type TopP = UpTo<1>;
 
 /// A number from 0 to `MOST`.
@@ -203,14 +195,14 @@ pub type TopP = UpTo<1>;
 pub struct UpTo<const MOST: u8>(f64);
 
 impl<const MOST: u8> UpTo<MOST> {
-    /// The number. `None` if it is outside, or no number at all.
+    /// Returns `None` if the number is out of range or NaN.
     pub fn new(number: f64) -> Option<Self> {
         (0.0..=f64::from(MOST))
             .contains(&number)
             .then_some(Self(number))
     }
 
-    /// The number, or the nearest one that fits.
+    /// The number, clamped to the range.
     pub const fn clamped(number: f64) -> Self {
         Self(number.clamp(0.0, MOST as f64))
     }
@@ -235,7 +227,7 @@ impl<const MOST: u8> From<UpTo<MOST>> for f64 {
     }
 }
 
-/// It is never NaN.
+/// The number is never NaN.
 impl<const MOST: u8> Eq for UpTo<MOST> {}
 
 impl<const MOST: u8> fmt::Debug for UpTo<MOST> {
@@ -244,29 +236,24 @@ impl<const MOST: u8> fmt::Debug for UpTo<MOST> {
     }
 }
 
-/// How hard a model should think, from the least on.
+/// Reasoning effort, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReasoningEffort {
-    /// Not at all.
+    /// No reasoning.
     None,
-    /// As little as possible.
     Minimal,
-    /// Low.
     Low,
-    /// Medium.
     Medium,
-    /// High.
     High,
-    /// Very high.
     Xhigh,
-    /// As much as the model has.
+    /// The model's maximum.
     Max,
 }
 
 impl ReasoningEffort {
-    /// The level that comes nearest: of two the lower one, and no reasoning only where none is
-    /// wanted. `None` if there are no levels.
+    /// The nearest of the given levels, the lower one of two equally near. `None` (no reasoning) is only mapped to and
+    /// from itself if there is another choice. Returns `None` if `levels` is empty.
     pub fn nearest_of(self, levels: &[Self]) -> Option<Self> {
         let distance = |level: &&Self| {
             let switches = (**level == Self::None) != (self == Self::None);
@@ -276,21 +263,21 @@ impl ReasoningEffort {
     }
 }
 
-/// Whether and which tools a model must call.
+/// Whether and which tools the model must call.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ToolChoice {
     /// The model decides.
     Auto,
-    /// No calls.
+    /// No tool calls.
     None,
-    /// At least one call.
+    /// At least one tool call.
     Required,
-    /// This tool.
+    /// A call of this tool.
     Tool(String),
 }
 
 impl ToolChoice {
-    /// Whether it leaves the model no choice but to call.
+    /// Whether the model must call a tool.
     pub fn is_forced(&self) -> bool {
         match self {
             Self::Required | Self::Tool(_) => true,
@@ -299,14 +286,13 @@ impl ToolChoice {
     }
 }
 
-/// Asks for an answer in JSON.
+/// Requests a response in JSON.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResponseFormat {
     /// The schema as JSON text. `None` means any JSON object.
     pub schema: Option<String>,
-    /// The schema's name.
     pub name: String,
-    /// Hold to the schema exactly. `None` means where the provider can.
+    /// Enforce the schema exactly. `None` means if the provider supports it.
     pub strict: Option<bool>,
 }
 

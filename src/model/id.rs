@@ -1,4 +1,4 @@
-//! Identifiers: one type per thing that is named, so that they cannot be mixed up.
+//! Identifiers: a separate type for each kind, so that they cannot be confused.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ macro_rules! id {
         pub struct $name(String);
 
         impl $name {
-            /// Takes the text as it is; the border has checked it.
+            /// Wraps the text without validation; requests are validated when they are decoded.
             pub fn new(text: impl Into<String>) -> Self {
                 Self(text.into())
             }
@@ -20,7 +20,7 @@ macro_rules! id {
                 &self.0
             }
 
-            /// The identifier as an owned text.
+            /// The identifier as an owned `String`.
             pub fn into_string(self) -> String {
                 self.0
             }
@@ -41,11 +41,11 @@ macro_rules! id {
 }
 
 id! {
-    /// Whose data it is. Comes from the credential only.
+    /// The owner of the data. Taken only from the caller's credential.
     TenantId
 }
 id! {
-    /// A conversation; chosen by the client or the server, unique in the tenant.
+    /// A session (conversation); chosen by the client or the server, unique in the tenant.
     SessionId
 }
 id! {
@@ -53,7 +53,7 @@ id! {
     TurnId
 }
 id! {
-    /// A message of a session; known before the message is committed.
+    /// A message of a session; assigned before the message is committed.
     MessageId
 }
 id! {
@@ -69,28 +69,26 @@ id! {
     CompactionId
 }
 id! {
-    /// Content by its SHA-256, in lower-case hex.
+    /// Content, identified by its SHA-256 in lower-case hex.
     BlobId
 }
 
-/// The session and whose it is: the first two columns of every key.
+/// A session and its tenant: the first two columns of every primary key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionKey {
-    /// Whose.
     pub tenant: TenantId,
-    /// Which.
     pub session: SessionId,
 }
 
 impl SessionKey {
-    /// Joins the two.
+    /// Combines the two ids.
     pub fn new(tenant: TenantId, session: SessionId) -> Self {
         Self { tenant, session }
     }
 }
 
-/// Position of a durable event in its session: 1, 2, 3 and so on without gaps. 0 is before the
-/// first.
+/// Position of a durable event in its session: 1, 2, 3 and so on without gaps. 0 is the position before the first
+/// event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Seq(pub i64);
 
@@ -100,13 +98,13 @@ impl fmt::Display for Seq {
     }
 }
 
-/// The owner's right to write: `epoch` changes with every owner, `op` with every statement of the
-/// owner. A write that carries an old fence changes nothing.
+/// The fencing token of an owner. `epoch` changes with every owner, `op` with every statement of the owner. A write
+/// with an outdated fence changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fence {
-    /// Which owner.
+    /// Identifies the owner.
     pub epoch: i64,
-    /// Which of its statements comes next.
+    /// Number of the owner's next statement.
     pub op: i64,
 }
 
@@ -120,14 +118,12 @@ impl Fence {
     }
 }
 
-/// The owner's right to write for one turn. The hot row must have this turn, this fence and the
-/// replica that writes as its owner: after a failover that lost commits, the same epoch and op may
-/// be granted again, to another replica or for another turn.
+/// The fencing token of an owner for one turn. The session row must have this turn, this fence, and the writing replica
+/// as its owner: after a failover that lost commits, the same epoch and op may be assigned again, to another replica or
+/// for another turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TurnFence<'a> {
-    /// Which turn.
     pub turn: &'a TurnId,
-    /// Which owner of it, and which of its statements comes next.
     pub fence: Fence,
 }
 
@@ -141,12 +137,12 @@ impl TurnFence<'_> {
     }
 }
 
-/// Where in a turn something happens.
+/// A position within a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct StepPosition {
     /// The step, from 1; 0 outside of steps.
     pub step: u32,
-    /// The attempt at it, from 1; 0 outside of steps.
+    /// The attempt at the step, from 1; 0 outside of steps.
     pub attempt: u32,
 }
 

@@ -1,8 +1,8 @@
-//! JSON text as models write it: kept as it is, and repaired where another program is to read it.
+//! Repairs JSON text written by models where another program has to parse it.
 
 use std::borrow::Cow;
 
-/// JSON in which each escape of a lone surrogate is one of U+FFFD.
+/// Replaces each escaped lone surrogate by an escaped U+FFFD.
 pub fn sound(json: &str) -> Cow<'_, str> {
     let mut repaired = String::new();
     let mut kept = 0;
@@ -27,7 +27,7 @@ pub fn sound(json: &str) -> Cow<'_, str> {
     }
 }
 
-/// The surrogate that is escaped there.
+/// The surrogate escaped at this position. Returns `None` if there is none.
 fn surrogate(json: &str, at: usize) -> Option<u16> {
     let hex = json.get(at..at.checked_add(6)?)?.strip_prefix("\\u")?;
     u16::from_str_radix(hex, 16)

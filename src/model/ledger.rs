@@ -1,4 +1,4 @@
-//! Where the tokens of a session are: its counters, and the last call that was measured.
+//! Token counters of a session by category, and the last measured model call.
 
 use std::collections::BTreeMap;
 
@@ -6,44 +6,39 @@ use super::{Applied, CallId, Category, Compaction, Seq, TokenBasis, TokenCount, 
 
 pub use super::occupancy::{Occupant, Share};
 
-/// Tokens, and the parts that have them.
+/// A number of tokens, and the number of parts that they belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Held {
-    /// Tokens as they were estimated.
+    /// Estimated tokens.
     pub tokens: i64,
-    /// Parts.
     pub parts: u32,
 }
 
-/// What the live transcript is made of.
+/// Tokens of the live transcript by category.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ledger {
-    /// Messages.
+    /// Number of messages.
     pub messages: u32,
-    /// What they cost beside their parts.
+    /// Tokens of the messages in addition to their parts.
     pub overhead: i64,
-    /// Text of users.
     pub user: Held,
     /// Text of the model.
     pub assistant: Held,
-    /// Reasoning.
     pub reasoning: Held,
-    /// Tool calls.
     pub tool_calls: Held,
-    /// Tool results, pruned ones as their placeholder.
+    /// Tool results; pruned ones count as their placeholder.
     pub tool_results: Held,
     /// Images and files.
     pub media: Held,
-    /// Summaries.
     pub summary: Held,
     /// Pinned messages.
     pub pinned: Held,
-    /// What was pruned: tokens that it saves, and results. No part of the size.
+    /// Pruned tool results: the tokens saved and the number of results. Not part of the size.
     pub pruned: Held,
 }
 
 impl Ledger {
-    /// What one category holds.
+    /// The counter of one category.
     pub fn held(&self, category: Category) -> Held {
         match category {
             Category::User => self.user,
@@ -57,7 +52,7 @@ impl Ledger {
         }
     }
 
-    /// The same without tokens that a model is not sent, by category.
+    /// The ledger without tokens that are not sent to the model, by category.
     pub fn less(mut self, unsupported: &BTreeMap<Category, u32>) -> Self {
         for (category, tokens) in unsupported {
             let held = match category {
@@ -76,94 +71,91 @@ impl Ledger {
     }
 }
 
-/// What a transcript holds of the parts whose size depends on the model that is called.
+/// Which kinds of parts a transcript contains whose size depends on the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ModelDependent {
-    /// Media, or outputs that are kept as blobs, which may be media.
+    /// Media, or tool outputs stored as blobs, which may be media.
     pub media: bool,
-    /// Reasoning.
     pub reasoning: bool,
-    /// Items of a provider's own.
+    /// Provider items.
     pub items: bool,
 }
 
-/// The last call of a session's model that its provider reported on.
+/// The last call of a session's model for which the provider reported usage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Anchor {
     /// Model reference.
     pub model: String,
-    /// The version of the context that its prompt was made from.
+    /// The version of the context that the prompt was built from.
     pub version: i64,
-    /// Its prompt, as reported.
+    /// Reported size of the prompt.
     pub input: u32,
-    /// Its answer as later prompts hold it: as reported, less the reasoning that the provider does
-    /// not get back, or by its estimate where that is closer.
+    /// Size of the response in later prompts: as reported, less the reasoning that is not sent back to the provider; or
+    /// the estimate, if that is closer.
     pub output: u32,
-    /// The estimate of that prompt and that answer.
+    /// The estimate of that prompt and that response.
     pub estimated_at_anchor: i64,
-    /// How much of the prompt the provider's cache holds; 0 once it will have forgotten it.
+    /// Tokens of the prompt in the provider's cache; 0 once the cache has presumably expired.
     pub cached: u32,
-    /// What was predicted for the prompt; 0 if another one than what was predicted is measured.
+    /// The predicted size of the prompt; 0 if the measured prompt is not the predicted one.
     pub estimated: u32,
-    /// How.
+    /// Basis of the prediction.
     pub basis: TokenBasis,
 }
 
 impl Anchor {
-    /// Whether it measures the prompt that was predicted.
+    /// Whether the measured prompt is the predicted one.
     pub fn has_prediction(&self) -> bool {
         self.estimated > 0
     }
 }
 
-/// What a prune cleared.
+/// The result of a prune.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PruneReport {
-    /// The calls whose results were cleared, oldest first.
+    /// The calls whose results were pruned, oldest first.
     pub calls: Vec<CallId>,
-    /// The tools they came from, each once.
+    /// Names of their tools, without duplicates.
     pub tools: Vec<String>,
     /// Tokens saved.
     pub saved: u32,
     /// Cached tokens that the provider bills again.
     pub rebilled: u32,
-    /// The seq of the event that describes it. `None` means nothing was cleared, or it is only
-    /// looked at.
+    /// The seq of the prune's event. `None` means nothing was pruned, or this is a dry run.
     pub at: Option<Seq>,
 }
 
-/// What came back of a prune.
+/// The result of undoing a prune.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Restored {
     /// The seq of the prune.
     pub pruned_at: Seq,
-    /// The calls whose results are back, oldest first.
+    /// The calls whose results were restored, oldest first.
     pub calls: Vec<CallId>,
-    /// Tokens that costs.
+    /// Tokens added to the context.
     pub tokens: u32,
 }
 
 /// What was done to make a prompt fit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrepareReport {
-    /// Size before anything was done.
     pub before: TokenCount,
     /// Size after pruning.
     pub pruned: TokenCount,
     /// Size after compaction.
     pub compacted: TokenCount,
-    /// What was pruned. `None` means nothing.
+    /// `None` means nothing was pruned.
     pub prune: Option<PruneReport>,
-    /// The compaction. `None` means none was needed.
+    /// `None` means no compaction was needed.
     pub compaction: Option<Box<Compaction>>,
-    /// The queued messages that were taken first.
+    /// The queued messages that were applied first.
     pub applied: Vec<Applied>,
 }
 
-/// What was made of the report of a call.
+/// The result of recording the usage of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {
-    /// The prediction beside the report. `None` means it is not known which prompt it was.
+    /// The prediction compared to the report. `None` means it is not known which prompt was sent.
     pub estimate: Option<Estimate>,
     /// Size of the next prompt.
     pub size: TokenCount,

@@ -1,83 +1,73 @@
-//! Images, documents, sounds and videos: what they are and where their content is, never the
-//! content itself.
+//! Images, documents, audio and video: their type and location, not their content.
 
 use std::{collections::BTreeMap, fmt, num::NonZeroU32, sync::Arc};
 
 use super::{BlobId, MessageId, derive};
 
-/// What the model reads in place of a medium that it cannot take (feature row D4).
+/// Text that replaces a medium that the model does not support (feature row D4).
 pub const UNSUPPORTED_WORDS: &str = "[unsupported content]";
 
-/// An image, document, sound or video.
+/// An image, document, audio or video.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Media {
-    /// Its MIME type as the host wrote it.
+    /// MIME type as sent by the host.
     pub media_type: String,
-    /// Where its content is.
     pub source: Source,
-    /// Name of the file; empty when it has none.
+    /// Name of the file; empty if it has none.
     pub filename: String,
 }
 
-/// Where content is.
+/// Location of the content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// It is stored.
+    /// Stored by this service.
     Blob(Kept),
-    /// At this address, from which the provider fetches it.
+    /// A URL from which the provider fetches it.
     Url(String),
 }
 
-/// Stored content, as far as its size goes.
+/// Reference to stored content, with the properties that determine its size in tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kept {
-    /// Under which id.
     pub id: BlobId,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub bytes: u64,
-    /// Of a picture whose beginning could be read: how large it is.
+    /// Dimensions of an image whose header could be parsed.
     pub pixels: Option<Pixels>,
 }
 
-/// A medium that the model does not get.
+/// A medium that was not sent to the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOut {
-    /// The message.
     pub message: MessageId,
-    /// Which of its parts; of a medium in a result, the result.
+    /// Index of the part; for a medium in a tool result, the index of the result.
     pub part: usize,
-    /// Its MIME type.
     pub media_type: String,
-    /// Name of the file; empty when it has none.
+    /// Name of the file; empty if it has none.
     pub filename: String,
-    /// Why, in a sentence.
+    /// The reason, in one sentence.
     pub why: String,
 }
 
-/// How large a picture is.
+/// Dimensions of an image in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pixels {
-    /// From left to right.
     pub width: NonZeroU32,
-    /// From top to bottom.
     pub height: NonZeroU32,
 }
 
-/// What a medium is to a model.
+/// The kind of a medium, by which models differ in support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// A picture.
     Image,
-    /// A sound.
     Audio,
-    /// A video.
     Video,
     /// Everything else.
     Document,
 }
 
 impl Media {
-    /// The MIME type without its parameters, in lower case.
+    /// The MIME type without parameters, in lower case.
     pub fn essence(&self) -> String {
         self.media_type
             .split(';')
@@ -87,7 +77,7 @@ impl Media {
             .to_ascii_lowercase()
     }
 
-    /// What it is.
+    /// The kind, derived from the MIME type.
     pub fn kind(&self) -> Kind {
         match self.essence().split_once('/').map(|(kind, _)| kind) {
             Some("image") => Kind::Image,
@@ -97,7 +87,7 @@ impl Media {
         }
     }
 
-    /// Whether it is of such a type, given as `image/png` or `image/*`.
+    /// Whether the MIME type matches the pattern, given as `image/png` or `image/*`.
     pub fn is(&self, pattern: &str) -> bool {
         let essence = self.essence();
         let pattern = pattern.to_ascii_lowercase();
@@ -107,7 +97,7 @@ impl Media {
         }
     }
 
-    /// Its stored content. `None` means it is elsewhere.
+    /// The stored content. Returns `None` if the content is at a URL.
     pub fn kept(&self) -> Option<&Kept> {
         match &self.source {
             Source::Blob(kept) => Some(kept),
@@ -115,7 +105,7 @@ impl Media {
         }
     }
 
-    /// What to call it: the name of the file if it has one, and the type.
+    /// A label for the medium: the file name, if any, and the type.
     pub fn title(&self) -> String {
         match self.filename.as_str() {
             "" => self.essence(),
@@ -125,7 +115,7 @@ impl Media {
 }
 
 impl Pixels {
-    /// None: one of the two is 0.
+    /// Returns `None` if either is 0.
     pub fn new(width: u32, height: u32) -> Option<Self> {
         Some(Self {
             width: NonZeroU32::new(width)?,
@@ -134,7 +124,7 @@ impl Pixels {
     }
 }
 
-/// Whether the text is a MIME type: `type/subtype`, with parameters or without.
+/// Whether the text is a MIME type: `type/subtype`, with or without parameters.
 pub fn is_media_type(text: &str) -> bool {
     let (essence, parameters) = text.split_once(';').unwrap_or((text, ""));
     let halves = essence.trim_end().split_once('/');
@@ -142,7 +132,7 @@ pub fn is_media_type(text: &str) -> bool {
         && parameters.chars().all(|c| c == ' ' || c.is_ascii_graphic())
 }
 
-/// A token of RFC 9110.
+/// Whether the text is a token as defined in RFC 9110.
 fn is_token(text: &str) -> bool {
     !text.is_empty()
         && text
@@ -150,8 +140,7 @@ fn is_token(text: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c))
 }
 
-/// Content that came with a request, to be stored before anything refers to it. It is never
-/// printed.
+/// Content uploaded with a request. It is stored before anything refers to it. `Debug` does not print the content.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NewContent {
     id: BlobId,
@@ -160,7 +149,7 @@ pub struct NewContent {
 }
 
 impl NewContent {
-    /// Content and what it is.
+    /// Computes the id from the content.
     pub fn new(media_type: String, bytes: Vec<u8>) -> Self {
         Self {
             id: derive::blob(&bytes),
@@ -169,12 +158,12 @@ impl NewContent {
         }
     }
 
-    /// The id that follows from the content.
+    /// The id derived from the content.
     pub fn id(&self) -> &BlobId {
         &self.id
     }
 
-    /// Its MIME type.
+    /// The MIME type.
     pub fn media_type(&self) -> &str {
         &self.media_type
     }
@@ -197,12 +186,12 @@ impl fmt::Debug for NewContent {
     }
 }
 
-/// The content of a prompt's media, by its ids. It is never printed.
+/// The content of a prompt's media by id. `Debug` does not print the content.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Contents(BTreeMap<BlobId, Arc<[u8]>>);
 
 impl Contents {
-    /// The content under an id.
+    /// The content with this id.
     pub fn get(&self, id: &BlobId) -> Option<&Arc<[u8]>> {
         self.0.get(id)
     }
@@ -212,12 +201,12 @@ impl Contents {
         self.0.insert(id, bytes);
     }
 
-    /// Bytes of all of it.
+    /// Total size in bytes.
     pub fn bytes(&self) -> usize {
         self.0.values().map(|bytes| bytes.len()).sum()
     }
 
-    /// Drops whatever is not wanted any more.
+    /// Removes the content for which `wanted` is false.
     pub fn retain(&mut self, wanted: impl Fn(&BlobId) -> bool) {
         self.0.retain(|id, _| wanted(id));
     }

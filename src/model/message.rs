@@ -1,4 +1,4 @@
-//! Messages and their parts: what is said in a conversation.
+//! Messages of a conversation, and their parts.
 
 use std::collections::BTreeMap;
 
@@ -9,42 +9,39 @@ use super::{
     Applied, BlobId, CallId, CompactionId, Counted, Failure, Media, MessageId, Seq, TurnId, Usage,
 };
 
-/// What the model reads in place of a result that was pruned.
+/// Text that replaces a pruned tool result in the prompt.
 pub const PRUNED_WORDS: &str = "[Old tool result content cleared]";
 
-/// Who speaks.
+/// The author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// Instructions inside the conversation.
     System,
-    /// The user.
     User,
-    /// The model.
     Assistant,
     /// Results of tool calls.
     Tool,
 }
 
-/// A message as a host sends it: its parts have no sizes, its results do not know their tool yet
-/// and are not cut. `store::NewMessage` is what is written of it.
+/// A message as sent by a host: its parts have no sizes, and its tool results have no tool name yet and are not
+/// truncated. `store::NewMessage` is its form for storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InputMessage {
-    /// Who speaks.
     pub role: Role,
-    /// The content in order; never empty.
+    /// In order; never empty.
     pub parts: Vec<Part>,
-    /// Compactions leave it alone.
+    /// Compactions do not replace the message.
     pub pinned: bool,
-    /// The host's own labels.
+    /// Labels set by the host.
     pub metadata: BTreeMap<String, String>,
-    /// The model call that produced an appended message of the assistant.
+    /// For an appended assistant message: the model call that produced it.
     pub response: Option<ModelResponse>,
     /// When an appended message was written. `None` means now.
     pub created_at: Option<Timestamp>,
 }
 
 impl InputMessage {
-    /// A message of these parts and nothing else.
+    /// A message with these parts and no other properties.
     #[must_use]
     pub const fn new(role: Role, parts: Vec<Part>) -> Self {
         Self {
@@ -61,40 +58,38 @@ impl InputMessage {
 /// A stored message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Identifier.
     pub id: MessageId,
-    /// The turn that made it.
+    /// The turn that created it.
     pub turn: Option<TurnId>,
     /// The step of that turn, from 1; 0 for the input.
     pub step: u32,
     /// Position in the session.
     pub seq: Seq,
-    /// Who speaks.
     pub role: Role,
-    /// The content in order.
+    /// In order.
     pub parts: Vec<StoredPart>,
-    /// Tokens that the message costs beside its parts.
+    /// Tokens of the message in addition to its parts.
     pub overhead: u32,
     /// When it was committed.
     pub created_at: Timestamp,
     /// The model call that produced an assistant message.
     pub response: Option<ModelResponse>,
-    /// Compactions leave it alone.
+    /// Compactions do not replace the message.
     pub pinned: bool,
-    /// The host's labels.
+    /// Labels set by the host.
     pub metadata: BTreeMap<String, String>,
-    /// The queued messages that it was made of, in order.
+    /// The queued messages that were merged into it, in order.
     pub queued: Vec<Applied>,
-    /// It was written by a compaction in place of older messages.
+    /// A compaction wrote it to replace older messages.
     pub is_summary: bool,
-    /// The compaction that took it out of the prompt. `None` while the model sees it.
+    /// The compaction that replaced it in the prompt. `None` while it is in the prompt.
     pub compacted_by: Option<CompactionId>,
     /// The seq at which it was voided. `None` while it is valid.
     pub voided_at: Option<Seq>,
 }
 
 impl Message {
-    /// The message as the model sees it: pruned results as their placeholder.
+    /// The message as sent to the model: pruned results are replaced by the placeholder.
     #[must_use]
     pub fn seen(self) -> Self {
         Self {
@@ -103,32 +98,32 @@ impl Message {
         }
     }
 
-    /// Its texts.
+    /// The texts of its text parts.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         self.parts
             .iter()
             .filter_map(|stored| stored.part.content.as_text())
     }
 
-    /// The results of calls in it.
+    /// Its tool results.
     pub fn results(&self) -> impl DoubleEndedIterator<Item = &ToolResult> {
         self.parts
             .iter()
             .filter_map(|stored| stored.part.content.as_result())
     }
 
-    /// Whether it calls a tool.
+    /// Whether it contains a tool call.
     pub fn calls(&self) -> bool {
         self.parts.iter().any(|stored| stored.part.is_call())
     }
 
-    /// Its media, those in results included.
+    /// Its media, including those in tool results.
     pub fn media(&self) -> impl Iterator<Item = &Media> {
         self.parts.iter().flat_map(|stored| stored.part.media())
     }
 
-    /// Replaces media by words, where there are some for it; told are the part that it is or stands
-    /// in, and itself.
+    /// Replaces each medium for which `words` returns a text. `words` gets the index of the part that is or contains
+    /// the medium, and the medium.
     pub fn replace_media(&mut self, mut words: impl FnMut(usize, &Media) -> Option<String>) {
         for (at, stored) in self.parts.iter_mut().enumerate() {
             match &mut stored.part.content {
@@ -158,18 +153,16 @@ impl Message {
 /// A part with its size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredPart {
-    /// The part.
     pub part: Part,
-    /// Its size in the context window.
     pub size: Counted,
-    /// Which estimator counted it.
+    /// Name of the estimator that counted it.
     pub estimator: String,
-    /// Set on a result that was pruned; the size is then that of its placeholder.
+    /// Set on a pruned result; `size` is then that of the placeholder.
     pub pruned: Option<Pruned>,
 }
 
 impl StoredPart {
-    /// The part as the model sees it: a pruned result as its placeholder.
+    /// The part as sent to the model: a pruned result is replaced by the placeholder.
     #[must_use]
     pub fn seen(mut self) -> Self {
         if let (Some(_), Content::ToolResult(result)) = (&self.pruned, &mut self.part.content) {
@@ -179,33 +172,31 @@ impl StoredPart {
     }
 }
 
-/// When and how much a tool result was pruned.
+/// When a tool result was pruned, and its original size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pruned {
-    /// The seq of the event that says so.
+    /// The seq of the event of the prune.
     pub at: Seq,
-    /// When. `None` in a fork, which has no such event.
+    /// `None` in a fork, which does not have the event.
     pub time: Option<Timestamp>,
-    /// Its size before.
+    /// Its size in tokens before the prune.
     pub original_tokens: u32,
 }
 
 /// One piece of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// What it is.
     pub content: Content,
-    /// Sources that a text refers to.
+    /// Sources cited in a text.
     pub citations: Vec<Citation>,
-    /// What the provider attached, a JSON object keyed by kind of provider; opaque, handed back
-    /// unchanged.
+    /// Data attached by the provider, a JSON object keyed by kind of provider; opaque, sent back unchanged.
     pub provider_metadata: Option<String>,
     /// Characters that cannot be stored were replaced.
     pub sanitized: bool,
 }
 
 impl Part {
-    /// A part with nothing attached.
+    /// A part without citations and metadata.
     pub fn new(content: Content) -> Self {
         Self {
             content,
@@ -220,7 +211,7 @@ impl Part {
         Self::new(Content::Text(text.into()))
     }
 
-    /// Whether it is a call of a tool.
+    /// Whether the part is a tool call.
     pub fn is_call(&self) -> bool {
         match &self.content {
             Content::ToolCall(_) => true,
@@ -234,7 +225,8 @@ impl Part {
         }
     }
 
-    /// Whether it says nothing to a user and asks for nothing: reasoning, or words without a character.
+    /// Whether the part has no content for the user and requires no action: reasoning, or text that is only white
+    /// space.
     pub fn is_silent(&self) -> bool {
         match &self.content {
             Content::Reasoning { .. } => true,
@@ -247,7 +239,7 @@ impl Part {
         }
     }
 
-    /// The medium that it is, or those of the result that it is.
+    /// The medium, or the media of the tool result.
     pub fn media(&self) -> impl Iterator<Item = &Media> {
         let (own, given) = match &self.content {
             Content::Media(media) => (Some(media), [].as_slice()),
@@ -266,31 +258,28 @@ impl Part {
 /// What a part is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
-    /// Text.
     Text(String),
     /// The model's reasoning.
     Reasoning {
-        /// What the provider shows of it.
+        /// The reasoning text as far as the provider exposes it.
         text: String,
-        /// The provider hid the text on purpose.
+        /// The provider withheld the text.
         redacted: bool,
     },
-    /// The model calls a tool.
     ToolCall(ToolCall),
-    /// The result of a call.
     ToolResult(ToolResult),
-    /// The model's words of refusal.
+    /// The text of a refusal.
     Refusal(String),
-    /// An image, document, sound or video.
+    /// An image, document, audio or video.
     Media(Media),
-    /// Something that only its provider can read.
+    /// An opaque item that only its provider can interpret.
     ProviderItem(ProviderItem),
-    /// A part of a kind that a newer version wrote.
+    /// A part of a kind written by a newer version.
     Unknown(UnknownPart),
 }
 
 impl Content {
-    /// The text. `None` if it is something else.
+    /// The text. Returns `None` for any other kind of part.
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -304,7 +293,7 @@ impl Content {
         }
     }
 
-    /// The call of a tool. `None` if it is something else.
+    /// The tool call. Returns `None` for any other kind of part.
     pub fn as_call(&self) -> Option<&ToolCall> {
         match self {
             Self::ToolCall(call) => Some(call),
@@ -318,7 +307,7 @@ impl Content {
         }
     }
 
-    /// The result of a call. `None` if it is something else.
+    /// The tool result. Returns `None` for any other kind of part.
     pub fn as_result(&self) -> Option<&ToolResult> {
         match self {
             Self::ToolResult(result) => Some(result),
@@ -333,64 +322,59 @@ impl Content {
     }
 }
 
-/// Something that a provider made and only it can read, such as a search it made: kept, and sent
-/// back to that provider unchanged.
+/// An opaque item created by a provider, such as a web search: stored, and sent back to that provider unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProviderItem {
     /// Configured name of the provider.
     pub provider: String,
-    /// The provider's name of its type, e.g. `web_search_call`.
+    /// The provider's name of the item's type, e.g. `web_search_call`.
     pub kind: String,
     /// The item as JSON, unchanged.
     pub json: String,
-    /// A line for people; may be empty.
+    /// A one-line description for users; may be empty.
     pub title: String,
 }
 
-/// A source that a text refers to.
+/// A source cited in a text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Citation {
-    /// Address of the source; empty for an attached document.
+    /// URL of the source; empty for an attached document.
     pub url: String,
-    /// Title of the source.
     pub title: String,
-    /// The words that were cited.
     pub cited_text: String,
-    /// First byte of the passage in the part's text.
+    /// Byte offset of the first byte of the passage in the part's text.
     pub start_byte: u32,
-    /// The byte after its last one; 0 when the provider gave no range.
+    /// Byte offset after its last byte; 0 if the provider sent no range.
     pub end_byte: u32,
     /// The provider's own object as JSON, unchanged.
     pub provider_metadata: Option<String>,
 }
 
-/// A part of a kind that this version does not know, as it is stored: it is kept, and not sent to
-/// the model.
+/// A part of a kind that this version does not know, as stored: it is kept, and not sent to the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownPart {
-    /// What it is.
     pub kind: String,
-    /// Its words.
+    /// The stored text.
     pub body: String,
-    /// What else is stored of it, encoded.
+    /// The other stored fields, encoded.
     pub rest: Vec<u8>,
 }
 
 /// A tool call made by the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolCall {
-    /// Identifies the call in its session.
+    /// Unique in its session.
     pub id: CallId,
-    /// The tool's name.
+    /// Name of the tool.
     pub name: String,
     /// The arguments exactly as the model wrote them.
     pub arguments: String,
 }
 
 impl ToolCall {
-    /// Whether the arguments are one JSON object; only such a call is run, and only such arguments
-    /// are sent again. The text is skipped, not built: neither depth, size of numbers nor lone
-    /// surrogates matter.
+    /// Whether the arguments are one JSON object. Only such a call is run, and only such arguments are sent again. The
+    /// text is validated without being deserialized: nesting depth, size of numbers and lone surrogates are not
+    /// limited.
     pub fn has_object(&self) -> bool {
         serde_json::from_str::<&RawValue>(&self.arguments)
             .is_ok_and(|json| json.get().starts_with('{'))
@@ -400,58 +384,56 @@ impl ToolCall {
 /// How a tool call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ToolOutcome {
-    /// The tool did its work.
+    /// The tool succeeded.
     Success,
-    /// The tool failed; the parts say how.
+    /// The tool failed; the parts contain the error.
     Error,
-    /// A person denied it.
+    /// A user denied the call.
     Denied,
-    /// No result came in time.
+    /// No result arrived before the deadline.
     TimedOut,
-    /// Closed without a result.
+    /// The call was closed without a result.
     Cancelled,
 }
 
-/// The result of a tool call as the model sees it.
+/// The result of a tool call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolResult {
-    /// The call it answers.
+    /// The call that it answers.
     pub call: CallId,
-    /// The tool's name.
+    /// Name of the tool.
     pub name: String,
-    /// What it holds in order: texts, cleaned and cut, and media.
+    /// In order: texts, sanitized and truncated, and media.
     pub parts: Vec<Given>,
-    /// How the call ended.
     pub outcome: ToolOutcome,
-    /// How the output was cut, if it was.
+    /// `None` if the output was not truncated.
     pub truncation: Option<Truncation>,
-    /// What the tool says to people, which no model reads; empty when it says nothing to them.
+    /// Output for users, not sent to the model; may be empty.
     pub display_text: String,
 }
 
 impl ToolResult {
-    /// Its texts.
+    /// The texts in the output.
     pub fn texts(&self) -> impl DoubleEndedIterator<Item = &str> {
         self.parts.iter().filter_map(Given::text)
     }
 
-    /// Its media.
+    /// The media in the output.
     pub fn media(&self) -> impl Iterator<Item = &Media> {
         self.parts.iter().filter_map(Given::media)
     }
 }
 
-/// A piece of what a tool gave.
+/// A piece of a tool's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Given {
-    /// Text.
     Text(String),
-    /// An image, document, sound or video.
+    /// An image, document, audio or video.
     Media(Media),
 }
 
 impl Given {
-    /// The text. `None` means it is something else.
+    /// The text. Returns `None` for a medium.
     pub fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -459,7 +441,7 @@ impl Given {
         }
     }
 
-    /// The medium. `None` means it is something else.
+    /// The medium. Returns `None` for a text.
     pub fn media(&self) -> Option<&Media> {
         match self {
             Self::Text(_) => None,
@@ -480,40 +462,40 @@ impl From<String> for Given {
     }
 }
 
-/// How a tool's output was cut.
+/// How a tool's output was truncated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Truncation {
     /// Length of the whole output in characters (Unicode scalar values).
     pub original_chars: u32,
-    /// Characters kept, the marker left out.
+    /// Characters kept, without the marker.
     pub kept_chars: u32,
-    /// The whole output.
+    /// The blob with the whole output.
     pub full_output: BlobId,
     /// Length of the whole output in bytes.
     pub full_bytes: u64,
-    /// Cut to the room left in the window, which was less than the tool's limits allow.
+    /// Truncated to the room left in the window, which was smaller than the tool's limits.
     pub for_room: bool,
 }
 
-/// Why a model stopped writing, in one vocabulary for all providers.
+/// Why a model stopped generating, in one set of values for all providers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FinishReason {
-    /// It was done, or met a stop sequence.
+    /// The model finished, or generated a stop sequence.
     Stop,
-    /// It asks for tools.
+    /// The model made tool calls.
     ToolCalls,
-    /// It reached its output limit or the end of the window.
+    /// It reached the output limit or the end of the window.
     Length,
-    /// Stopped by a filter.
+    /// A content filter stopped it.
     ContentFilter,
-    /// It refused.
+    /// The model refused.
     Refusal,
     /// The call failed.
     Error,
-    /// Cancelled; the text up to then was kept.
+    /// Cancelled; the text generated so far was kept.
     Cancelled,
-    /// The provider paused a long turn of its own tools: called again with the answer so far, it
-    /// goes on.
+    /// The provider paused a long response with calls of its own tools. It continues when it is called again with the
+    /// response so far.
     Paused,
 }
 
@@ -524,25 +506,24 @@ pub struct ModelResponse {
     pub provider: String,
     /// Model reference as requested, `PROVIDER/MODEL`.
     pub model: String,
-    /// The model that the provider says answered; empty when it did not say.
+    /// The model that responded according to the provider; empty if not reported.
     pub provider_model: String,
-    /// The provider's id of the response; empty when there is none.
+    /// The provider's id of the response; empty if there is none.
     pub provider_response_id: String,
-    /// Why it stopped.
     pub finish: FinishReason,
-    /// The provider's own word for it.
+    /// The provider's own finish reason.
     pub provider_finish: String,
     /// Tokens of this call. `None` if the provider reported none.
     pub usage: Option<Usage>,
-    /// What went wrong, when the part that had arrived was kept.
+    /// The failure, if the call failed but the partial response was kept.
     pub failure: Option<Failure>,
-    /// From sending the request to the first content.
+    /// Time from sending the request to the first content.
     pub time_to_first_token: Option<std::time::Duration>,
-    /// From sending the request to the end of the answer.
+    /// Time from sending the request to the end of the response.
     pub elapsed: std::time::Duration,
-    /// What the provider attached to the whole answer, a JSON object keyed by kind of provider.
+    /// Data attached by the provider to the whole response, a JSON object keyed by kind of provider.
     pub provider_metadata: Option<String>,
-    /// A hash of what the answer continues, as it was sent: instructions, tools and all messages.
-    /// `None` where reasoning is not bound to it.
+    /// A hash of the prompt as sent: instructions, tools and all messages. `None` if the reasoning is not bound to the
+    /// prompt.
     pub prompt_fingerprint: Option<String>,
 }

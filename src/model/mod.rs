@@ -1,5 +1,5 @@
-//! The words of contextd: plain data that is always valid, without IO, async, SQL or wire
-//! formats. Settings of policies derive serde: they stand in the configuration as they are.
+//! Domain types of contextd: plain data that is always valid, without IO, async, SQL or wire formats. Policy settings
+//! derive serde because the configuration uses these types directly.
 
 pub mod access;
 pub mod append;

@@ -1,50 +1,43 @@
-//! What occupies a window, and how much of it.
+//! What the context window is used for, by category.
 
-/// What occupies a window.
+/// A category of the tokens in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Occupant {
-    /// The session's system prompt.
     SystemPrompt,
-    /// Definitions of tools.
+    /// Tool definitions.
     Tools,
-    /// Definitions of tools that come from MCP servers.
+    /// Definitions of tools from MCP servers.
     McpTools,
-    /// Tools that the model is not sent; not part of the total.
+    /// Tools that are not sent to the model; not part of the total.
     DeferredTools,
-    /// Skills: tools or blocks.
+    /// Skills: tools or pinned blocks.
     Skills,
-    /// Sub-agents: tools or blocks.
+    /// Sub-agents: tools or pinned blocks.
     Agents,
     /// Memory files.
     Memory,
-    /// Other blocks, and messages that compactions leave alone.
+    /// Other pinned blocks, and pinned messages.
     Pinned,
-    /// Summaries.
     Summary,
-    /// Text of users.
+    /// Text of user messages.
     User,
-    /// Text of the model.
+    /// Text of assistant messages.
     Assistant,
-    /// Reasoning.
     Reasoning,
-    /// Tool calls.
     ToolCalls,
-    /// Tool results.
     ToolResults,
     /// Images and files.
     Media,
-    /// Messages that wait; not part of the total.
+    /// Queued messages; not part of the total.
     Queued,
 }
 
-/// One occupant's share of a window.
+/// The tokens of one category in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
-    /// Whose.
     pub occupant: Occupant,
-    /// Tokens.
     pub tokens: u32,
-    /// Things in it.
+    /// Number of items.
     pub count: u32,
 }
 

@@ -1,17 +1,17 @@
-//! How a policy's settings are declared: one list of fields with their defaults makes the policy
-//! and what a session changes in it.
+//! Declaration of policy settings: one list of fields with defaults generates the policy type and the type of a
+//! session's overrides.
 
-/// A value of a policy that a session can change.
+/// A policy value that a session can override.
 pub trait Changeable {
-    /// What a session says about it. The default changes nothing.
+    /// The override. The default value changes nothing.
     type Change;
 
-    /// The value with a change.
+    /// The value with an override applied.
     #[must_use]
     fn with(&self, change: &Self::Change) -> Self;
 }
 
-/// A list that is not empty replaces the policy's as a whole.
+/// A list that is not empty replaces the policy's list as a whole.
 impl Changeable for Vec<String> {
     type Change = Self;
 
@@ -20,7 +20,7 @@ impl Changeable for Vec<String> {
     }
 }
 
-/// What the policy leaves open stays open until a session sets it.
+/// A value that the policy leaves unset can be set by a session.
 impl<T: Clone> Changeable for Option<T> {
     type Change = Self;
 
@@ -29,7 +29,7 @@ impl<T: Clone> Changeable for Option<T> {
     }
 }
 
-/// Values that a session sets, or leaves as they are.
+/// Implements [`Changeable`] for values that a session either sets or leaves unchanged.
 macro_rules! set_or_kept {
     ($($type:ty),+ $(,)?) => {
         $(impl $crate::model::policy::Changeable for $type {
@@ -42,28 +42,27 @@ macro_rules! set_or_kept {
     };
 }
 
-/// Declares a policy, its default, and the type of a session's changes to it. A new setting is one
-/// line here, one in the codec's list of the proto's fields, and its bounds where requests and the
-/// configuration are checked.
+/// Declares a policy, its default, and the type of a session's overrides. To add a setting, add one line here, one in
+/// the codec's list of the proto's fields, and its bounds where requests and the configuration are validated.
 macro_rules! policy {
     (
-        $(#[$policy_doc:meta])*
+        $(#[doc = $policy_doc:literal])*
         $policy:ident,
         $(#[$changes_doc:meta])*
         $changes:ident {
-            $($(#[$doc:meta])* $name:ident: $type:ty = $default:expr,)*
+            $($(#[doc = $doc:literal])* $name:ident: $type:ty = $default:expr,)*
         }
     ) => {
-        $(#[$policy_doc])*
+        $(#[doc = $policy_doc])*
         #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
         pub struct $policy {
-            $($(#[$doc])* pub $name: $type,)*
+            $($(#[doc = $doc])* pub $name: $type,)*
         }
 
         $(#[$changes_doc])*
         #[derive(Debug, Clone, PartialEq, Eq, Default)]
         pub struct $changes {
-            $($(#[$doc])* pub $name: <$type as $crate::model::policy::Changeable>::Change,)*
+            $($(#[doc = $doc])* pub $name: <$type as $crate::model::policy::Changeable>::Change,)*
         }
 
         impl Default for $policy {
@@ -71,6 +70,20 @@ macro_rules! policy {
                 Self { $($name: $default,)* }
             }
         }
+
+        impl $crate::settings::Section for $policy {
+            fn declared() -> $crate::settings::Declared {
+                let defaults = Self::default();
+                let entries = vec![$(
+                    $crate::settings::Entry::new(stringify!($name), &[$($doc),*], &defaults.$name),
+                )*];
+                $crate::settings::Declared::new(&[$($policy_doc),*], entries)
+            }
+
+            fn check_ranges(&self, _: &str, _: &mut $crate::settings::Checks) {}
+        }
+
+        $crate::settings::sections!($policy);
 
         impl $crate::model::policy::Changeable for $policy {
             type Change = $changes;

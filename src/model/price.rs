@@ -1,19 +1,19 @@
-//! What a model service takes for a prompt that its cache holds, beside one that it does not.
+//! Price of prompt tokens with prompt caching, relative to their price without a cache.
 
-/// Percent of the price of a token that is read without a cache.
+/// Price of an uncached token, in percent.
 const WHOLE: u32 = 100;
 
-/// Prices of a token of a prompt, in percent of its price without a cache.
+/// Price of a prompt token, in percent of its price without a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CachePrices {
-    /// Of one that is read from the cache.
+    /// Price of a token read from the cache.
     pub read: u32,
-    /// Of one that is written to it: at least the price without a cache.
+    /// Price of a token written to the cache; at least 100.
     pub write: u32,
 }
 
 impl CachePrices {
-    /// The prices. A service that says nothing of writing takes the price without a cache for it.
+    /// The prices. If the price of writing is not known, it is 100.
     pub fn new(read: u32, write: Option<u32>) -> Self {
         Self {
             read: read.min(WHOLE),

@@ -1,39 +1,37 @@
-//! The prompt: everything a model is given for one call, in neutral form.
+//! The prompt: the complete input of one model call, independent of the provider.
 
 use std::collections::BTreeMap;
 
 use super::{Closed, Content, Contents, Generation, MessageId, Role, TokenCount, Tool};
 
-/// What a model is given for one call.
+/// The complete input of one model call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prompt {
-    /// The model's name within its provider.
+    /// The model's name at its provider.
     pub model: String,
-    /// The system prompt and each pinned block, in order; empty: none.
+    /// The system prompt and each pinned block, in order; empty if there are none.
     pub system: Vec<String>,
-    /// The conversation. Every call in it has its result.
     pub transcript: Closed,
-    /// The content of its media.
+    /// The content of the media in `transcript`.
     pub contents: Contents,
-    /// Tools the model may call; empty for a model without tool support.
+    /// Tools that the model may call; empty for a model without tool support.
     pub tools: Vec<Tool>,
     /// Definitions, as JSON, of the tools that the provider itself runs.
     pub provider_tools: Vec<String>,
-    /// Tokens of the answer. `None` means the model's limit.
+    /// Maximum tokens of the response. `None` means the model's limit.
     pub max_output_tokens: Option<u32>,
-    /// How the model is to answer.
     pub generation: Generation,
-    /// Its predicted size.
+    /// The predicted size.
     pub size: TokenCount,
 }
 
 impl Prompt {
-    /// The system prompt with the pinned blocks as one text; empty: none.
+    /// The system prompt and the pinned blocks as one text; empty if there are none.
     pub fn instructions(&self) -> String {
         self.system.join("\n\n")
     }
 
-    /// Bytes of its texts and of its media's content.
+    /// Size of the texts and of the media's content, in bytes.
     pub fn bytes(&self) -> usize {
         let messages = self.transcript.messages().iter();
         let said =
@@ -59,28 +57,28 @@ impl Prompt {
     }
 }
 
-/// How the messages of a request differ from those of its prompt, where the service takes them in a
-/// certain order only: what is added, and which messages become part of another one.
+/// How the messages of a request differ from those of its prompt, for a service that accepts only a certain order of
+/// messages: messages are added, or merged into another one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Arrangement {
-    /// Messages more, by role; negative: fewer.
+    /// Number of added messages by role; negative if messages were merged.
     pub messages: BTreeMap<Role, i64>,
-    /// Texts that are added, each with how often.
+    /// The added texts, each with its number of occurrences.
     pub texts: BTreeMap<&'static str, i64>,
 }
 
 impl Arrangement {
-    /// Adds so many messages of a role.
+    /// Adds `count` messages of a role.
     pub fn messages(&mut self, role: Role, count: i64) {
         *self.messages.entry(role).or_default() += count;
     }
 
-    /// Adds a text so many times.
+    /// Adds `count` occurrences of a text.
     pub fn texts(&mut self, text: &'static str, count: i64) {
         *self.texts.entry(text).or_default() += count;
     }
 
-    /// What this has beside another one.
+    /// The difference to another arrangement.
     #[must_use]
     pub fn less(mut self, other: &Self) -> Self {
         other
@@ -95,51 +93,50 @@ impl Arrangement {
     }
 }
 
-/// Something that is stored but not, or not as it was, in a prompt.
+/// A note about stored content that is missing from a prompt, or different in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromptNote {
-    /// What happened to it.
     pub kind: PromptNoteKind,
-    /// The message. `None` means it concerns several.
+    /// `None` means it concerns several messages.
     pub message: Option<MessageId>,
-    /// The part. `None` means the whole message.
+    /// Index of the part. `None` means the whole message.
     pub part: Option<usize>,
-    /// One sentence for people.
+    /// One sentence for users.
     pub text: String,
 }
 
-/// What happened to something on its way into a prompt.
+/// What happened to stored content in a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PromptNoteKind {
-    /// A tool result became the placeholder.
+    /// A tool result was replaced by the placeholder.
     Pruned,
-    /// A summary stands for it.
+    /// It was replaced by a summary.
     Compacted,
-    /// A tool result was cut when it was stored.
+    /// A tool result was truncated when it was stored.
     Truncated,
-    /// Left out: nothing in it can be sent, or it means nothing to this model.
+    /// Left out: it has no content that can be sent, or none that this model can use.
     Dropped,
-    /// The model does not get it; words stand in its place.
+    /// The model does not support it; a text replaces it.
     Unsupported,
 }
 
-/// In which shape a prompt is wanted.
+/// The format of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PromptShape {
     /// The messages of this API.
     Neutral,
-    /// A request of OpenAI's Chat Completions.
+    /// A request of OpenAI's Chat Completions API.
     OpenAiChat,
     /// A request of OpenAI's Responses API.
     OpenAiResponses,
-    /// A request of Anthropic Messages.
+    /// A request of Anthropic's Messages API.
     Anthropic,
     /// A request of Gemini's generateContent.
     Gemini,
-    /// The arguments of the AI SDK's functions, in its versions 5 and 6.
+    /// The arguments of the AI SDK's functions, versions 5 and 6.
     AiSdk,
-    /// The same in its version 7.
+    /// The arguments of the AI SDK's functions, version 7.
     AiSdk7,
-    /// The request that contextd itself would send; where it would send none, neutral.
+    /// The request that contextd itself would send; neutral if it cannot send one.
     Native,
 }

@@ -1,4 +1,4 @@
-//! The queue: what users send while a turn runs, and how it ends.
+//! The queue of messages that users send while a turn is running.
 
 use std::collections::BTreeMap;
 
@@ -14,45 +14,43 @@ pub enum Delivery {
     Asap,
     /// After the running turn.
     WhenIdle,
-    /// In a new turn, for which the running one is cancelled.
+    /// In a new turn; the running turn is cancelled.
     Interrupt,
 }
 
-/// Why a queued message was given up.
+/// Why a queued message was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DropReason {
-    /// The session was deleted.
     SessionDeleted,
-    /// A newer one took its place.
+    /// A newer message replaced it.
     Superseded,
-    /// It alone does not fit into the window.
+    /// The message alone does not fit into the window.
     TooLarge,
-    /// What is stored of it cannot be read.
+    /// Its stored form cannot be decoded.
     Unreadable,
 }
 
-/// How many of the messages that wait are taken at a step boundary.
+/// Which queued messages are taken at a step boundary.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum TakeMode {
-    /// All, coalesced.
+    /// All, merged into one message.
     #[default]
     All,
-    /// The oldest.
+    /// Only the oldest.
     OneAtATime,
-    /// The newest; the older ones are dropped.
+    /// Only the newest; older ones are dropped.
     Latest,
 }
 
 /// A queued message that became part of a user message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
-    /// Its id in the queue.
+    /// The id that it had in the queue.
     pub message: MessageId,
-    /// When it was queued.
     pub queued_at: Timestamp,
-    /// The labels it was queued with.
+    /// The labels that it was queued with.
     pub metadata: BTreeMap<String, String>,
 }

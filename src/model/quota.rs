@@ -1,22 +1,22 @@
-//! What a tenant may use, and what is said when it is used up.
+//! Quotas of a tenant, and the error when a quota is exceeded.
 
 use std::{fmt, time::Duration};
 
-/// The limits of a tenant. `None`: there is none of that kind.
+/// The limits of a tenant. `None` means no limit of that kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TenantLimits {
-    /// Turns that run at once, on all replicas; those that wait for tools do not count.
+    /// Turns running at the same time on all replicas; turns that wait for tools are not counted.
     pub running_turns: Option<u64>,
-    /// Requests per second, on each replica.
+    /// Requests per second on each replica.
     pub requests_per_second: Option<u64>,
-    /// Tokens that models read and write per minute, on all replicas.
+    /// Input and output tokens of model calls per minute, on all replicas.
     pub tokens_per_minute: Option<u64>,
     /// Bytes of messages and blobs.
     pub stored_bytes: Option<u64>,
 }
 
 impl TenantLimits {
-    /// Each of these limits, or the other's where there is none here.
+    /// These limits; a limit that is not set is taken from `other`.
     #[must_use]
     pub fn over(self, other: Self) -> Self {
         Self {
@@ -28,21 +28,19 @@ impl TenantLimits {
     }
 }
 
-/// What is limited.
+/// A quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Quota {
-    /// Turns that run at once.
+    /// Turns running at the same time.
     RunningTurns,
-    /// Requests per second.
     RequestsPerSecond,
-    /// Tokens per minute.
     TokensPerMinute,
     /// Bytes of messages and blobs.
     StoredBytes,
 }
 
 impl Quota {
-    /// Its name, in settings and in errors.
+    /// The quota's name in settings and in errors.
     pub fn name(self) -> &'static str {
         match self {
             Self::RunningTurns => "running_turns",
@@ -59,28 +57,29 @@ impl fmt::Display for Quota {
     }
 }
 
-/// A limit that is reached.
+/// The error when a quota is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the tenant is at its limit of {quota}: {limit}")]
 pub struct Exceeded {
-    /// Which.
     pub quota: Quota,
-    /// The limit.
     pub limit: u64,
-    /// When the same request may succeed. `None`: not by waiting.
+    /// When the same request may succeed. `None` means that waiting does not help.
     pub retry_after: Option<Duration>,
 }
 
-/// A rate, kept by the generic cell rate algorithm (ITU-T I.371): one moment says until when what
-/// was taken is paid for. Moments are durations since any fixed one.
+/// A rate limiter: the generic cell rate algorithm (ITU-T I.371). Its state is the time until which the consumed amount
+/// is paid for. Times are durations since any fixed point in time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Allowance {
     paid_until: Duration,
 }
 
 impl Allowance {
-    /// Takes what is paid for after `cost`, if no more than `burst` would be owed by then; else says
-    /// when it can be taken.
+    /// Consumes `cost` if at most `burst` is owed afterwards.
+    ///
+    /// # Errors
+    ///
+    /// The time to wait until `cost` can be consumed.
     pub fn take(&mut self, now: Duration, cost: Duration, burst: Duration) -> Result<(), Duration> {
         let due = self.paid_until.max(now).saturating_add(cost);
         let wait = due.saturating_sub(now + burst);
@@ -91,34 +90,34 @@ impl Allowance {
         Err(wait)
     }
 
-    /// Takes it in any case: it was used already.
+    /// Adds a cost that was already incurred, without a limit.
     pub fn owe(&mut self, now: Duration, cost: Duration) {
         self.paid_until = self.paid_until.max(now).saturating_add(cost);
     }
 
-    /// Sets what is owed, as others know it.
+    /// Sets the amount owed to a value known from elsewhere.
     pub fn set_owed(&mut self, now: Duration, owed: Duration) {
         self.paid_until = now.saturating_add(owed);
     }
 
-    /// How long it takes until what was taken is paid for.
+    /// The time until everything consumed is paid for.
     pub fn owed(&self, now: Duration) -> Duration {
         self.paid_until.saturating_sub(now)
     }
 
-    /// How long it takes until less than `burst` is owed.
+    /// The time until at most `burst` is owed.
     pub fn wait(&self, now: Duration, burst: Duration) -> Duration {
         self.owed(now).saturating_sub(burst)
     }
 }
 
-/// How many times as much of a shared room as is free a tenant may hold: alone it gets nine tenths
-/// of it, and there is always some for one that comes later.
+/// A tenant may use at most this many times the free part of a shared resource: a single tenant gets nine tenths of it,
+/// and some of it is always free for a tenant that starts later.
 const FREE_SHARE: usize = 9;
 
-/// Whether one more of `tenant` fits into a room for `most` in which `all` are: there is place, and
-/// the tenant has less than a multiple of what is free (dynamic thresholds, Choudhury and Hahne
-/// 1998), so that tenants that all want more get the same.
+/// Whether a tenant that holds `tenant` units may take one more of a shared resource of `most` units, of which `all`
+/// are taken. It may if some are free and it holds less than [`FREE_SHARE`] times the free part (dynamic thresholds,
+/// Choudhury and Hahne 1998), so that tenants that all want more get equal shares.
 pub fn has_fair_room(most: usize, all: usize, tenant: usize) -> bool {
     let free = most.saturating_sub(all);
     free > 0 && tenant < free.saturating_mul(FREE_SHARE)
@@ -161,7 +160,7 @@ mod tests {
         assert_eq!(rate.take(start, cost, second), Err(cost));
         assert_eq!(rate.take(start + cost, cost, second), Ok(()));
         assert_eq!(rate.take(start + cost, cost, second), Err(cost));
-        // What was not used is not saved up.
+        // Unused allowance does not accumulate.
         let later = start + second * 100;
         let taken = (0..100).filter(|_| rate.take(later, cost, second).is_ok());
         assert_eq!(taken.count(), 4);
@@ -181,7 +180,7 @@ mod tests {
         assert_eq!(tokens.wait(now, minute), minute);
     }
 
-    /// One that wants everything leaves a tenth, two share, and a late one gets in.
+    /// A single tenant gets nine tenths, two get equal shares, and a late one still gets some.
     #[test]
     fn a_shared_room_is_divided_fairly() {
         let fill = |most: usize, held: &mut [usize]| {

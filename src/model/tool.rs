@@ -1,4 +1,4 @@
-//! Tools that a host offers, and how much of their output is kept.
+//! Tools, and the limits on their output.
 
 use std::time::Duration;
 
@@ -9,46 +9,44 @@ use serde::{Deserialize, Serialize};
 pub struct ToolSet {
     /// Run by the host; names are unique.
     pub tools: Vec<Tool>,
-    /// Run by the provider that each names; left out for models of others.
+    /// Run by the provider named in each; not sent to models of other providers.
     pub provider_tools: Vec<ProviderTool>,
-    /// Tools of MCP servers that are yet to be listed. Empty in a set that is stored: they are among
-    /// `tools` then.
+    /// Tools of MCP servers that are not listed yet. Empty in a stored set, where they are in `tools`.
     pub mcp_servers: Vec<McpServerTools>,
 }
 
-/// Tools of an MCP server as it lists them.
+/// Tools of an MCP server, by the names in the server's list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct McpServerTools {
     /// Configured name of the server.
     pub server: String,
-    /// Only these, by the server's names; empty means all.
+    /// Only these tools, by the server's names; empty means all.
     pub only: Vec<String>,
-    /// What is put before the server's names.
+    /// Prefix for the server's tool names.
     pub prefix: String,
-    /// A person is asked before each runs.
+    /// Each call requires a user's approval.
     pub requires_approval: bool,
-    /// How long a result is awaited. `None` means as configured for the server.
+    /// How long to wait for a result. `None` means as configured for the server.
     pub timeout: Option<Duration>,
-    /// How much of the output is kept; wins over the policy.
+    /// Limits on the output; they take precedence over the policy's.
     pub output_limits: Option<OutputLimits>,
 }
 
-/// A tool of an MCP server, which contextd calls.
+/// A tool of an MCP server, called by contextd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct McpTool {
     /// Configured name of the server.
     pub server: String,
-    /// What the server calls it.
+    /// The server's name of the tool.
     pub tool: String,
 }
 
 /// Who runs a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum ToolExecutor {
-    /// The host.
     #[default]
     Host,
-    /// contextd, on an MCP server.
+    /// contextd, by calling an MCP server.
     Mcp,
 }
 
@@ -61,12 +59,12 @@ pub struct ProviderTool {
     pub definition: String,
 }
 
-/// How the types of tools begin that Anthropic defines and the client runs (its documentation of tool
-/// use, read in November 2026); a date follows.
+/// Prefixes of the types of tools that Anthropic defines but the client runs (Anthropic's documentation of tool use,
+/// read in November 2026). A date follows the prefix.
 const RUN_BY_HOST: [&str; 4] = ["bash_", "computer_", "memory_", "text_editor_"];
 
 impl ProviderTool {
-    /// The name by which a model calls it, if the provider only defines it and the host runs it.
+    /// The name that the model uses to call the tool. Returns `None` unless the host runs it.
     fn host_name(&self) -> Option<String> {
         #[derive(Deserialize)]
         struct Definition {
@@ -83,7 +81,7 @@ impl ProviderTool {
 }
 
 impl ToolSet {
-    /// The tool of that name.
+    /// The tool with this name.
     pub fn get(&self, name: &str) -> Option<&Tool> {
         self.tools.iter().find(|tool| tool.name == name)
     }
@@ -93,8 +91,7 @@ impl ToolSet {
         self.tools.iter().filter(|tool| !tool.deferred)
     }
 
-    /// Whether a provider tool of that name is run by the host: calls of it come as those of the host's
-    /// own tools do.
+    /// Whether the host runs a provider tool with this name: its calls are handled like those of the host's own tools.
     pub fn host_runs(&self, name: &str) -> bool {
         let mut names = self
             .provider_tools
@@ -103,7 +100,7 @@ impl ToolSet {
         names.any(|it| it == name)
     }
 
-    /// The definitions of those that the provider of that configured name runs.
+    /// The definitions of the tools that this provider (by its configured name) runs.
     pub fn run_by<'a>(&'a self, provider: &'a str) -> impl Iterator<Item = &'a str> {
         self.provider_tools
             .iter()
@@ -112,33 +109,33 @@ impl ToolSet {
     }
 }
 
-/// A tool that the host runs, or contextd on an MCP server.
+/// A tool that the host runs, or contextd by calling an MCP server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tool {
-    /// What the model calls it.
+    /// The name that the model uses.
     pub name: String,
-    /// What it does, for the model.
+    /// Description for the model.
     pub description: String,
     /// JSON Schema of the arguments as JSON text. `None` means no arguments.
     pub input_schema: Option<String>,
-    /// A person is asked before it runs.
+    /// Each call requires a user's approval.
     pub requires_approval: bool,
-    /// How long a result is awaited. `None` means the turn's limit.
+    /// How long to wait for a result. `None` means the turn's limit.
     pub timeout: Option<Duration>,
-    /// How much of the output is kept; wins over the policy.
+    /// Limits on the output; they take precedence over the policy's.
     pub output_limits: Option<OutputLimits>,
-    /// Where its definition is counted.
+    /// The category that its definition is counted in.
     pub category: ToolCategory,
     /// Known to the host but not sent to the model.
     pub deferred: bool,
-    /// Ask the provider to hold the arguments to the schema.
+    /// Request that the provider enforces the schema on the arguments.
     pub strict: Option<bool>,
-    /// Where contextd calls it. `None` means the host runs it.
+    /// The MCP tool to call. `None` means the host runs the tool.
     pub mcp: Option<McpTool>,
 }
 
 impl Tool {
-    /// Who runs it.
+    /// Who runs the tool.
     pub fn executor(&self) -> ToolExecutor {
         match self.mcp {
             Some(_) => ToolExecutor::Mcp,
@@ -147,51 +144,48 @@ impl Tool {
     }
 }
 
-/// Where a tool's definition is counted.
+/// The category that a tool's definition is counted in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum ToolCategory {
     /// The host's own tools.
     #[default]
     Tools,
-    /// Tools that come from MCP servers.
+    /// Tools of MCP servers.
     McpTools,
-    /// Skills.
     Skills,
     /// Sub-agents.
     Agents,
 }
 
-/// Which part of an output that is too long is kept.
+/// Which part of an output is kept if it is too long.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Keep {
-    /// The beginning.
     #[default]
     Head,
     /// The beginning and the end, half each.
     HeadAndTail,
 }
 
-/// How much of a tool's output the model sees. Characters are Unicode scalar values. `None` means
-/// not limited here.
+/// Limits on the output of a tool in the prompt. Characters are Unicode scalar values. `None` means no limit from this
+/// layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OutputLimits {
-    /// Characters in all.
+    /// Total characters.
     pub max_chars: Option<u32>,
-    /// Lines.
     pub max_lines: Option<u32>,
-    /// Characters of one line.
+    /// Characters per line.
     pub max_line_length: Option<u32>,
-    /// Matches of a search-like tool, counted as non-empty lines.
+    /// Matches of a search tool, counted as non-empty lines.
     pub max_matches: Option<u32>,
-    /// Which part is kept. `None` means the layer below decides.
+    /// `None` means the layer below decides.
     pub keep: Option<Keep>,
 }
 
 impl OutputLimits {
-    /// These limits, with those of `below` where nothing is set here.
+    /// These limits; unset fields are taken from `below`.
     #[must_use]
     pub fn or(self, below: Self) -> Self {
         Self {

@@ -1,5 +1,5 @@
-//! The transcript: messages in order, closed or ending in one open batch of tool calls. Only a
-//! closed one is sent to a model.
+//! The transcript: messages in order. It is either closed, or ends in one open batch of tool calls. Only a closed
+//! transcript is sent to a model.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ pub struct Transcript {
     messages: Vec<Message>,
 }
 
-/// A transcript in which every call has its result: what a model may be given.
+/// A transcript in which every call has its result: the only form that may be sent to a model.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Closed {
     messages: Vec<Message>,
@@ -20,16 +20,16 @@ pub struct Closed {
 /// Why a transcript cannot be sent to a model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotClosed {
-    /// Calls at the end still wait for results.
+    /// Calls at the end have no results yet.
     #[error("the transcript ends in open calls: {0:?}")]
     Open(Vec<CallId>),
-    /// Something stands between calls and their results, or a result has no call.
+    /// A message separates calls from their results, or a result has no call.
     #[error("the transcript is broken at message {0}")]
     Broken(usize),
 }
 
 impl Transcript {
-    /// Takes the messages in order, the voided ones left out.
+    /// Builds a transcript from messages in order, without the voided ones.
     pub fn new(messages: Vec<Message>) -> Self {
         Self {
             messages: messages
@@ -39,12 +39,12 @@ impl Transcript {
         }
     }
 
-    /// The messages.
+    /// The messages in order.
     pub fn messages(&self) -> &[Message] {
         &self.messages
     }
 
-    /// Proves that every call has its result before anything else.
+    /// Checks that every call is directly followed by its result.
     pub fn close(self) -> Result<Closed, NotClosed> {
         let mut open: BTreeSet<CallId> = BTreeSet::new();
         for (index, message) in self.messages.iter().enumerate() {
@@ -82,18 +82,18 @@ impl Transcript {
 }
 
 impl Closed {
-    /// The messages.
+    /// The messages in order.
     pub fn messages(&self) -> &[Message] {
         &self.messages
     }
 
-    /// The messages, to be changed; [`Transcript::close`] checks them again.
+    /// The messages, to be modified; [`Transcript::close`] checks them again.
     pub fn into_messages(self) -> Vec<Message> {
         self.messages
     }
 }
 
-/// The index at which the current tool loop begins: that of the user's newest message.
+/// The index at which the current tool loop starts: that of the newest user message, or 0.
 pub fn loop_begins(messages: &[Message]) -> usize {
     messages
         .iter()
@@ -101,8 +101,8 @@ pub fn loop_begins(messages: &[Message]) -> usize {
         .unwrap_or(0)
 }
 
-/// Of each message, whether the answers between the user's messages before and after it call tools.
-/// Told are the role of each and whether it calls; results are those of calls.
+/// Returns for each message whether the turn it belongs to, from one user message to the next, has tool calls. The
+/// input is the role of each message and whether it has calls; a tool message always belongs to calls.
 pub fn calling_turns(messages: impl IntoIterator<Item = (Role, bool)>) -> Vec<bool> {
     let mut calling: Vec<bool> = Vec::new();
     let mut begins = 0;
@@ -130,7 +130,7 @@ mod tests {
         message::StoredPart,
     };
 
-    /// A message in short: `u` user, `a:1,2` an assistant that makes calls 1 and 2, `t:1` results.
+    /// A message in short form: `u` a user message, `a:1,2` an assistant message with calls 1 and 2, `t:1` results.
     fn message(short: &str) -> Message {
         let (role, calls) = short.split_once(':').unwrap_or((short, ""));
         let role = match role {

@@ -1,45 +1,44 @@
-//! Turns: their bounds, states and ends.
+//! Turns: their limits, states and endings.
 
 use std::time::Duration;
 
 use super::{CallId, Failure, FinishReason, MessageId, Usage, UsageTotals};
 
-/// Bounds of a turn, all of them in force.
+/// The effective limits of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Steps; the last step's tools still run.
+    /// Number of steps; the tools called in the last step are still run.
     pub max_steps: u32,
-    /// Tokens of one answer. `None` means the model's limit.
+    /// Tokens of one response. `None` means the model's limit.
     pub max_output_tokens: Option<u32>,
-    /// Tokens of the whole turn over all calls; checked after each step. `None` means no limit.
+    /// Tokens of all calls of the turn; checked after each step. `None` means no limit.
     pub max_total_tokens: Option<i64>,
-    /// From start to end, waiting for tools included.
+    /// From start to end, including the time spent waiting for tools.
     pub turn_timeout: Duration,
-    /// Waiting for one tool result.
+    /// Time to wait for one tool result.
     pub tool_timeout: Duration,
-    /// Beyond the turn's time, for one last step without tools; zero: none.
+    /// Time in addition to the turn's timeout for one last step without tools; zero means no such step.
     pub grace: Duration,
 }
 
-/// Bounds as a session or a request sets them: what is none is left to the layer below.
+/// Limits as set by a session or a request. `None` means the layer below decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LimitsOverride {
-    /// Steps.
     pub max_steps: Option<u32>,
-    /// Tokens of one answer.
+    /// Tokens of one response.
     pub max_output_tokens: Option<u32>,
-    /// Tokens of the whole turn.
+    /// Tokens of all calls of the turn.
     pub max_total_tokens: Option<i64>,
     /// From start to end.
     pub turn_timeout: Option<Duration>,
-    /// Waiting for one tool result.
+    /// Time to wait for one tool result.
     pub tool_timeout: Option<Duration>,
-    /// Beyond the turn's time, for one last step without tools.
+    /// Time in addition to the turn's timeout for one last step without tools.
     pub grace: Option<Duration>,
 }
 
 impl LimitsOverride {
-    /// These bounds over those of `below`.
+    /// These limits; unset fields are taken from `below`.
     pub fn over(self, below: Limits) -> Limits {
         Limits {
             max_steps: self.max_steps.unwrap_or(below.max_steps),
@@ -52,23 +51,20 @@ impl LimitsOverride {
     }
 }
 
-/// Where a turn stands, as clients see it.
+/// The state of a turn as reported to clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TurnState {
-    /// The model is called, or is about to be.
+    /// The model is being called, or is about to be.
     Running,
     /// Waiting for the host.
     AwaitingTools,
-    /// Ended in the ordinary way.
     Completed,
-    /// Cancelled.
     Cancelled,
-    /// Failed.
     Failed,
 }
 
 impl TurnState {
-    /// Whether the turn has ended; an ended turn never changes again.
+    /// Whether the turn has ended. The state of an ended turn never changes.
     pub fn is_final(self) -> bool {
         match self {
             Self::Running | Self::AwaitingTools => false,
@@ -80,79 +76,73 @@ impl TurnState {
 /// Why a completed turn stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CompletionReason {
-    /// The model was done.
+    /// The model finished.
     Stop,
     /// The step limit was reached.
     MaxSteps,
-    /// The answer reached its output limit.
+    /// The response reached its output limit.
     Length,
-    /// A filter or a refusal ended the answer.
+    /// A content filter or a refusal ended the response.
     ContentFilter,
     /// The token limit of the turn was reached.
     Budget,
-    /// The time limit of the turn passed.
+    /// The time limit of the turn was reached.
     Deadline,
-    /// The model stopped without saying anything.
+    /// The model stopped without any output.
     Empty,
 }
 
 /// What cancelled a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CancelCause {
-    /// CancelTurn.
+    /// A CancelTurn request.
     Requested,
-    /// A message that interrupts.
+    /// A message with the delivery mode [`Delivery::Interrupt`](super::Delivery::Interrupt).
     Interrupted,
-    /// No client read its events any more.
+    /// No client was reading its events any more.
     Disconnected,
-    /// The session was deleted.
     SessionDeleted,
 }
 
 /// What a turn was doing when it was cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CancelOutcome {
-    /// Nothing was cut short.
+    /// Nothing was interrupted.
     None,
-    /// The model was writing.
+    /// The model was responding.
     PartialAssistant,
     /// Tools were running.
     ToolsInProgress,
-    /// Not determined: its session was deleted.
+    /// Not determined, because the session was deleted.
     Unknown,
 }
 
-/// How a turn ends: exactly one of these, once.
+/// How a turn ended; set exactly once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
-    /// In the ordinary way.
     Completed(CompletionReason),
-    /// By a cancel.
     Cancelled {
-        /// By what.
         cause: CancelCause,
-        /// What it was doing.
         outcome: CancelOutcome,
-        /// The canceller's words; may be empty.
+        /// The reason given by the client; may be empty.
         reason: String,
-        /// What is taken back. `None` means everything is kept.
+        /// What is rolled back. `None` means everything is kept.
         undone: Option<Undone>,
     },
-    /// With an error.
     Failed(Failure),
 }
 
-/// What a rollback takes back of a turn.
+/// What a rollback removes from a turn.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Undone {
-    /// Its messages, in order.
+    /// The turn's messages, in order.
     pub messages: Vec<MessageId>,
-    /// Calls whose tools had run: their effects remain.
+    /// Calls whose tools had already run: their side effects remain.
     pub executed: Vec<CallId>,
 }
 
 impl Ending {
-    /// The state it leaves the turn in.
+    /// The state of a turn with this ending.
     pub fn state(&self) -> TurnState {
         match self {
             Self::Completed(_) => TurnState::Completed,
@@ -162,12 +152,10 @@ impl Ending {
     }
 }
 
-/// What came of a turn, so far or in the end.
+/// The result of a turn, so far or when it has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TurnResult {
-    /// Steps taken.
     pub step_count: u32,
-    /// The last assistant message.
     pub final_message: Option<MessageId>,
     /// Why the model stopped in the last step.
     pub finish: Option<FinishReason>,

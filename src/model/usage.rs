@@ -1,40 +1,36 @@
-//! Tokens: predicted sizes with their basis, and what providers reported.
+//! Token counts: predicted sizes with their basis, and usage reported by providers.
 
-/// How a token number was obtained, from the surest to the least sure.
+/// How a token count was obtained, from the most to the least accurate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TokenBasis {
-    /// Reported by the provider.
     Actual,
-    /// Counted, then corrected by a learnt ratio.
+    /// Counted, then corrected by a learned ratio.
     Calibrated,
     /// Counted with the model's own vocabulary and template.
     Tokenizer,
-    /// From the number of characters, with a related vocabulary, or partly for another model.
+    /// Estimated from the number of characters, counted with a related vocabulary, or partly counted for another model.
     Heuristic,
 }
 
-/// A number of tokens and how far to trust it. Triggers compare `tokens + margin`, displays show
-/// `tokens`.
+/// A token count with its accuracy. Triggers compare `tokens + margin`; user interfaces show `tokens`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenCount {
-    /// The number itself.
     pub tokens: u32,
-    /// How it was obtained.
     pub basis: TokenBasis,
-    /// The true number is expected within this distance, in tokens.
+    /// The true count is expected to differ by at most this many tokens.
     pub margin: u32,
-    /// Which estimator counted; empty when the provider did.
+    /// Name of the estimator; empty if the provider counted.
     pub estimator: String,
 }
 
 impl TokenCount {
-    /// What triggers compare: the number, and as much as it may be more.
+    /// The upper bound that triggers compare: `tokens + margin`.
     pub fn at_most(&self) -> u32 {
         self.tokens.saturating_add(self.margin)
     }
 }
 
-/// A prediction beside what the provider reported.
+/// A predicted prompt size with the one reported by the provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Estimate {
     /// Predicted prompt size in tokens.
@@ -46,12 +42,12 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// By how many tokens the prediction was too large; negative: too small.
+    /// Prediction minus reported size, in tokens.
     pub fn error(self) -> i64 {
         i64::from(self.estimated) - i64::from(self.actual)
     }
 
-    /// The same as a share of what was reported; 0 where that is nothing.
+    /// [`Self::error`] relative to the reported size; 0 if that is 0.
     pub fn error_ratio(self) -> f64 {
         if self.actual == 0 {
             0.0
@@ -61,79 +57,70 @@ impl Estimate {
     }
 }
 
-/// What a piece of the context window is spent on.
+/// A category of the tokens in the context window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Category {
     /// Text of user messages.
     User,
-    /// Text of assistant messages and refusals.
+    /// Text of assistant messages, including refusals.
     Assistant,
-    /// Reasoning.
     Reasoning,
     /// Tool calls with their arguments.
     ToolCalls,
-    /// Tool results.
     ToolResults,
     /// Images and files.
     Media,
-    /// Summaries of what was compacted.
+    /// Summaries of compacted messages.
     Summary,
-    /// Messages that compactions leave alone.
+    /// Pinned messages.
     Pinned,
 }
 
-/// The size of one stored part, as one estimator saw it.
+/// The size of one stored part according to one estimator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counted {
-    /// Tokens.
     pub tokens: u32,
-    /// Where they are counted.
     pub category: Category,
 }
 
-/// Tokens of ONE model call as the provider reported them; never cumulative.
+/// Tokens of ONE model call as reported by the provider; never cumulative.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// Whole prompt, cached tokens included.
+    /// The whole prompt, including cached tokens.
     pub input: u32,
-    /// Whole answer, reasoning and tool calls included.
+    /// The whole response, including reasoning and tool calls.
     pub output: u32,
-    /// Part of `output` spent on reasoning.
+    /// Part of `output` used for reasoning.
     pub reasoning: u32,
     /// Part of `input` read from the provider's cache.
     pub cache_read: u32,
     /// Part of `input` written to the provider's cache.
     pub cache_write: u32,
-    /// Calls of the provider's own tools.
+    /// Number of calls of the provider's own tools.
     pub provider_tool_calls: u32,
-    /// The provider's own usage object as JSON, unchanged; empty when there is none.
+    /// The provider's own usage object as JSON, unchanged; empty if there is none.
     pub provider_json: String,
 }
 
-/// Sums over calls.
+/// Totals over several calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UsageTotals {
-    /// Calls added up, those without reported usage included.
+    /// Number of calls, including those without reported usage.
     pub calls: i64,
-    /// Sum of input tokens.
     pub input: i64,
-    /// Sum of output tokens.
     pub output: i64,
-    /// Sum of reasoning tokens.
     pub reasoning: i64,
-    /// Sum of cached tokens read.
     pub cache_read: i64,
-    /// Sum of cached tokens written.
     pub cache_write: i64,
 }
 
 impl UsageTotals {
-    /// Input plus output.
+    /// Input plus output tokens.
     pub fn total(&self) -> i64 {
         self.input.saturating_add(self.output)
     }
 
-    /// One call more; a call whose usage is unknown counts as a call only.
+    /// Adds one call. A call without reported usage only increments `calls`.
     #[must_use]
     pub fn plus(self, usage: Option<&Usage>) -> Self {
         let empty = Usage::default();
@@ -152,9 +139,7 @@ impl UsageTotals {
 /// What a model call was made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum UsagePurpose {
-    /// A step of a turn.
     Turn,
-    /// A summary written for a compaction.
     Compaction,
 }
 

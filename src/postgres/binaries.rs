@@ -1,4 +1,4 @@
-//! Finds PostgreSQL's own programs, those that fit the cluster first.
+//! Finds the PostgreSQL programs; those that fit an existing cluster take precedence.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -11,11 +11,10 @@ use super::Settings;
 use super::error::Error;
 use super::owner::Owner;
 
-/// The oldest major version whose features we use.
+/// The oldest major version with all features that contextd uses.
 const MINIMUM_MAJOR: u32 = 14;
 
-/// Where installers put each version into a directory of its own: root, start of the name, rest of
-/// the path.
+/// Where installers put each version into a separate directory: root, prefix of the directory name, rest of the path.
 const VERSIONED: [(&str, &str, &str); 6] = [
     ("/usr/lib/postgresql", "", "bin"),         // Debian, Ubuntu
     ("/usr", "pgsql-", "bin"),                  // packages of postgresql.org for RHEL
@@ -25,7 +24,7 @@ const VERSIONED: [(&str, &str, &str); 6] = [
     ("/Applications/Postgres.app/Contents/Versions", "", "bin"),
 ];
 
-/// Which file the server's program is: an upgrade of its package puts another one in its place.
+/// Identifies the file of the server program. A package upgrade replaces the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ProgramFile {
     device: u64,
@@ -37,13 +36,13 @@ pub(super) struct ProgramFile {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Binaries {
     dir: PathBuf,
-    /// As the program says it: `15.18`.
+    /// As the program reports it, for example `15.18`.
     pub(super) version: String,
     major: u32,
 }
 
 impl Binaries {
-    /// The first that can run a cluster of this version; without a cluster, the first that is new
+    /// Finds the first installation whose major version is `cluster`, or without a cluster the first that is new
     /// enough.
     pub(super) async fn find(
         settings: &Settings,
@@ -90,12 +89,11 @@ impl Binaries {
             && cluster.is_none_or(|cluster| cluster == self.major.to_string())
     }
 
-    /// The server.
     pub(super) fn postgres(&self) -> PathBuf {
         self.dir.join("postgres")
     }
 
-    /// Which file the server is. `None` if there is none now, as in the middle of an upgrade.
+    /// The file of the server program. Returns `None` if it is missing, as during a package upgrade.
     pub(super) fn program_file(&self) -> Option<ProgramFile> {
         let found = fs::metadata(self.postgres()).ok()?;
         Some(ProgramFile {
@@ -105,23 +103,21 @@ impl Binaries {
         })
     }
 
-    /// Where they are.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// A client program of the same version, where it was installed too.
+    /// A client program of the same version. Returns `None` if it is not installed.
     pub(super) fn client(&self, name: &str) -> Option<PathBuf> {
         Some(self.dir.join(name)).filter(|path| is_program(path))
     }
 
-    /// The maker of clusters.
     pub(super) fn initdb(&self) -> PathBuf {
         self.dir.join("initdb")
     }
 }
 
-/// Every directory with both programs, in order of preference, none twice.
+/// Every directory with both programs, in order of preference, without duplicates.
 fn places(settings: &Settings) -> Vec<PathBuf> {
     let candidates = match &settings.bin_dir {
         Some(dir) => vec![dir.clone()],
@@ -171,8 +167,8 @@ fn versions(root: &Path, start: &str, rest: &str) -> Vec<PathBuf> {
     found.into_iter().rev().map(|(_, dir)| dir).collect()
 }
 
-/// Where `postgres` really lies, links followed: it finds its own files from there. `initdb` must
-/// be its neighbour.
+/// Resolves links to the directory of `postgres`, because the server locates its own files from there. `initdb` must be
+/// in the same directory.
 fn programs_dir(dir: &Path) -> Option<PathBuf> {
     let postgres = dir.join("postgres").canonicalize().ok()?;
     let dir = postgres.parent()?;
@@ -200,7 +196,7 @@ fn leading_number(text: &str) -> u32 {
     text[..end].parse().unwrap_or(0)
 }
 
-/// Why nothing that was found will do.
+/// The error if no installation fits.
 fn explain(settings: &Settings, unfit: &[Binaries], cluster: Option<&str>) -> Error {
     let found: Vec<String> = unfit
         .iter()

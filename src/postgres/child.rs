@@ -1,4 +1,4 @@
-//! A PostgreSQL program under guard, as seen from contextd.
+//! A PostgreSQL program that runs under the guard.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,9 +14,9 @@ use super::guard;
 use super::log::Log;
 use super::owner::Owner;
 
-/// Runs until it ends by itself or this is dropped, which closes the pipe to its guard.
+/// A program under the guard. It runs until it exits, or until this is dropped, which closes the pipe to the guard.
 ///
-/// Built on threads, not on tasks, so that it outlives the async runtime it was started from.
+/// Built on threads, not on tasks, so that it outlives the async runtime from which it was started.
 #[derive(Debug)]
 pub(super) struct Guarded {
     pipe: Mutex<Option<ChildStdin>>,
@@ -25,7 +25,7 @@ pub(super) struct Guarded {
 }
 
 impl Guarded {
-    /// Starts `program` as `owner`.
+    /// Starts `program` as `owner`, under `guard`.
     pub(super) fn spawn(
         guard: &Path,
         owner: &Owner,
@@ -36,7 +36,7 @@ impl Guarded {
         command
             .args(guard::arguments(owner, program.into()))
             .args(args)
-            .env_clear() // secrets of ours are none of its business
+            .env_clear() // contextd's secrets must not reach it
             .envs([("PATH", "/usr/bin:/bin"), ("LC_ALL", "C"), ("TZ", "UTC")])
             .current_dir("/")
             .process_group(0) // Ctrl-C in a terminal is for contextd, which drains first
@@ -71,12 +71,12 @@ impl Guarded {
         })
     }
 
-    /// Asks for the end by closing the pipe.
+    /// Requests the exit of the program by closing the pipe.
     pub(super) fn release(&self) {
         *self.pipe.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Waits for the end; the status is the guard's, which speaks for its child.
+    /// Waits for the exit. The status is that of the guard, which passes on its child's.
     pub(super) async fn exited(&self) -> ExitStatus {
         let mut exit = self.exit.clone();
         let status = exit

@@ -1,4 +1,4 @@
-//! The data directory: created whole or not at all, and accessible only to its owner.
+//! The data directory: created atomically, and accessible only to its owner.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
@@ -13,12 +13,12 @@ use super::lock::beside;
 use super::owner::{Owner, our_name};
 use super::{Durability, Progress, ROLE, Settings};
 
-/// Every local connection must come from the user that pg_ident.conf allows to be our role.
+/// Every local connection must come from an operating system user that pg_ident.conf maps to our role.
 const HBA: &str = "# Written by contextd.\nlocal all all peer map=contextd\n";
 
-/// The data directory's real path. Creates its parents; the directory itself need not exist.
+/// Resolves the path of the data directory and creates its parents. The directory itself need not exist.
 pub(super) fn locate(data_dir: &Path) -> Result<PathBuf, Error> {
-    let path = std::path::absolute(data_dir).map_err(io("find", data_dir))?;
+    let path = std::path::absolute(data_dir).map_err(io("resolve", data_dir))?;
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(Error::NotACluster {
             data_dir: data_dir.into(),
@@ -28,15 +28,15 @@ pub(super) fn locate(data_dir: &Path) -> Result<PathBuf, Error> {
         .recursive(true)
         .mode(0o755)
         .create(parent)
-        .map_err(io("make", parent))?;
+        .map_err(io("create", parent))?;
     let place = parent
         .canonicalize()
-        .map_err(io("find", parent))?
+        .map_err(io("resolve", parent))?
         .join(name);
     Ok(place.canonicalize().unwrap_or(place))
 }
 
-/// The major version of the cluster; `None` when there is none yet.
+/// The major version of the cluster. Returns `None` if no cluster exists.
 pub(super) fn version(data_dir: &Path) -> Option<String> {
     Some(
         fs::read_to_string(data_dir.join("PG_VERSION"))
@@ -46,9 +46,9 @@ pub(super) fn version(data_dir: &Path) -> Option<String> {
     )
 }
 
-/// PostgreSQL insists on owning its cluster.
+/// Checks the owner of the cluster: PostgreSQL requires that it owns its data directory.
 pub(super) fn check_owner(data_dir: &Path, owner: &Owner) -> Result<(), Error> {
-    let found = fs::metadata(data_dir).map_err(io("look at", data_dir))?;
+    let found = fs::metadata(data_dir).map_err(io("inspect", data_dir))?;
     match found.uid() == owner.uid {
         true => Ok(()),
         false => Err(Error::WrongOwner {
@@ -60,8 +60,8 @@ pub(super) fn check_owner(data_dir: &Path, owner: &Owner) -> Result<(), Error> {
     }
 }
 
-/// Creates a cluster in a directory next to its place and moves it there once it is complete. What
-/// an earlier attempt left is removed.
+/// Creates a cluster in a sibling directory and renames it into place when it is complete. Remains of an earlier
+/// attempt are removed.
 pub(super) async fn create(
     settings: &Settings,
     owner: &Owner,
@@ -83,7 +83,7 @@ pub(super) async fn create(
     publish(&draft, data_dir)
 }
 
-/// Lets the user that this process runs as connect; it may be another one than last time.
+/// Allows the user that this process runs as to connect. It may differ from that of the last run.
 pub(super) fn admit_us(data_dir: &Path, owner: &Owner) -> Result<(), Error> {
     let us = our_name()?.replace('"', "\"\"");
     owner.write_file(
@@ -92,7 +92,7 @@ pub(super) fn admit_us(data_dir: &Path, owner: &Owner) -> Result<(), Error> {
     )
 }
 
-/// Removes a directory and what is in it, if it is there.
+/// Removes a directory and its contents. A missing directory is not an error.
 pub(super) fn remove_all(dir: &Path) -> Result<(), Error> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(io("remove", dir)(error)),
@@ -100,7 +100,7 @@ pub(super) fn remove_all(dir: &Path) -> Result<(), Error> {
     }
 }
 
-/// An empty directory may be replaced by a cluster; anything else is kept.
+/// Fails unless the directory is missing or empty; only then may a cluster replace it.
 fn check_vacant(data_dir: &Path) -> Result<(), Error> {
     let vacant = match fs::read_dir(data_dir) {
         Ok(mut entries) => entries.next().is_none(),

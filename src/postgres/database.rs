@@ -1,4 +1,4 @@
-//! Databases within the cluster: ours is made at the first start.
+//! Databases in the cluster. Ours is created at the first start.
 
 use tokio_postgres::{Client, Config, Error, NoTls};
 
@@ -27,7 +27,7 @@ pub(super) async fn ensure(maintenance: &Config) -> Result<(), Error> {
     .await
 }
 
-/// Drops every database but PostgreSQL's own and ours.
+/// Drops every database except PostgreSQL's own and ours.
 pub(super) async fn drop_others(maintenance: &Config) -> Result<(), Error> {
     visit(maintenance, async |client| {
         let select =
@@ -47,7 +47,7 @@ pub(super) async fn drop_others(maintenance: &Config) -> Result<(), Error> {
     .await
 }
 
-/// Whether our database has nothing in it.
+/// Whether our database contains no tables.
 pub(super) async fn is_empty(config: &Config) -> Result<bool, Error> {
     let mut tables: i64 = 0;
     visit(config, async |client| {
@@ -59,12 +59,12 @@ pub(super) async fn is_empty(config: &Config) -> Result<bool, Error> {
     Ok(tables == 0)
 }
 
-/// Makes the roles of row security, which a backup may name.
+/// Creates the roles for row-level security, which a backup may reference.
 pub(super) async fn make_roles(config: &Config) -> Result<(), Error> {
     visit(config, async |client| client.batch_execute(ROLES).await).await
 }
 
-/// Whether a server answers.
+/// Whether the server accepts a connection and runs a statement.
 pub(super) async fn answers(config: &Config) -> bool {
     visit(config, async |client| {
         client.batch_execute("select 1").await
@@ -73,7 +73,7 @@ pub(super) async fn answers(config: &Config) -> bool {
     .is_ok()
 }
 
-/// Connects, does the work, disconnects.
+/// Connects, runs `work`, and disconnects.
 async fn visit(
     config: &Config,
     work: impl AsyncFnOnce(&Client) -> Result<(), Error>,

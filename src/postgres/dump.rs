@@ -1,4 +1,4 @@
-//! Dumps of our database, made and read by PostgreSQL's own programs.
+//! Dumps of our database, written and restored by pg_dump and pg_restore.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -14,8 +14,8 @@ use super::error::{Error, io};
 use super::owner::Owner;
 use super::{DATABASE, ROLE, Settings, cluster, database, resolve, socket};
 
-/// Writes all of our database, as it is at one moment, to `to`, which is only there when it is
-/// whole. The server goes on.
+/// Writes a consistent snapshot of our database to `to`. The file appears only when it is complete. The server keeps
+/// running.
 pub async fn dump(settings: Settings, server: &Config, to: &Path) -> Result<(), Error> {
     let draft = to.with_added_extension("part");
     private_file(&draft)?;
@@ -28,7 +28,7 @@ pub async fn dump(settings: Settings, server: &Config, to: &Path) -> Result<(), 
     File::open(&draft)
         .and_then(|file| file.sync_all())
         .map_err(io("sync", &draft))?;
-    std::fs::rename(&draft, to).map_err(io("make", to))?;
+    std::fs::rename(&draft, to).map_err(io("create", to))?;
     let dir = to.parent().filter(|dir| !dir.as_os_str().is_empty());
     let dir = dir.unwrap_or(Path::new("."));
     File::open(dir)
@@ -36,9 +36,9 @@ pub async fn dump(settings: Settings, server: &Config, to: &Path) -> Result<(), 
         .map_err(io("sync", dir))
 }
 
-/// Fills our database from a dump, in one transaction. It must be empty.
+/// Restores a dump into our database, in one transaction. The database must be empty.
 pub async fn restore(settings: Settings, server: &Config, from: &Path) -> Result<(), Error> {
-    // Looked at before the database is: a name that was mistyped is told as such.
+    // Checked before the database, so that a mistyped file name is reported as such.
     File::open(from).map_err(io("open", from))?;
     if !database::is_empty(server).await? {
         return Err(Error::NotEmpty {
@@ -46,7 +46,7 @@ pub async fn restore(settings: Settings, server: &Config, from: &Path) -> Result
         });
     }
     database::make_roles(server).await?;
-    let from = std::path::absolute(from).map_err(io("find", from))?;
+    let from = std::path::absolute(from).map_err(io("resolve", from))?;
     let args = [
         "--single-transaction".into(),
         "--exit-on-error".into(),
@@ -58,7 +58,7 @@ pub async fn restore(settings: Settings, server: &Config, from: &Path) -> Result
     run(&settings, server, "pg_restore", &args).await
 }
 
-/// An empty file that only we can read, since conversations will be in it.
+/// Creates an empty file that only we can read, since it will contain conversations.
 fn private_file(path: &Path) -> Result<(), Error> {
     let _ = std::fs::remove_file(path);
     let made = OpenOptions::new()
@@ -66,7 +66,7 @@ fn private_file(path: &Path) -> Result<(), Error> {
         .create_new(true)
         .mode(0o600)
         .open(path);
-    made.map(drop).map_err(io("make", path))
+    made.map(drop).map_err(io("create", path))
 }
 
 fn file_flag(path: &Path) -> OsString {
@@ -75,8 +75,8 @@ fn file_flag(path: &Path) -> OsString {
     flag
 }
 
-/// Runs a client program of the cluster's version against the server, as ourselves: the server
-/// knows us by who we are.
+/// Runs a client program of the cluster's version against the server, as the current user: the server uses peer
+/// authentication.
 async fn run(
     settings: &Settings,
     server: &Config,
@@ -94,7 +94,7 @@ async fn run(
     let mut command = Command::new(&path);
     command
         .args(args)
-        .env_clear() // secrets of ours are none of its business
+        .env_clear() // contextd's secrets must not reach it
         .envs([("PATH", "/usr/bin:/bin"), ("LC_ALL", "C"), ("TZ", "UTC")])
         .envs([("PGUSER", ROLE), ("PGDATABASE", DATABASE)])
         .env("PGPORT", socket::PORT.to_string())

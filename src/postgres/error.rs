@@ -1,98 +1,93 @@
-//! Errors of the embedded PostgreSQL, each with how to fix it.
+//! Errors of the embedded PostgreSQL. Each message describes how to fix the error.
 
 use std::path::PathBuf;
 
-/// Why the private PostgreSQL could not be started, reached or stopped. Every message says what to
-/// do.
+/// Why the private PostgreSQL could not be started, reached or stopped. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No server binaries were found anywhere.
+    /// No server binaries were found.
     #[error(
-        "no PostgreSQL server binaries (postgres, initdb) found{looked}. Get them, or use a server of your own:\n  \
+        "no PostgreSQL server binaries (postgres, initdb) found{looked}. Install them, or use an existing server:\n  \
          Debian, Ubuntu:  apt-get install postgresql\n  \
          Fedora, RHEL:    dnf install postgresql-server\n  \
          macOS:           brew install postgresql@17\n  \
          elsewhere:       --database-url postgres://user@host/dbname"
     )]
     NoBinaries {
-        /// Empty, or where the search was confined to.
+        /// Where the search was confined to; empty if it was not.
         looked: String,
     },
-    /// Binaries exist, but all are older than we can use.
+    /// Binaries were found, but all are older than the minimum version.
     #[error(
         "PostgreSQL {found} is too old: install version {minimum} or newer, or use --database-url"
     )]
     TooOld {
-        /// What was found, versions and directories.
+        /// The versions and directories found.
         found: String,
-        /// The oldest major version that works.
+        /// The oldest supported major version.
         minimum: u32,
     },
-    /// The cluster belongs to another major version than any binaries found.
+    /// The cluster has another major version than all binaries found.
     #[error(
-        "{} was made by PostgreSQL {cluster}, but the binaries found are {found}: install PostgreSQL {cluster} beside \
-         them, or move the directory away (after a dump, if its data matters) to begin with an empty one",
+        "{} was created by PostgreSQL {cluster}, but the binaries found are {found}: also install PostgreSQL {cluster}, \
+         or move the directory away (after a dump, if you need its data) to start with an empty one",
         data_dir.display()
     )]
     VersionMismatch {
-        /// The cluster.
         data_dir: PathBuf,
-        /// Its major version, as written in its PG_VERSION.
+        /// The cluster's major version, from its PG_VERSION.
         cluster: String,
-        /// What was found, versions and directories.
+        /// The versions and directories found.
         found: String,
     },
-    /// A directory on the way shuts out the user PostgreSQL runs as.
+    /// A directory on the path is not accessible to the user that PostgreSQL runs as.
     #[error(
-        "{} does not let user {user} (uid {uid}) through, and PostgreSQL, which never runs as root, runs as that user \
-         to reach {}: chmod o+x it, or choose another place",
+        "PostgreSQL runs as user {user} (uid {uid}), because it refuses to run as root, and that user cannot access {}, which \
+         is on the path to {}: run chmod o+x on it, or choose another path",
         dir.display(), target.display()
     )]
     Unreachable {
-        /// The first directory, or program, that refuses.
+        /// The first directory or program that this user cannot access.
         dir: PathBuf,
-        /// What has to be reached.
+        /// The path to be reached.
         target: PathBuf,
-        /// Name of the user PostgreSQL runs as.
+        /// The name of the user that PostgreSQL runs as.
         user: String,
-        /// Its number.
         uid: u32,
     },
-    /// The user has no name, which `initdb` and peer authentication need.
+    /// The user has no name, which `initdb` and peer authentication require.
     #[error(
-        "uid {uid} has no entry in the user database, and PostgreSQL needs a name for it: add it to /etc/passwd, run \
+        "uid {uid} has no entry in the user database, and PostgreSQL requires a user name: add it to /etc/passwd, run \
          as another user, or use --database-url"
     )]
     NamelessUser {
-        /// The number without a name.
+        /// The uid that has no name.
         uid: u32,
     },
-    /// The data directory belongs to a user PostgreSQL will not run as here.
+    /// The data directory belongs to another user than the one that PostgreSQL would run as.
     #[error(
-        "{} belongs to uid {owner}, but PostgreSQL would run as {user} (uid {uid}): chown -R {user} it, or run contextd \
+        "{} belongs to uid {owner}, but PostgreSQL would run as {user} (uid {uid}): run chown -R {user} on it, or run contextd \
          as its owner",
         data_dir.display()
     )]
     WrongOwner {
-        /// The cluster.
         data_dir: PathBuf,
-        /// Who owns it.
+        /// The uid that owns the directory.
         owner: u32,
-        /// Who would run PostgreSQL.
+        /// The user that PostgreSQL would run as.
         user: String,
-        /// That user's number.
         uid: u32,
     },
-    /// Something else lies where the cluster should be.
-    #[error("{} is not empty and not a PostgreSQL cluster: choose another data directory", data_dir.display())]
+    /// The data directory exists and is not a cluster.
+    #[error("{} is not empty and is not a PostgreSQL cluster: choose another data directory", data_dir.display())]
     NotACluster {
-        /// The place.
+        /// The configured data directory.
         data_dir: PathBuf,
     },
-    /// The data directory is a mount point, so a finished cluster cannot be moved there.
-    #[error("{} is a mount point: choose a directory inside it as data directory", data_dir.display())]
+    /// The data directory is a mount point, so a new cluster cannot be renamed to it.
+    #[error("{} is a mount point: choose a directory inside it as the data directory", data_dir.display())]
     MountPoint {
-        /// The place.
+        /// The configured data directory.
         data_dir: PathBuf,
     },
     /// Another contextd uses this data directory.
@@ -101,126 +96,117 @@ pub enum Error {
         data_dir.display()
     )]
     Locked {
-        /// The cluster.
         data_dir: PathBuf,
-        /// `pid 123`, as far as known.
+        /// For example `pid 123`, as far as known.
         holder: String,
     },
-    /// The operating system's limit for socket paths.
+    /// The socket path exceeds the operating system's limit.
     #[error(
-        "the socket path {} has {length} bytes, and fewer than {limit} are allowed: choose a shorter runtime directory",
+        "the socket path {} has {length} bytes, but must have fewer than {limit}: choose a runtime directory with a shorter path",
         path.display()
     )]
     SocketPathTooLong {
-        /// The whole path.
         path: PathBuf,
-        /// Its length in bytes.
+        /// In bytes.
         length: usize,
-        /// The length that is too long.
+        /// The first length in bytes that is too long.
         limit: usize,
     },
-    /// Another user made our socket directory first.
+    /// Another user created the socket directory.
     #[error("{} belongs to uid {owner}, not to uid {uid}: remove it, or choose another runtime directory", path.display())]
     SocketDirTaken {
-        /// The directory (or whatever it is).
+        /// The path, not necessarily a directory.
         path: PathBuf,
-        /// Who owns it.
+        /// The uid that owns it.
         owner: u32,
-        /// Who should.
+        /// The uid that should own it.
         uid: u32,
     },
     /// `initdb` failed.
-    #[error("initdb could not make a cluster in {} ({status}). Its log:\n{log}", data_dir.display())]
+    #[error("initdb could not create a cluster in {} ({status}). Its log:\n{log}", data_dir.display())]
     Initdb {
-        /// Where it should have been.
+        /// The data directory that it should have created.
         data_dir: PathBuf,
-        /// How it ended.
+        /// Its exit status.
         status: String,
-        /// Its last lines.
+        /// The last lines of its log.
         log: String,
     },
-    /// The server ended while starting.
-    #[error("PostgreSQL ended while starting in {} ({status}). Its log:\n{log}", data_dir.display())]
+    /// The server exited during startup.
+    #[error("PostgreSQL exited during startup in {} ({status}). Its log:\n{log}", data_dir.display())]
     Exited {
-        /// The cluster.
         data_dir: PathBuf,
-        /// How it ended.
+        /// Its exit status.
         status: String,
-        /// Its last lines.
+        /// The last lines of its log.
         log: String,
     },
-    /// The server did not get ready in time.
+    /// The server was not ready before the start timeout.
     #[error(
         "PostgreSQL was not ready in {} after {seconds} s and was stopped; if it was recovering, allow it more time. \
          Its log:\n{log}",
         data_dir.display()
     )]
     StartTimeout {
-        /// The cluster.
         data_dir: PathBuf,
-        /// The time it had.
+        /// The start timeout in seconds.
         seconds: u64,
-        /// Its last lines.
+        /// The last lines of its log.
         log: String,
     },
-    /// A server would not stop, not even when told to quit.
+    /// A server did not stop, not even after SIGQUIT.
     #[error(
-        "the PostgreSQL of {} (pid {pid}) does not stop: look at what holds it up (usually the disk), then try again",
+        "PostgreSQL in {} (pid {pid}) does not stop: find out what blocks it (usually the disk), then try again",
         data_dir.display()
     )]
     WillNotStop {
-        /// The cluster.
         data_dir: PathBuf,
-        /// The server's process.
+        /// The server's process id.
         pid: i32,
     },
-    /// A client program is not installed beside the server.
+    /// A client program is not installed next to the server.
     #[error(
-        "{program} is not in {}, beside the server's own programs: install PostgreSQL's client programs of that version",
+        "{program} is not in {}, the directory of the server programs: install the PostgreSQL client programs of that version",
         dir.display()
     )]
     NoClient {
-        /// Its name.
         program: &'static str,
-        /// Where it was looked for.
+        /// The directory that was searched.
         dir: PathBuf,
     },
     /// A client program failed.
-    #[error("{program} failed ({status}). It says:\n{log}")]
+    #[error("{program} failed ({status}). Its output:\n{log}")]
     Client {
-        /// Its name.
         program: &'static str,
-        /// How it ended.
+        /// Its exit status.
         status: String,
-        /// What it said.
+        /// Its standard error.
         log: String,
     },
-    /// A backup was to be restored into a database that has something in it.
+    /// A backup cannot be restored, because the database is not empty.
     #[error(
-        "the database in {} is not empty, and a backup is not mixed with what is there: choose another data directory, \
-         or move this one away first",
+        "the database in {} is not empty, and a backup can be restored only to an empty one: choose another data \
+         directory, or move this one away first",
         data_dir.display()
     )]
     NotEmpty {
-        /// The cluster.
+        /// The configured data directory.
         data_dir: PathBuf,
     },
-    /// The server is up but did not do as asked.
-    #[error("the private PostgreSQL refused: {0}")]
+    /// The server is running, but a statement or connection failed.
+    #[error("the private PostgreSQL failed: {0}")]
     Database(#[from] tokio_postgres::Error),
-    /// The operating system refused.
+    /// A file operation failed.
     #[error("could not {action} {}: {source}", path.display())]
     Io {
-        /// What was tried, as a verb.
+        /// The operation, as a verb.
         action: &'static str,
-        /// On what.
         path: PathBuf,
-        /// Its answer.
         source: std::io::Error,
     },
 }
 
-/// Names the deed and the path of an `io::Error`, for use with `map_err`.
+/// Adds the operation and the path to an `io::Error`, for use with `map_err`.
 pub(super) fn io(
     action: &'static str,
     path: impl Into<PathBuf>,

@@ -1,9 +1,8 @@
-//! The guard: the hidden command that is the parent of a PostgreSQL program and ends it when
-//! contextd ends.
+//! The guard: a hidden command that is the parent of a PostgreSQL program and stops it when contextd exits.
 //!
-//! Its standard input is a pipe whose other end only contextd holds. However contextd dies, the
-//! pipe closes, and the guard stops its child: fast at first, then at once. It knows nothing else
-//! about PostgreSQL.
+//! Its standard input is a pipe whose other end only contextd holds. However contextd exits, the pipe closes, and the
+//! guard stops its child, first with SIGINT (fast shutdown), then with SIGQUIT (immediate shutdown). The guard knows
+//! nothing else about PostgreSQL.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -20,13 +19,13 @@ use tokio::sync::oneshot;
 use super::owner::Owner;
 use super::stopping::QUIT_AFTER;
 
-/// The first argument that turns contextd into a guard.
+/// The first argument that selects the guard.
 pub(super) const COMMAND: &str = "__postgres-guard";
 
-/// Runs `contextd __postgres-guard <uid:gid or -> <program> <arguments...>`; `args` are those after
-/// the command's name.
+/// Runs `contextd __postgres-guard <uid:gid or -> <program> <arguments...>`. `args` are the arguments after the
+/// command's name.
 ///
-/// Ends with the program's exit code, or 128 and the signal that killed it.
+/// Returns the program's exit code, or 128 plus the number of the signal that killed it.
 pub fn guard_main(args: impl Iterator<Item = OsString>) -> ExitCode {
     match run(args) {
         Ok(status) => exit_code(status),
@@ -37,7 +36,7 @@ pub fn guard_main(args: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The guard's arguments that make it run `program` as `owner`.
+/// The guard's arguments for running `program` as `owner`.
 pub(super) fn arguments(owner: &Owner, program: OsString) -> [OsString; 3] {
     let user = if owner.dropped {
         format!("{}:{}", owner.uid, owner.gid)
@@ -69,13 +68,13 @@ fn parse(mut args: impl Iterator<Item = OsString>) -> Option<Command> {
         .stderr(Stdio::inherit());
     if user != "-" {
         let (uid, gid) = user.split_once(':')?;
-        command.uid(uid.parse().ok()?).gid(gid.parse().ok()?); // also lets go of root's other groups
+        command.uid(uid.parse().ok()?).gid(gid.parse().ok()?); // also drops root's supplementary groups
     }
     Some(command)
 }
 
-/// Only the pipe ends us: a signal meant for the whole service must not take the database away
-/// before the drain.
+/// Ignores termination signals; only the pipe ends the guard. A signal to the whole service must not stop the database
+/// before contextd has drained.
 fn outlive_signals() -> io::Result<()> {
     for kind in [
         SignalKind::terminate(),
@@ -100,10 +99,10 @@ async fn watch(mut child: Child) -> io::Result<ExitStatus> {
     child.wait().await
 }
 
-/// A child that was not waited for yet keeps its number, so no stranger can be hit.
+/// Signals the child. Its pid cannot have been reused, because the child has not been waited for.
 fn tell(child: &Child, signal: Signal) {
     if let Some(pid) = child.id().and_then(|pid| i32::try_from(pid).ok()) {
-        let _ = kill(Pid::from_raw(pid), signal); // it may have ended by itself just now
+        let _ = kill(Pid::from_raw(pid), signal); // the child may just have exited
     }
 }
 
@@ -121,7 +120,7 @@ fn end_of_input() -> io::Result<impl Future<Output = ()>> {
             drop(ended);
         })?;
     Ok(async move {
-        let _ = end.await; // nothing is ever sent: it ends when the thread does
+        let _ = end.await; // nothing is sent: this ends when the thread does
     })
 }
 

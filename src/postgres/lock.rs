@@ -1,4 +1,4 @@
-//! The lock beside the data directory: one contextd at a time.
+//! The lock file next to the data directory, which admits one contextd at a time.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -11,14 +11,14 @@ use nix::fcntl::{Flock, FlockArg, OFlag};
 use super::error::{Error, io};
 use super::owner::Owner;
 
-/// Held as long as this lives; the operating system lets go of it when we are killed.
+/// Held while this value lives. The operating system releases the lock if the process is killed.
 #[derive(Debug)]
 pub(super) struct Lock {
     _file: Flock<File>,
 }
 
 impl Lock {
-    /// Takes the lock or says who has it.
+    /// Takes the lock. If another process holds it, the error names that process.
     pub(super) fn take(data_dir: &Path, owner: &Owner) -> Result<Self, Error> {
         let path = beside(data_dir, ".lock");
         let file = open(&path).map_err(io("open", &path))?;
@@ -35,8 +35,7 @@ impl Lock {
     }
 }
 
-/// `<data_dir><suffix>`: a sibling, so that the cluster contains nothing but PostgreSQL's own
-/// files.
+/// `<data_dir><suffix>`: a sibling, so that the cluster directory contains only PostgreSQL's files.
 pub(super) fn beside(data_dir: &Path, suffix: &str) -> PathBuf {
     let mut path = OsString::from(data_dir);
     path.push(suffix);
@@ -63,7 +62,7 @@ fn holder(mut file: File) -> String {
     let mut pid = String::new();
     let read = file.read_to_string(&mut pid);
     match (read, pid.trim()) {
-        (Err(_), _) | (Ok(_), "") => "its pid is not known yet".into(),
+        (Err(_), _) | (Ok(_), "") => "its pid is not yet known".into(),
         (Ok(_), pid) => format!("pid {pid}"),
     }
 }

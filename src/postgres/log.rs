@@ -1,5 +1,4 @@
-//! What PostgreSQL writes to its standard error: passed on to tracing, the last lines kept for
-//! error messages.
+//! The standard error of a PostgreSQL program: passed on to tracing, with the last lines kept for error messages.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read};
@@ -8,12 +7,12 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// How many lines an error message quotes.
+/// Number of lines that an error message quotes.
 const KEPT_LINES: usize = 20;
-/// How long the quotation waits for lines that are still in the pipe.
+/// How long to wait for lines that are still in the pipe before quoting them.
 const LAST_LINES_WAIT: Duration = Duration::from_millis(500);
 
-/// The running log of one process.
+/// The log of one running process.
 #[derive(Debug)]
 pub(super) struct Log {
     lines: Arc<Mutex<VecDeque<String>>>,
@@ -21,7 +20,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Reads to the end in a thread of its own, so that the writer never has to wait for us.
+    /// Reads `source` to its end in a separate thread, so that the writer never blocks on us.
     pub(super) fn follow(source: impl Read + Send + 'static) -> io::Result<Self> {
         let lines = Arc::default();
         let (open, ended) = watch::channel(());
@@ -35,15 +34,15 @@ impl Log {
         Ok(Self { lines, ended })
     }
 
-    /// The latest line.
+    /// The latest line. Empty if there is none.
     pub(super) fn last_line(&self) -> String {
         lock(&self.lines).back().cloned().unwrap_or_default()
     }
 
-    /// The last lines of a process that has ended.
+    /// The last lines of a process that has exited.
     pub(super) async fn last_lines(&self) -> String {
         let mut ended = self.ended.clone();
-        let _ = tokio::time::timeout(LAST_LINES_WAIT, ended.changed()).await; // late lines are better lost than waited for
+        let _ = tokio::time::timeout(LAST_LINES_WAIT, ended.changed()).await; // better to lose late lines than to wait
         let lines: Vec<String> = lock(&self.lines).iter().cloned().collect();
         if lines.is_empty() {
             "(nothing)".into()
@@ -65,7 +64,7 @@ fn copy(source: impl Read, kept: &Mutex<VecDeque<String>>) {
     }
 }
 
-/// An ERROR is reported to the client that caused it; here it is detail.
+/// Logs a line. An ERROR is logged at debug level: it is reported to the client that caused it.
 fn pass_on(line: &str) {
     match line.split_once(':').map_or("", |(severity, _)| severity) {
         "PANIC" => tracing::error!(target: "contextd::postgres", "PostgreSQL: {line}"),

@@ -1,10 +1,10 @@
-//! Supervises a private PostgreSQL cluster over the system's own binaries.
+//! Supervises a private PostgreSQL cluster that uses the installed PostgreSQL programs.
 //!
-//! [`Postgres::start`] finds the programs, makes the cluster if there is none, clears away what a
-//! crash left behind and starts the server under a guard: a second process of our own binary
-//! ([`guard_main`]) that stops the server when contextd ends, however it ends. The server listens
-//! on a Unix socket only, in a directory only it and we can enter, and lets in only the user we
-//! are. It never runs as root: then an unprivileged user owns and runs it.
+//! [`Postgres::start`] finds the programs, creates the cluster if it is missing, cleans up after a crash, and starts
+//! the server under a guard: a second process of our own binary ([`guard_main`]) that stops the server when contextd
+//! exits, for any reason. The server listens only on a Unix socket, in a directory that only the server's user and ours
+//! can enter, and accepts only our user. It never runs as root: if contextd does, an unprivileged user owns and runs
+//! the server.
 
 mod binaries;
 mod child;
@@ -42,13 +42,13 @@ use owner::Owner;
 use pid_file::PidFile;
 use stopping::GUARD_TIMEOUT;
 
-/// A running server. Dropping it stops the server soon after; [`Postgres::stop`] waits for that.
+/// A running server. Dropping it stops the server in the background; [`Postgres::stop`] waits for the stop.
 ///
-/// It does not depend on the async runtime that started it, so tests may keep one in a static.
+/// It does not depend on the async runtime from which it was started, so tests may keep one in a static.
 #[derive(Debug)]
 pub struct Postgres {
     running: Mutex<Running>,
-    /// Held while the server is started anew.
+    /// Held while the server is restarted.
     restarting: tokio::sync::Mutex<()>,
     settings: Settings,
     owner: Owner,
@@ -56,7 +56,7 @@ pub struct Postgres {
     _lock: Lock,
 }
 
-/// A server process, and what it is the process of.
+/// A server process and the program file that it was started from.
 #[derive(Debug, Clone)]
 struct Running {
     process: Arc<Guarded>,
@@ -65,7 +65,7 @@ struct Running {
 }
 
 impl Postgres {
-    /// Starts the server and returns when our database takes connections.
+    /// Starts the server and returns when our database accepts connections.
     pub async fn start(settings: Settings, progress: Progress<'_>) -> Result<Self, Error> {
         let settings = resolve(settings)?;
         let data_dir = settings.data_dir.clone();
@@ -94,17 +94,17 @@ impl Postgres {
         Ok(postgres)
     }
 
-    /// How to connect to one of its databases.
+    /// The connection configuration for one of its databases.
     pub fn config(&self, database: &str) -> Config {
         config(&self.socket_dir, database)
     }
 
-    /// The directory of its Unix socket.
+    /// The directory of the server's Unix socket.
     pub fn socket_dir(&self) -> &Path {
         &self.socket_dir
     }
 
-    /// Resolves when the server, or the guard that answers for it, has ended unrequested.
+    /// Resolves when the server or its guard has exited without a request to stop or restart.
     pub async fn exited(&self) {
         loop {
             let process = self.running().process;
@@ -116,8 +116,8 @@ impl Postgres {
         }
     }
 
-    /// Whether another file is where the server's program was, as after an upgrade of its package. A
-    /// server that runs cannot load the libraries that came with it.
+    /// Whether the file of the server's program was replaced, as by a package upgrade. A running server cannot load the
+    /// libraries of the new package.
     pub fn is_replaced(&self) -> bool {
         let Running {
             process: _,
@@ -129,7 +129,7 @@ impl Postgres {
             .is_some_and(|file| Some(file) != program)
     }
 
-    /// Starts the server anew, with the program that is there now. Its clients are disconnected.
+    /// Restarts the server with the program that is installed now. Clients are disconnected.
     pub async fn restart(&self) -> Result<(), Error> {
         let _restarting = self.restarting.lock().await;
         let data_dir = &self.settings.data_dir;
@@ -137,7 +137,7 @@ impl Postgres {
         let binaries = Binaries::find(&self.settings, &self.owner, version.as_deref()).await?;
         let before = self.running().process;
         before.release();
-        let _ = tokio::time::timeout(GUARD_TIMEOUT, before.exited()).await; // if late, the next line sees to it
+        let _ = tokio::time::timeout(GUARD_TIMEOUT, before.exited()).await; // if late, orphan::clear stops it
         orphan::clear(data_dir, &|_| {}).await?;
         let (settings, owner) = (&self.settings, &self.owner);
         let running = Running::start(settings, owner, binaries, &self.socket_dir, &|_| {}).await?;
@@ -150,13 +150,12 @@ impl Postgres {
         running.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Stops the server: clients are disconnected, nothing committed is lost. Returns when it is
-    /// down.
+    /// Stops the server and waits until it is down. Clients are disconnected; committed transactions are preserved.
     pub async fn stop(self) -> Result<(), Error> {
         let process = self.running().process;
         process.release();
-        let _ = tokio::time::timeout(GUARD_TIMEOUT, process.exited()).await; // if late, the next line sees to it
-        orphan::clear(&self.settings.data_dir, &|_| {}).await?; // finds something only if the guard was killed
+        let _ = tokio::time::timeout(GUARD_TIMEOUT, process.exited()).await; // if late, orphan::clear stops it
+        orphan::clear(&self.settings.data_dir, &|_| {}).await?; // finds a server only if the guard was killed
         socket::remove(&self.socket_dir);
         Ok(())
     }
@@ -170,7 +169,7 @@ impl Running {
         socket_dir: &Path,
         progress: Progress<'_>,
     ) -> Result<Self, Error> {
-        // Looked at before: one that is replaced meanwhile is noticed.
+        // Read before the start, so that a concurrent replacement is noticed.
         let program = binaries.program_file();
         let process = server::start(settings, owner, &binaries, socket_dir, progress).await?;
         Ok(Self {
@@ -181,8 +180,8 @@ impl Running {
     }
 }
 
-/// How to connect to the server that some contextd runs for this data directory, if one does and
-/// lets us in.
+/// The connection configuration of a running server of this data directory. Returns `None` if no server runs or it
+/// refuses the connection.
 pub async fn find_running(data_dir: &Path) -> Option<Config> {
     let data_dir = data_dir.canonicalize().ok()?;
     let file = PidFile::read(&data_dir).filter(PidFile::is_ready)?;
@@ -191,14 +190,14 @@ pub async fn find_running(data_dir: &Path) -> Option<Config> {
     database::answers(&config).await.then_some(config)
 }
 
-/// The same settings with paths that stay true when the working directory is another.
+/// Makes the paths absolute, so that they do not depend on the working directory.
 fn resolve(mut settings: Settings) -> Result<Settings, Error> {
     settings.data_dir = cluster::locate(&settings.data_dir)?;
     for path in [&mut settings.guard_program]
         .into_iter()
         .chain(&mut settings.runtime_dir)
     {
-        *path = std::path::absolute(&*path).map_err(error::io("find", path.clone()))?;
+        *path = std::path::absolute(&*path).map_err(error::io("resolve", path.clone()))?;
     }
     Ok(settings)
 }

@@ -1,4 +1,4 @@
-//! A server that an earlier run left: recognised, and stopped.
+//! Detects and stops a server that an earlier run left behind.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -17,39 +17,39 @@ use super::error::{Error, io};
 use super::pid_file::PidFile;
 use super::stopping::{GIVE_UP_AFTER, QUIT_AFTER};
 
-/// How often we look whether a process is gone; only a parent could wait for it.
+/// How often to check whether a process has exited; only a parent can wait for it.
 const POLL: Duration = Duration::from_millis(5);
 
 /// The state of the process that a `postmaster.pid` names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Postmaster {
-    /// It runs, and serves this very cluster.
+    /// It is running and serves this cluster.
     Running,
-    /// It ended, and its exit status was not read.
+    /// It has exited, and its parent has not read its exit status.
     Zombie,
-    /// Another program has its number now.
+    /// Its pid now belongs to another program.
     Stranger,
-    /// No such process.
+    /// No such process exists.
     Gone,
 }
 
-/// Leaves the cluster with no server and no file that could keep the next one from starting.
+/// Stops a server of the cluster and removes files that would prevent the next start.
 ///
-/// The file of a process that is gone stays: PostgreSQL checks by it whether backends of that
-/// server still live.
+/// If the process is gone, its pid file is kept: PostgreSQL uses it to check whether backends of that server are still
+/// alive.
 pub(super) async fn clear(data_dir: &Path, progress: Progress<'_>) -> Result<(), Error> {
     let Some(file) = PidFile::read(data_dir) else {
         return remove_pid_file(data_dir);
     };
     if file.pid <= 0 {
-        return Ok(()); // a stand-alone backend: not ours to stop, and PostgreSQL will say so
+        return Ok(()); // a stand-alone backend: not ours to stop; PostgreSQL will report it
     }
     match look(file.pid, data_dir) {
         Postmaster::Gone => Ok(()),
         Postmaster::Zombie | Postmaster::Stranger => remove_pid_file(data_dir),
         Postmaster::Running => {
             progress(&format!(
-                "stopping the PostgreSQL that an earlier run left (pid {})",
+                "stopping the PostgreSQL of an earlier run (pid {})",
                 file.pid
             ));
             stop(file.pid, data_dir).await
@@ -57,13 +57,13 @@ pub(super) async fn clear(data_dir: &Path, progress: Progress<'_>) -> Result<(),
     }
 }
 
-/// Stops the server of the cluster, if there is one: fast, then at once.
+/// Stops the server of the cluster, first with a fast shutdown, then with an immediate one.
 async fn stop(pid: i32, data_dir: &Path) -> Result<(), Error> {
     for (signal, patience) in [
         (Signal::SIGINT, QUIT_AFTER),
         (Signal::SIGQUIT, GIVE_UP_AFTER),
     ] {
-        let _ = kill(Pid::from_raw(pid), signal); // gone in the meantime is as good
+        let _ = kill(Pid::from_raw(pid), signal); // the process may already be gone
         if ends_within(patience, pid, data_dir).await {
             return remove_pid_file(data_dir);
         }
@@ -93,7 +93,7 @@ fn remove_pid_file(data_dir: &Path) -> Result<(), Error> {
     }
 }
 
-/// Looks at a process without touching it.
+/// Determines the state of a process without affecting it.
 pub(super) fn look(pid: i32, data_dir: &Path) -> Postmaster {
     match kill(Pid::from_raw(pid), None) {
         Err(Errno::ESRCH) => Postmaster::Gone,
@@ -116,15 +116,16 @@ fn look_in_proc(pid: i32, data_dir: &Path) -> Postmaster {
     }
 }
 
-/// `42 (postgres) S 1 ...`; the name may itself contain spaces and parentheses.
+/// Parses `42 (postgres) S 1 ...`; the name may contain spaces and parentheses.
 fn name_and_state(stat: &str) -> Option<(&str, char)> {
     let (front, back) = stat.rsplit_once(") ")?;
     let (_, name) = front.split_once(" (")?;
     Some((name, back.chars().next()?))
 }
 
-/// A server's working directory is its cluster. Root in a container may not see that; then its
-/// arguments tell. A process that has neither any more is about to end, and has not ended yet.
+/// Whether the process serves the cluster. A server's working directory is its data directory. Root in a container may
+/// be unable to read it; then the arguments are checked. A process with neither is about to exit but has not exited
+/// yet.
 fn lives_in(pid: i32, data_dir: &Path) -> bool {
     match fs::read_link(format!("/proc/{pid}/cwd")) {
         Ok(directory) => directory == data_dir,
@@ -136,7 +137,7 @@ fn lives_in(pid: i32, data_dir: &Path) -> bool {
     }
 }
 
-/// For systems without `/proc`.
+/// The state of a process on systems without `/proc`.
 fn look_with_ps(pid: i32, data_dir: &Path) -> Postmaster {
     let pid = pid.to_string();
     let output = Command::new("/bin/ps")

@@ -1,4 +1,4 @@
-//! The user that PostgreSQL runs as: ourselves, or an unprivileged one when we are root.
+//! The user that PostgreSQL runs as: the current user, or an unprivileged one if that is root.
 
 use std::fs::{self, Metadata};
 use std::io::Write;
@@ -9,21 +9,21 @@ use nix::unistd::{Uid, User, getegid, geteuid};
 
 use super::error::{Error, io};
 
-/// Users to become when we are root and no cluster says otherwise.
+/// Users to run as if we are root and no cluster exists.
 const UNPRIVILEGED: [&str; 2] = ["postgres", "nobody"];
 
-/// Who owns the cluster and runs its server.
+/// The user that owns the cluster and runs its server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Owner {
     pub(super) uid: u32,
     pub(super) gid: u32,
     pub(super) name: String,
-    /// Whether we are root and become this user only for PostgreSQL.
+    /// Whether we are root and switch to this user for PostgreSQL only.
     pub(super) dropped: bool,
 }
 
 impl Owner {
-    /// Ourselves; for root the owner of the existing cluster, else `postgres`, else `nobody`.
+    /// The current user. For root, the owner of the existing cluster, else `postgres`, else `nobody`.
     pub(super) fn of(data_dir: &Path) -> Result<Self, Error> {
         if !geteuid().is_root() {
             let uid = geteuid().as_raw();
@@ -58,11 +58,10 @@ impl Owner {
         Self::dropped_to(user.uid.as_raw(), user.gid.as_raw())
     }
 
-    /// Fails with the first directory on the way to `target` that this user may not pass, or
-    /// `target` itself.
+    /// Fails with the first directory on the path to `target` that this user may not search, or with `target` itself.
     pub(super) fn check_reaches(&self, target: &Path) -> Result<(), Error> {
         if !self.dropped {
-            return Ok(()); // we are that user: the operating system will tell
+            return Ok(()); // we are that user: the operating system will report it
         }
         let mut way: Vec<&Path> = target.ancestors().collect();
         way.reverse();
@@ -80,8 +79,7 @@ impl Owner {
         }
     }
 
-    /// Search permission on a directory, execute permission on a program. The dropped user has no
-    /// other groups.
+    /// Checks search permission on a directory, execute permission on a program. The user has no supplementary groups.
     fn may_pass(&self, found: &Metadata) -> bool {
         let bit = match (found.uid() == self.uid, found.gid() == self.gid) {
             (true, _) => 0o100,
@@ -91,20 +89,20 @@ impl Owner {
         found.mode() & bit != 0
     }
 
-    /// Makes a directory that only this user (and root) can enter.
+    /// Creates a directory that only this user (and root) can enter.
     pub(super) fn make_dir(&self, dir: &Path) -> Result<(), Error> {
         fs::DirBuilder::new()
             .mode(0o700)
             .create(dir)
-            .map_err(io("make", dir))?;
+            .map_err(io("create", dir))?;
         if self.dropped {
             chown(dir, Some(self.uid), Some(self.gid)).map_err(io("chown", dir))?;
         }
         Ok(())
     }
 
-    /// Puts a file of this user's in place as a whole. Never writes through a link that lies there,
-    /// since we may be root in a directory that is not root's.
+    /// Replaces a file of this user atomically. Never writes through an existing link, since we may be root in a
+    /// directory that is not root's.
     pub(super) fn write_file(&self, path: &Path, content: &str) -> Result<(), Error> {
         let new = path.with_extension("new");
         let _ = fs::remove_file(&new);
@@ -121,7 +119,7 @@ impl Owner {
         fs::rename(&new, path).map_err(io("replace", path))
     }
 
-    /// Hands an open file over to this user.
+    /// Changes the owner of an open file to this user.
     pub(super) fn give(&self, file: &fs::File, path: &Path) -> Result<(), Error> {
         match self.dropped {
             true => fchown(file, Some(self.uid), Some(self.gid)).map_err(io("chown", path)),
@@ -130,7 +128,7 @@ impl Owner {
     }
 }
 
-/// The name of the user we connect as, which may be root.
+/// The name of the current user, which may be root.
 pub(super) fn our_name() -> Result<String, Error> {
     name_of(geteuid())
 }

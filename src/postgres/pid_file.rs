@@ -1,28 +1,27 @@
-//! `postmaster.pid`, in which a running server says who and where it is.
+//! `postmaster.pid`, in which a running server records its process and its socket.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The lines of `postmaster.pid` that matter to us.
+/// The lines of `postmaster.pid` that contextd uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PidFile {
-    /// The postmaster; negative when a stand-alone backend runs on the cluster.
+    /// The postmaster; negative for a stand-alone backend.
     pub(super) pid: i32,
-    /// When it started, in its own words: tells two lives with the same pid apart.
+    /// The start time as written; distinguishes two processes with the same pid.
     pub(super) started: String,
-    /// Where its socket is, once it has one.
+    /// The socket directory; not set until the socket exists.
     pub(super) socket_dir: Option<PathBuf>,
-    /// `starting`, `ready`, `stopping`; empty at first.
+    /// `starting`, `ready` or `stopping`; empty at first.
     pub(super) status: String,
 }
 
 impl PidFile {
-    /// Where a cluster keeps it.
     pub(super) fn path(data_dir: &Path) -> PathBuf {
         data_dir.join("postmaster.pid")
     }
 
-    /// `None` when there is none, or none that begins with a number.
+    /// Reads the file. Returns `None` if it is missing or does not begin with a number.
     pub(super) fn read(data_dir: &Path) -> Option<Self> {
         Self::parse(&fs::read_to_string(Self::path(data_dir)).ok()?)
     }
@@ -39,12 +38,12 @@ impl PidFile {
         })
     }
 
-    /// Whether the server takes connections.
+    /// Whether the server accepts connections.
     pub(super) fn is_ready(&self) -> bool {
         self.status == "ready"
     }
 
-    /// Whether both were written by the same server process.
+    /// Whether both files were written by the same server process.
     pub(super) fn same_server(&self, other: &Self) -> bool {
         (self.pid, &self.started) == (other.pid, &other.started)
     }

@@ -1,4 +1,4 @@
-//! Throw-away servers for tests: a cluster is made once and used again by every later run.
+//! Disposable servers for tests. A cluster is created once and reused by later runs.
 
 use std::fs;
 use std::path::Path;
@@ -8,18 +8,16 @@ use super::database;
 use super::error::{Error, io};
 use super::{Durability, Postgres, Settings};
 
-/// How many test processes may run at the same time in one place.
+/// How many test processes may run at the same time under one parent directory.
 const SLOTS: u32 = 64;
 
 impl Postgres {
-    /// Starts a disposable server whose cluster is the first under `parent` that no other process
-    /// uses.
+    /// Starts a disposable server on the first cluster under `parent` that no other process uses.
     ///
-    /// Databases that an earlier run left in it are dropped; a cluster that does not start is made
-    /// anew. Every ancestor of `parent` must let the user through that PostgreSQL runs as. The
-    /// data directory of `settings` is ignored.
+    /// Databases of an earlier run are dropped; a cluster that does not start is created anew. Every ancestor of
+    /// `parent` must be accessible to the user that PostgreSQL runs as. The data directory of `settings` is ignored.
     pub async fn scratch(parent: &Path, settings: Settings) -> Result<Self, Error> {
-        fs::create_dir_all(parent).map_err(io("make", parent))?;
+        fs::create_dir_all(parent).map_err(io("create", parent))?;
         let mut locked = None;
         for slot in 0..SLOTS {
             let data_dir = parent.join(format!("postgres-{slot}"));

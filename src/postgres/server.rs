@@ -1,4 +1,4 @@
-//! One run of the server: its settings, and the wait until it is ready.
+//! Starts the server with its settings and waits until it is ready.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -13,17 +13,17 @@ use super::owner::Owner;
 use super::pid_file::PidFile;
 use super::{Durability, Progress, Settings};
 
-/// How often we look whether the server is ready.
+/// How often to check whether the server is ready.
 const POLL: Duration = Duration::from_millis(5);
 /// How often a slow start is reported.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
-/// Backends of a killed postmaster end as soon as they notice; until then PostgreSQL refuses to
-/// start, with this.
+/// PostgreSQL refuses to start with this error until the backends of a killed postmaster have noticed its death and
+/// exited.
 const OLD_BACKENDS: &str = "pre-existing shared memory block";
-/// How long to wait before another try then.
+/// How long to wait before the next attempt after [`OLD_BACKENDS`].
 const OLD_BACKENDS_WAIT: Duration = Duration::from_millis(100);
 
-/// Small and quiet: one program is the only client, and it is not a replica of anything.
+/// Small and quiet: contextd is the only client, and the server replicates nothing.
 const FIXED: [&str; 14] = [
     "listen_addresses=",
     "logging_collector=off",
@@ -47,7 +47,7 @@ const DISPOSABLE: [&str; 3] = [
     "synchronous_commit=off",
 ];
 
-/// Starts the server and returns when it takes connections.
+/// Starts the server and returns when it accepts connections.
 pub(super) async fn start(
     settings: &Settings,
     owner: &Owner,
@@ -96,8 +96,8 @@ fn arguments(settings: &Settings, socket_dir: &Path) -> Vec<OsString> {
     args
 }
 
-/// Watches `postmaster.pid`, since a connection that comes too early would only fill the log.
-/// `before` is the file of an earlier server, which may still say ready.
+/// Watches `postmaster.pid`, since connecting too early would only fill the log. `before` is the file of an earlier
+/// server, which may still report `ready`.
 async fn until_ready(
     process: &Guarded,
     settings: &Settings,
@@ -132,7 +132,7 @@ async fn until_ready(
         }
         if Instant::now() > next_report {
             progress(&format!(
-                "PostgreSQL is still starting; it says: {}",
+                "PostgreSQL is still starting; its last log line: {}",
                 process.log.last_line()
             ));
             next_report += REPORT_EVERY;

@@ -1,4 +1,4 @@
-//! The directory of the Unix socket: short, private, one per cluster.
+//! The directory of the Unix socket: a short path, private, one per cluster.
 
 use std::fs::{self, DirBuilder};
 use std::io::ErrorKind;
@@ -11,15 +11,16 @@ use sha2::{Digest, Sha256};
 use super::error::{Error, io};
 use super::owner::Owner;
 
-/// Names the socket file; nothing listens on a TCP port.
+/// Part of the socket file's name; no TCP port is opened.
 pub(super) const PORT: u16 = 5432;
-/// Shorter than what Linux (108) and macOS (104) allow.
+/// Below the limits of Linux (108) and macOS (104).
 const PATH_LIMIT: usize = 100;
 
-/// Makes the directory ready for a server of this cluster, which must not run.
+/// Creates the socket directory for a server of this cluster, or cleans an existing one. The server must not be
+/// running.
 ///
-/// It lies in `runtime_dir`, or in /tmp when there is none or the owner cannot get there (root's
-/// login session has one that only root may enter).
+/// The directory is created in `runtime_dir`, or in /tmp if none is set or the owner cannot access it (root's login
+/// session has one that only root may enter).
 pub(super) fn prepare(
     data_dir: &Path,
     runtime_dir: Option<&Path>,
@@ -43,11 +44,11 @@ fn make(parent: &Path, dir: &Path, owner: &Owner) -> Result<(), Error> {
         .recursive(true)
         .mode(0o755)
         .create(parent)
-        .map_err(io("make", parent))?;
+        .map_err(io("create", parent))?;
     owner.make_dir(dir)
 }
 
-/// Tells clusters apart in one runtime directory.
+/// A short name that distinguishes the clusters in one runtime directory.
 fn digest(data_dir: &Path) -> String {
     let digest = Sha256::digest(data_dir.as_os_str().as_bytes());
     digest
@@ -70,7 +71,7 @@ fn check_length(dir: &Path) -> Result<(), Error> {
     }
 }
 
-/// In /tmp anyone could have been there before us.
+/// Checks the owner and mode of the directory: in /tmp, another user may have created it.
 fn check_ours(found: &fs::Metadata, dir: &Path, owner: &Owner) -> Result<(), Error> {
     let private = found.is_dir() && found.uid() == owner.uid && found.mode() & 0o077 == 0;
     match private {
@@ -83,7 +84,7 @@ fn check_ours(found: &fs::Metadata, dir: &Path, owner: &Owner) -> Result<(), Err
     }
 }
 
-/// A killed server leaves a socket and a lock file, whose pid may be another process's by now.
+/// Removes the socket and the lock file of a killed server. The pid in the lock file may belong to another process now.
 fn sweep(dir: &Path) -> Result<(), Error> {
     for name in [format!(".s.PGSQL.{PORT}"), format!(".s.PGSQL.{PORT}.lock")] {
         let path = dir.join(name);
@@ -97,7 +98,7 @@ fn sweep(dir: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Leaves nothing behind after the server has ended.
+/// Removes the directory after the server has exited.
 pub(super) fn remove(dir: &Path) {
     let _ = fs::remove_dir(dir);
 }
@@ -113,7 +114,7 @@ mod tests {
         assert!(check_length(&dir(99 - socket)).is_ok());
         let error = check_length(&dir(100 - socket)).unwrap_err().to_string();
         assert!(
-            error.contains("has 100 bytes, and fewer than 100"),
+            error.contains("has 100 bytes, but must have fewer than 100"),
             "{error}"
         );
     }

@@ -1,4 +1,4 @@
-//! Folds the chunks of an answer into the parts of one assistant message, piece by piece.
+//! Assembles the streamed chunks of a model response into the parts of one assistant message.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,19 +12,19 @@ use crate::model::{
 #[cfg(test)]
 mod tests;
 
-/// Calls in one answer.
+/// Limit on tool calls in one response.
 pub const MAX_CALLS: usize = 128;
 
-/// Parts of one answer, calls included.
+/// Limit on parts in one response, tool calls included.
 pub const MAX_PARTS: usize = 4_096;
 
-/// Bytes of the pictures of one answer. Words stand for what is beyond that.
+/// Limit on the total bytes of the images in one response. Images beyond it are replaced by text.
 pub const MAX_PICTURE_BYTES: usize = 24 << 20;
 
-/// Bytes of a provider's call id; a longer one is replaced.
+/// A provider's call id longer than this many bytes is replaced by a generated one.
 const MAX_CALL_ID_BYTES: usize = 128;
 
-/// An answer that is still arriving. A part keeps its index from its first delta to the end.
+/// A response that is still streaming. A part keeps its index from its first delta to the end.
 #[derive(Debug, Clone)]
 pub struct Assembly {
     message: MessageId,
@@ -32,70 +32,68 @@ pub struct Assembly {
     max_bytes: usize,
     bytes: usize,
     parts: Vec<Draft>,
-    /// The parts of the calls, by the provider's index.
+    /// Index into `parts` of each tool call, keyed by the provider's index.
     calls: BTreeMap<u32, usize>,
-    /// The part that was written last.
+    /// Index of the part that was written last.
     last: Option<usize>,
-    /// The last part is complete: more of the same kind begins a new part.
+    /// The last part is complete: more text of the same kind starts a new part.
     sealed: bool,
-    /// A part that was begun with an empty piece: it exists only if metadata follows.
+    /// Kind of a part that started with an empty chunk. The part is created only if metadata
+    /// follows.
     hidden: Option<Voice>,
-    /// The content of the pictures that the model made.
     pictures: Vec<NewContent>,
 }
 
-/// What a chunk did.
+/// The effect of one chunk on the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
-    /// Nothing that a reader sees.
+    /// Nothing visible to readers of the stream.
     Quiet,
-    /// The message grew.
     Delta(Delta),
-    /// The answer is complete.
     Finished(Finish),
 }
 
-/// A complete answer.
+/// A complete response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assembled {
-    /// The parts in order.
+    /// The parts, in order.
     pub parts: Vec<Part>,
-    /// The calls among them.
+    /// The tool calls among the parts.
     pub calls: Vec<ToolCall>,
-    /// The content of its pictures, to be stored before the parts that refer to it.
+    /// Content of the images. It must be stored before the parts that refer to it.
     pub pictures: Vec<NewContent>,
-    /// How the answer ended.
     pub finish: Finish,
 }
 
-/// Why an answer cannot be used.
+/// Why a response cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// More bytes than an answer may have.
-    #[error("answer too large: more than {0} bytes")]
+    /// The response exceeds this limit, in bytes.
+    #[error("response too large: more than {0} bytes")]
     TooLarge(usize),
-    /// More calls than an answer may have.
-    #[error("answer too large: more than {MAX_CALLS} tool calls")]
+    /// The response exceeds [`MAX_CALLS`].
+    #[error("response too large: more than {MAX_CALLS} tool calls")]
     TooManyCalls,
-    /// More parts than an answer may have.
-    #[error("answer too large: more than {MAX_PARTS} parts")]
+    /// The response exceeds [`MAX_PARTS`].
+    #[error("response too large: more than {MAX_PARTS} parts")]
     TooManyParts,
-    /// The same call began twice.
-    #[error("tool call {0} of the answer began twice")]
+    /// The call with this index started twice.
+    #[error("tool call {0} started twice")]
     RepeatedCall(u32),
-    /// Arguments or metadata of a call that did not begin.
-    #[error("something came for tool call {0} of the answer, which did not begin")]
+    /// Arguments or metadata arrived for a call that has not started.
+    #[error("received data for tool call {0}, which has not started")]
     UnknownCall(u32),
-    /// Metadata before any part.
-    #[error("metadata came before any part of the answer")]
+    /// Metadata arrived before any part.
+    #[error("received metadata before the first part of the response")]
     StrayMetadata,
-    /// A source of no text.
-    #[error("a citation came that belongs to no text of the answer")]
+    /// A citation arrived without text to attach it to.
+    #[error("received a citation that belongs to no text of the response")]
     StrayCitation,
 }
 
 impl Malformed {
-    /// The failure of the call to that provider. An answer that was too large would be so again.
+    /// Converts to an error of a call to `provider`. A response that exceeds a limit is not
+    /// retried: it would exceed the limit again.
     pub fn into_error(self, provider: &str) -> Error {
         let should_retry = match self {
             Self::TooLarge(_) | Self::TooManyCalls | Self::TooManyParts => Some(false),
@@ -112,7 +110,8 @@ impl Malformed {
 }
 
 impl Assembly {
-    /// An empty answer. `taken` are the call ids that the session has already.
+    /// Creates an empty response. `taken` are the call ids that the session already uses;
+    /// `max_bytes` limits the size of the response.
     pub fn new(message: MessageId, taken: BTreeSet<CallId>, max_bytes: usize) -> Self {
         Self {
             message,
@@ -128,7 +127,12 @@ impl Assembly {
         }
     }
 
-    /// Adds a chunk. `new_id` names a call whose own id is missing, taken or unusable.
+    /// Adds a chunk. `new_id` generates a call id where the provider's id is missing, already taken
+    /// or unusable.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Malformed`] if the chunk does not fit the response so far or exceeds a limit.
     pub fn apply(
         &mut self,
         chunk: Chunk,
@@ -160,13 +164,14 @@ impl Assembly {
         }
     }
 
-    /// The message as it stands, unfinished calls included.
+    /// The parts received so far, unfinished calls included.
     pub fn open_parts(&self) -> Vec<Part> {
         self.parts.iter().cloned().map(Draft::into_part).collect()
     }
 
-    /// What is kept of a cancelled answer: what was said so far. Calls may be incomplete and are
-    /// left out, as are the provider's items, whose results may be missing.
+    /// The parts to keep of a cancelled response: the text, reasoning and refusal received so far.
+    /// Tool calls are left out because they may be incomplete, and provider items because their
+    /// results may be missing.
     pub fn into_partial(self) -> Vec<Part> {
         let said = |draft: &Draft| match draft.kind {
             DraftKind::Said(_) => !draft.text.is_empty(),
@@ -179,7 +184,7 @@ impl Assembly {
             .collect()
     }
 
-    /// The complete answer. A call without arguments has those of an empty object.
+    /// Returns the complete response. A call without arguments gets an empty object.
     pub fn finish(mut self, mut finish: Finish) -> Assembled {
         if let Some(usage) = &mut finish.usage {
             usage.provider_tool_calls = usage.provider_tool_calls.max(self.provider_tool_calls());
@@ -198,7 +203,7 @@ impl Assembly {
         }
     }
 
-    /// Calls among the provider's items.
+    /// Number of tool calls among the provider items.
     fn provider_tool_calls(&self) -> u32 {
         let calls = self.parts.iter().filter(|draft| match &draft.kind {
             DraftKind::Item(item) => is_tool_call(&item.kind),
@@ -207,7 +212,7 @@ impl Assembly {
         narrow(calls.count())
     }
 
-    /// More text of some kind. An empty piece writes nothing and splits nothing.
+    /// Appends text of this kind. An empty chunk writes nothing and does not start a new part.
     fn say(&mut self, voice: Voice, text: &str) -> Result<Progress, Malformed> {
         let open = self
             .last
@@ -223,7 +228,7 @@ impl Assembly {
         self.append(at, text)
     }
 
-    /// A call begins. Its first delta is empty and tells its name.
+    /// Starts a tool call. Its first delta is empty and carries the tool name.
     fn begin_call(
         &mut self,
         index: u32,
@@ -246,7 +251,7 @@ impl Assembly {
         self.append(at, "")
     }
 
-    /// More arguments.
+    /// Appends to the arguments of a tool call.
     fn extend_call(&mut self, index: u32, json: &str) -> Result<Progress, Malformed> {
         let at = *self
             .calls
@@ -259,7 +264,7 @@ impl Assembly {
         }
     }
 
-    /// Metadata of the part that was written last; a later one replaces it.
+    /// Sets the metadata of the part that was written last. Later metadata replaces it.
     fn attach(&mut self, json: &str) -> Result<Progress, Malformed> {
         self.weigh(json.len())?;
         let at = match (self.hidden, self.last) {
@@ -272,7 +277,7 @@ impl Assembly {
         Ok(Progress::Quiet)
     }
 
-    /// Metadata of a call; a later one replaces it.
+    /// Sets the metadata of a tool call. Later metadata replaces it.
     fn attach_to_call(&mut self, index: u32, json: &str) -> Result<Progress, Malformed> {
         self.weigh(json.len())?;
         let at = *self
@@ -283,7 +288,7 @@ impl Assembly {
         Ok(Progress::Quiet)
     }
 
-    /// A source of the text that was written last.
+    /// Adds a citation to the text that was written last.
     fn cite(&mut self, citation: Citation) -> Result<Progress, Malformed> {
         let Citation {
             url,
@@ -311,7 +316,7 @@ impl Assembly {
         Ok(Progress::Quiet)
     }
 
-    /// A part that only the provider can read.
+    /// Adds a part that only the provider can read.
     fn add_item(&mut self, item: ProviderItem) -> Result<Progress, Malformed> {
         let ProviderItem {
             provider,
@@ -333,7 +338,7 @@ impl Assembly {
         Ok(Progress::Quiet)
     }
 
-    /// A picture. The same one may come twice.
+    /// Adds an image. A repeated image is ignored.
     fn add_picture(&mut self, made: Made) -> Result<Progress, Malformed> {
         let (source, media_type) = match made {
             Made::Address(url) => {
@@ -372,7 +377,7 @@ impl Assembly {
         Ok(Progress::Quiet)
     }
 
-    /// A new part at the end.
+    /// Starts a new part at the end.
     fn open(&mut self, kind: DraftKind) -> Result<usize, Malformed> {
         if self.parts.len() == MAX_PARTS {
             return Err(Malformed::TooManyParts);
@@ -389,12 +394,11 @@ impl Assembly {
         Ok(at)
     }
 
-    /// Remembers where was written last.
+    /// Records the part that was written last.
     fn wrote(&mut self, at: usize) {
         (self.last, self.sealed, self.hidden) = (Some(at), false, None);
     }
 
-    /// Appends to a part.
     fn append(&mut self, at: usize, text: &str) -> Result<Progress, Malformed> {
         let (text, replaced) = cleaned(text);
         self.weigh(text.len())?;
@@ -413,7 +417,7 @@ impl Assembly {
         }))
     }
 
-    /// Adds bytes to the answer.
+    /// Counts bytes against the size limit.
     fn weigh(&mut self, bytes: usize) -> Result<(), Malformed> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > self.max_bytes {
@@ -423,7 +427,7 @@ impl Assembly {
         }
     }
 
-    /// The call's own id if it can be used, else a new one.
+    /// Returns the provider's call id if it is usable, otherwise a new one.
     fn unique(&mut self, id: String, new_id: impl FnOnce() -> CallId) -> CallId {
         let usable =
             !id.is_empty() && id.len() <= MAX_CALL_ID_BYTES && !id.contains(char::is_control);
@@ -438,7 +442,7 @@ impl Assembly {
     }
 }
 
-/// Text that a model writes.
+/// The kind of text that a model writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Voice {
     Text,
@@ -446,7 +450,7 @@ enum Voice {
     Refusal,
 }
 
-/// A part that is being written.
+/// A part that is still being written.
 #[derive(Debug, Clone)]
 struct Draft {
     kind: DraftKind,
@@ -456,7 +460,6 @@ struct Draft {
     sanitized: bool,
 }
 
-/// What a part will be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum DraftKind {
     Said(Voice),
@@ -466,17 +469,17 @@ enum DraftKind {
 }
 
 impl Draft {
-    /// A text of the part as it can be stored.
+    /// Returns the text in a form that can be stored, and records whether it was changed.
     fn storable(&mut self, text: &str) -> String {
         let (text, replaced) = cleaned(text);
         self.sanitized |= replaced;
         text
     }
 
-    /// What a delta of it adds to.
+    /// The kind of the part's deltas.
     fn delta_kind(&self) -> DeltaKind {
         match &self.kind {
-            // Nothing is appended to an item or a picture.
+            // Nothing is appended to a provider item or an image.
             DraftKind::Said(Voice::Text | Voice::Refusal)
             | DraftKind::Item(_)
             | DraftKind::Picture(_) => DeltaKind::Text,
@@ -488,7 +491,7 @@ impl Draft {
         }
     }
 
-    /// The call, if it is one.
+    /// Returns the tool call. Returns `None` if the part is of another kind.
     fn call(&self) -> Option<ToolCall> {
         match &self.kind {
             DraftKind::Said(_) | DraftKind::Item(_) | DraftKind::Picture(_) => None,
@@ -500,7 +503,8 @@ impl Draft {
         }
     }
 
-    /// The part. Reasoning without text is there for its metadata alone: the provider hid it.
+    /// Converts to a part. Reasoning without text exists only for its metadata: the provider
+    /// redacted it.
     fn into_part(self) -> Part {
         let content = match self.kind {
             DraftKind::Said(Voice::Text) => Content::Text(self.text),
@@ -526,17 +530,18 @@ impl Draft {
     }
 }
 
-/// The text without NUL, which cannot be stored, and whether there was one.
+/// Replaces NUL, which PostgreSQL cannot store, with U+FFFD. Also returns whether there was any.
 fn cleaned(text: &str) -> (String, bool) {
     (text.replace('\0', "\u{fffd}"), text.contains('\0'))
 }
 
-/// An index or offset; both are far below the limit.
+/// Converts an index or offset. Both are far below the limit of `u32`.
 fn narrow(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Whether an item of that kind is a call of the provider's own tool, as the protocols name them.
+/// Whether a provider item of this kind is a call of a provider-executed tool, by the naming of the
+/// protocols.
 fn is_tool_call(kind: &str) -> bool {
     let gemini = ["executableCode", "toolCall"];
     kind.ends_with("_tool_use") || kind.ends_with("_call") || gemini.contains(&kind)

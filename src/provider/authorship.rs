@@ -1,12 +1,12 @@
-//! The parts of a conversation that belong to one provider: what its models wrote, and what it
+//! Which parts of a conversation belong to one provider: what its models wrote and the metadata it
 //! attached.
 
 use serde_json::{Map, Value};
 
 use crate::model::{Message, Part};
 
-/// Whether that model of that provider wrote the message. What was attached means nothing to
-/// another one.
+/// Whether this model of this provider wrote the message. Attached metadata has no meaning for
+/// another model.
 pub(super) fn wrote(provider: &str, model: &str, message: &Message) -> bool {
     let named = |reference: &str| {
         reference
@@ -19,12 +19,13 @@ pub(super) fn wrote(provider: &str, model: &str, message: &Message) -> bool {
         .is_some_and(|response| response.provider == provider && named(&response.model))
 }
 
-/// What a kind of provider attached to a part. `None` means nothing.
+/// The metadata that a kind of provider attached to a part. Returns `None` if there is none.
 pub(super) fn attached(kind: &str, part: &Part) -> Option<Map<String, Value>> {
     entry(kind, part.provider_metadata.as_deref()?)
 }
 
-/// What stands under the name of a kind of provider. `None` means nothing.
+/// The entry for a kind of provider in the metadata. Returns `None` if there is none or it is not
+/// an object.
 pub(super) fn entry(kind: &str, metadata: &str) -> Option<Map<String, Value>> {
     let mut all: Map<String, Value> = serde_json::from_str(metadata).ok()?;
     match all.remove(kind)? {

@@ -1,10 +1,11 @@
-//! Ids of calls as a service takes them. An id may come from another service, or from a host.
+//! Rewrites call ids to what a service accepts. An id may originate from another service or from a
+//! host.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::{CallId, Content, Message, derive};
 
-/// Which ids of calls are taken.
+/// Which call ids a service accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallIds {
     /// At most 40 letters, digits, `_` and `-`.
@@ -13,26 +14,26 @@ pub enum CallIds {
     Nine,
 }
 
-/// Characters of an id for services that say nothing else.
+/// Maximum length of a call id, in characters, for services that document no other limit.
 const MAX_CHARS: usize = 40;
 
-/// Characters of an id for Mistral.
+/// Exact length of a call id for Mistral, in characters.
 const NINE: usize = 9;
 
-/// The ids of a transcript that go out in another form.
+/// The call ids of a transcript that are sent under another id.
 #[derive(Debug, Default)]
 pub(in crate::provider) struct Ids {
     renamed: BTreeMap<CallId, String>,
 }
 
 impl Ids {
-    /// Renames what the service would refuse. The same transcript always gets the same names, so
-    /// that prompt caches hold.
+    /// Renames the ids that the service would reject. The same transcript always yields the same
+    /// names, so that prompt caches stay valid.
     pub(in crate::provider) fn of(messages: &[Message], rule: CallIds) -> Self {
         Self::keeping(messages, rule, |_| false)
     }
 
-    /// The same; the ids in these messages go out as they are.
+    /// Like `of`, but keeps the ids in messages for which `keeps` returns true unchanged.
     pub(in crate::provider) fn keeping(
         messages: &[Message],
         rule: CallIds,
@@ -72,7 +73,7 @@ impl Ids {
         Self { renamed }
     }
 
-    /// The id as it goes out.
+    /// The id to send.
     pub(in crate::provider) fn get<'a>(&'a self, id: &'a CallId) -> &'a str {
         self.renamed.get(id).map_or(id.as_str(), String::as_str)
     }

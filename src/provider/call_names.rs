@@ -1,19 +1,19 @@
-//! Names of calls as services take them back. A model may call a tool by a name that no service
-//! takes in a request, and a host may import one.
+//! Rewrites the tool names in calls to what a service accepts. A model may call a tool by a name
+//! that services reject in a request, and a host may import one.
 
 use std::borrow::Cow;
 
-/// Characters of a name for OpenAI, what is compatible with it, and Gemini.
+/// Maximum length of a tool name, in characters, for OpenAI, compatible services and Gemini.
 pub(in crate::provider) const MOST: usize = 64;
 
-/// Characters of a name in a call for Anthropic.
+/// Maximum length of a tool name in a call, in characters, for Anthropic.
 pub(in crate::provider) const MOST_ANTHROPIC: usize = 200;
 
-/// In place of a name without a character.
+/// Replaces an empty name.
 const NAMELESS: &str = "unnamed";
 
-/// The name as it goes out, the same for the same name: what is no letter, digit, `_` or `-`
-/// becomes `_`, and what is more than `most` characters is cut.
+/// Returns the name to send. Characters other than letters, digits, `_` and `-` become `_`, and the
+/// name is truncated to `most` characters. The result is deterministic.
 pub(in crate::provider) fn sent(name: &str, most: usize) -> Cow<'_, str> {
     if name.is_empty() {
         return Cow::Borrowed(NAMELESS);
@@ -27,7 +27,7 @@ pub(in crate::provider) fn sent(name: &str, most: usize) -> Cow<'_, str> {
     Cow::Owned(name.chars().map(taken).take(most).collect())
 }
 
-/// Whether a service takes the name as it is.
+/// Whether a service accepts the name unchanged.
 pub(in crate::provider) fn is_taken(name: &str, most: usize) -> bool {
     (1..=most).contains(&name.len()) && name.chars().all(is_plain)
 }

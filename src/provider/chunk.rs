@@ -1,91 +1,91 @@
-//! The pieces of a model's answer.
+//! Chunks of a streamed model response.
 
 use super::Made;
 use crate::model::{Citation, FinishReason, ProviderItem, Usage};
 
-/// A piece of a model's answer. Parts come one after the other; a change of kind begins a new part,
-/// and so does [`Chunk::PartEnded`].
+/// A chunk of a model response. Parts follow one another: a change of kind starts a new part, and
+/// so does [`Chunk::PartEnded`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Chunk {
-    /// More text.
     Text(String),
-    /// More reasoning.
     Reasoning(String),
-    /// More words of refusal.
+    /// Refusal text.
     Refusal(String),
-    /// A call begins. Its arguments follow under the same index.
+    /// A tool call starts. Its arguments follow under the same index.
     ToolCall {
-        /// Which call of this answer, from 0.
+        /// Index of the call in this response, from 0.
         index: u32,
-        /// The provider's id; empty when it gave none.
+        /// The provider's id. Empty if it gave none.
         id: String,
-        /// The tool's name.
         name: String,
     },
-    /// More of a call's arguments.
+    /// More of the arguments of a call.
     ToolInput {
-        /// Which call of this answer.
+        /// Index of the call in this response.
         index: u32,
-        /// A piece of JSON, cut anywhere.
+        /// A fragment of JSON, which may be split anywhere.
         json: String,
     },
-    /// The part that was written last is complete: more of the same kind begins a part of its own.
+    /// The part that was written last is complete: more text of the same kind starts a new part.
     PartEnded,
-    /// What the provider attached to the part that was written last: a JSON object keyed by kind of
-    /// provider. After an empty text or empty reasoning it is that of a part without words.
+    /// Metadata that the provider attached to the part that was written last: a JSON object keyed
+    /// by kind of provider. After empty text or empty reasoning it belongs to a part without text.
     PartMetadata(String),
-    /// What the provider attached to a call of this answer, wherever it stands.
+    /// Metadata that the provider attached to a call of this response. It may arrive at any
+    /// position.
     CallMetadata {
-        /// Which call of this answer.
+        /// Index of the call in this response.
         index: u32,
         /// A JSON object keyed by kind of provider.
         json: String,
     },
-    /// A source of the text that was written last.
+    /// A citation for the text that was written last.
     Citation(Citation),
-    /// A whole part that only the provider can read. Its client fills in the provider's name.
+    /// A complete part that only the provider can read. The provider's client fills in the provider
+    /// name.
     Item(ProviderItem),
-    /// A whole picture that the model made: a part.
+    /// A complete part with an image that the model generated.
     Made(Made),
-    /// Characters of the part that was written last cannot be stored, and are U+FFFD in it.
+    /// The part that was written last contained characters that cannot be stored. They were
+    /// replaced with U+FFFD.
     Sanitized,
-    /// The answer is complete.
+    /// The response is complete.
     Finished(Finish),
 }
 
-/// The end of an answer.
+/// How a response ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finish {
-    /// Why the model stopped.
     pub reason: FinishReason,
-    /// The provider's own word for it.
+    /// The finish reason as the provider reported it.
     pub provider_reason: String,
-    /// What the provider reported. `None` if it reported nothing.
+    /// Usage as the provider reported it. `None` if it reported none.
     pub usage: Option<Usage>,
-    /// What the provider reports of the prompt that the next one continues, where `usage` may be a sum over
-    /// rounds in which its own tools ran: of the last round alone, or without what the tools read. `None` if it
-    /// does not report that apart.
+    /// Usage of the prompt that the next prompt extends. `usage` may be a sum over rounds in which
+    /// provider-executed tools ran; this is the usage of the last round alone, or without what the
+    /// tools read. `None` if the provider does not report it separately.
     pub prompt_usage: Option<Usage>,
-    /// The model that the provider says answered; empty when it did not say.
+    /// The model that responded, as the provider reported it. Empty if it reported none.
     pub provider_model: String,
-    /// The provider's id of the response; empty when it gave none.
+    /// The provider's id of the response. Empty if it gave none.
     pub response_id: String,
-    /// What the provider attached to the whole answer, a JSON object keyed by kind of provider.
+    /// Metadata that the provider attached to the whole response: a JSON object keyed by kind of
+    /// provider.
     pub metadata: Option<String>,
-    /// A hash of the prompt that the answer continues, where its reasoning is bound to that.
+    /// Hash of the prompt that this response follows, if its reasoning is bound to that prompt.
     pub prompt_fingerprint: Option<String>,
 }
 
 impl Finish {
-    /// The report that tells the size of the prompt. `None` if there is none, or only a sum over rounds in
-    /// which the provider's own tools ran.
+    /// The usage report from which the size of the prompt can be derived. Returns `None` if there
+    /// is none, or only a sum over rounds in which provider-executed tools ran.
     pub fn size_report(&self) -> Option<&Usage> {
         let whole = || self.usage.as_ref().filter(|_| !self.ran_in_rounds());
         self.prompt_usage.as_ref().or_else(whole)
     }
 
-    /// Whether the provider's own tools ran, so that the last prompt of the model holds more than what was
-    /// sent.
+    /// Whether provider-executed tools ran. If so, the last prompt that the model read holds more
+    /// than was sent.
     pub fn ran_in_rounds(&self) -> bool {
         self.usage
             .as_ref()

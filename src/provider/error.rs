@@ -1,32 +1,32 @@
-//! What can go wrong with a model call; each kind asks for another reaction.
+//! Errors of model calls. Each kind requires a different reaction.
 
 use std::time::Duration;
 
 use crate::model::{Failure, FailurePhase, FailureReason};
 
-/// Why a model call failed. Messages are free of secrets and of prompt content.
+/// Why a model call failed. The message contains neither secrets nor prompt content.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{provider}: {message}")]
 pub struct Error {
-    /// The kind.
     pub kind: Kind,
     /// Configured name of the provider.
     pub provider: String,
-    /// One sentence for people.
+    /// One human-readable sentence.
     pub message: String,
-    /// HTTP status of the answer; 0 when there was none.
+    /// HTTP status of the response. 0 if there was no response.
     pub status: u16,
-    /// The provider's own error code; empty when there was none.
+    /// The provider's error code. Empty if there was none.
     pub code: String,
-    /// The provider's id of the request; empty when unknown.
+    /// The provider's id of the request. Empty if unknown.
     pub request_id: String,
-    /// How long the provider asked to wait.
+    /// How long to wait before a retry, if the provider specified it.
     pub retry_after: Option<Duration>,
-    /// What is known about repeating the call, beyond the kind.
+    /// Whether a retry is useful, if known; overrides the default of the kind.
     pub should_retry: Option<bool>,
 }
 
-/// Codes of services for a model that they do not have, or not any more, whatever the status is.
+/// Error codes of services for a model that does not exist or no longer exists, regardless of the
+/// status.
 const GONE_CODES: &[&str] = &[
     "model_not_found",
     "model_not_exist",
@@ -36,27 +36,27 @@ const GONE_CODES: &[&str] = &[
     "NOT_FOUND",       // Gemini
 ];
 
-/// The kind of an error.
+/// The kind of an error, which determines how it is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// The credentials were refused.
+    /// The credential was rejected.
     Auth,
-    /// Too many requests or tokens.
+    /// A limit on requests or tokens was exceeded.
     RateLimited,
-    /// No answer in time, or a stall.
+    /// No response before the timeout, or a stalled stream.
     Timeout,
-    /// Overloaded, or a server error.
+    /// The service is overloaded or reported a server error.
     Overloaded,
-    /// The request was refused as invalid.
+    /// The service rejected the request as invalid.
     BadRequest,
     /// The prompt is too long for the model.
     TooLong,
-    /// Not reachable, broke off, or unreadable.
+    /// The service was unreachable, the connection broke, or the response was unreadable.
     Broken,
 }
 
 impl Kind {
-    /// Its name in metrics and spans.
+    /// The name of the kind in metrics and spans.
     pub fn name(self) -> &'static str {
         match self {
             Self::Auth => "auth",
@@ -71,7 +71,7 @@ impl Kind {
 }
 
 impl Error {
-    /// An error that did not come in an answer of the provider.
+    /// Creates an error that does not stem from a response of the provider.
     pub fn new(kind: Kind, provider: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -85,8 +85,8 @@ impl Error {
         }
     }
 
-    /// Whether the same call may succeed later. A prompt that is too long stays so, whatever the
-    /// provider says.
+    /// Whether the same call may succeed later. A prompt that is too long never does, whatever
+    /// `should_retry` says.
     pub fn is_retryable(&self) -> bool {
         match self.kind {
             Kind::RateLimited | Kind::Timeout | Kind::Overloaded | Kind::Broken => {
@@ -97,9 +97,9 @@ impl Error {
         }
     }
 
-    /// Whether another model may answer what this one did not: it, its service or the account there
-    /// is at fault, not the request. A service refuses a model that it does not have (any more) as
-    /// not found, or by a code.
+    /// Whether another model may succeed where this one failed, because the fault lies with the
+    /// model, its service or the account rather than with the request. Services report a model that
+    /// does not exist (any more) as not found, or by an error code.
     pub fn another_model_may_answer(&self) -> bool {
         match self.kind {
             Kind::Auth | Kind::RateLimited | Kind::Timeout | Kind::Overloaded | Kind::Broken => {
@@ -112,7 +112,7 @@ impl Error {
         }
     }
 
-    /// The failure that clients get.
+    /// Converts to the failure that is reported to clients.
     pub fn to_failure(&self, phase: FailurePhase) -> Failure {
         let reason = match self.kind {
             Kind::Auth => FailureReason::ProviderAuth,

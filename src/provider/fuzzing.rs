@@ -1,8 +1,9 @@
-//! What must hold for any bytes that a service sends, as functions of arbitrary bytes: nothing panics,
-//! what is made of an answer is bounded by its size, and its split does not matter.
+//! Invariants that must hold for any bytes that a service sends, as functions of arbitrary bytes:
+//! nothing panics, the size of the decoded output is bounded by the size of the input, and the way
+//! the bytes are split does not matter.
 //!
-//! The fuzz targets in `fuzz/` call these functions (cargo-fuzz sets `cfg(fuzzing)`), and the tests
-//! here repeat the inputs that it found, with the stable toolchain.
+//! The fuzz targets in `fuzz/` call these functions (cargo-fuzz sets `cfg(fuzzing)`). The tests in
+//! this file replay the inputs that fuzzing found, with the stable toolchain.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -18,26 +19,28 @@ use super::{
 };
 use crate::model::{CallId, MessageId};
 
-/// Bytes before the stream in each input: one that chooses a dialect, and the sizes of three pieces.
+/// Bytes before the stream in each input: one that selects a dialect, and the sizes of three
+/// pieces.
 const HEADER: usize = 4;
 
-/// Bytes of what an answer becomes, as text for debugging, per byte of the answer. An escape there
-/// takes up to 8 bytes, and a chunk has names beside what it holds.
+/// Limit on the decoded output, in bytes of its debug text per byte of input. An escape in debug
+/// text takes up to 8 bytes, and a chunk has names in addition to its content.
 const GROWTH: usize = 100;
 
-/// The same of an empty answer.
+/// Limit on the decoded output of an empty input, in bytes of its debug text.
 const AT_LEAST: usize = 4 << 10;
 
-/// Bytes of an event, where the bound itself is tried.
+/// A small limit on the bytes of an event, to exercise the limit itself.
 const SMALL_EVENT: usize = 64;
 
-/// Bytes of an assembled answer.
+/// Limit on the bytes of an assembled response.
 const MAX_ANSWER: usize = 4 << 20;
 
-/// What a stream became: its chunks and how it ended.
+/// The decoded stream: its chunks and how it ended.
 pub(super) type Outcome = (Vec<Chunk>, Result<(), Fault>);
 
-/// The reader of server-sent events, without and with events that are too large.
+/// Checks the reader of server-sent events, with the normal event limit and with one that inputs
+/// exceed.
 pub fn sse(input: &[u8]) {
     let input = Input::of(input);
     for most in [sse::MAX_EVENT_BYTES, SMALL_EVENT] {
@@ -56,21 +59,21 @@ pub fn sse(input: &[u8]) {
     }
 }
 
-/// The decoder of Chat Completions.
+/// Checks the Chat Completions decoder.
 pub fn chat(input: &[u8]) {
     let input = Input::of(input);
     let dialect = &openai::dialect::DIALECTS[input.choice % openai::dialect::DIALECTS.len()];
     check(&input, || openai::decode::Decoder::new(dialect));
 }
 
-/// The decoder of Anthropic Messages.
+/// Checks the Anthropic Messages decoder.
 pub fn anthropic(input: &[u8]) {
     check(&Input::of(input), || {
         anthropic::decode::Decoder::new(Some("fingerprint".to_owned()))
     });
 }
 
-/// The decoder of Responses.
+/// Checks the Responses API decoder.
 pub fn responses(input: &[u8]) {
     let input = Input::of(input);
     let dialects = responses::dialect::DIALECTS;
@@ -78,12 +81,12 @@ pub fn responses(input: &[u8]) {
     check(&input, || responses::decode::Decoder::new(dialect));
 }
 
-/// The decoder of Gemini.
+/// Checks the Gemini decoder.
 pub fn gemini(input: &[u8]) {
     check(&Input::of(input), gemini::decode::Decoder::new);
 }
 
-/// The readers of lists of models, and of bodies of errors.
+/// Checks the readers of model lists and of error bodies.
 pub fn bodies(input: &[u8]) {
     let input = Input::of(input);
     let said = Said::of_body(input.body);
@@ -100,7 +103,7 @@ pub fn bodies(input: &[u8]) {
     }
 }
 
-/// Decodes a stream that comes in these pieces, as a call does.
+/// Decodes a stream that arrives in these pieces, in the same way as a model call does.
 pub(super) fn decode<'a>(
     mut decoder: impl Decoder,
     pieces: impl IntoIterator<Item = &'a [u8]>,
@@ -140,7 +143,7 @@ pub(super) fn decode<'a>(
     (seen, result.map(drop))
 }
 
-/// A decoder at every split of the input, and the message that its chunks make.
+/// Runs a decoder on every split of the input, and assembles the message from its chunks.
 fn check<D: Decoder>(input: &Input<'_>, decoder: impl Fn() -> D) {
     let (chunks, _) = input.at_every_split(|pieces| decode(decoder(), pieces));
     bounded(input, &chunks);
@@ -164,7 +167,7 @@ fn bounded(input: &Input<'_>, made: &impl Debug) {
     assert!(made <= most, "{} bytes became {made}", input.body.len());
 }
 
-/// A stream, and how it is split.
+/// A stream and the sizes of its pieces.
 struct Input<'a> {
     choice: usize,
     sizes: [usize; HEADER - 1],
@@ -182,8 +185,8 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Reads the stream as a whole, in pieces of the sizes that the input says, and byte by byte.
-    /// Returns what it is read as, which has to be the same.
+    /// Reads the stream as a whole, in pieces of the sizes given by the input, and byte by byte.
+    /// Asserts that all three results are equal and returns the result.
     fn at_every_split<T: PartialEq + Debug>(&self, read: impl Fn(Vec<&'a [u8]>) -> T) -> T {
         let whole = read(vec![self.body]);
         assert_eq!(read(self.pieces()), whole, "in pieces of {:?}", self.sizes);
@@ -212,7 +215,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs a target on each input that is kept for it.
+    /// Runs a target on each input in its corpus.
     fn replay(target: &str, run: fn(&[u8])) {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("fuzz/corpus")
@@ -221,7 +224,7 @@ mod tests {
         for entry in fs::read_dir(&folder).expect("the folder of the target") {
             let path = entry.expect("an entry").path();
             let input = fs::read(&path).expect("an input");
-            // A test that fails shows its output, and so the last input.
+            // The output of a failing test is shown, so it names the last input.
             eprintln!("{}", path.display());
             run(&input);
             inputs += 1;

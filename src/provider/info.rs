@@ -1,4 +1,4 @@
-//! What is known of a model, and who said it.
+//! What is known about a model, and from which source.
 
 use jiff::Timestamp;
 
@@ -11,64 +11,62 @@ use crate::model::{
 /// A model that sessions can use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelInfo {
-    /// Its name within the provider.
+    /// Name of the model within its provider.
     pub name: String,
-    /// Name for people.
+    /// Human-readable name.
     pub display_name: String,
-    /// Other names within the provider that mean this model.
+    /// Other names of this model within its provider.
     pub aliases: Vec<String>,
-    /// The whole window. `None` means not known.
+    /// Size of the whole context window. `None` if unknown.
     pub context_window: Option<Limit>,
-    /// Most tokens of one answer. `None` means not known.
+    /// Limit on the tokens of one response. `None` if unknown.
     pub max_output: Option<Limit>,
-    /// MIME types it takes beside text, such as `image/*`.
+    /// MIME types that the model accepts in addition to text, such as `image/*`.
     pub input_media: Vec<String>,
-    /// Whether it can call tools; when not, it is never sent any.
+    /// Whether the model can call tools. If not, no tools are sent.
     pub supports_tools: bool,
-    /// Whether it can make several calls at once; `None` if not known.
+    /// Whether the model can make several tool calls in parallel. `None` if unknown.
     pub supports_parallel_tools: Option<bool>,
-    /// Whether it can hold to a JSON schema; `None` if not known.
+    /// Whether the model can follow a JSON schema. `None` if unknown.
     pub supports_json_schema: Option<bool>,
-    /// Whether it takes a temperature. `None` means not known.
+    /// Whether the model accepts a temperature. `None` if unknown.
     pub takes_temperature: Option<bool>,
-    /// Levels of thinking that it has; empty if it is known to have none, `None` if not known.
+    /// The model's levels of reasoning effort. Empty if it is known to have none, `None` if
+    /// unknown.
     pub reasoning_efforts: Option<Vec<ReasoningEffort>>,
-    /// How it can be asked to think; empty if it is known not to, `None` if not known.
+    /// The ways to request reasoning. Empty if the model is known not to reason, `None` if unknown.
     pub thinking: Option<Vec<Thinking>>,
-    /// What the service takes for what its cache holds. `None` means not known.
+    /// Prices for reads and writes of the prompt cache. `None` if unknown.
     pub cache_prices: Option<CachePrices>,
-    /// Where the entry comes from.
     pub source: Source,
-    /// When its service last listed it. `None` means it did not.
+    /// When the service last listed the model. `None` if it never did.
     pub discovered: Option<Timestamp>,
 }
 
-/// A number about a model, and who said it.
+/// A limit of a model, in tokens, and the source of the number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
-    /// Tokens.
     pub tokens: u32,
-    /// Who said it.
     pub source: Source,
 }
 
-/// Where a fact about a model comes from. Later ones win.
+/// The source of a fact about a model. Later variants take precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
-    /// Not known.
+    /// The fact is unknown and a default is assumed.
     Assumed,
     /// The table shipped with contextd.
     Shipped,
-    /// The service's own list.
+    /// The service's model list.
     Discovered,
     /// The server's configuration.
     Configured,
 }
 
-/// A setting, whether it is refused, and why in a sentence.
+/// A setting, whether it is rejected, and the reason as a sentence.
 pub(in crate::provider) type Refusal = (Setting, bool, &'static str);
 
-/// The settings that are refused, each once, for its first reason.
+/// The rejected settings, each once, with the first reason given for it.
 pub(in crate::provider) fn refused(table: impl IntoIterator<Item = Refusal>) -> Vec<Unsupported> {
     let mut unsupported: Vec<Unsupported> = Vec::new();
     for (setting, applies, why) in table {
@@ -83,12 +81,12 @@ pub(in crate::provider) fn refused(table: impl IntoIterator<Item = Refusal>) -> 
 }
 
 impl Limit {
-    /// A number and who said it.
+    /// Creates a limit from a number of tokens and its source.
     pub fn new(tokens: u32, source: Source) -> Self {
         Self { tokens, source }
     }
 
-    /// No answer is longer than the window.
+    /// Caps the limit at the context window: no response is longer than the window.
     fn within(self, window: Option<Self>) -> Self {
         window
             .filter(|window| window.tokens < self.tokens)
@@ -97,8 +95,8 @@ impl Limit {
 }
 
 impl ModelInfo {
-    /// A model of which nothing is known but its name. That it can call tools is assumed: most can,
-    /// and one that cannot says so.
+    /// A model of which only the name is known. It is assumed to support tools: most models do, and
+    /// a service rejects the request if the model does not.
     pub fn unknown(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -119,12 +117,13 @@ impl ModelInfo {
         }
     }
 
-    /// Which of these settings the model is known not to take.
+    /// The settings in `wanted` that the model is known not to accept.
     pub fn cannot_take(&self, wanted: &Generation) -> Vec<Unsupported> {
         refused(self.refusals(wanted))
     }
 
-    /// The settings that it may be known not to take.
+    /// The settings that models may not accept, and for each whether this is known of the model and
+    /// set in `wanted`.
     pub(in crate::provider) fn refusals(&self, wanted: &Generation) -> [Refusal; 4] {
         let no_effort = self.reasoning_efforts.as_ref().is_some_and(Vec::is_empty);
         let schema = wanted
@@ -135,27 +134,28 @@ impl ModelInfo {
             (
                 Setting::Temperature,
                 wanted.temperature.is_some() && self.takes_temperature == Some(false),
-                "The model takes no temperature.",
+                "The model does not accept a temperature.",
             ),
             (
                 Setting::ReasoningEffort,
                 wanted.reasoning_effort.is_some() && no_effort,
-                "The model has no levels of reasoning.",
+                "The model does not support a reasoning effort.",
             ),
             (
                 Setting::ParallelToolCalls,
                 wanted.parallel_tool_calls.is_some() && self.supports_parallel_tools == Some(false),
-                "The model never calls several tools at once.",
+                "The model does not support parallel tool calls.",
             ),
             (
                 Setting::ResponseFormat,
                 schema && self.supports_json_schema == Some(false),
-                "The model cannot hold an answer to a schema.",
+                "The model does not support a response schema.",
             ),
         ]
     }
 
-    /// These settings, the effort as the nearest level that it is known to have.
+    /// Returns the settings with the reasoning effort replaced by the nearest level that the model
+    /// is known to have.
     #[must_use]
     pub fn fitted(&self, wanted: &Generation) -> Generation {
         let nearest = |effort: ReasoningEffort| {
@@ -170,20 +170,20 @@ impl ModelInfo {
         }
     }
 
-    /// Why it is not given a medium. `None` means it takes such types from whoever speaks.
+    /// Why the model cannot take this media in a message of this role. Returns `None` if it can.
     pub fn cannot_read(&self, media: &Media, role: Role) -> Option<String> {
         match role {
-            Role::System => return Some("Instructions have text only.".to_owned()),
-            // What a model made itself: whether it goes back is the service's rule.
+            Role::System => return Some("System messages can contain only text.".to_owned()),
+            // Media that a model generated: whether it is sent back is a rule of the service.
             Role::Assistant => return None,
             Role::User | Role::Tool => {}
         }
         let takes = self.input_media.iter().any(|pattern| media.is(pattern));
-        (!takes).then(|| format!("The model is not known to take {}.", media.essence()))
+        (!takes).then(|| format!("The model is not known to accept {}.", media.essence()))
     }
 
-    /// The same with what the service itself says in its list, which wins over what is shipped. Its
-    /// window does so too where it is smaller: the service knows what it takes.
+    /// Merges the facts from the service's model list. They take precedence over the shipped facts,
+    /// even where the context window is smaller: the service knows its own limit.
     #[must_use]
     pub fn listed(self, at: Timestamp, listed: &ListedModel) -> Self {
         let ListedModel {
@@ -220,7 +220,7 @@ impl ModelInfo {
         }
     }
 
-    /// The same with what an operator says, which wins.
+    /// Merges the facts that an operator configured. They take precedence over all others.
     #[must_use]
     pub fn with(self, declared: &Declared) -> Self {
         let Declared {

@@ -1,27 +1,28 @@
-//! Words that contextd puts into a conversation where a service takes it in a certain form only:
-//! the same for every protocol, so that a model finds nothing new after a switch.
+//! Text that contextd inserts into a conversation where a service accepts it only in a certain
+//! form. It is the same for every protocol, so that a switch of models does not change it.
 
 use std::borrow::Cow;
 
 use crate::model::{Given, Media};
 
-/// What a user says before an assistant who speaks first.
+/// User message before a conversation that starts with an assistant message.
 pub(super) const OPENING: &str = "[The conversation begins.]";
 
-/// What stands before instructions within the conversation, for a service that takes them from a
-/// user only.
+/// Prefix of instructions within the conversation, for a service that accepts them only in a user
+/// message.
 pub(super) const INSTRUCTIONS: &str = "[Instructions]\n";
 
-/// What a user says after an answer that is to go on, for a model that goes on from no words of its
-/// own.
+/// User message after a response that the model is to continue, for a model that does not accept an
+/// assistant message at the end.
 pub(super) const CONTINUE: &str = "[Continue.]";
 
-/// What stands for the reasoning of a call that another model made, for a model that refuses calls
-/// without any.
+/// Placeholder for the reasoning of another model's tool call, for a model that rejects calls
+/// without reasoning.
 pub(super) const NO_REASONING: &str = "[Not kept.]";
 
-/// What a tool gave as one text, for services that take no media there: where a medium stands, that
-/// it follows. One text alone, as nearly every result is, is not copied.
+/// The content of a tool result as one text, for services that accept no media in tool results.
+/// Each media part is replaced by a note that it follows. A single text, the usual case, is not
+/// copied.
 pub(in crate::provider) fn in_words<'a>(parts: &'a [Given]) -> Cow<'a, str> {
     let text = |given: &'a Given| match given {
         Given::Text(text) => Cow::Borrowed(text.as_str()),
@@ -33,7 +34,7 @@ pub(in crate::provider) fn in_words<'a>(parts: &'a [Given]) -> Cow<'a, str> {
     }
 }
 
-/// What stands in a result for a medium that follows the results.
+/// The text in a tool result that replaces a media part which follows the results.
 pub(in crate::provider) fn shown_later(medium: &Media) -> String {
     format!("[{}: shown after the results]", medium.title())
 }

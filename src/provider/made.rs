@@ -1,30 +1,29 @@
-//! Pictures that models make: content in base64, or an address that holds it or leads to it.
+//! Images that models generate: base64 content, or a URL.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use super::media_type;
 use crate::model::NewContent;
 
-/// Characters of an address that is kept.
+/// Limit on the length of a URL that is kept, in bytes.
 const MAX_ADDRESS: usize = 8_192;
 
-/// A picture that a model made.
+/// An image that a model generated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Made {
-    /// Its content.
     Content(NewContent),
-    /// Where it is.
     Address(String),
 }
 
-/// A picture in base64. `None` if it is none, as its first bytes say.
+/// Decodes an image in base64. Returns `None` if its first bytes are not those of a known image
+/// format.
 pub(super) fn content(base64: &str) -> Option<NewContent> {
     let bytes = STANDARD.decode(base64.trim_end()).ok()?;
     let media_type = media_type::picture(&bytes)?;
     Some(NewContent::new(media_type.to_owned(), bytes))
 }
 
-/// A picture at an address, or in a `data:` address. `None` if it cannot be read.
+/// Reads an image URL, including `data:` URLs. Returns `None` if it is invalid.
 pub(super) fn at(url: &str) -> Option<Made> {
     match url.strip_prefix("data:") {
         Some(data) => {

@@ -1,5 +1,5 @@
-//! How much of media services take in one request, as they document it: data, each row with its source and the
-//! month in which that was read. What is not known is left to the service.
+//! Limits of services on the media in one request, as documented by them: data, each row with its
+//! source and the month in which it was read. Unknown limits are left for the service to enforce.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
@@ -7,10 +7,10 @@ use serde::Deserialize;
 
 use crate::model::{Media, media::Kind};
 
-/// Tokens of a window that is small to Anthropic, which takes fewer pictures there.
+/// Anthropic accepts fewer images for models whose context window is at most this many tokens.
 const SMALL_WINDOW: u32 = 200_000;
 
-/// The share of a request that is left for everything but media: one part in so many.
+/// Fraction of a request that is reserved for everything other than media: 1/16.
 const FOR_TEXT: u64 = 16;
 
 /// The limits, by service.
@@ -19,30 +19,30 @@ static LIMITS: LazyLock<BTreeMap<&'static str, MediaLimits>> = LazyLock::new(|| 
         .expect("the shipped table is valid; a test reads it")
 });
 
-/// What one service takes. `None` means it is not known. Bytes are those of base64.
+/// The limits of one service. `None` if unknown. Byte counts are those of base64.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MediaLimits {
     picture_bytes: Option<u64>,
-    /// Pixels of a picture in either direction.
+    /// Limit on the width and on the height of an image, in pixels.
     picture_side: Option<u32>,
     picture_pixels: Option<u64>,
-    /// Pictures in one request.
+    /// Limit on images in one request.
     pictures: Option<usize>,
-    /// The same for models whose window is not larger than [`SMALL_WINDOW`].
+    /// Limit on images in one request for models whose window is at most [`SMALL_WINDOW`].
     pictures_of_small_windows: Option<usize>,
-    /// More pictures than these have to be smaller.
+    /// If a request has more images than this, `side_of_many_pictures` applies to each of them.
     many_pictures: Option<usize>,
     side_of_many_pictures: Option<u32>,
-    /// Bytes of a request.
+    /// Limit on the bytes of a request.
     request_bytes: Option<u64>,
-    /// Where the service says so.
+    /// Where the service documents the limits.
     source: String,
-    /// The month in which that was read.
+    /// The month in which the source was read.
     read: String,
 }
 
-/// The limits of a service; none where it is not known.
+/// The limits of a service. All limits are unknown if the service is.
 pub fn of(service: Option<&str>) -> MediaLimits {
     service
         .and_then(|service| LIMITS.get(service))
@@ -50,13 +50,14 @@ pub fn of(service: Option<&str>) -> MediaLimits {
         .unwrap_or_default()
 }
 
-/// Bytes as base64.
+/// Size in base64 of this many bytes.
 const fn encoded(bytes: u64) -> u64 {
     bytes.div_ceil(3).saturating_mul(4)
 }
 
 impl MediaLimits {
-    /// Why the service refuses a medium, however few there are. `None` means it takes it.
+    /// Why the service rejects a media part regardless of the number of media parts in the request.
+    /// Returns `None` if it accepts it.
     pub fn refuses(&self, media: &Media) -> Option<String> {
         let kept = media.kept().filter(|_| media.kind() == Kind::Image)?;
         if let Some(most) = self
@@ -65,24 +66,24 @@ impl MediaLimits {
         {
             let most = most >> 20;
             return Some(format!(
-                "The service takes pictures of at most {most} MiB, in base64."
+                "The service accepts images of at most {most} MiB in base64."
             ));
         }
         let pixels = kept.pixels?;
         let (width, height) = (pixels.width.get(), pixels.height.get());
         if let Some(most) = self.picture_side.filter(|most| width.max(height) > *most) {
             return Some(format!(
-                "The service takes pictures of at most {most} pixels in each direction."
+                "The service accepts images of at most {most} pixels per side."
             ));
         }
         let area = u64::from(width) * u64::from(height);
         let most = self.picture_pixels.filter(|most| area > *most)?;
         Some(format!(
-            "The service takes pictures of at most {most} pixels."
+            "The service accepts images of at most {most} pixels."
         ))
     }
 
-    /// Pictures in one request to a model with that window.
+    /// Limit on images in one request to a model with this context window, in tokens.
     pub fn pictures(&self, window: Option<u32>) -> usize {
         let is_small = window.is_some_and(|window| window <= SMALL_WINDOW);
         self.pictures_of_small_windows
@@ -91,13 +92,14 @@ impl MediaLimits {
             .unwrap_or(usize::MAX)
     }
 
-    /// Pixels of a side of each of so many pictures.
+    /// Limit on the side of each image, in pixels, in a request with this many images. Returns
+    /// `None` if there is none.
     pub fn side_of(&self, pictures: usize) -> Option<u32> {
         self.side_of_many_pictures
             .filter(|_| self.many_pictures.is_some_and(|many| pictures > many))
     }
 
-    /// Bytes of media in one request, before they are encoded.
+    /// Limit on the bytes of media in one request, before base64 encoding.
     pub fn bytes(&self) -> Option<u64> {
         self.request_bytes
             .map(|bytes| (bytes - bytes / FOR_TEXT) / 4 * 3)

@@ -1,10 +1,10 @@
-//! The type under which content is sent. Services compare it with the content and refuse a picture
-//! that is not what it is said to be.
+//! The media type under which content is sent. Services compare it with the content and reject an
+//! image of another type than declared.
 
 use crate::model::{Media, media::Kind};
 
-/// The type of a medium: of a picture the one that its first bytes tell, of everything else, and
-/// where they tell none, the one that the host named.
+/// The type of a media part: for an image the type detected from its first bytes, otherwise, or if
+/// none is detected, the type that the host declared.
 pub(super) fn of(media: &Media, content: &[u8]) -> String {
     let told = match media.kind() {
         Kind::Image => picture(content),
@@ -13,7 +13,8 @@ pub(super) fn of(media: &Media, content: &[u8]) -> String {
     told.map_or_else(|| media.essence(), str::to_owned)
 }
 
-/// The type of a picture by its first bytes. `None` means they tell none that services take.
+/// Detects the type of an image from its first bytes. Returns `None` if it is no type that services
+/// accept.
 pub(super) fn picture(content: &[u8]) -> Option<&'static str> {
     let is_webp = content.starts_with(b"RIFF") && content.get(8..12) == Some(b"WEBP");
     match content {

@@ -1,4 +1,5 @@
-//! Model services behind one trait. The only outbound calls to models are made here.
+//! Model services behind one trait, [`Provider`]. All outbound calls to models are made in this
+//! module.
 
 pub mod ai_sdk;
 pub mod anthropic;

@@ -1,6 +1,6 @@
-//! The models of a provider, from what is shipped, what its service lists and what an operator
-//! declares; of these the later wins, fact by fact. `model_facts/README.md` says where the shipped facts
-//! come from.
+//! The models of a provider, from the shipped table, the service's model list and the operator's
+//! configuration. The later source takes precedence, fact by fact. `model_facts/README.md` lists
+//! the sources of the shipped facts.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,7 +25,7 @@ static SHIPPED: LazyLock<BTreeMap<&'static str, BTreeMap<&'static str, ShippedMo
             .expect("the shipped table is valid; a test reads it")
     });
 
-/// Hosts whose models the table knows, those below them included.
+/// Host names, and the vendor whose models in the table they serve. Subdomains are included.
 const HOSTS: &[(&str, &str)] = &[
     ("api.anthropic.com", "anthropic"),
     ("api.cerebras.ai", "cerebras"),
@@ -43,7 +43,7 @@ const HOSTS: &[(&str, &str)] = &[
     ("openrouter.ai", "openrouter"),
 ];
 
-/// What the table says of a model. Absent: not known.
+/// The facts about a model in the table. An absent fact is unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct ShippedModel {
@@ -59,7 +59,7 @@ struct ShippedModel {
     cache_write: Option<u32>,
 }
 
-/// A level of thinking as the table writes it.
+/// A reasoning effort as the table spells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Effort {
@@ -72,7 +72,7 @@ enum Effort {
     Max,
 }
 
-/// The models of one provider, which may have any: those that are known by name, and every other.
+/// The models of one provider: those known by name, and any other name, which is passed through.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
     shipped: Option<&'static BTreeMap<&'static str, ShippedModel>>,
@@ -82,8 +82,8 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// The models that an operator declares, and those that are shipped for the host that is
-    /// called. What the service lists comes with [`Catalog::listing`].
+    /// Creates a catalog of the models that the operator configured and those shipped for this
+    /// host. Models that the service lists are added through [`Catalog::listing`].
     pub fn new(host: &str, declared: BTreeMap<String, Declared>) -> Self {
         let is = |known: &str| {
             host == known
@@ -103,14 +103,18 @@ impl Catalog {
         }
     }
 
-    /// Takes the names only that the protocol takes.
+    /// Restricts model names to those that the protocol accepts.
     #[must_use]
     pub fn with_names(mut self, names: ModelNames) -> Self {
         self.names = names;
         self
     }
 
-    /// The catalog, if the protocol takes the names that the operator declares.
+    /// Validates the names that the operator configured.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Unusable::ModelName`] if the protocol does not accept one of them.
     pub fn checked(self) -> Result<Self, Unusable> {
         let declared = self.declared.iter();
         let mut names = declared.flat_map(|(name, it)| std::iter::once(name).chain(&it.aliases));
@@ -125,13 +129,13 @@ impl Catalog {
         }
     }
 
-    /// What the service listed last.
+    /// The service's most recent model list.
     pub fn listing(&self) -> &Listing {
         &self.listing
     }
 
-    /// The model of that name or alias. An unknown name is passed on as it is. `None` means the
-    /// protocol takes no such name.
+    /// Returns the model with this name or alias. An unknown name is passed through unchanged.
+    /// Returns `None` if the protocol does not accept the name.
     pub fn model(&self, name: &str) -> Option<ModelInfo> {
         self.find(name, self.listing.last().as_deref())
     }
@@ -159,7 +163,7 @@ impl Catalog {
         })
     }
 
-    /// The models that are known by name, in order of their names.
+    /// The models known by name, ordered by name.
     pub fn models(&self) -> Vec<ModelInfo> {
         let shipped = self.shipped.into_iter().flat_map(BTreeMap::keys).copied();
         let last = self.listing.last();
@@ -174,8 +178,8 @@ impl Catalog {
             .collect()
     }
 
-    /// What the table says. A dated version that it does not have is like the model without its
-    /// date.
+    /// The facts in the table. A dated version that the table does not list has the facts of the
+    /// model without the date.
     fn shipped(&self, name: &str) -> ModelInfo {
         let find = |name: &str| self.shipped.and_then(|models| models.get(name));
         let facts = find(name).or_else(|| undated(name).and_then(find));
@@ -224,8 +228,8 @@ impl Effort {
     }
 }
 
-/// A name without the date at its end, as OpenAI (`-2025-08-07`) or Anthropic (`-20250929`) write
-/// it.
+/// The name without a date suffix as OpenAI (`-2025-08-07`) or Anthropic (`-20250929`) writes it.
+/// Returns `None` if there is none.
 fn undated(name: &str) -> Option<&str> {
     let date = |form: &str| {
         let start = name.len().checked_sub(form.len())?;
@@ -350,7 +354,7 @@ mod tests {
             ("api.openai.com", "gpt-4o", 128_000, 16_384),
             ("api.openai.com", "gpt-4o-mini", 128_000, 16_384),
             ("api.openai.com", "gpt-4-turbo", 128_000, 4_096),
-            // All of its window, not 4,096: model_facts/README.md.
+            // The whole window, not 4,096: see model_facts/README.md.
             ("api.openai.com", "gpt-4", 8_192, 8_192),
             ("api.openai.com", "gpt-3.5-turbo", 16_385, 4_096),
             ("api.anthropic.com", "claude-3.5-sonnet", 200_000, 8_192),
@@ -455,7 +459,7 @@ mod tests {
             (gpt.source, gpt.discovered, gpt.supports_tools),
             (Source::Discovered, Some(Timestamp::UNIX_EPOCH), false)
         );
-        // No answer is longer than the window.
+        // No response is longer than the context window.
         assert_eq!(
             (gpt.context_window, gpt.max_output),
             (listed(8_000), listed(8_000))

@@ -1,13 +1,12 @@
-//! Names of models as protocols take them. A caller names the model, so nothing but a name may come
-//! of it: not another path at the service, and no query.
+//! Validates model names for a protocol. A caller chooses the name, so it must not change the path
+//! or add a query in the request URL.
 
-/// Bytes of a name.
+/// Limit on the length of a name, in bytes.
 const MAX_BYTES: usize = 256;
 
-/// Where the requests of a protocol hold the name.
+/// Where the requests of a protocol carry the model name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ModelNames {
-    /// In the body.
     #[default]
     InBody,
     /// In the path: segments of letters, digits, `.`, `_` and `-`.
@@ -15,7 +14,7 @@ pub enum ModelNames {
 }
 
 impl ModelNames {
-    /// Whether the protocol takes a name.
+    /// Whether the protocol accepts a name.
     pub fn take(self, name: &str) -> bool {
         let segment = |segment: &str| {
             !matches!(segment, "." | "..") && segment.chars().all(|it| self.takes_character(it))
@@ -29,14 +28,14 @@ impl ModelNames {
             }
     }
 
-    /// The names that it takes, in words.
+    /// Describes the names that the protocol accepts, for error messages.
     pub fn rule(self) -> &'static str {
         match self {
             Self::InBody => {
-                "a name has no control character, none of ? # % and \\, and no segment . or .."
+                "a name must not contain control characters, any of ? # % \\, or a segment . or .."
             }
             Self::InPath => {
-                "a name is segments of letters, digits, '.', '_' and '-', separated by '/', and no segment is . or .."
+                "a name consists of segments of letters, digits, '.', '_' and '-', separated by '/', and no segment may be . or .."
             }
         }
     }

@@ -1,8 +1,9 @@
-//! Recorded answers, changed as broken services and gateways change them. Each is the right answer, or a
-//! typed error: no answer that counts as complete lacks or doubles what was streamed.
+//! Mutates recorded responses in the ways that broken services and gateways do. Each must decode to
+//! the correct response or to a typed error: a response that is taken as complete never lacks or
+//! duplicates streamed content.
 //!
-//! Right is what was recorded, or what a reader without any leniency makes of the changed stream, where the
-//! stream does not contradict itself.
+//! The correct response is the recorded one, or what a strict reader makes of the mutated stream,
+//! where the stream does not contradict itself.
 
 use std::collections::BTreeMap;
 
@@ -19,33 +20,30 @@ use super::{
 };
 use crate::model::{CallId, Content, MessageId};
 
-/// Changed recordings of each protocol.
+/// Number of mutated recordings for each protocol.
 const ROUNDS: usize = 2_000;
 
-/// Bytes of a recording that is changed.
+/// Longer recordings, in bytes, are not mutated.
 const MOST_BYTES: usize = 24 << 10;
 
-/// Failures that are shown.
+/// Number of failures to print.
 const SHOWN: usize = 8;
 
 /// A way to change a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Mutation {
-    /// Nothing says any more which item an event belongs to.
+    /// The numbers that tell which item an event belongs to are missing.
     DropNumbers,
-    /// The end marker is missing.
     DropMarker,
-    /// Everything comes in the first event.
+    /// The whole response arrives in the first event.
     AtOnce,
-    /// An event comes twice.
+    /// An event is repeated.
     Duplicate,
-    /// Two events change places.
+    /// Two events are swapped.
     Swap,
-    /// The names of calls are missing.
+    /// The names of tool calls are missing.
     DropNames,
-    /// An event is missing.
     DropEvent,
-    /// The stream is cut off.
     Truncate,
 }
 
@@ -60,7 +58,7 @@ const MUTATIONS: [Mutation; 8] = [
     Mutation::Truncate,
 ];
 
-/// What an answer says.
+/// The content of a response, for comparison.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Said {
     text: String,
@@ -68,7 +66,7 @@ struct Said {
     refusal: String,
     /// Names and arguments, sorted.
     calls: Vec<(String, String)>,
-    /// Parts that only the service can read.
+    /// Number of parts that only the service can read.
     items: usize,
 }
 
@@ -97,7 +95,7 @@ impl Said {
         self.calls.push((name.to_owned(), arguments));
     }
 
-    /// Services leave out spaces at the end of what they repeat.
+    /// Sorts the calls and trims trailing spaces, which services leave out when they repeat a text.
     fn sorted(mut self) -> Self {
         self.calls.sort();
         for text in [&mut self.text, &mut self.reasoning, &mut self.refusal] {
@@ -107,21 +105,23 @@ impl Said {
     }
 }
 
-/// A protocol: how its streams are changed, and how they are read to the letter.
+/// A protocol: how its streams are mutated, and its strict reader.
 #[derive(Debug, Clone, Copy)]
 struct Protocol {
     dialect: &'static str,
-    /// The field that tells items apart, as long as it is an integer.
+    /// The field that identifies items, where it is an integer.
     number: &'static str,
-    /// The object whose `name` is that of a call.
+    /// Whether the `name` of this object is the name of a tool call.
     named: fn(&Value) -> bool,
     is_end: fn(&sse::Event) -> bool,
     at_once: fn(&[sse::Event]) -> Option<Vec<sse::Event>>,
-    /// `None` if the stream contradicts itself, or is one that this reader does not know.
+    /// Returns `None` if the stream contradicts itself, or is one that this reader does not
+    /// support.
     read: fn(&[Value]) -> Option<Said>,
 }
 
-/// Changes recordings of a protocol, and holds what its decoder makes of each against what is right.
+/// Mutates recordings of a protocol, and compares what its decoder returns with the correct
+/// response.
 fn check<D: Decoder>(protocol: Protocol, decoder: impl Fn(&str) -> D) {
     let read = |body: &[u8]| (protocol.read)(&payloads(&recordings::events([body])));
     let recordings: Vec<_> = recordings::answers(protocol.dialect, &decoder)
@@ -166,13 +166,13 @@ fn check<D: Decoder>(protocol: Protocol, decoder: impl Fn(&str) -> D) {
         "{failed} of {ROUNDS} are wrong; right and refused: {outcomes:?}\n{}",
         failures[..shown].join("\n\n")
     );
-    // A decoder that refuses everything would pass.
+    // Otherwise a decoder that rejects everything would pass.
     let right: usize = outcomes.values().map(|[right, _]| right).sum();
     assert!(right * 3 > ROUNDS, "right and refused: {outcomes:?}");
     eprintln!("{}: right and refused: {outcomes:?}", protocol.dialect);
 }
 
-/// What a decoder makes of a stream: the answer that would be committed, or that it is refused.
+/// Decodes a stream. Returns the response that would be committed, or the error.
 fn answer(decoder: impl Decoder, body: &[u8]) -> Result<Said, String> {
     let (chunks, result) = recordings::decode(decoder, [body]);
     result.map_err(|fault| fault.message)?;
@@ -188,7 +188,7 @@ fn answer(decoder: impl Decoder, body: &[u8]) -> Result<Said, String> {
 }
 
 impl Protocol {
-    /// The changed stream. `None` if that mutation changes nothing of it.
+    /// Returns the mutated stream. Returns `None` if the mutation does not change it.
     fn mutate(self, mutation: Mutation, body: &[u8], random: &mut Random) -> Option<Vec<u8>> {
         let mut events = recordings::events([body]);
         let end = events.iter().position(self.is_end).unwrap_or(events.len());
@@ -224,7 +224,7 @@ impl Protocol {
     }
 }
 
-/// Events as a stream.
+/// Serializes events as a stream.
 fn written(events: &[sse::Event]) -> Vec<u8> {
     let mut body = String::new();
     for sse::Event { name, data } in events {
@@ -251,7 +251,7 @@ fn event(payload: &Value) -> sse::Event {
     }
 }
 
-/// Changes the payload of each event; whether that changed one.
+/// Changes the payload of each event. Returns whether any of them changed.
 fn change(events: &mut [sse::Event], change: &dyn Fn(&mut Value) -> bool) -> bool {
     let mut changed = false;
     for event in events {
@@ -265,7 +265,7 @@ fn change(events: &mut [sse::Event], change: &dyn Fn(&mut Value) -> bool) -> boo
     changed
 }
 
-/// Removes the number wherever it is one.
+/// Removes the field at every depth where it is a number.
 fn drop_number(value: &mut Value, number: &str) -> bool {
     match value {
         Value::Object(fields) => {
@@ -284,7 +284,7 @@ fn drop_number(value: &mut Value, number: &str) -> bool {
     }
 }
 
-/// Removes the names of calls.
+/// Removes the names of tool calls.
 fn drop_name(value: &mut Value, named: fn(&Value) -> bool) -> bool {
     let mut changed = false;
     if named(value)
@@ -321,7 +321,7 @@ const CHAT: Protocol = Protocol {
     read: chat,
 };
 
-/// The fragments of calls, put together: number, id, name and arguments.
+/// The assembled fragments of tool calls: number, id, name and arguments.
 type Fragments = Vec<(i64, String, String, String)>;
 
 fn chat(payloads: &[Value]) -> Option<Said> {
@@ -450,7 +450,7 @@ const MESSAGES: Protocol = Protocol {
     },
 };
 
-/// The input of a call: as it came in pieces, or else as it began.
+/// The input of a call: the streamed fragments, or the initial input if there are none.
 fn arguments(block: &Value) -> String {
     match text(&block["partial_json"]) {
         "" => block["input"].to_string(),
@@ -458,7 +458,7 @@ fn arguments(block: &Value) -> String {
     }
 }
 
-/// The blocks of a stream, put together.
+/// Assembles the blocks of a stream.
 fn blocks(payloads: &[Value]) -> Option<Vec<Value>> {
     let mut blocks: Vec<Value> = Vec::new();
     let mut open: BTreeMap<i64, usize> = BTreeMap::new();
@@ -526,8 +526,8 @@ const RESPONSES: Protocol = Protocol {
     read: responses_to_the_letter,
 };
 
-/// What an item of Responses says in each of the ways that a stream repeats it: in pieces, as whole texts,
-/// as a whole item, and in the whole answer.
+/// The content of a Responses API item in each form in which a stream repeats it: as deltas, as
+/// complete texts, as a complete item, and in the complete response.
 #[derive(Debug, Default)]
 struct Versions {
     kind: String,
@@ -560,7 +560,7 @@ impl Versions {
         }
     }
 
-    /// The words in one voice. `None` if the stream says two things.
+    /// The text of one kind. Returns `None` if the forms differ.
     fn words(&self, voice: &str) -> Option<String> {
         let versions = self.words.get(voice).into_iter().flatten();
         let mut said = versions.filter(|words| !words.is_empty());
@@ -636,7 +636,7 @@ const GEMINI: Protocol = Protocol {
     dialect: "gemini",
     number: "index",
     named: |value| value.get("args").is_some(),
-    // There is no end marker: what is dropped for it is the last event.
+    // Gemini has no end marker: the last event is dropped instead.
     is_end: |event| event.data.contains(r#""finishReason""#),
     at_once: |events| {
         let payloads = payloads(events);

@@ -1,24 +1,21 @@
-//! What of a conversation a service is not sent, in the words that the host reads: the same for every
-//! protocol.
+//! Notes to the host about parts of a conversation that are not sent to a service. The text is the
+//! same for every protocol.
 
 use super::call_names;
 use crate::model::{Content, Message, Part, PromptNote, PromptNoteKind};
 
-/// Why reasoning is left out.
 pub(super) const REASONING: &str = "The reasoning is not sent back to this model.";
-/// Why an item of another provider is left out.
 pub(super) const ITEM: &str = "This model cannot read the item.";
-/// What happens to the name of a call that the service would refuse.
-const NAME: &str = "The service takes no such name of a tool: the call is sent with a name in characters that it takes.";
-/// Why a whole message is left out.
+const NAME: &str = "The service does not accept this tool name: the call is sent with a name of accepted characters.";
 const MESSAGE: &str = "Nothing in the message can be sent to this model.";
 
-/// A message of which nothing is sent.
+/// Notes that nothing of a message is sent.
 pub(super) fn message(message: &Message) -> PromptNote {
     note(message, None, MESSAGE)
 }
 
-/// The calls of a message whose names a service would refuse that takes `most` characters.
+/// Notes the calls of a message whose names are rejected by a service that accepts `most`
+/// characters.
 pub(super) fn names(message: &Message, most: usize) -> impl Iterator<Item = PromptNote> {
     let refused = move |part: &Part| match &part.content {
         Content::ToolCall(call) => !call_names::is_taken(&call.name, most),
@@ -39,7 +36,7 @@ pub(super) fn names(message: &Message, most: usize) -> impl Iterator<Item = Prom
         })
 }
 
-/// A part that is not sent, by its position.
+/// Notes that the part at `position` is not sent, and why.
 pub(super) fn part(message: &Message, position: usize, why: &str) -> PromptNote {
     note(message, Some(position), why)
 }

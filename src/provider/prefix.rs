@@ -1,31 +1,33 @@
-//! What a prompt begins with, as a hash: whether an answer still stands after the very words that
-//! it was written after. Some models sign their reasoning together with those.
+//! A hash of the beginning of a prompt. It tells whether a response still follows exactly the
+//! content that it was generated after: some models sign their reasoning together with that
+//! content.
 //!
-//! The hash is fast and not cryptographic, as a match that is false costs little: reasoning goes back
-//! that the service then refuses, and the call is made again without any (`Anthropic::call`). Whoever
-//! made texts collide could do so only in the conversation that they are part of.
+//! The hash is fast and not cryptographic, because a false match costs little: reasoning is sent
+//! that the service rejects, and the call is repeated without it (`Anthropic::call`). A client
+//! could construct a collision only within its own conversation.
 
 use sha2::{Digest as _, Sha256};
 use twox_hash::XxHash3_128;
 
 use crate::model::{Content, Message};
 
-/// What fingerprints begin with. Those of SHA-256, which are hex alone, were made before.
+/// Prefix of fingerprints. Fingerprints from SHA-256, an earlier version, have only hex digits.
 const MARK: char = 'x';
 
-/// Bytes of a SHA-256 that were kept.
+/// Number of bytes that are kept of a SHA-256 hash.
 const KEPT_BYTES: usize = 16;
 
-/// A prefix that grows.
+/// The hash of a growing prefix of a prompt.
 #[derive(Clone)]
 pub(in crate::provider) struct Prefix {
     hash: XxHash3_128,
-    /// The hash that there was before, where an answer has one to compare it with.
+    /// The SHA-256 hash of the earlier version, computed only if a response has one to compare
+    /// with.
     old: Option<Sha256>,
 }
 
 impl Prefix {
-    /// The beginning of a prompt that has these messages.
+    /// Creates the hash for a prompt with these messages.
     pub(in crate::provider) fn of(messages: &[Message]) -> Self {
         Self {
             hash: XxHash3_128::new(),
@@ -33,8 +35,8 @@ impl Prefix {
         }
     }
 
-    /// Adds a piece: what it is, and its fields. Lengths go in too, so that no other fields give
-    /// the same hash.
+    /// Adds an element: its kind and its fields. Lengths are hashed too, so that different fields
+    /// cannot give the same input.
     pub(in crate::provider) fn add<'a>(
         &mut self,
         what: &str,
@@ -47,12 +49,12 @@ impl Prefix {
         self.write(&[0xff]);
     }
 
-    /// The hash of what was added so far, as it is stored.
+    /// The hash of everything added so far, in its stored form.
     pub(in crate::provider) fn fingerprint(&self) -> String {
         format!("{MARK}{:032x}", self.hash.finish_128())
     }
 
-    /// Whether what was added so far has that fingerprint.
+    /// Whether the hash of everything added so far equals the fingerprint.
     pub(in crate::provider) fn matches(&self, fingerprint: &str) -> bool {
         if is_old(fingerprint) {
             self.old.as_ref().map(old).as_deref() == Some(fingerprint)
@@ -74,14 +76,14 @@ impl Prefix {
     }
 }
 
-/// A SHA-256 in hex, cut.
+/// The SHA-256 hash in hex, truncated.
 fn old(hash: &Sha256) -> String {
     let digest = hash.clone().finalize();
     let kept = digest[..KEPT_BYTES].iter();
     kept.map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Whether a message has reasoning, and the old kind of fingerprint that decides about it.
+/// Whether a message has reasoning that depends on a fingerprint of the earlier version.
 fn has_old(message: &Message) -> bool {
     let response = message.response.as_ref();
     let fingerprint = response.and_then(|response| response.prompt_fingerprint.as_deref());
@@ -104,7 +106,7 @@ mod tests {
         model::{ModelResponse, Part, Role},
     };
 
-    /// The first half of the SHA-256 of nothing.
+    /// The first half of the SHA-256 hash of the empty string.
     const OLD: &str = "e3b0c44298fc1c149afbf4c8996fb924";
 
     fn answer(fingerprint: &str, content: Content) -> Message {

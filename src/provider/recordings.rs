@@ -1,5 +1,6 @@
-//! Recorded answers of model services, and what any decoder has to make of them: what
-//! `expected.json` says, however the bytes are split, and nothing complete of what was cut off.
+//! Recorded responses of model services, and the checks that every decoder must pass: it returns
+//! what `expected.json` states however the bytes are split, and never takes a truncated response
+//! for a complete one.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,32 +19,31 @@ use super::{
 };
 use crate::model::{CallId, Content, FinishReason, MessageId, Part};
 
-/// Bytes of a recording that is read at every split.
+/// Recordings of at most this many bytes are checked at every split.
 const SMALL: usize = 5 << 10;
 
 /// Random splits of each recording.
 const ROUNDS: u64 = 4;
 
-/// Bytes of a piece at most, where the splits are random.
+/// Limit on the bytes of a piece in a random split.
 const MAX_PIECE: usize = 700;
 
-/// What each stream of several in one file begins with.
+/// The beginning of each stream, for files that hold several.
 const BEGINS: &[u8] = br#"{"type":"message_start""#;
 
-/// Services whose answers need no end marker, so that one that was cut off may be complete.
+/// Services whose responses have no end marker, so that a truncated response may be complete.
 const UNMARKED: &[&str] = &["gemini/", "gemini-vertex/", "perplexity/"];
 
 /// A place where `expected.json` is wrong.
 struct Wrong {
     file: &'static str,
-    /// Where in what is expected of the file, as a JSON pointer.
+    /// JSON pointer into the expectations for the file.
     place: &'static str,
-    /// What is right there, as JSON.
+    /// The correct value, as JSON.
     right: &'static str,
     why: &'static str,
 }
 
-/// Where `expected.json` is wrong, and why.
 const WRONG: &[Wrong] = &[
     Wrong {
         file: "groq/rig__agent_tool_sessions__parallel_tool_calls_single_turn_streaming.sse",
@@ -98,16 +98,16 @@ const WRONG: &[Wrong] = &[
     },
 ];
 
-/// A recorded answer.
+/// A recorded response.
 #[derive(Debug)]
 struct Recording {
-    /// Its file, below the folder of its service.
+    /// Path of the file, including the folder of its service.
     file: String,
     body: Vec<u8>,
     expected: Value,
 }
 
-/// The chunks of a complete answer as one message.
+/// Assembles the chunks of a complete response into one message.
 pub(super) fn assembled(chunks: &[Chunk]) -> Assembled {
     let mut assembly = Assembly::new(MessageId::new("m"), BTreeSet::new(), 4 << 20);
     for (made, chunk) in chunks.iter().enumerate() {
@@ -120,8 +120,8 @@ pub(super) fn assembled(chunks: &[Chunk]) -> Assembled {
     panic!("no end: {chunks:?}")
 }
 
-/// Holds every recording of a dialect against what is expected of it; `decoder` makes a new decoder
-/// for a file. Returns how many there are.
+/// Checks every recording of a dialect against its expectations. `decoder` returns a new decoder
+/// for a file. Returns the number of recordings.
 pub(super) fn check_whole<D: Decoder>(dialect: &str, decoder: impl Fn(&str) -> D) -> usize {
     let recordings = recordings(dialect);
     for Recording {
@@ -152,7 +152,7 @@ pub(super) fn check_whole<D: Decoder>(dialect: &str, decoder: impl Fn(&str) -> D
     recordings.len()
 }
 
-/// The recordings of a dialect that end well: file, body and answer.
+/// The recordings of a dialect that decode without an error: file, body and response.
 pub(super) fn answers<D: Decoder>(
     dialect: &str,
     decoder: impl Fn(&str) -> D,
@@ -167,8 +167,8 @@ pub(super) fn answers<D: Decoder>(
     answers
 }
 
-/// Checks that the split of the bytes does not matter: at every place in small recordings, at random
-/// places in all. Returns how many were small.
+/// Checks that the split of the bytes does not matter: at every position in small recordings, at
+/// random positions in all. Returns the number of small recordings.
 pub(super) fn check_splits<D: Decoder>(dialect: &str, decoder: impl Fn(&str) -> D) -> usize {
     let mut small = 0;
     for (number, Recording { file, body, .. }) in (1..).zip(recordings(dialect)) {
@@ -179,7 +179,7 @@ pub(super) fn check_splits<D: Decoder>(dialect: &str, decoder: impl Fn(&str) -> 
             assert_eq!(split, whole, "{file}, {number}, round {round}");
         }
         if body.len() <= SMALL {
-            // A decoder sees events only, so the same events give the same answer.
+            // A decoder sees only events, so equal events give an equal response.
             let whole = events([body.as_slice()]);
             for cut in 0..=body.len() {
                 let events = events([&body[..cut], &body[cut..]]);
@@ -191,8 +191,8 @@ pub(super) fn check_splits<D: Decoder>(dialect: &str, decoder: impl Fn(&str) -> 
     small
 }
 
-/// Checks that what was cut off is not taken for complete: it fails, unless it decodes as the whole
-/// does; what follows the reason of the end may be missing, which is the usage.
+/// Checks that a truncated recording is not taken for a complete one: it fails, unless it decodes
+/// like the whole. Only what follows the finish reason, which is the usage, may be missing.
 pub(super) fn check_truncated<D: Decoder>(dialect: &str, decoder: impl Fn(&str) -> D) {
     for Recording { file, body, .. } in recordings(dialect) {
         if body.len() > SMALL || UNMARKED.iter().any(|service| file.starts_with(service)) {
@@ -210,13 +210,12 @@ pub(super) fn check_truncated<D: Decoder>(dialect: &str, decoder: impl Fn(&str) 
     }
 }
 
-/// Whether two answers are complete and differ at most in how they end.
+/// Whether two responses are complete and differ at most in how they end.
 fn says_the_same((one, ended): &Outcome, (other, _): &Outcome) -> bool {
     let words = |chunks: &[Chunk]| chunks.split_last().map(|(_, words)| words.to_vec());
     ended.is_ok() && words(one) == words(other)
 }
 
-/// The recordings of a dialect.
 fn recordings(dialect: &str) -> Vec<Recording> {
     let folder = folder();
     let expected = fs::read(folder.join("expected.json")).expect("the expectations");
@@ -247,7 +246,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/providers")
 }
 
-/// What is expected, where the file is wrong as it should be.
+/// Corrects the expectations where `expected.json` is wrong. Asserts that they are still wrong.
 fn corrected(file: &str, mut expected: Value) -> Value {
     for wrong in WRONG.iter().filter(|wrong| wrong.file == file) {
         let Wrong { place, why, .. } = wrong;
@@ -259,7 +258,7 @@ fn corrected(file: &str, mut expected: Value) -> Value {
     expected
 }
 
-/// A file may hold the answers of several calls; what is expected is the last one.
+/// A file may hold the responses to several calls; the expectations are for the last one.
 fn last_stream<'a>(lines: &'a [u8], expected: &Value) -> &'a [u8] {
     if expected["extra"]["concatenated_streams"].is_null() {
         return lines;
@@ -271,7 +270,7 @@ fn last_stream<'a>(lines: &'a [u8], expected: &Value) -> &'a [u8] {
     begins.next_back().map_or(lines, |(at, _)| &lines[at..])
 }
 
-/// Payloads line by line as a stream.
+/// Frames payloads, one per line, as a stream.
 fn framed(dialect: &str, lines: &[u8]) -> Vec<u8> {
     let lines = String::from_utf8_lossy(lines);
     let lines = lines.lines().filter(|line| !line.trim().is_empty());
@@ -289,7 +288,7 @@ fn framed(dialect: &str, lines: &[u8]) -> Vec<u8> {
     body.into_bytes()
 }
 
-/// The bytes in pieces of random sizes, the same for the same seed.
+/// Splits the bytes into pieces of random sizes. Deterministic for a seed.
 fn pieces(bytes: &[u8], seed: u64) -> Vec<&[u8]> {
     let mut random = Random::new(seed);
     let mut pieces = Vec::new();
@@ -304,7 +303,7 @@ fn pieces(bytes: &[u8], seed: u64) -> Vec<&[u8]> {
     pieces
 }
 
-/// Random numbers, the same for the same seed: SplitMix64.
+/// A SplitMix64 random number generator. Deterministic for a seed.
 #[derive(Debug)]
 pub(super) struct Random(u64);
 
@@ -313,7 +312,7 @@ impl Random {
         Self(seed)
     }
 
-    /// A number below another one, which is not 0.
+    /// A random number less than `most`, which must not be 0.
     pub(super) fn below(&mut self, most: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -324,7 +323,7 @@ impl Random {
     }
 }
 
-/// The events of a stream that comes in these pieces.
+/// The events of a stream that arrives in these pieces.
 pub(super) fn events<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<sse::Event> {
     let mut reader = sse::Reader::default();
     let mut events = Vec::new();
@@ -335,7 +334,7 @@ pub(super) fn events<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<sse:
     events
 }
 
-/// What was said, thought and refused.
+/// The text, reasoning and refusal of a response.
 #[derive(Debug, Default)]
 struct Words {
     text: String,
@@ -372,7 +371,7 @@ fn check_words(file: &str, parts: &[Part], expected: &Value) {
     );
     let extra = &expected["extra"];
     let refusal = match text(extra, "refusal") {
-        // Messages says only why.
+        // Messages has only an explanation.
         "" => text(&extra["stop_details"], "explanation"),
         words => words,
     };
@@ -401,7 +400,7 @@ fn check_calls(file: &str, answer: &Assembled, expected: &Value) {
     }
 }
 
-/// What only the provider can read, by its kinds, where that is known.
+/// Checks the kinds of the provider items, where they are known.
 fn check_items(file: &str, parts: &[Part], expected: &Value) {
     let Some(wanted) = expected["extra"]["other_items"].as_array() else {
         return;
@@ -429,7 +428,8 @@ fn check_finish(file: &str, answer: &Assembled, expected: &Value) {
     } = answer;
     let extra = &expected["extra"];
     let said = text(expected, "finish_reason");
-    // Why an answer of the Responses API is incomplete says more than that it is.
+    // The reason why a response of the Responses API is incomplete is more specific than its
+    // status.
     let detail = extra["incomplete_details"]["reason"].as_str();
     let word = detail.unwrap_or(said);
     let cut_off = text(extra, "native_finish_reason") == "max_output_tokens";

@@ -1,8 +1,8 @@
-//! Media that a service refused by name: each is words from the next attempt on, for the model that
-//! was called. The stored history does not change.
+//! Media that a service rejected by name. From the next attempt on, it is replaced by text for the
+//! model that was called. The stored history does not change.
 //!
-//! What was refused is kept in memory, so a replica that does not know of it sends the medium once
-//! more and learns it by the same answer.
+//! Rejections are kept in memory only. A replica that does not know of one sends the media again
+//! and learns of it from the same response.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -23,11 +23,11 @@ use crate::model::{
 #[cfg(test)]
 mod tests;
 
-/// Media that are remembered of one provider; the oldest is forgotten first.
+/// Number of media parts to remember for one provider. The oldest is removed first.
 const MOST: usize = 4_096;
 
-/// Where the content of a medium is in a part of a request: of Anthropic, Chat Completions, the
-/// Responses API and Gemini.
+/// Where the content of a media part is in a request: of Anthropic, Chat Completions, the Responses
+/// API and Gemini.
 const CONTENTS: [&str; 10] = [
     "/source/data",
     "/source/url",
@@ -41,7 +41,7 @@ const CONTENTS: [&str; 10] = [
     "/fileData/fileUri",
 ];
 
-/// Codes of services for a picture that they cannot use.
+/// Error codes of services for an image that they cannot use.
 const PICTURE_CODES: &[&str] = &[
     "invalid_image",
     "invalid_image_format",
@@ -58,10 +58,10 @@ const PICTURE_CODES: &[&str] = &[
     "empty_image_file",
 ];
 
-/// Words of services for a medium that they cannot use, around the word for it.
+/// Phrases of error messages for unusable media, to the left or right of the noun for the media.
 const CANNOT: &str = r"(?:unsupported|invalid|corrupt\w*|not (?:a )?valid|does not represent|(?:could not|unable to|cannot|can't|failed to) (?:be )?(?:process|decode|parse|load|read|open|identify|download)\w*|error while downloading|password|no pages|too (?:large|small)|exceeds?)";
 
-/// The words for each kind of media.
+/// Nouns for each kind of media.
 const WORDS: [(MediaKind, &str); 4] = [
     (MediaKind::Image, r"(?:images?|pictures?)"),
     (MediaKind::Document, r"(?:pdfs?|documents?|files?)"),
@@ -69,26 +69,25 @@ const WORDS: [(MediaKind, &str); 4] = [
     (MediaKind::Video, r"videos?"),
 ];
 
-/// What one provider's service refused. Clones share it.
+/// The media that one provider's service rejected. Clones share the state.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RefusedMedia(Arc<Mutex<Refused>>);
 
 #[derive(Debug, Default)]
 struct Refused {
-    /// What the service said of each.
+    /// The reason that the service gave.
     reasons: BTreeMap<Key, String>,
-    /// In the order in which they came.
+    /// Keys in order of insertion.
     order: VecDeque<Key>,
 }
 
-/// A medium for a model: another model of the service may take it.
+/// A media part for one model: another model of the service may accept it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     model: String,
     content: Place,
 }
 
-/// Where the content of a medium is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Blob(BlobId),
@@ -96,7 +95,7 @@ enum Place {
 }
 
 impl RefusedMedia {
-    /// Why the model is not sent a medium. `None` means the service has not refused it.
+    /// Why the media is not sent to the model. Returns `None` if the service has not rejected it.
     pub(super) fn reason(&self, model: &str, media: &Media) -> Option<String> {
         let refused = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if refused.reasons.is_empty() {
@@ -105,8 +104,8 @@ impl RefusedMedia {
         refused.reasons.get(&Key::of(model, media)).cloned()
     }
 
-    /// The answer to a prompt. Where the service refuses a medium, this is remembered, and the
-    /// error says that the next attempt may succeed.
+    /// Watches the response to a prompt. If the service rejects media, this is remembered, and the
+    /// error is marked as retryable.
     pub(super) fn watch(
         &self,
         provider: impl Provider + 'static,
@@ -137,8 +136,8 @@ impl RefusedMedia {
         if named.is_empty() {
             return error;
         }
-        tracing::warn!(%error, "the service refuses media: words are sent in their place");
-        let reason = format!("The service refused it: {}", error.message);
+        tracing::warn!(%error, "service rejected media; it is replaced with text");
+        let reason = format!("The service rejected it: {}", error.message);
         for media in named {
             self.add(Key::of(&prompt.model, media), &reason);
         }
@@ -176,9 +175,9 @@ impl Key {
     }
 }
 
-/// The media of a prompt that an error is about: the one at the path that it names; else, where its
-/// words or its code are about a kind of media, those of that kind that the model has not answered
-/// yet, or all of them.
+/// The media of a prompt that an error is about: the media at the path that the error names.
+/// Otherwise, if its message or code is about a kind of media, the media of that kind which the
+/// model has not yet responded to, or all of that kind.
 fn refused<'a>(
     error: &Error,
     prompt: &'a Prompt,
@@ -212,8 +211,8 @@ fn path(message: &str) -> Option<&str> {
     PATH.find(message).map(|found| found.as_str())
 }
 
-/// The content of the medium that a path leads to, or into. A step that is no field is the name of
-/// a variant.
+/// The content of the media part that a path points at or into. A segment that is not a field is
+/// the name of a variant.
 fn content_at<'a>(body: &'a Value, path: &str) -> Option<&'a str> {
     let mut node = body;
     for step in path.split(['.', '[', ']']).filter(|step| !step.is_empty()) {
@@ -228,14 +227,14 @@ fn content_at<'a>(body: &'a Value, path: &str) -> Option<&'a str> {
     content(node)
 }
 
-/// The content of a part of a request: base64, or an address. `None` means it is no medium.
+/// The content of a part of a request: base64 or a URL. Returns `None` if the part is not media.
 fn content(node: &Value) -> Option<&str> {
     CONTENTS
         .iter()
         .find_map(|place| node.pointer(place)?.as_str())
 }
 
-/// The medium of a prompt with that content.
+/// The media of a prompt that has this content.
 fn medium<'a>(prompt: &'a Prompt, content: &str) -> Option<&'a Media> {
     let data = match content.split_once(";base64,") {
         Some((_, data)) => data,
@@ -251,7 +250,7 @@ fn medium<'a>(prompt: &'a Prompt, content: &str) -> Option<&'a Media> {
     messages.flat_map(|message| message.media()).find(is_it)
 }
 
-/// The kind of media that an error is about. `None` means it is about something else.
+/// The kind of media that an error is about. Returns `None` if it is about something else.
 fn kind(error: &Error) -> Option<MediaKind> {
     static KINDS: LazyLock<Vec<(MediaKind, Regex)>> = LazyLock::new(|| {
         let about = |(kind, words): (MediaKind, &str)| {
@@ -271,8 +270,8 @@ fn kind(error: &Error) -> Option<MediaKind> {
     found.map(|(kind, _)| *kind)
 }
 
-/// The media of a kind that the model has not answered yet; all of that kind where there are none,
-/// and those alone whose address is named.
+/// The media of a kind which the model has not yet responded to, or all of that kind if there is
+/// none. Only the media whose URL the error names, if it names one.
 fn unanswered<'a>(prompt: &'a Prompt, error: &Error, kind: MediaKind) -> Vec<&'a Media> {
     let messages = prompt.transcript.messages();
     let wrote = |message| authorship::wrote(&error.provider, &prompt.model, message);

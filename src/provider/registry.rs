@@ -1,4 +1,4 @@
-//! Which models there are: `PROVIDER/MODEL` to the provider that has it.
+//! The registry of configured providers, which resolves `PROVIDER/MODEL` references.
 
 use std::{
     collections::BTreeMap,
@@ -16,13 +16,14 @@ use crate::{
     model::{Prompt, TenantId},
 };
 
-/// Requests of prompts of at least this many bytes are encoded off the runtime's threads.
+/// Requests for prompts of at least this many bytes are encoded on a blocking thread.
 const LARGE: usize = 512 << 10;
 
-/// They are written one after another, as each takes several times of its size while it is written.
+/// Limits encoding of large requests to one at a time, because encoding needs several times the
+/// memory of the request.
 static WRITING: LazyLock<Arc<FairGate>> = LazyLock::new(|| FairGate::new(1));
 
-/// All configured providers by name.
+/// All configured providers, by name.
 #[derive(Debug, Clone, Default)]
 pub struct Registry {
     providers: BTreeMap<String, Arc<dyn Provider>>,
@@ -30,12 +31,12 @@ pub struct Registry {
     unusable: BTreeMap<String, String>,
 }
 
-/// A model reference that was not found.
+/// A model reference that could not be resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
-    /// The reference, as it was asked for.
+    /// The reference as requested.
     pub model: String,
-    /// Why its provider cannot be called, where one of that name is configured.
+    /// Why its provider cannot be called, if a provider of that name is configured.
     pub unusable: Option<String>,
 }
 
@@ -61,22 +62,20 @@ impl From<&str> for Missing {
     }
 }
 
-/// A model reference that was found.
+/// A resolved model reference.
 #[derive(Debug, Clone)]
 pub struct Resolved {
-    /// The reference, `PROVIDER/MODEL`; of an alias the one that it means.
+    /// The reference, `PROVIDER/MODEL`. An alias is replaced by the model's name.
     pub reference: String,
     /// Configured name of the provider.
     pub provider_name: String,
-    /// The provider.
     pub provider: Arc<dyn Provider>,
-    /// The model.
     pub info: ModelInfo,
 }
 
 impl Resolved {
-    /// Calls the model. The request of a large prompt is encoded on a blocking thread, so that other
-    /// tasks of the runtime go on, in the tenant's turn.
+    /// Calls the model. The request of a large prompt is encoded on a blocking thread, so that it
+    /// does not delay other tasks; tenants take turns.
     pub fn call(&self, tenant: &TenantId, prompt: Arc<Prompt>) -> Answer {
         if prompt.bytes() < LARGE {
             return self.provider.call(prompt);
@@ -93,7 +92,7 @@ impl Resolved {
                 Ok(answer) => answer,
                 Err(error) => match error.try_into_panic() {
                     Ok(panic) => std::panic::resume_unwind(panic),
-                    // The process ends: so does the answer.
+                    // The process is shutting down, so the response ends.
                     Err(_) => stream::empty().boxed(),
                 },
             }
@@ -110,14 +109,15 @@ impl Registry {
         self
     }
 
-    /// Notes a configured provider that cannot be called, and why: its models are not found.
+    /// Adds a configured provider that cannot be called, and the reason. Its models cannot be
+    /// resolved.
     #[must_use]
     pub fn with_unusable(mut self, name: impl Into<String>, why: impl Into<String>) -> Self {
         self.unusable.insert(name.into(), why.into());
         self
     }
 
-    /// Why a reference was not found.
+    /// Why a reference could not be resolved.
     pub fn missing(&self, reference: &str) -> Missing {
         let provider = reference.split_once('/').map(|(provider, _)| provider);
         Missing {
@@ -126,7 +126,7 @@ impl Registry {
         }
     }
 
-    /// Finds the model that a reference names. `None` means no configured provider has it.
+    /// Resolves a model reference. Returns `None` if no configured provider has the model.
     pub fn resolve(&self, reference: &str) -> Option<Resolved> {
         let (provider_name, model) = reference.split_once('/')?;
         let provider = self.providers.get(provider_name)?;
@@ -139,7 +139,7 @@ impl Registry {
         })
     }
 
-    /// Asks the services for their lists of models that are older than `interval`, all at once.
+    /// Refreshes the services' model lists that are older than `interval`, all in parallel.
     pub async fn refresh(&self, now: Timestamp, interval: Duration) {
         let refreshed = self
             .providers
@@ -148,7 +148,7 @@ impl Registry {
         join_all(refreshed).await;
     }
 
-    /// The models that providers know by name, in order of their references.
+    /// The models that providers know by name, ordered by reference.
     pub fn models(&self) -> Vec<Resolved> {
         let models = self.providers.iter().flat_map(|(name, provider)| {
             provider.models().into_iter().map(move |info| Resolved {
@@ -173,7 +173,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// Writes its requests for as long as it is not told to go on.
+    /// A provider that blocks in `call` until it is released.
     #[derive(Debug)]
     struct Slow(Mutex<mpsc::Receiver<()>>);
 
@@ -198,7 +198,7 @@ mod tests {
         }
     }
 
-    /// Notes whose requests it writes, each when it is told to.
+    /// A provider that reports the start of each `call` and then blocks until it is released.
     #[derive(Debug)]
     struct Noting {
         begun: mpsc::SyncSender<String>,
@@ -252,7 +252,7 @@ mod tests {
             let mut answer = model.call(&TenantId::new(whose), large(whose));
             let call = tokio::spawn(async move { answer.next().await.is_none() });
             calls.push(call);
-            // It is written, or waits.
+            // Lets it run until it encodes or waits.
             tokio::task::yield_now().await;
         }
         for _ in &calls {

@@ -1,5 +1,5 @@
-//! What sets the requests of services apart, as data: encoders follow these rules, and clients are
-//! shown the same values.
+//! The differences between the requests of services, as data. Encoders follow these rules, and the
+//! API reports the same values to clients.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::model::{
 #[cfg(test)]
 mod tests;
 
-/// All levels of effort, from the least on.
+/// All levels of reasoning effort, in ascending order.
 const EFFORTS: [ReasoningEffort; 7] = [
     ReasoningEffort::None,
     ReasoningEffort::Minimal,
@@ -28,47 +28,50 @@ const EFFORTS: [ReasoningEffort; 7] = [
 pub struct Rules {
     /// The dialect of the protocol. `None` if the protocol has no dialects.
     pub dialect: Option<&'static str>,
-    /// Which reasoning of earlier answers is sent.
+    /// Which reasoning of earlier responses is sent.
     pub reasoning: ReasoningRule,
-    /// The field or type of block in which it is sent; empty if none is.
+    /// The field or block type that carries reasoning. Empty if no reasoning is sent.
     pub reasoning_field: &'static str,
-    /// Whether reasoning is sent only while nothing before it has changed.
+    /// Whether reasoning is sent only while the conversation before it is unchanged.
     pub reasoning_bound_to_prefix: bool,
-    /// What is sent with a call that has no reasoning.
+    /// What is sent with a tool call that has no reasoning.
     pub missing_reasoning: MissingReasoning,
-    /// The ids of calls that the service takes. `None` if none is sent but the service's own.
+    /// The call ids that the service accepts. `None` if only ids that the service generated are
+    /// sent.
     pub call_ids: Option<CallIds>,
-    /// Whether the ids of calls that the model made are sent unchanged in any form.
+    /// Whether ids of tool calls that the model made are sent unchanged in any form.
     pub keeps_own_call_ids: bool,
-    /// What is sent for a forced call beside reasoning that is asked for by an effort.
+    /// What is sent if a tool call is forced and reasoning is requested by effort.
     pub forced_with_effort: ForcedCalls,
-    /// The same beside a budget for reasoning.
+    /// What is sent if a tool call is forced and reasoning is requested with a token budget.
     pub forced_with_budget: ForcedCalls,
-    /// The levels of effort that requests without tools can have.
+    /// The levels of reasoning effort for requests without tools.
     pub efforts: Vec<ReasoningEffort>,
-    /// The levels of effort that requests with tools can have.
+    /// The levels of reasoning effort for requests with tools.
     pub efforts_with_tools: Vec<ReasoningEffort>,
-    /// The kind of provider that sends more levels beside tools. `None` if this one sends all.
+    /// The kind of provider that can send more levels of effort with tools. `None` if this kind
+    /// sends all.
     pub kind_for_reasoning_with_tools: Option<&'static str>,
-    /// Stop sequences at most. `None` if no limit is known.
+    /// Limit on the number of stop sequences. `None` if unknown.
     pub max_stop_sequences: Option<usize>,
 }
 
-/// A part of an answer that is reasoning, as far as it decides whether it goes with a later prompt.
+/// The properties of a reasoning part that determine whether it is sent with a later prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PastReasoning {
-    /// The provider attached something to it.
+    /// The provider attached metadata to it.
     pub attached: bool,
-    /// The model that is called wrote it.
+    /// It was written by the model that is called.
     pub own: bool,
-    /// The user has not spoken since.
+    /// No user message follows it.
     pub in_loop: bool,
-    /// The answers between the user's messages before and after it call tools.
+    /// It is in a turn, delimited by user messages, whose responses call tools.
     pub in_calling_turn: bool,
 }
 
 impl PastReasoning {
-    /// Reasoning for a service that takes it wherever it is in the conversation, or nowhere.
+    /// Properties of reasoning for a service that sends it regardless of its position in the
+    /// conversation, or never.
     pub(in crate::provider) fn anywhere(own: bool, attached: bool) -> Self {
         Self {
             attached,
@@ -79,65 +82,61 @@ impl PastReasoning {
     }
 }
 
-/// Which reasoning of earlier answers is sent.
+/// Which reasoning of earlier responses is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReasoningRule {
-    /// Where in the conversation.
+    /// By position in the conversation.
     pub kept: ReasoningKept,
-    /// Of which models.
+    /// By the model that wrote it.
     pub of: ReasoningOf,
 }
 
-/// Where in the conversation reasoning is sent.
+/// Positions in the conversation at which reasoning is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReasoningKept {
-    /// Nowhere.
     Never,
     /// In the current tool loop.
     InLoop,
-    /// In the current tool loop, and in turns with calls.
+    /// In the current tool loop, and in turns with tool calls.
     WhileCalls,
-    /// Everywhere.
     Always,
 }
 
-/// Whose reasoning is sent.
+/// Models whose reasoning is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReasoningOf {
-    /// That of all models.
     AnyModel,
-    /// That of the model that is called.
+    /// The model that is called.
     SameModel,
-    /// The same, if the service attached a signature or encrypted content to it.
+    /// The model that is called, if the service attached a signature or encrypted content.
     SameModelSigned,
 }
 
-/// What is sent with a call that has no reasoning, to a model that reasons.
+/// What is sent to a reasoning model with a tool call that has no reasoning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MissingReasoning {
-    /// The call alone.
+    /// Only the tool call.
     Nothing,
-    /// This text in the place of the reasoning or of its signature.
+    /// This text in place of the reasoning or its signature.
     Placeholder(&'static str),
-    /// The call alone, and no budget for reasoning in that request.
+    /// Only the tool call, and no reasoning budget in that request.
     NoBudget,
 }
 
-/// What is sent where a call is forced and reasoning is asked for.
+/// What is sent if a tool call is forced and reasoning is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForcedCalls {
-    /// Both.
     Both,
-    /// The forced call; the model is not asked to reason.
+    /// The tool call is forced; reasoning is not requested.
     WithoutReasoning,
-    /// The reasoning; the call is not forced.
+    /// Reasoning is requested; the tool call is not forced.
     NotForced,
-    /// The model cannot be forced, with reasoning or without.
+    /// A tool call is never forced, with reasoning or without.
     Never,
 }
 
 impl ReasoningRule {
-    /// No reasoning is sent.
+    /// Reasoning is never sent.
     pub const NEVER: Self = Self {
         kept: ReasoningKept::Never,
         of: ReasoningOf::SameModel,
@@ -149,7 +148,7 @@ impl ReasoningRule {
         of: ReasoningOf::SameModelSigned,
     };
 
-    /// Whether this reasoning is sent: for what is written and for what is counted.
+    /// Whether this reasoning is sent. Used both to encode requests and to estimate their size.
     pub fn takes(self, reasoning: PastReasoning) -> bool {
         let PastReasoning {
             attached,
@@ -173,7 +172,7 @@ impl ReasoningRule {
 }
 
 impl ForcedCalls {
-    /// Whether the call is not forced where reasoning is asked for.
+    /// Whether a tool call is not forced if reasoning is requested.
     pub(in crate::provider) fn drops_force(self) -> bool {
         match self {
             Self::NotForced | Self::Never => true,
@@ -181,7 +180,7 @@ impl ForcedCalls {
         }
     }
 
-    /// Whether the model is not asked to reason where a call is forced.
+    /// Whether reasoning is not requested if a tool call is forced.
     pub(in crate::provider) fn drops_reasoning(self) -> bool {
         match self {
             Self::WithoutReasoning => true,
@@ -190,9 +189,9 @@ impl ForcedCalls {
     }
 }
 
-/// The levels of effort that requests to a model can have, by what is made of settings, which of
-/// them are refused, and what a request says of a level. Of levels of which it says the same, the
-/// highest is listed.
+/// The levels of reasoning effort for requests to a model. `fitted` and `cannot_take` return the
+/// effective and the rejected settings; `written` returns the encoding of a level. Of levels with
+/// the same encoding, only the highest is listed.
 pub(in crate::provider) fn levels(
     fitted: impl Fn(&Generation) -> Generation,
     cannot_take: impl Fn(&Generation) -> Vec<Unsupported>,

@@ -1,4 +1,4 @@
-//! A model service: what every provider can do.
+//! The [`Provider`] trait, which every client of a model service implements.
 
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
@@ -14,99 +14,101 @@ use crate::model::{
     generation::Unsupported,
 };
 
-/// The answer of a model as it arrives. It ends after [`Chunk::Finished`] or an error; ending
-/// without either is an answer that broke off.
+/// A streamed model response. It ends after [`Chunk::Finished`] or an error. A stream that ends
+/// without either was interrupted.
 pub type Answer = Pin<Box<dyn Stream<Item = Result<Chunk, Error>> + Send>>;
 
-/// A count of tokens as it arrives. `None` means the provider does not count.
+/// A pending token count. Resolves to `None` if the provider does not count tokens.
 pub type Count = Pin<Box<dyn Future<Output = Result<Option<u32>, Error>> + Send>>;
 
-/// A question for a list of models as it is answered. It fails by itself: what it taught is part of
-/// what [`Provider::model`] says from then on.
+/// A pending refresh of the model list. It reports no error: its result is visible only in what
+/// [`Provider::model`] returns afterwards.
 pub type Refresh = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A model service.
 pub trait Provider: fmt::Debug + Send + Sync {
-    /// The protocol it speaks, as the API names it.
+    /// The protocol that the provider uses, as named in the API.
     fn kind(&self) -> &'static str;
 
-    /// The service that speaks the protocol, such as `groq`. `None` means that is not known.
+    /// The service behind the protocol, such as `groq`. Returns `None` if unknown.
     fn service(&self) -> Option<&str> {
         Some(self.kind())
     }
 
-    /// The model of that name within this provider. `None` means it has no such model.
+    /// The model with this name. Returns `None` if the provider has no such model.
     fn model(&self, name: &str) -> Option<ModelInfo>;
 
-    /// The models that it knows by name, in order; a provider may have others beside.
+    /// The models that the provider knows by name, in order. It may have others.
     fn models(&self) -> Vec<ModelInfo>;
 
-    /// Asks the service for its list of models, unless that was done less than `interval` ago; what
-    /// others run is asked less often. At most one question is on its way. One that fails changes
-    /// nothing.
+    /// Fetches the service's model list, unless it was fetched less than `interval` ago. Services
+    /// run by third parties are queried less often. At most one fetch is in progress at a time. A
+    /// failed fetch changes nothing.
     fn refresh(&self, _now: Timestamp, _interval: Duration) -> Refresh {
         Box::pin(std::future::ready(()))
     }
 
-    /// The settings that cannot be sent to the model: they are left out of the prompt and reported
-    /// to the host. What is known of the model, unless a provider knows better.
+    /// The settings that cannot be sent to the model. They are left out of the request and reported
+    /// to the host. By default derived from the facts about the model.
     fn cannot_take(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
         model.cannot_take(wanted)
     }
 
-    /// These settings in the nearest form that the model has. What is known of the model, unless a
-    /// provider knows better.
+    /// Returns the settings, each in the nearest form that the model supports. By default derived
+    /// from the facts about the model.
     fn fitted(&self, model: &ModelInfo, wanted: &Generation) -> Generation {
         model.fitted(wanted)
     }
 
-    /// Why the model cannot be given a medium in a message of that role, in a sentence. `None`
-    /// means it can. What is known of the model, unless a provider knows better.
+    /// Why the model cannot take this media in a message of this role, as a sentence. Returns
+    /// `None` if it can. By default derived from the facts about the model.
     fn cannot_read(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
         model.cannot_read(media, role)
     }
 
-    /// The settings that cannot be sent to the model beside tools: they are left out, or take the
-    /// form that the model takes, and are reported to the host.
+    /// The settings that cannot be sent to the model together with tools. They are left out or
+    /// replaced by the form that the model accepts, and reported to the host.
     fn cannot_take_beside_tools(&self, _: &ModelInfo, _wanted: &Generation) -> Vec<Unsupported> {
         Vec::new()
     }
 
-    /// The rules by which requests to the model are written. `None` if it sends none.
+    /// The rules by which requests to the model are encoded. Returns `None` if the provider sends
+    /// no requests.
     fn rules(&self, _: &ModelInfo) -> Option<Rules> {
         None
     }
 
-    /// Whether reasoning goes with a later prompt; where not, it occupies no window.
+    /// Whether this reasoning is sent with a later prompt. If not, it takes no space in the context
+    /// window.
     fn sends_reasoning(&self, _: &ModelInfo, _: PastReasoning) -> bool {
         true
     }
 
-    /// Whether an item of a provider's own goes with a later prompt. `provider`: the configured name
-    /// of the one that made it; `own`: the model that is asked wrote the message.
+    /// Whether a provider item is sent with a later prompt. `provider` is the configured name of
+    /// the provider that created it; `own` is whether the model that is called wrote the message.
     fn sends_item(&self, _provider: &str, _own: bool) -> bool {
         true
     }
 
-    /// Whether there is reasoning or an item that does not go with a later prompt; where not,
-    /// [`Provider::sends_reasoning`] and [`Provider::sends_item`] are always true.
+    /// Whether any reasoning or provider item is withheld from a later prompt. If not,
+    /// [`Provider::sends_reasoning`] and [`Provider::sends_item`] always return true.
     fn withholds_parts(&self) -> bool {
         false
     }
 
-    /// How the messages of a request for this conversation differ from its own: what is counted is
-    /// what is sent.
+    /// How the messages of a request differ from those of the conversation, so that the size
+    /// estimate covers what is actually sent.
     fn arrangement(&self, _system: &str, _messages: &[Message]) -> Arrangement {
         Arrangement::default()
     }
 
-    /// Whether it is a model server of one's own, whose window is small and whose refusals are
-    /// costly.
+    /// Whether this is a self-hosted model server, which has a small context window and for which a
+    /// rejected request is costly.
     fn is_local(&self) -> bool {
         false
     }
 
-    /// Whether it counts the tokens of prompts itself.
+    /// Whether the provider can count the tokens of a prompt.
     fn counts(&self) -> bool {
         false
     }
@@ -116,23 +118,23 @@ pub trait Provider: fmt::Debug + Send + Sync {
         Box::pin(std::future::ready(Ok(None)))
     }
 
-    /// The request that [`Provider::call`] sends for a prompt. `None` means it sends none.
+    /// The request that [`Provider::call`] sends for a prompt. Returns `None` if it sends none.
     fn request(&self, _: &Prompt) -> Option<Request> {
         None
     }
 
-    /// Calls the model once. Nothing happens before the stream is polled; dropping the stream
-    /// aborts the call.
+    /// Calls the model once. The call starts when the stream is first polled; dropping the stream
+    /// aborts it.
     fn call(&self, prompt: Arc<Prompt>) -> Answer;
 }
 
-/// A request as it is sent.
+/// An encoded request and what was left out of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// Whose shape it has.
+    /// The format of the body.
     pub shape: PromptShape,
-    /// Its body, which is JSON.
+    /// The JSON body.
     pub body: Vec<u8>,
-    /// What was left out of the prompt's messages, and why.
+    /// The parts of the conversation that were left out, and why.
     pub left_out: Vec<PromptNote>,
 }

@@ -1,4 +1,4 @@
-//! Prompts as requests that hosts send by themselves, in the shape that they speak.
+//! Encodes prompts as requests in a format that hosts use when they call the model themselves.
 
 use super::{
     Request,
@@ -7,8 +7,9 @@ use super::{
 };
 use crate::model::{Prompt, PromptShape};
 
-/// The request that a host sends by itself which speaks that shape, whoever serves the model.
-/// `provider` is the configured name of who does. `None` means there is no such shape.
+/// Encodes a prompt in this format, independent of the provider that serves the model. `provider`
+/// is the configured name of that provider. Returns `None` for the neutral and the native format,
+/// which are not formats of another API.
 pub fn request_in(shape: PromptShape, prompt: &Prompt, provider: &str) -> Option<Request> {
     match shape {
         PromptShape::OpenAiChat => Some(openai::request(prompt)),

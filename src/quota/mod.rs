@@ -1,8 +1,8 @@
-//! How much tenants may use: their limits, and how much of them is used, on one replica.
+//! Tenant quotas on one replica: the limits and the current use.
 //!
-//! Limits, and what other replicas use, are read every few seconds, and before the first request of a
-//! tenant that this replica does not know; nothing else here asks the database on behalf of a request. So a
-//! limit that several replicas share can be exceeded by what they admit meanwhile.
+//! Limits, and the use of other replicas, are read from the database every few seconds, and before the first request of
+//! a tenant that is new to this replica. No other function here queries the database for a request. Therefore a limit
+//! shared by several replicas can be exceeded by requests that they admit between two reads.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -20,43 +20,43 @@ use crate::{
     store::{self, Store, admitted::LastRead, quota::Used},
 };
 
-/// How often limits and use are read from the database, and this replica's use is reported to it. A
-/// changed limit is promised within 5 s.
+/// Interval at which limits and use are read from the database and this replica's use is reported. A changed limit must
+/// be in force within 5 s.
 pub const REFRESH: Duration = Duration::from_secs(2);
-/// How often it is looked whether a tenant's storage is to be measured.
+/// Interval at which the replica checks for tenants whose storage must be measured.
 pub const MEASURE: Duration = Duration::from_secs(5);
-/// How old the measure of a tenant's storage gets.
+/// Maximum age of a storage measurement.
 const MEASURED_WITHIN: Duration = Duration::from_secs(30);
-/// Requests of so long a time may come at once.
+/// Request burst, as the time in which the rate limit allows that many requests.
 const REQUEST_BURST: Duration = Duration::from_secs(1);
-/// Tokens of so long a time may be spent at once.
+/// Token burst, as the time in which the rate limit allows that many tokens.
 const TOKEN_BURST: Duration = Duration::from_mins(1);
-/// When to come again where a running turn has to end first.
+/// Suggested retry delay when a running turn must end first.
 const RETRY_TURN: Duration = Duration::from_secs(1);
-/// After so long without a request a tenant's use is no longer followed.
+/// A tenant's use is dropped from memory after this time without a request.
 const FORGET: Duration = Duration::from_mins(10);
 
-/// What a tenant has used lately, as far as it is limited.
+/// A tenant's recent use of its limits.
 #[derive(Debug)]
 struct Use {
     requests: Allowance,
     tokens: Allowance,
-    /// What the calls of models that are under way here are expected to cost.
+    /// Expected cost of the model calls in progress on this replica.
     reserved: Duration,
-    /// The same of other replicas.
+    /// Expected cost of the model calls in progress on other replicas.
     reserved_elsewhere: Duration,
-    /// What the tokens that were spent here cost, since the last report.
+    /// Cost of tokens spent on this replica since the last report.
     unreported: Duration,
     running_elsewhere: u64,
-    /// Bytes stored as the database has them; what this replica wrote since then is counted by its store.
+    /// Stored bytes according to the database. Bytes this replica wrote since then are counted by its store.
     stored: u64,
-    /// What other replicas and earlier times used has been read.
+    /// Whether use by other replicas and past use were read.
     is_known: bool,
     asked: Instant,
 }
 
 impl Use {
-    /// How long it takes until less than a burst is owed and reserved.
+    /// Time until the owed and reserved tokens are within one burst.
     fn token_wait(&self, now: Duration) -> Duration {
         let reserved = self.reserved.saturating_add(self.reserved_elsewhere);
         let owed = self.tokens.owed(now).saturating_add(reserved);
@@ -64,8 +64,7 @@ impl Use {
     }
 }
 
-/// Tokens that a call of a model may take. When it is dropped, those that it took are charged in
-/// their place.
+/// Reservation of tokens for a model call. When it is dropped, the tokens actually used are charged instead.
 #[derive(Debug)]
 pub struct TokenReservation {
     quotas: Arc<Quotas>,
@@ -75,7 +74,7 @@ pub struct TokenReservation {
 }
 
 impl TokenReservation {
-    /// Sets what is charged when the call ends, as far as it is known by now.
+    /// Sets the number of tokens to charge when the call ends, as known so far.
     pub fn charge(&mut self, tokens: u64) {
         self.charged = tokens;
     }
@@ -88,58 +87,57 @@ impl Drop for TokenReservation {
     }
 }
 
-/// A tenant's limits and what it uses of them, as one replica knows it.
+/// A tenant's limits and its use of them, as known to one replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TenantState {
-    /// Its own limits.
+    /// The tenant's own limits, without the defaults.
     pub own: TenantLimits,
-    /// The limits in force.
+    /// The effective limits: the tenant's own limits over the defaults.
     pub in_force: TenantLimits,
-    /// What it uses.
     pub used: TenantUse,
 }
 
-/// What a tenant uses.
+/// A tenant's use of its limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TenantUse {
-    /// Turns that run, here and elsewhere.
+    /// Running turns on all replicas.
     pub running_turns: u64,
-    /// Time until a model may be called again: zero while the spent tokens are within the limit.
-    /// `None`: they are not limited.
+    /// Time until a model may be called again; zero while the spent tokens are within the limit. `None` if tokens are
+    /// not limited.
     pub tokens_owed: Option<Duration>,
-    /// Bytes that are stored. `None`: they are not limited, or not measured yet.
+    /// Stored bytes. `None` if storage is not limited or was not measured yet.
     pub stored_bytes: Option<u64>,
 }
 
-/// What was read of the limits.
+/// State of the limits that were read.
 #[derive(Debug, Default)]
 struct Known {
-    /// Their version. `None`: they were not read yet.
+    /// Version of the limits. `None` if they were not read yet.
     version: Option<i64>,
-    /// When the newest reading began.
+    /// When the newest read began.
     read_at: Option<Instant>,
 }
 
-/// The limits of tenants and what they use, on one replica.
+/// Limits and use of all tenants on one replica.
 #[derive(Debug)]
 pub struct Quotas {
     store: Store,
     defaults: TenantLimits,
-    /// The tenants' own limits, and their version once they were read.
+    /// Limits set per tenant; other tenants have the defaults.
     own: RwLock<Arc<HashMap<TenantId, TenantLimits>>>,
-    /// The tenants that are being deleted, which may use nothing.
+    /// Tenants that are being deleted. They may not use anything.
     deleted: RwLock<Arc<BTreeSet<TenantId>>>,
     known: tokio::sync::Mutex<Known>,
-    /// When limits and deletions were read.
+    /// When limits and deletions were last read.
     read: LastRead,
     used: Mutex<HashMap<TenantId, Use>>,
-    /// Fires when limits or use may allow what they did not.
+    /// Notified when limits or use change, so that waiting calls check again.
     changed: Notify,
     origin: Instant,
 }
 
 impl Quotas {
-    /// With these limits for tenants that have none of their own.
+    /// Creates the quotas. Tenants without their own limits have `defaults`.
     pub fn new(store: Store, defaults: TenantLimits) -> Self {
         Self {
             store,
@@ -154,12 +152,12 @@ impl Quotas {
         }
     }
 
-    /// The limits of a tenant.
+    /// Returns the effective limits of a tenant.
     pub fn limits(&self, tenant: &TenantId) -> TenantLimits {
         self.own_limits(tenant).over(self.defaults)
     }
 
-    /// Those that are its own.
+    /// The limits that are set for this tenant, without the defaults.
     fn own_limits(&self, tenant: &TenantId) -> TenantLimits {
         let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
         own.get(tenant).copied().unwrap_or_default()
@@ -170,17 +168,18 @@ impl Quotas {
         self.deleted_tenants().contains(tenant)
     }
 
-    /// The tenants that are being deleted.
+    /// Returns the tenants that are being deleted.
     pub fn deleted_tenants(&self) -> Arc<BTreeSet<TenantId>> {
         Arc::clone(&self.deleted.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// When limits and deletions were last read.
+    /// Returns when limits and deletions were last read.
     pub fn last_read(&self) -> &LastRead {
         &self.read
     }
 
-    /// The limits of a tenant and what it uses, of which so many turns run here.
+    /// Reads the limits of a tenant and its use from the database. `running` is its number of running turns on this
+    /// replica.
     pub async fn state(
         &self,
         tenant: &TenantId,
@@ -208,7 +207,7 @@ impl Quotas {
         })
     }
 
-    /// Takes one request of a tenant.
+    /// Counts one request of a tenant against its rate limit, or returns the limit that it exceeds.
     pub fn request(&self, tenant: &TenantId) -> Result<(), Exceeded> {
         let Some(limit) = self.limits(tenant).requests_per_second else {
             return Ok(());
@@ -225,13 +224,13 @@ impl Quotas {
         taken.map_err(|wait| exceeded(Some(wait)))
     }
 
-    /// Whether a tenant may store and spend what a turn does.
+    /// Checks the storage and token limits before a turn starts.
     pub fn check_turn(&self, tenant: &TenantId) -> Result<(), Exceeded> {
         self.check_storage(tenant)?;
         self.check_tokens(tenant)
     }
 
-    /// Whether a tenant with this many running turns and compactions here may begin one more.
+    /// Checks whether a tenant with `running` turns and compactions on this replica may start another one.
     pub fn check_running(&self, tenant: &TenantId, running: usize) -> Result<(), Exceeded> {
         if let Some(limit) = self.limits(tenant).running_turns {
             let elsewhere = self.with(tenant, |used, _| used.running_elsewhere);
@@ -246,7 +245,7 @@ impl Quotas {
         Ok(())
     }
 
-    /// Whether a tenant may have a model called.
+    /// Checks whether a tenant may call a model.
     pub fn check_tokens(&self, tenant: &TenantId) -> Result<(), Exceeded> {
         let Some(limit) = self.limits(tenant).tokens_per_minute else {
             return Ok(());
@@ -262,12 +261,12 @@ impl Quotas {
         })
     }
 
-    /// Whether a tenant may store more.
+    /// Checks whether a tenant may store more.
     pub fn check_storage(&self, tenant: &TenantId) -> Result<(), Exceeded> {
         self.check_storage_for(tenant, 0)
     }
 
-    /// Whether a tenant may store this many bytes and one.
+    /// Checks whether a tenant may store `more` bytes and at least one byte after them.
     pub fn check_storage_for(&self, tenant: &TenantId, more: u64) -> Result<(), Exceeded> {
         let Some(limit) = self.limits(tenant).stored_bytes else {
             return Ok(());
@@ -285,20 +284,20 @@ impl Quotas {
         })
     }
 
-    /// Notes that bytes which were counted when they were written are stored no more.
+    /// Subtracts bytes that were counted when they were written and have been removed since.
     pub fn removed(&self, tenant: &TenantId, bytes: u64) {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         self.store.written().add(tenant, -bytes);
     }
 
-    /// Notes bytes that the database copied.
+    /// Adds bytes that the database copied.
     pub fn copied(&self, tenant: &TenantId, bytes: u64) {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         self.store.written().add(tenant, bytes);
     }
 
-    /// Reads what a tenant uses elsewhere and used before, when this replica meets it for the first time:
-    /// its limits would hold for nothing else until the next round.
+    /// Reads a tenant's use on other replicas and its past use when this replica sees the tenant for the first time.
+    /// Without it the limits would cover only this replica's use until the next refresh.
     pub async fn learn(&self, tenant: &TenantId) -> Result<(), store::Error> {
         if !is_shared(&self.limits(tenant)) || self.with(tenant, |used, _| used.is_known) {
             return Ok(());
@@ -310,9 +309,9 @@ impl Quotas {
         Ok(())
     }
 
-    /// Reserves what a call of a model may take, for as long as it is under way, or says how long
-    /// that is not possible because of what the tenant has used and reserved. `input` is charged when
-    /// the reservation is dropped, unless [`TokenReservation::charge`] names another number.
+    /// Reserves the maximum tokens of a model call for its duration. Returns the time to wait if used and reserved
+    /// tokens do not allow it now. `input` is charged when the reservation is dropped, unless
+    /// [`TokenReservation::charge`] sets another number.
     pub fn reserve(
         self: &Arc<Self>,
         tenant: &TenantId,
@@ -340,7 +339,7 @@ impl Quotas {
         })
     }
 
-    /// The same, as soon as it is possible.
+    /// Like [`Quotas::reserve`], but waits until the tokens are available.
     pub async fn reserved(
         self: &Arc<Self>,
         tenant: &TenantId,
@@ -355,7 +354,7 @@ impl Quotas {
         }
     }
 
-    /// Ends a reservation: what was used takes its place.
+    /// Replaces a reservation by the tokens that were used.
     fn charge(&self, tenant: &TenantId, reserved: Duration, tokens: u64) {
         if self.is_deleted(tenant) {
             return;
@@ -374,15 +373,14 @@ impl Quotas {
         self.changed.notify_waiters();
     }
 
-    /// How long a tenant has to wait before it may call a model again.
+    /// Returns how long a tenant must wait before it may call a model again, or `None` if it need not wait.
     pub fn token_wait(&self, tenant: &TenantId) -> Option<Duration> {
         self.limits(tenant).tokens_per_minute?;
         let wait = self.with(tenant, |used, now| used.token_wait(now));
         (!wait.is_zero()).then_some(wait)
     }
 
-    /// The same, as requests are refused by it here. `None`: this replica does not know what the tenant
-    /// uses.
+    /// The wait that this replica enforces. Returns `None` if this replica does not know the tenant's use.
     fn known_wait(&self, tenant: &TenantId) -> Option<Duration> {
         let now = self.origin.elapsed();
         let all = self.lock();
@@ -405,8 +403,8 @@ impl Quotas {
         }
     }
 
-    /// Reads limits that changed, and tells and reads what tenants use, of which so many turns run
-    /// here.
+    /// Reads changed limits, reports this replica's use and reads the use of other replicas. `running` has the number
+    /// of running turns per tenant on this replica.
     pub async fn refresh(&self, running: &BTreeMap<TenantId, u64>) -> Result<(), store::Error> {
         self.read_limits().await?;
         let shared = self.followed(is_shared);
@@ -422,7 +420,7 @@ impl Quotas {
         Ok(())
     }
 
-    /// Tells other replicas what is used here.
+    /// Reports this replica's use, for the other replicas.
     async fn report(&self, running: &BTreeMap<TenantId, u64>) -> Result<(), store::Error> {
         let is_limited = |tenant: &&TenantId| {
             self.limits(tenant).running_turns.is_some() && !self.is_deleted(tenant)
@@ -451,7 +449,7 @@ impl Quotas {
             self.store.report_written(known_at, &unreported).await?;
             for (tenant, bytes) in &unreported {
                 written.add(tenant, -bytes);
-                // Until it is read back.
+                // Counted here until the next read from the database includes it.
                 self.with(tenant, |used, _| {
                     used.stored = used.stored.saturating_add_signed(*bytes)
                 });
@@ -460,8 +458,8 @@ impl Quotas {
         Ok(())
     }
 
-    /// Measures what tenants with such a limit have stored, if no replica did lately. One that cannot be
-    /// measured does not hold up the others; the first error is returned.
+    /// Measures the storage of tenants with a storage limit, if no replica measured it recently. A failure for one
+    /// tenant does not stop the others; the first error is returned.
     pub async fn measure(&self) -> Result<(), store::Error> {
         let known_at = self.read.at();
         let limited = self.followed(|limits| limits.stored_bytes.is_some());
@@ -476,7 +474,7 @@ impl Quotas {
         let mut first = Ok(());
         for tenant in claimed {
             if let Err(error) = self.measure_one(&tenant).await {
-                tracing::warn!(tenant.id = %tenant, %error, "the storage of a tenant was not measured");
+                tracing::warn!(tenant.id = %tenant, %error, "failed to measure the storage of a tenant");
                 first = first.and(Err(error));
             }
         }
@@ -499,7 +497,7 @@ impl Quotas {
         measured
     }
 
-    /// Sets a tenant's own limits: in force here when it returns. Tokens that were owed are forgiven.
+    /// Sets a tenant's own limits. They are in force on this replica when it returns. Owed tokens are forgiven.
     pub async fn set_limits(
         &self,
         tenant: &TenantId,
@@ -512,21 +510,20 @@ impl Quotas {
         self.read_limits().await
     }
 
-    /// Whether a tenant is still being deleted, by the database: for a call that is about to be
-    /// refused, since the deletion may be done and the id free. Calls that ask at the same time
-    /// share one reading.
+    /// Checks in the database whether a tenant is still being deleted. Used before a call is rejected, because the
+    /// deletion may be complete and the id available again. Concurrent calls share one read.
     pub async fn is_still_deleted(&self, tenant: &TenantId) -> bool {
         let asked = Instant::now();
         let mut known = self.known.lock().await;
         if known.read_at.is_none_or(|read_at| read_at < asked)
             && let Err(error) = self.read_changed(&mut known).await
         {
-            tracing::debug!(tenant.id = %tenant, %error, "deletions of tenants not read");
+            tracing::debug!(tenant.id = %tenant, %error, "failed to read the deletions of tenants");
         }
         self.is_deleted(tenant)
     }
 
-    /// Reads the limits of tenants, and which are being deleted, if either has changed.
+    /// Reads the tenants' limits and which tenants are being deleted, if either has changed.
     pub async fn read_limits(&self) -> Result<(), store::Error> {
         let mut known = self.known.lock().await;
         self.read_changed(&mut known).await
@@ -534,7 +531,7 @@ impl Quotas {
 
     async fn read_changed(&self, known: &mut Known) -> Result<(), store::Error> {
         known.read_at = Some(Instant::now());
-        // The version is read first: a change that comes between is seen once more.
+        // The version is read first: a change between the two reads is then read again next time.
         let (version, read) = self.store.limits_version().await?;
         if known.version == Some(version) {
             self.read.note(read);
@@ -546,7 +543,7 @@ impl Quotas {
         let ended: BTreeSet<_> = ended.into_iter().map(|it| it.tenant).collect();
         let deleted: BTreeSet<_> = deleted.into_iter().map(|it| it.tenant).collect();
         *self.own.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(own);
-        // What is known of a tenant from before its deletion must not outlast it.
+        // State from before a tenant's deletion must not be kept.
         self.lock()
             .retain(|tenant, _| !deleted.contains(tenant) && !ended.contains(tenant));
         for tenant in deleted.iter().chain(&ended) {
@@ -559,12 +556,13 @@ impl Quotas {
         Ok(())
     }
 
-    /// The tenants that asked lately for something that is limited.
+    /// Returns the tenants with recent requests for limited resources.
     pub fn tenants(&self) -> Vec<TenantId> {
         self.lock().keys().cloned().collect()
     }
 
-    /// The tenants that asked for something lately and have such limits. Others are forgotten.
+    /// The tenants with recent requests for which `has` accepts the limits. Tenants without recent requests are
+    /// dropped.
     fn followed(&self, has: impl Fn(&TenantLimits) -> bool) -> Vec<TenantId> {
         let mut used = self.lock();
         let deleted = self.deleted_tenants();
@@ -583,7 +581,7 @@ impl Quotas {
         tenants.into_iter().filter(limited).collect()
     }
 
-    /// What calls of models that are under way here are expected to cost.
+    /// The expected cost of model calls in progress on this replica, per tenant.
     fn reservations(&self) -> Vec<(TenantId, Duration)> {
         let used = self.lock();
         let mut reserved: Vec<_> = used
@@ -618,7 +616,7 @@ impl Quotas {
         if let Some(used) = self.lock().get_mut(tenant) {
             used.running_elsewhere = found.running_elsewhere;
             used.reserved_elsewhere = found.reserved_elsewhere;
-            // What was spent while the answer was on its way is not in it.
+            // The value read does not include tokens that were spent since and not reported yet.
             used.tokens
                 .set_owed(now, found.tokens_owed.saturating_add(used.unreported));
             used.stored = found.stored_bytes.unwrap_or(found.written_bytes);
@@ -626,7 +624,7 @@ impl Quotas {
         }
     }
 
-    /// Does something with what is known of a tenant's use, at this moment.
+    /// Runs `act` with the tenant's use and the current time.
     fn with<T>(&self, tenant: &TenantId, act: impl FnOnce(&mut Use, Duration) -> T) -> T {
         let mut all = self.lock();
         let used = all.entry(tenant.clone()).or_insert_with(|| Use {
@@ -649,7 +647,7 @@ impl Quotas {
     }
 }
 
-/// Whether there is a limit that replicas share.
+/// Whether there is a limit that is shared by all replicas.
 fn is_shared(limits: &TenantLimits) -> bool {
     let TenantLimits {
         running_turns,
@@ -660,7 +658,7 @@ fn is_shared(limits: &TenantLimits) -> bool {
     running_turns.is_some() || tokens_per_minute.is_some() || stored_bytes.is_some()
 }
 
-/// How long it takes until so many are paid for, at so many in that time. `None` at none.
+/// The time in which a rate of `limit` per `time` allows `many`. Returns `None` if the limit is 0.
 fn cost(many: u64, limit: u64, time: Duration) -> Option<Duration> {
     let seconds = time.as_secs_f64() * many as f64 / limit as f64;
     (limit > 0).then(|| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX / 4))

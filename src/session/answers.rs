@@ -1,5 +1,5 @@
-//! Answers to tool calls: results, approvals, denials, and the end of a call's time. Who answers the
-//! last open call of a turn without an owner becomes its owner.
+//! Answers to tool calls: results, approvals, denials, and timeouts. The replica that answers the last open call of a
+//! turn without an owner becomes its owner.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,99 +17,93 @@ use crate::model::{CallId, MessageId, ToolExecutor, event::WaitsFor};
 #[cfg(test)]
 mod tests;
 
-/// A person's yes to a call that awaits approval.
+/// A user's approval of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Approval {
-    /// The call.
     pub call: CallId,
-    /// The arguments in place of the model's.
+    /// Arguments that replace the model's.
     pub edited: Option<String>,
-    /// The encoded event that asks for the result.
+    /// The encoded event that requests the result.
     pub request: Vec<u8>,
 }
 
-/// What comes after the last answer.
+/// The step that follows the last answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NextStep {
     /// The encoded `step_started`. `None` means the turn takes no further step.
     pub started: Option<Vec<u8>>,
-    /// What the size of its prompt has beside that of the transcript.
+    /// Size of its prompt in addition to the transcript, in tokens.
     pub size_offset: i64,
-    /// The revision that both are made for. When another one is in force, beginning the step is
-    /// left to the owner.
+    /// The revision that `started` and `size_offset` were computed for. If another revision is current, the owner
+    /// begins the step instead.
     pub revision: i64,
 }
 
 /// A call of the live turn that has no result yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenCall {
-    /// Its id.
     pub id: CallId,
-    /// The tool.
+    /// Name of the tool.
     pub tool: String,
-    /// The step that made it.
+    /// The step that made the call.
     pub step: u32,
-    /// Its place among the calls of the step, and of its result in the message.
+    /// Index of the call in the step, and of its result in the message.
     pub position: u32,
-    /// The message that will hold its result.
+    /// The message that will contain its result.
     pub results: MessageId,
-    /// For what it waits.
     pub waits_for: WaitsFor,
-    /// When it is overdue. `None` means that other calls come first: nobody was asked yet.
+    /// When the call times out. `None` means that it was not handed out yet because other calls precede it.
     pub deadline: Option<Timestamp>,
-    /// How long it is awaited once somebody is asked.
+    /// The timeout, which starts when the call is handed out.
     pub timeout: Duration,
-    /// The encoded event that asks, of a call that nobody was asked about.
+    /// The encoded event that hands out the call, if that has not happened yet.
     pub request: Option<Vec<u8>>,
-    /// Who runs it.
     pub executor: ToolExecutor,
 }
 
-/// What is known when answers are decided about.
+/// The state that a decision about answers is based on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Seen {
-    /// The session.
     pub session: Session,
-    /// The open calls of its live turn, in the order the model made them.
+    /// The open calls of its live turn, in the model's order.
     pub open: Vec<OpenCall>,
     /// The database's time.
     pub now: Timestamp,
 }
 
-/// Answers, as they were sent.
+/// Submitted answers.
 #[derive(Debug, Clone, Copy)]
 pub struct Answers<'a> {
-    /// The answers that close a call.
+    /// Answers that close a call.
     pub closing: &'a [Answer],
-    /// The approvals.
     pub approvals: &'a [Approval],
-    /// Tokens of a message beside its parts.
+    /// Tokens of a message in addition to its parts.
     pub overhead: u32,
-    /// What comes after the last answer.
+    /// The step that follows the last answer.
     pub next: &'a NextStep,
-    /// The replica that asks, and would be the turn's owner.
+    /// The replica that handles the request; it may become the turn's owner.
     pub replica: &'a str,
-    /// How long an owner has the lease.
+    /// Duration of the owner's lease.
     pub lease: Duration,
 }
 
-/// What answers led to.
+/// The outcome of answers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decided<'a> {
-    /// What is written. `None` means none of them counts.
+    /// The change to commit. `None` means no answer was accepted.
     pub change: Option<Change<'a>>,
-    /// The calls whose answers count, in the order of the answers.
+    /// The calls whose answers were accepted, in the order of the answers.
     pub accepted: Vec<CallId>,
-    /// Calls that MCP servers are to run from now on.
+    /// Calls to be run on MCP servers from now on.
     pub to_run: BTreeSet<CallId>,
-    /// The replica has the turn now.
+    /// This replica is now the owner of the turn.
     pub resumes: bool,
-    /// The calls that somebody is asked about from now on, in the order the model made them.
+    /// The calls that are handed out from now on, in the model's order.
     pub pending: Vec<CallId>,
 }
 
-/// Decides about answers. Only calls of the live turn count that somebody was asked about, each once
-/// however often it is named; none of a turn that is being cancelled.
+/// Decides about answers. Accepted are only calls of the live turn that were handed out, each at most once, and none if
+/// a cancel of the turn was requested.
 pub fn apply<'a>(seen: &Seen, answers: &Answers<'a>) -> Decided<'a> {
     let Batch {
         closed,
@@ -117,7 +111,7 @@ pub fn apply<'a>(seen: &Seen, answers: &Answers<'a>) -> Decided<'a> {
         left,
     } = Batch::new(seen, answers);
     let asked_before = |call: &&OpenCall| call.deadline.is_some();
-    // Calls that change something are run one after another.
+    // In sequential execution, the next call is handed out after the result of the previous one.
     let due = match closed.is_empty() || left.iter().any(asked_before) {
         true => None,
         false => left.first().copied(),
@@ -197,13 +191,13 @@ fn ids(calls: &[&OpenCall]) -> Vec<CallId> {
     calls.iter().map(|call| id(call)).collect()
 }
 
-/// The open calls, by what the answers make of them.
+/// The open calls, grouped by the effect of the answers.
 struct Batch<'s, 'a> {
-    /// Those that are closed, in the order of the answers.
+    /// Closed calls, in the order of the answers.
     closed: Vec<(&'s OpenCall, &'a Answer)>,
-    /// Those that are approved, in the order of the approvals.
+    /// Approved calls, in the order of the approvals.
     approved: Vec<(&'s OpenCall, &'a Approval)>,
-    /// Those that stay open, in the order the model made them.
+    /// Calls that stay open, in the model's order.
     left: Vec<&'s OpenCall>,
 }
 
@@ -246,7 +240,7 @@ impl OpenCall {
 }
 
 impl Seen {
-    /// Whether a call waits for such an answer.
+    /// Whether a call accepts an answer of this kind.
     fn takes(&self, call: &OpenCall, kind: AnswerKind) -> bool {
         let Some(deadline) = call.deadline else {
             return false;
@@ -262,7 +256,7 @@ impl Seen {
     }
 }
 
-/// A change in the making.
+/// A change under construction.
 struct Writing<'s, 'a> {
     seen: &'s Seen,
     answers: Answers<'a>,
@@ -339,7 +333,7 @@ impl<'s, 'a> Writing<'s, 'a> {
         self.change.event(step, event);
     }
 
-    /// All calls have their results: the message is committed, and the turn goes on.
+    /// All calls have their results: commits the message, and the turn continues.
     fn complete_batch(&mut self, first: &OpenCall, resumes: bool) {
         let overhead = self.answers.overhead;
         let id = first.results.clone();
@@ -373,7 +367,7 @@ impl<'s, 'a> Writing<'s, 'a> {
         else {
             return;
         };
-        // The owner begins a step of another revision, and one that takes messages.
+        // The owner begins the step if the revision differs or if messages are queued for the turn.
         if *revision != session.revision || session.messages_wait() {
             return;
         }

@@ -1,5 +1,5 @@
-//! What a step leaves behind: the answer with its calls, what it cost and what it measured. With calls
-//! left open the turn waits, and nobody owns it meanwhile.
+//! The end of a step: the response with its calls, its cost and its measured size. If calls are open, the turn waits
+//! and has no owner.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use super::{
 #[cfg(test)]
 mod tests;
 
-/// Appends rows and calls, and accounts for what they cost. With calls left open the turn waits and the
-/// lease ends, unless a cancel is to be carried out. Progress: takeovers are forgotten.
+/// Appends rows and calls, and records their cost. If calls are open, the turn waits and the lease ends, unless a
+/// cancel was requested. This is progress: the count of takeovers is reset.
 pub fn apply<'a>(
     session: &Session,
     rows: &'a Rows,

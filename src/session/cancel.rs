@@ -1,5 +1,5 @@
-//! Cancels: a turn that somebody runs is told to stop; of one that nobody runs, who cancels becomes the
-//! owner, and stops it.
+//! Cancels. The owner of a running turn is notified. If the turn has no owner, the replica that handles the cancel
+//! becomes its owner and stops it.
 
 use std::time::Duration;
 
@@ -9,31 +9,30 @@ use crate::model::TurnId;
 #[cfg(test)]
 mod tests;
 
-/// A wish that a turn ends.
+/// A request to cancel a turn.
 #[derive(Debug, Clone, Copy)]
 pub struct Cancel<'a> {
-    /// The turn. `None` means whichever is live.
+    /// `None` means the live turn.
     pub turn: Option<&'a TurnId>,
-    /// Why, and what becomes of its messages.
+    /// The reason, and whether to roll back.
     pub request: &'a CancelRequest,
-    /// The replica that asks, and would be the turn's owner.
+    /// The replica that handles the request; it may become the turn's owner.
     pub replica: &'a str,
-    /// How long an owner has the lease.
+    /// Duration of the owner's lease.
     pub lease: Duration,
 }
 
-/// What a request that is repeated led to when it came first.
+/// The earlier outcome of a repeated request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Before {
-    /// It reached this turn, or none was live.
+    /// It applied to this turn, or no turn was live.
     Reached(Option<TurnId>),
-    /// Its idempotency key is another request's.
+    /// Its idempotency key belongs to another request.
     Other,
 }
 
-/// Cancels the live turn. `None`: there is none, or not the one that is meant. A request that is
-/// repeated reaches the turn that it reached first, and no other. The first cancel says why; a later
-/// one may still take the messages back.
+/// Cancels the live turn. Returns `None` if no turn is live, or not the given one. A repeated request applies only to
+/// the turn of the first request. The first cancel determines the reason; a later one may still request a rollback.
 pub fn apply(
     session: &Session,
     cancel: &Cancel<'_>,

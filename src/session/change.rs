@@ -1,4 +1,4 @@
-//! A change of a session: how its row becomes, and the rows that are added or closed with it.
+//! A change of a session: its new row, and the rows that are added or closed with it.
 
 use std::time::Duration;
 
@@ -26,97 +26,94 @@ use crate::model::{
     message::StoredPart,
 };
 
-/// A change, as it is written in one transaction.
+/// A change, committed in one transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change<'a> {
-    /// The session as it becomes.
+    /// The session after the change.
     pub session: Session,
-    /// The turn that its rows belong to. `None` if they belong to no turn.
+    /// The turn that the change's rows belong to. `None` if they belong to no turn.
     pub about: Option<TurnId>,
-    /// How long the owner has the lease from the commit on; zero ends it. `None` leaves it as it is.
+    /// Duration of the owner's lease from the commit on; zero ends the lease. `None` leaves it unchanged.
     pub lease: Option<Duration>,
-    /// The open calls are due to be checked this long after the commit at the latest. The time in the session is
-    /// another bound.
+    /// The open calls have to be checked at the latest this long after the commit, or at the time in the session if
+    /// that is earlier.
     pub wake_within: Option<Duration>,
-    /// How long the turn may take from the commit on. `None` leaves it as it is.
+    /// Timeout of the turn from the commit on. `None` leaves it unchanged.
     pub turn_ends_within: Option<Duration>,
-    /// Rows that the owner made. Their events come first.
+    /// Rows created by the owner. Their events come first.
     pub rows: Option<&'a Rows>,
-    /// The events after those.
+    /// The events after those of `rows`.
     pub events: Vec<(StepPosition, Event)>,
-    /// The message that holds the results of the last batch, by the position of its event.
+    /// The message with the results of the last batch, and the index of its event.
     pub message: Option<(usize, ResultMessage)>,
-    /// Calls that are closed.
     pub closed: Vec<ClosedCall<'a>>,
-    /// Calls that are handed out: to the host, to an MCP server, or to a person.
+    /// Calls that are handed out: to the host, to an MCP server, or to a user for approval.
     pub asked: Vec<AskedCall>,
     /// Calls that the model made.
     pub batch: Option<&'a Batch>,
-    /// The row of a turn that begins.
+    /// The row of a new turn.
     pub begins: Option<TurnRow<'a>>,
-    /// What becomes of the turn's row.
+    /// Update of the turn's row.
     pub turn: TurnChange<'a>,
-    /// What becomes of the queue.
     pub queue: QueueChange<'a>,
-    /// What model calls cost.
+    /// Cost of model calls.
     pub spent: Option<Spent<'a>>,
     /// When the session's anchor was measured.
     pub measured: Measured,
-    /// What is kept of a call that the host made, encoded, in the message that it wrote.
+    /// Encoded data about a model call that the host made, and the message that the call produced.
     pub described: Option<(&'a MessageId, &'a [u8])>,
     /// The configuration of a new revision.
     pub config: Option<NewConfig<'a>>,
-    /// Tool results that are hidden from the model, or shown again.
+    /// Tool results that are pruned or restored.
     pub marks: Option<Marks<'a>>,
     /// Compactions that begin or end.
     pub compactions: Vec<CompactionChange<'a>>,
     /// Calls, answers and blobs of messages that a host appends.
     pub imports: Option<Imported<'a>>,
-    /// What a fork gets from its source.
+    /// Rows that a fork copies from its source.
     pub fork: Option<Forked<'a>>,
-    /// What changes in the counters of the context.
+    /// Change of the context counters.
     pub shift: Shift,
-    /// What was shown of a message before it was written is committed or void.
+    /// The message being streamed is committed or voided, so its stored partial content is removed.
     pub drops_partial: bool,
-    /// It counts as a use of the session, which postpones its expiry.
+    /// The change is a use of the session, which postpones its expiry.
     pub is_use: bool,
     /// The session is new.
     pub creates: bool,
-    /// The session is deleted: it is no longer listed, and its last epoch is stored for a later session with
-    /// the same id.
+    /// The session is deleted: it is no longer listed, and its last epoch is stored for a later session with the same
+    /// id.
     pub deletes: bool,
     /// The turn's messages are rolled back.
     pub takes_back: bool,
-    /// The turn that begins right after it, in the same transaction.
+    /// The turn that starts immediately after, in the same transaction.
     pub next: Option<Box<Self>>,
 }
 
 /// The row of a new turn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TurnRow<'a> {
-    /// The request that asked for it.
+    /// The request that started it.
     pub request_id: Option<&'a RequestId>,
-    /// What it does differently from its session.
+    /// Overrides of its session's settings.
     pub request: &'a TurnRequest,
     /// Model reference.
     pub model: &'a str,
 }
 
-/// What a change sets in the row of the session's turn. What is `None` stays.
+/// Values to set in the row of the session's turn. `None` leaves a column unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct TurnChange<'a> {
-    /// Its steps.
     pub step_count: Option<u32>,
-    /// Its newest assistant message.
+    /// The newest assistant message.
     pub final_message: Option<&'a MessageId>,
-    /// What it was asked for.
+    /// The turn's overrides.
     pub request: Option<&'a TurnRequest>,
-    /// How the turn ended, and its result.
+    /// The ending of the turn, and its result.
     pub end: Option<(&'a Ending, &'a TurnResult)>,
 }
 
 impl<'a> Change<'a> {
-    /// A change of this session that changes nothing yet.
+    /// A change of this session without any effect yet.
     pub(super) fn of(session: &Session) -> Self {
         Self {
             session: session.clone(),
@@ -151,25 +148,25 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// Adds rows, and counts them in the size of the context.
+    /// Adds rows, and adds their sizes to the context counters.
     pub(super) fn add(&mut self, rows: &'a Rows) {
         self.add_uncounted(rows);
         self.shift_by(&rows.shift());
     }
 
-    /// Adds rows without counting them in the size of the context.
+    /// Adds rows without adding their sizes to the context counters.
     pub(super) fn add_uncounted(&mut self, rows: &'a Rows) {
         self.session.next_seq.0 += rows.count();
         self.rows = Some(rows);
     }
 
-    /// Changes the size of the context.
+    /// Changes the context counters.
     pub(super) fn shift_by(&mut self, shift: &Shift) {
         self.shift = self.shift + *shift;
         self.session.counters = self.session.counters + *shift;
     }
 
-    /// Adds what model calls cost.
+    /// Adds the cost of a step's model call.
     pub(super) fn spend(&mut self, cost: &StepCost<'a>) {
         self.spent = cost.call.map(|_| Spent {
             purpose: UsagePurpose::Turn,
@@ -178,7 +175,7 @@ impl<'a> Change<'a> {
         });
     }
 
-    /// The same, and what they measured.
+    /// Adds the cost of a step's model call, and its measured size.
     pub(super) fn account(&mut self, cost: &StepCost<'a>) {
         self.spend(cost);
         if let Some(measured) = &cost.measured {
@@ -186,29 +183,29 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// The session's newest call is measured.
+    /// Sets the session's anchor to a new measurement.
     pub(super) fn measure(&mut self, measured: &Anchor) {
         self.session.growth = cost::grown(&self.session, measured);
         self.session.anchor = Some(measured.clone());
         self.measured = Measured::Now;
     }
 
-    /// Adds the result of a call to the size of the transcript.
+    /// Adds the result of a call to the context counters.
     pub(super) fn count_result(&mut self, tokens: u32) {
         let mut shift = Shift::default();
         shift.count(Counter::ToolResults, 1, i64::from(tokens));
         self.shift_by(&shift);
     }
 
-    /// Adds the message of results to the size of the transcript.
+    /// Adds the message of results to the context counters.
     pub(super) fn count_message(&mut self, overhead: u32) {
         let mut shift = Shift::default();
         shift.messages(1, i64::from(overhead));
         self.shift_by(&shift);
     }
 
-    /// Adds an event that belongs to no step and whose payload is complete. `size`: for a change of the model, how many
-    /// messages there are.
+    /// Adds an event that belongs to no step and whose payload is complete. `size` is the number of messages, for a
+    /// change of the model.
     pub(super) fn append_event(&mut self, payload: &Payload, size: Option<i64>) {
         let complete = Event::Complete {
             payload: Box::new(payload.clone()),
@@ -217,19 +214,19 @@ impl<'a> Change<'a> {
         self.event_at(StepPosition::default(), complete);
     }
 
-    /// Adds the next event, of this attempt at a step.
+    /// Adds an event of the current attempt at a step.
     pub(super) fn event(&mut self, step: u32, event: Event) {
         let attempt = self.session.attempt;
         self.event_at(StepPosition { step, attempt }, event);
     }
 
-    /// Adds the next event.
+    /// Adds an event at a position.
     pub(super) fn event_at(&mut self, at: StepPosition, event: Event) {
         self.events.push((at, event));
         self.session.next_seq.0 += 1;
     }
 
-    /// How many events it makes.
+    /// The number of events in the change.
     pub fn count(&self) -> i64 {
         let own = i64::try_from(self.events.len()).unwrap_or(i64::MAX);
         self.rows.map_or(0, Rows::count) + own
@@ -240,7 +237,7 @@ impl<'a> Change<'a> {
         Seq(self.session.next_seq.0 - self.count())
     }
 
-    /// The seq of the event that ends the turn.
+    /// The seq of the event that ends the turn. Returns `None` if the change does not end it.
     pub fn seq_of_end(&self) -> Option<Seq> {
         let is_end = |(_, event): &(StepPosition, Event)| matches!(event, Event::TurnEnded { .. });
         let at = self.events.iter().position(is_end)?;
@@ -249,164 +246,147 @@ impl<'a> Change<'a> {
     }
 }
 
-/// What model calls cost.
+/// Cost of model calls.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spent<'a> {
-    /// What they were made for.
     pub purpose: UsagePurpose,
     /// Model reference.
     pub model: &'a str,
-    /// The calls and their tokens.
     pub totals: UsageTotals,
 }
 
-/// The time that is stored as that of the session's anchor.
+/// The time to store as that of the session's anchor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measured {
-    /// The stored one stays.
+    /// The stored time.
     AsBefore,
     /// The time of the commit.
     Now,
-    /// The time of an earlier anchor, which is in force again.
+    /// The time of an earlier anchor, which is current again.
     At(Timestamp),
 }
 
-/// An event. What it is about stands in the rows; payloads are encoded already.
+/// An event. Referenced content is in other rows; payloads are already encoded.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// A call has its result.
     CallCompleted(CallId),
     /// A call is handed out, for its result or an approval.
     CallAsked {
-        /// Which.
         call: CallId,
-        /// For what.
         waits_for: WaitsFor,
         /// The encoded event.
         request: Vec<u8>,
     },
-    /// What the turn waits for now.
+    /// The calls that the turn waits for.
     ActionRequired {
-        /// All calls, those that are to be run first.
+        /// All calls, those to be run first.
         calls: Vec<CallId>,
-        /// How many of them are to be run.
+        /// The number of calls to be run.
         to_run: usize,
     },
     /// The call is closed without a result.
     CallCancelled {
-        /// Which.
         call: CallId,
-        /// The tool.
+        /// Name of the tool.
         tool: String,
-        /// Why.
         reason: CallCancelReason,
     },
-    /// The message is committed.
     MessageCommitted(MessageId),
-    /// A step begins.
+    /// A step starts.
     StepStarted {
-        /// The revision that it is made for.
+        /// The revision that it uses.
         revision: i64,
         /// Estimated tokens of its prompt.
         prompt_tokens: i64,
         /// The encoded event.
         started: Vec<u8>,
     },
-    /// Another replica goes on with the turn.
+    /// Another replica took over the turn.
     TurnRecovered {
-        /// Its owner gave it back; else its lease ran out.
+        /// The previous owner released it; otherwise its lease expired.
         handed_over: bool,
         /// Takeovers since the last committed step.
         takeovers: u32,
     },
     /// An event whose payload is complete.
     Complete {
-        /// The payload.
         payload: Box<Payload>,
-        /// For a change of the model: how many messages there are.
+        /// The number of messages, for a change of the model.
         size: Option<i64>,
     },
-    /// The replica that made this compaction let its lease run out; the compaction has failed.
+    /// The lease of the replica that ran this compaction expired; the compaction has failed.
     CompactionLost(CompactionId),
-    /// A rolled-back turn had messages that this compaction stands for; it is reverted with them.
+    /// A rolled-back turn had messages that this compaction replaces; it is reverted with them.
     CompactionReverted(CompactionId),
-    /// A message waits no longer.
+    /// A message was removed from the queue without being applied.
     Withdrawn {
-        /// Which.
         message: MessageId,
-        /// Why.
         why: Withdrawal,
         /// The encoded event.
         payload: Vec<u8>,
     },
-    /// The turn ends.
     TurnEnded {
-        /// The event, with how it ended and its result.
+        /// The event, with the ending and the result.
         ended: Box<Payload>,
-        /// The messages that still wait.
+        /// The messages that are still queued.
         waiting: Vec<MessageId>,
     },
 }
 
-/// The message that holds results.
+/// The message with the results of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResultMessage {
-    /// Its id.
     pub id: MessageId,
     /// The step that made the calls.
     pub step: u32,
-    /// Tokens beside its parts.
+    /// Tokens in addition to its parts.
     pub overhead: u32,
 }
 
-/// An answer that closes a call, cleaned and cut.
+/// An answer that closes a call, sanitized and truncated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// The call.
     pub call: CallId,
-    /// What kind of answer it is.
     pub kind: AnswerKind,
     /// The tool result.
     pub part: Part,
-    /// Its tokens.
+    /// Size of the result.
     pub tokens: u32,
-    /// The hash of the answer as it was sent.
+    /// The hash of the answer as submitted.
     pub hash: String,
-    /// What it refers to, each once: the whole output, when it was cut, and media.
+    /// The blobs that it references, without duplicates: the whole output, if it was truncated, and media.
     pub blobs: Vec<BlobId>,
 }
 
-/// What kind of answer closes a call. One that does not fit the call changes nothing.
+/// The kind of an answer. An answer that does not match the state of the call changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AnswerKind {
-    /// The result of a call that was requested.
+    /// The result of a call that was handed out.
     Result {
-        /// It was prepared for a call whose arguments a person changed.
+        /// It was prepared for a call whose arguments the approver changed.
         edited: bool,
     },
-    /// A person's no to a call that awaits approval.
+    /// A user's denial of a call that waits for approval.
     Denial,
-    /// Not answered: counts only when the call's time is up, or the turn's.
+    /// A timeout: accepted only if the deadline of the call or of the turn has passed.
     Overdue,
 }
 
 /// A call that is closed with a result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClosedCall<'a> {
-    /// Which.
     pub call: CallId,
-    /// What with.
     pub with: Closing<'a>,
-    /// The tool.
+    /// Name of the tool.
     pub tool: String,
-    /// Where its result stands in the message.
+    /// Index of the result in the message.
     pub position: u32,
-    /// The message that holds it.
+    /// The message that contains the result.
     pub message: MessageId,
 }
 
 impl ClosedCall<'_> {
-    /// The result as a part of the message that holds it, without who counted it.
+    /// The result as a part of the message, without the name of the estimator.
     pub fn result(&self) -> StoredPart {
         let (mut part, tokens) = match self.with {
             Closing::Answer(answer) => (answer.part.clone(), answer.tokens),
@@ -437,35 +417,33 @@ impl ClosedCall<'_> {
     }
 }
 
-/// What a call is closed with.
+/// How a call is closed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Closing<'a> {
-    /// An answer.
+    /// With an answer.
     Answer(&'a Answer),
-    /// No answer: the turn ended first.
+    /// Without an answer, because the turn ended first.
     Synthetic(Synthetic<'a>),
 }
 
-/// The result that a call gets when it is closed without one.
+/// The result of a call that is closed without one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Synthetic<'a> {
-    /// Its words.
+    /// The text of the result.
     pub words: &'a str,
-    /// Their tokens.
+    /// Size of the text.
     pub tokens: u32,
-    /// Tokens of a message beside its parts.
+    /// Tokens of a message in addition to its parts.
     pub overhead: u32,
-    /// Why, in the events.
+    /// The reason given in the events.
     pub reason: CallCancelReason,
 }
 
-/// A call that is handed out. Its time begins with the commit.
+/// A call that is handed out. Its timeout starts with the commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AskedCall {
-    /// Which.
     pub call: CallId,
-    /// For what.
     pub waits_for: WaitsFor,
-    /// An approver's arguments in place of the model's.
+    /// The approver's arguments, which replace the model's.
     pub edited: Option<String>,
 }

@@ -1,5 +1,5 @@
-//! Compactions. A replica makes one while turns go on, and renews its lease meanwhile. The compaction takes effect
-//! only if the context has not changed since, except for messages that were added behind it. It can be reverted.
+//! Compactions. A replica runs one in parallel with turns, and renews the compaction's lease. The compaction is applied
+//! only if the context has not changed since, except for messages added after it. It can be reverted.
 
 use std::time::Duration;
 
@@ -15,43 +15,41 @@ use crate::model::{CompactionId, Payload, StepPosition, UsagePurpose};
 #[cfg(test)]
 mod tests;
 
-/// A compaction in force, or one that a newer one builds on.
+/// An applied compaction: the active one, or one that a newer one builds on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
-    /// Its id.
     pub id: CompactionId,
-    /// What it changed in the counters.
+    /// Its change of the counters.
     pub shift: Shift,
 }
 
-/// How a compaction begins.
+/// The start of a compaction.
 #[derive(Debug, Clone, Copy)]
 pub struct Beginning<'a> {
-    /// Its id.
     pub compaction: &'a CompactionId,
-    /// The version of the context that it is made from.
+    /// The version of the context that it is based on.
     pub seen: i64,
     /// The encoded compaction.
     pub info: &'a [u8],
     /// The event.
     pub started: &'a Payload,
-    /// How long the first lease lasts.
+    /// Duration of the first lease.
     pub lease: Duration,
 }
 
-/// How a compaction fails.
+/// The failure of a compaction.
 #[derive(Debug, Clone, Copy)]
 pub struct GivenUp<'a> {
-    /// Its event first, then how its calls are reported.
+    /// Its event, followed by the events that report its calls.
     pub rows: &'a Rows,
     /// The encoded compaction.
     pub info: &'a [u8],
-    /// What was spent on it.
+    /// The cost of its model calls.
     pub cost: &'a Cost,
 }
 
-/// Begins a compaction. A running one whose lease is over fails first. `None`: one is running and has its lease, the
-/// context has changed since it was read, or the session is deleted.
+/// Starts a compaction. A running one whose lease has expired fails first. Returns `None` if one is running and has its
+/// lease, the context has changed since it was read, or the session is deleted.
 pub fn begin<'a>(session: &Session, beginning: &Beginning<'a>) -> Option<Change<'a>> {
     let is_seen = session.context_version == beginning.seen;
     if session.state == SessionState::Deleted || !is_seen {
@@ -76,8 +74,8 @@ pub fn begin<'a>(session: &Session, beginning: &Beginning<'a>) -> Option<Change<
     Some(change)
 }
 
-/// Fails the running compaction if its lease is over. `None`: none is running, it still has its lease, or the session
-/// is deleted.
+/// Fails the running compaction if its lease has expired. Returns `None` if none is running, it still has its lease, or
+/// the session is deleted.
 pub fn expire(session: &Session) -> Option<Change<'static>> {
     let running = session.compaction.as_ref();
     let lost = running.filter(|running| running.lease_is_over)?;
@@ -95,7 +93,7 @@ pub fn expire(session: &Session) -> Option<Change<'static>> {
     Some(change)
 }
 
-/// Fails a compaction. `None`: it is not running.
+/// Fails a compaction. Returns `None` if it is not running.
 pub fn fail<'a>(
     session: &Session,
     compaction: &CompactionId,
@@ -111,8 +109,8 @@ pub fn fail<'a>(
     Some(change)
 }
 
-/// Lets a compaction take effect. Messages may have been added meanwhile. `None`: it is not running, or the context
-/// has changed in another way since it began.
+/// Applies a compaction. Messages may have been added concurrently. Returns `None` if it is not running, or the context
+/// has changed in another way since it started.
 pub fn swap<'a>(
     session: &Session,
     in_force: Option<&Applied>,
@@ -136,8 +134,8 @@ pub fn swap<'a>(
     Some(change)
 }
 
-/// Reverts the compaction in force, with its effect on the counters. `None`: another one is in force, the context has
-/// changed since it was read, or the session is deleted.
+/// Reverts the active compaction and its change of the counters. Returns `None` if another one is active, the context
+/// has changed since it was read, or the session is deleted.
 pub fn revert(
     session: &Session,
     in_force: Option<&Applied>,
@@ -160,7 +158,7 @@ pub fn revert(
     Some(change)
 }
 
-/// The running compaction ends. `None`: it is not this one.
+/// Ends the running compaction. Returns `None` if it is not this one.
 fn end(session: &Session, compaction: &CompactionId) -> Option<Change<'static>> {
     let running = session.compaction.as_ref()?;
     if session.state == SessionState::Deleted || running.id != *compaction {

@@ -1,54 +1,53 @@
-//! The rows of compactions that a change writes.
+//! The rows of compactions in a change.
 
 use std::time::Duration;
 
 use super::{counters::Shift, rows::Rows};
 use crate::model::{CompactionId, MessageId, Seq, Usage, UsageTotals};
 
-/// A compaction that is running.
+/// A running compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Running {
-    /// Its id.
     pub id: CompactionId,
-    /// The version of the context that it is made from. Messages that are added behind it raise this version as well
-    /// as the session's.
+    /// The version of the context that it is based on. Messages added after it raise this version along with the
+    /// session's.
     pub context_version: i64,
-    /// The replica that made it let its lease run out.
+    /// The lease of the replica that runs it has expired.
     pub lease_is_over: bool,
 }
 
-/// What a compaction puts in the place of messages.
+/// The range of messages that a compaction replaces, and the replacement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Replacement<'a> {
-    /// The seq of the first message that it stands for.
+    /// The seq of the first message of the range.
     pub from: Seq,
-    /// The seq of the last one.
+    /// The seq of the last message.
     pub to: Seq,
-    /// Messages in between that stay, beside pinned ones.
+    /// Messages in the range that are kept, in addition to pinned ones.
     pub kept: &'a [Seq],
-    /// Pinned messages that are not among `kept` are left out too.
+    /// Pinned messages that are not in `kept` are replaced too.
     pub hides_pinned: bool,
-    /// The change of the counters, the summary included.
+    /// The change of the counters, including the summary.
     pub shift: Shift,
-    /// Its event first, with the summary if there is one, then how its calls are reported.
+    /// Its event, with the summary if any, followed by the events that report its calls.
     pub rows: &'a Rows,
     /// The encoded compaction.
     pub info: &'a [u8],
-    /// What it cost.
+    /// The cost of its model calls.
     pub cost: &'a Cost,
 }
 
-/// What the model calls of a compaction cost.
+/// The cost of a compaction's model calls.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Cost {
     /// The model that was called.
     pub model: String,
-    /// The usage of each call, also of those that failed. `None`: it is not known.
+    /// The usage of each call, including failed ones. `None` if not known.
     pub calls: Vec<Option<Usage>>,
 }
 
 impl Cost {
-    /// All calls together.
+    /// The totals over all calls.
     pub fn totals(&self) -> UsageTotals {
         let calls = self.calls.iter();
         calls.fold(UsageTotals::default(), |sum, usage| {
@@ -60,34 +59,25 @@ impl Cost {
 /// A change of a compaction's row.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CompactionChange<'a> {
-    /// A compaction begins.
     Begins {
-        /// Which.
         compaction: &'a CompactionId,
         /// The encoded compaction.
         info: &'a [u8],
-        /// How long its first lease lasts.
+        /// Duration of its first lease.
         lease: Duration,
     },
-    /// It has failed.
     Fails {
-        /// Which.
         compaction: CompactionId,
-        /// The encoded compaction. `None`: the stored one stays.
+        /// The encoded compaction. `None` leaves the stored one unchanged.
         info: Option<&'a [u8]>,
     },
-    /// It takes effect.
     Applies {
-        /// Which.
         compaction: CompactionId,
-        /// The one that was in force before it.
+        /// The compaction that was active before it.
         predecessor: Option<CompactionId>,
-        /// What it puts in the place of which messages.
         replacement: Replacement<'a>,
     },
-    /// It is reverted.
     Reverts {
-        /// Which.
         compaction: CompactionId,
         /// The seq of the event.
         at: Seq,
@@ -95,7 +85,7 @@ pub enum CompactionChange<'a> {
 }
 
 impl<'a> Replacement<'a> {
-    /// The summary. `None`: messages are left out without one.
+    /// The summary. Returns `None` if messages are left out without one.
     pub fn summary(&self) -> Option<&'a MessageId> {
         let mut messages = self.rows.messages.iter();
         messages.next().map(|placed| &placed.message.id)

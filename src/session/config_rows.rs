@@ -1,14 +1,13 @@
-//! What a change writes of a configuration.
+//! The rows of a configuration in a change.
 
 use crate::model::SessionConfig;
 
 /// A configuration to be stored, with the size of its tools.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NewConfig<'a> {
-    /// The configuration.
     pub config: &'a SessionConfig,
-    /// Tokens of its tool definitions.
+    /// Size of its tool definitions in tokens.
     pub tools_tokens: u32,
-    /// Which estimator counted them.
+    /// Name of the estimator that counted them.
     pub estimator: &'a str,
 }

@@ -1,26 +1,26 @@
-//! What a step costs, and what it says about those that come.
+//! The cost of a step, and the growth of prompts that is derived from it.
 
 use super::Session;
 use crate::model::{Anchor, MessageId, Usage, UsageTotals};
 
-/// How much the newest growth of a prompt weighs against those before it.
+/// Weight of the newest value in the moving average of prompt growth.
 const NEWEST_GROWTH: f64 = 0.3;
 
-/// What a step cost, and what it wrote.
+/// The cost of a step, and its message.
 #[derive(Debug, Clone, Default)]
 pub struct StepCost<'a> {
     /// Model reference.
     pub model: &'a str,
-    /// The usage. `None` means no call was made.
+    /// The usage, if reported. The outer `None` means no call was made.
     pub call: Option<Option<&'a Usage>>,
-    /// The assistant message that was written.
+    /// The assistant message that was committed.
     pub message: Option<&'a MessageId>,
-    /// What the call measured. `None` means its provider reported nothing.
+    /// The measured size. `None` means the provider reported no usage.
     pub measured: Option<Anchor>,
 }
 
 impl StepCost<'_> {
-    /// The calls and their tokens.
+    /// The number of calls and their tokens.
     pub fn totals(&self) -> UsageTotals {
         self.call
             .map(|usage| UsageTotals::default().plus(usage))
@@ -28,8 +28,8 @@ impl StepCost<'_> {
     }
 }
 
-/// The growth of prompts, smoothed. Only two prompts of one model and one version of the context say
-/// something about it, and only where the second is no smaller.
+/// The moving average of prompt growth. It is updated only from two prompts of the same model and context version, and
+/// only if the second is not smaller.
 pub(super) fn grown(session: &Session, measured: &Anchor) -> Option<f64> {
     let newest = session
         .anchor

@@ -1,29 +1,25 @@
-//! The counters of a session's context, and changes of them.
+//! The token counters of a session's context, and changes of them.
 
 use std::ops::{Add, Neg};
 
 use crate::model::Category;
 
-/// Counters of the context, in the order of their columns in [`Shift`].
+/// A category of the counters. The order is that of the arrays in [`Shift`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Counter {
     /// Text of user messages.
     User,
     /// Text of assistant messages.
     Assistant,
-    /// Reasoning.
     Reasoning,
-    /// Tool calls.
     ToolCalls,
-    /// Tool results.
     ToolResults,
     /// Images and files.
     Media,
-    /// Summaries.
     Summary,
     /// Pinned messages.
     Pinned,
-    /// What was pruned; no part of the size.
+    /// Pruned content; not part of the size.
     Pruned,
 }
 
@@ -58,12 +54,12 @@ impl Counter {
     }
 }
 
-/// The context's counters, or a change of them.
+/// Values of the counters, or a change of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Shift {
-    /// Messages.
+    /// Number of messages.
     pub messages: i32,
-    /// Tokens of messages beside their parts.
+    /// Tokens of messages in addition to their parts.
     pub overhead: i64,
     /// Tokens by counter.
     pub tokens: [i64; 9],
@@ -72,7 +68,7 @@ pub struct Shift {
 }
 
 impl Shift {
-    /// Changes the number of messages and what they cost beside their parts.
+    /// Changes the number of messages and their overhead.
     pub fn messages(&mut self, messages: i32, overhead: i64) {
         self.messages += messages;
         self.overhead += overhead;
@@ -90,7 +86,7 @@ impl Shift {
         (self.tokens[index], self.parts[index])
     }
 
-    /// The size of the transcript in tokens, without what was pruned; for a change, the difference in size.
+    /// The size of the transcript in tokens, without pruned content; for a change, the difference in size.
     pub fn size(&self) -> i64 {
         let pruned = self.tokens[Counter::Pruned.index()];
         self.overhead + self.tokens.iter().sum::<i64>() - pruned

@@ -1,4 +1,4 @@
-//! A session is made: empty, or with its first turn.
+//! Creates a session, either empty or with its first turn.
 
 use super::{
     Session, SessionState,
@@ -13,21 +13,20 @@ use crate::model::{Fence, Seq};
 #[cfg(test)]
 mod tests;
 
-/// The revision of the configuration that a session begins with.
+/// The first revision of a session's configuration.
 pub const FIRST_REVISION: i64 = 1;
 
-/// A session that is about to be made.
+/// A session that is to be created.
 #[derive(Debug, Clone, Copy)]
 pub struct NewSession<'a> {
-    /// Its configuration.
     pub config: NewConfig<'a>,
-    /// How far the epoch of a deleted session with this id got; 0 if there was none. The new one begins after it, so
-    /// that the fence of an owner of the deleted one is never in force again.
+    /// The last epoch of a deleted session with this id; 0 if there was none. The new session starts after it, so that
+    /// the fence of an owner of the deleted session is never valid again.
     pub last_epoch: i64,
 }
 
 impl NewSession<'_> {
-    /// The session before anything happens in it.
+    /// The session before any change.
     pub fn empty(&self) -> Session {
         Session {
             state: SessionState::Idle,
@@ -58,12 +57,12 @@ impl NewSession<'_> {
     }
 }
 
-/// Makes a session.
+/// Creates a session.
 pub fn create<'a>(new: &NewSession<'a>) -> Change<'a> {
     creating(Change::of(&new.empty()), new)
 }
 
-/// Makes a session with its first turn. `None`: the turn was made for another configuration than the first.
+/// Creates a session with its first turn. Returns `None` if the turn is based on another revision than the first.
 pub fn admit<'a>(new: &NewSession<'a>, turn: &NewTurn<'a>, heir: Heir<'_>) -> Option<Change<'a>> {
     let admitted = start::admit(&new.empty(), turn, Opening::Input, heir)?;
     Some(creating(admitted, new))

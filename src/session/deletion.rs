@@ -1,5 +1,5 @@
-//! Deleting a session: its turn ends, open calls are closed, waiting messages are dropped, and the owner of
-//! the turn is fenced off.
+//! Deletes a session: its turn ends, open calls are closed, queued messages are dropped, and the owner of the turn is
+//! fenced off.
 
 use std::time::Duration;
 
@@ -19,19 +19,19 @@ mod tests;
 /// A deletion.
 #[derive(Debug, Clone, Copy)]
 pub struct Deletion<'a> {
-    /// The fence that the caller read. If it has moved since, nothing is deleted.
+    /// The fence that the caller read. If it has changed since, nothing is deleted.
     pub fence: Fence,
-    /// The live turn that the caller read, and how it ends.
+    /// The live turn that the caller read, and its ending.
     pub turn: Option<(&'a TurnId, End<'a>)>,
-    /// Only under this revision of the configuration.
+    /// The revision that must be current. `None` means any.
     pub revision: Option<i64>,
-    /// The encoded event of a message that is dropped.
+    /// The encoded event of a dropped message.
     pub dropped: &'a [u8],
-    /// How long the rows stay for those who follow the session.
+    /// How long the rows are kept for clients that watch the session.
     pub stay: Duration,
 }
 
-/// Deletes a session. `None`: it has changed since the caller read it, or it is already deleted.
+/// Deletes a session. Returns `None` if it has changed since the caller read it, or is already deleted.
 pub fn delete<'a>(
     session: &Session,
     open: &[OpenCall],
@@ -74,8 +74,8 @@ pub fn delete<'a>(
     Some(change)
 }
 
-/// Takes the live turn from its owner before a session is deleted, so that it makes no further progress.
-/// `None`: no turn is live, it was already taken for that, or `revision` is not in force.
+/// Takes the live turn from its owner before a session is deleted, so that it makes no further progress. Returns `None`
+/// if no turn is live, it was already taken for that, or `revision` is not the current one.
 pub fn seize(session: &Session, revision: Option<i64>, heir: Heir<'_>) -> Option<Change<'static>> {
     session.live_turn()?;
     let cause = session.cancel.as_ref().map(|cancel| cancel.cause);
@@ -95,7 +95,7 @@ pub fn seize(session: &Session, revision: Option<i64>, heir: Heir<'_>) -> Option
     Some(change)
 }
 
-/// Whether a session was not used for so long, or for its own time to live if that is shorter.
+/// Whether an idle session was unused for longer than `limit`, or than its own time to live if that is shorter.
 pub fn is_unused(
     session: &Session,
     unused: Duration,

@@ -1,5 +1,5 @@
-//! The end of a turn, written by its owner: `finish` when the model is done, unless messages wait for the turn
-//! or it was cancelled; `stop` in every other case.
+//! The end of a turn, written by its owner: `finish` if the model is done, unless messages are queued for the turn or
+//! it was cancelled; `stop` in all other cases.
 
 use std::time::Duration;
 
@@ -17,22 +17,20 @@ use crate::model::{Ending, Payload, TurnResult};
 #[cfg(test)]
 mod tests;
 
-/// A turn that ends within this time of its start is one use of its session, not two.
+/// A turn that ends within this time of its start counts as one use of its session, not two.
 const ONE_USE: Duration = Duration::from_secs(10);
 
-/// The end of a turn, as it is written.
+/// The end of a turn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct End<'a> {
-    /// How.
     pub ending: &'a Ending,
-    /// What came of it.
     pub result: &'a TurnResult,
-    /// The synthetic result of calls that are still open.
+    /// The synthetic result for calls that are still open.
     pub synthetic: Synthetic<'a>,
 }
 
-/// Writes the last step, and ends the turn if no message waits for it and no client cancelled. `None`:
-/// calls are open.
+/// Writes the last step, and ends the turn if no message is queued for it and no cancel was requested. Returns `None`
+/// if calls are open.
 pub fn finish<'a>(
     session: &Session,
     rows: &'a Rows,
@@ -50,17 +48,17 @@ pub fn finish<'a>(
     Some(change)
 }
 
-/// What the end of a turn closes, and takes back.
+/// What the end of a turn closes and rolls back.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Open<'a> {
-    /// The calls that are open.
+    /// The open calls.
     pub calls: &'a [OpenCall],
-    /// What a rollback takes back. `None`: the turn's messages stay.
+    /// The state to roll back. `None` means the turn's messages are kept.
     pub back: Option<&'a TakenBack>,
 }
 
-/// Writes the last step and ends the turn, whatever waits. Calls that are open are closed without a
-/// result, and with them the message that holds their results.
+/// Writes the last step and ends the turn, regardless of queued messages. Open calls are closed without a result, and
+/// the message with their results is committed.
 pub fn stop<'a>(
     session: &Session,
     open: Open<'_>,
@@ -100,7 +98,7 @@ fn last_step<'a>(
     change
 }
 
-/// Closes the calls that are open, and ends the turn.
+/// Closes the open calls, and ends the turn.
 pub(super) fn end_turn<'a>(change: &mut Change<'a>, open: &[OpenCall], end: &End<'a>) {
     close(change, open, end.synthetic);
     change.session.open_calls = 0;
@@ -139,7 +137,7 @@ fn close<'a>(change: &mut Change<'a>, open: &[OpenCall], synthetic: Synthetic<'a
     change.count_message(synthetic.overhead);
 }
 
-/// Ends the turn. What still waits is listed in its last event.
+/// Ends the turn. Its last event lists the messages that are still queued.
 fn over<'a>(change: &mut Change<'a>, end: &End<'a>) {
     let step = change.session.step;
     let waiting = change.session.waiting();

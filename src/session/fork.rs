@@ -1,7 +1,8 @@
-//! Forks: sessions that begin with what another one had said up to a seq.
+//! Forks: sessions that start with the transcript of another session up to a seq.
 //!
-//! A fork is copied in pieces. Until it is complete it is stored as a deleted session with a lease: no reader sees it,
-//! nobody else gets its id, and the purge removes it once its lease has run out. Its turn names the call that copies it.
+//! A fork is copied in pieces. Until it is complete it is stored as a deleted session with a lease: readers do not see
+//! it, no other session gets its id, and the purge removes it after its lease has expired. Its turn id identifies the
+//! call that copies it.
 
 use std::time::Duration;
 
@@ -17,28 +18,28 @@ use crate::model::{Seq, SessionId, TurnId};
 #[cfg(test)]
 mod tests;
 
-/// The beginning of a claim. No turn has such an id.
+/// Prefix of a claim. No turn id begins with it.
 pub const CLAIM: &str = "fork:";
 
 /// A fork that is being copied.
 #[derive(Debug, Clone, Copy)]
 pub struct Forking<'a> {
-    /// The session that is copied.
+    /// The session to copy.
     pub source: &'a SessionId,
-    /// Up to where.
+    /// Copy up to this seq.
     pub at: Seq,
-    /// Who copies it: [`CLAIM`] and something unique.
+    /// Identifies the call that copies: [`CLAIM`] and a unique suffix.
     pub claim: &'a TurnId,
-    /// How long the claim lasts from each commit on.
+    /// Duration of the claim from each commit on.
     pub lease: Duration,
 }
 
-/// The next messages of a fork.
+/// A range of messages to copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
-    /// The messages after the first seq, up to the second one. `None`: there are none.
+    /// The messages after the first seq, up to the second. `None` means no messages.
     pub seqs: Option<(Seq, Seq)>,
-    /// What those of them that the model sees add up to.
+    /// The counters of those messages that are part of the prompt.
     pub shift: Shift,
 }
 
@@ -59,14 +60,14 @@ pub fn claim<'a>(
     change
 }
 
-/// Copies the next messages. `None`: the claim has run out.
+/// Copies the next messages. Returns `None` if the claim has expired.
 pub fn copy<'a>(session: &Session, forking: &Forking<'a>, piece: &Piece) -> Option<Change<'a>> {
     let mut change = claimed(session, forking.claim).filter(|_| !session.lease_is_over)?;
     add(&mut change, forking, piece);
     Some(change)
 }
 
-/// Makes a fork whose messages are all copied a session. `None`: the claim has run out.
+/// Turns a fork into a session after all messages were copied. Returns `None` if the claim has expired.
 pub fn open<'a>(session: &Session, forking: &Forking<'a>) -> Option<Change<'a>> {
     let mut change = claimed(session, forking.claim).filter(|_| !session.lease_is_over)?;
     change.fork = Some(Forked {
@@ -83,7 +84,8 @@ pub fn open<'a>(session: &Session, forking: &Forking<'a>) -> Option<Change<'a>> 
     Some(change)
 }
 
-/// Gives up a fork, so that it may be purged at once. `None`: it is complete, or another call has claimed it.
+/// Gives up a fork, so that it can be purged immediately. Returns `None` if it is complete, or another call has claimed
+/// it.
 pub fn give_up(session: &Session, claim: &TurnId) -> Option<Change<'static>> {
     let mut change = claimed(session, claim)?;
     change.lease = Some(Duration::ZERO);
@@ -92,8 +94,8 @@ pub fn give_up(session: &Session, claim: &TurnId) -> Option<Change<'static>> {
     Some(change)
 }
 
-/// Gives up a fork whose lease is over. A call that still copies it can then write nothing more, because the session has
-/// changed. `None`: the session is no such fork.
+/// Gives up a fork whose lease has expired. A call that is still copying it can then write nothing more, because the
+/// session has changed. Returns `None` if the session is not such a fork.
 pub fn abandon(session: &Session) -> Option<Change<'static>> {
     let claim = session.turn.as_ref()?;
     let is_abandoned = claim.as_str().starts_with(CLAIM) && session.lease_is_over;

@@ -1,5 +1,4 @@
-//! Messages that a host appends by itself: after the transcript of an idle session, with the calls that they make
-//! and answer.
+//! Appends messages of a host to the transcript of an idle session, with the calls that they contain and answer.
 
 use super::{Session, SessionState, change::Change, import_rows::Imported, rows::Rows};
 use crate::model::Fence;
@@ -7,23 +6,23 @@ use crate::model::Fence;
 #[cfg(test)]
 mod tests;
 
-/// Messages to be appended.
+/// Messages to append.
 #[derive(Debug, Clone, Copy)]
 pub struct Import<'a> {
-    /// The fence that was seen.
+    /// The fence that the caller read.
     pub fence: Fence,
-    /// The version of the context that was seen.
+    /// The version of the context that the caller read.
     pub context_version: i64,
-    /// The messages in order.
+    /// In order.
     pub rows: &'a Rows,
-    /// What comes with them.
+    /// The calls, answers and blobs of the messages.
     pub with: Imported<'a>,
-    /// Calls that are open after them.
+    /// Number of calls that are open after the messages.
     pub open_calls: u32,
 }
 
-/// Appends messages. The fence and the turn stay as they are. `None`: a turn is running, or the session has changed since it
-/// was read.
+/// Appends messages. The fence and the turn do not change. Returns `None` if a turn is running, or the session has
+/// changed since it was read.
 pub fn import<'a>(session: &Session, import: &Import<'a>) -> Option<Change<'a>> {
     let unmoved =
         session.context_version == import.context_version && session.fence == import.fence;

@@ -1,30 +1,28 @@
-//! What a change does to the calls of messages that a host appends.
+//! The changes to calls by messages that a host appends.
 
 use super::mark_rows::Place;
 use crate::model::{BlobId, CallId};
 
-/// A call that an appended message makes.
+/// A call in an appended message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportedCall {
-    /// Its id.
     pub id: CallId,
-    /// The tool.
+    /// Name of the tool.
     pub name: String,
-    /// Where it is made.
     pub made: Place,
-    /// Where it is answered. `None` means it stays open.
+    /// Position of its result. `None` means the call stays open.
     pub answered: Option<Place>,
 }
 
-/// What comes with appended messages.
+/// The calls, answers and blobs of appended messages.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Imported<'a> {
-    /// Calls that they make.
+    /// Calls in the messages.
     pub calls: &'a [ImportedCall],
-    /// Calls that were open, and where they are answered.
+    /// Calls that were open, and the positions of their results.
     pub answers: &'a [(CallId, Place)],
-    /// What results refer to: outputs that were cut, whole, and media.
+    /// Blobs that results reference: the whole output of truncated results, and media.
     pub blobs: &'a [(Place, BlobId)],
-    /// The version of the transcript before them.
+    /// The version of the transcript before the messages.
     pub behind: i64,
 }

@@ -1,28 +1,26 @@
-//! The marks of pruning that a change writes.
+//! The pruning marks in a change.
 
 use crate::model::{MessageId, Seq};
 
-/// Where a result stands: its message, and its position in it.
+/// Position of a tool result: its message, and its index in the message.
 pub type Place = (MessageId, usize);
 
-/// A mark on the results at these places.
+/// A mark on the tool results at these positions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Marks<'a> {
-    /// The places.
     pub places: &'a [Place],
-    /// The mark.
     pub mark: Mark,
 }
 
 /// A mark on a tool result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mark {
-    /// It is hidden: the model sees a placeholder.
+    /// Pruned: the model gets a placeholder.
     Cleared {
-        /// Tokens of the placeholder.
+        /// Size of the placeholder in tokens.
         placeholder: u32,
     },
-    /// It is shown again.
+    /// Restored.
     Returned {
         /// The seq of the prune that had hidden it.
         pruned_at: Seq,

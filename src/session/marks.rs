@@ -1,5 +1,5 @@
-//! Pruning: tool results are hidden from the model, and shown again. It may happen while a turn runs. The owner of the
-//! turn then notices the new version of the context.
+//! Pruning: tool results are hidden from the model, and restored. This may happen while a turn is running; the owner of
+//! the turn detects it by the new version of the context.
 
 use super::{
     Session, SessionState,
@@ -12,28 +12,26 @@ use crate::model::{Payload, Seq};
 #[cfg(test)]
 mod tests;
 
-/// Tool results to be hidden, or to be shown again.
+/// Tool results to prune or to restore.
 #[derive(Debug, Clone, Copy)]
 pub struct Marking<'a> {
     /// The version of the context in which they were chosen.
     pub seen: i64,
-    /// Their places.
     pub places: &'a [Place],
     /// The tokens by which the transcript shrinks or grows.
     pub tokens: i64,
-    /// The event.
     pub event: &'a Payload,
 }
 
-/// Hides results behind placeholders. `None`: the context has changed since they were chosen, there are none, or the
-/// session is deleted.
+/// Replaces results by placeholders. Returns `None` if the context has changed since they were chosen, there are none,
+/// or the session is deleted.
 pub fn prune<'a>(session: &Session, marking: &Marking<'a>, placeholder: u32) -> Option<Change<'a>> {
     let mut change = apply(session, marking, Mark::Cleared { placeholder })?;
     shift(&mut change, marking, 1);
     Some(change)
 }
 
-/// Shows results again that one prune had hidden. `None`: as above.
+/// Restores the results that one prune had hidden. Returns `None` in the same cases as [`prune`].
 pub fn restore<'a>(session: &Session, marking: &Marking<'a>, pruned_at: Seq) -> Option<Change<'a>> {
     let mut change = apply(session, marking, Mark::Returned { pruned_at })?;
     shift(&mut change, marking, -1);
@@ -55,7 +53,7 @@ fn apply<'a>(session: &Session, marking: &Marking<'a>, mark: Mark) -> Option<Cha
     Some(change)
 }
 
-/// Counts them as pruned (1), or no longer (-1).
+/// Adds the results to the counter of pruned ones (1), or removes them (-1).
 fn shift(change: &mut Change<'_>, marking: &Marking<'_>, sign: i32) {
     let count = i32::try_from(marking.places.len()).unwrap_or(i32::MAX);
     let tokens = i64::from(sign) * marking.tokens;

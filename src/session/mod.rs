@@ -1,6 +1,6 @@
-//! A session as a value, and what each input makes of it: pure functions, without a database, a clock
-//! or IO. Whoever changes a session reads it, asks one of these for the change, and writes the change
-//! with `store::commit`, which refuses it if the session was written meanwhile.
+//! A session as a value, and the changes that inputs cause: pure functions, without a database, a clock or IO. To
+//! change a session, a caller reads it, calls one of these functions, and commits the resulting change with
+//! `store::commit`, which rejects it if the session was written concurrently.
 
 pub mod answers;
 pub mod append;
@@ -21,6 +21,7 @@ pub mod import_rows;
 pub mod mark_rows;
 pub mod marks;
 pub mod new_calls;
+pub mod old_events;
 pub mod ownership;
 pub mod queue;
 pub mod queue_rows;
@@ -43,20 +44,21 @@ use counters::Shift;
 
 use crate::model::{Anchor, CancelCause, Delivery, Fence, MessageId, Seq, TurnId};
 
-/// Which write left a session as it is. A commit compares it. Each is a random number: after a failover that lost commits none comes again.
+/// Version of a session's row, compared by a commit. Each write sets a new random number, so that no version recurs
+/// after a failover that lost commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version(pub i64);
 
-/// Where a session stands.
+/// The state of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SessionState {
-    /// No live turn.
+    /// No turn is live.
     Idle,
-    /// A turn runs.
+    /// A turn is running.
     Running,
-    /// A turn waits for results.
+    /// A turn waits for tool results.
     AwaitingTools,
-    /// Deleted; rows may still be there.
+    /// Deleted; some of its rows may still exist.
     Deleted,
 }
 
@@ -70,34 +72,32 @@ impl SessionState {
     }
 }
 
-/// A cancel of the live turn.
+/// A request to cancel the live turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CancelRequest {
-    /// By what.
     pub cause: CancelCause,
-    /// The canceller's words.
+    /// The reason given by the client.
     pub reason: String,
-    /// The turn's messages are to be taken back.
+    /// Roll back the turn's messages.
     pub rollback: bool,
 }
 
-/// A message that waits.
+/// A queued message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
-    /// Its id.
     pub message: MessageId,
-    /// When it is to be taken.
+    /// When it is taken.
     pub delivery: Delivery,
-    /// It starts a turn when none runs.
+    /// It starts a turn if none is running.
     pub starts_turn: bool,
-    /// It is the input of an ExecuteTurn, whose client waits for a turn.
+    /// It is the input of an ExecuteTurn whose client waits for a turn.
     pub of_execute: bool,
-    /// When it is given up.
+    /// The message is dropped after this time. `None` means never.
     pub expires_at: Option<Timestamp>,
 }
 
 impl Waiting {
-    /// Whether the turn that runs takes it before it ends.
+    /// Whether the running turn takes it before it ends.
     pub fn is_for_this_turn(&self) -> bool {
         match self.delivery {
             Delivery::Asap | Delivery::Interrupt => true,
@@ -105,28 +105,27 @@ impl Waiting {
         }
     }
 
-    /// Whether it starts a turn also after one that failed or was cancelled.
+    /// Whether it starts a turn even after a turn that failed or was cancelled.
     fn starts_in_any_case(&self) -> bool {
         self.of_execute || self.delivery == Delivery::Interrupt
     }
 }
 
-/// What a session decides by: its hot row, and what waits in its queue.
+/// The state that decisions about a session are based on: its session row, and its queue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Session {
-    /// Where it stands.
     pub state: SessionState,
-    /// Its epoch is raised whenever the owner changes, its operation by each write of the owner.
+    /// The epoch is incremented when the owner changes, the operation number with each write of the owner.
     pub fence: Fence,
-    /// The replica that made the last operation.
+    /// The replica that wrote the last operation.
     pub written_by: Option<String>,
-    /// The replica that runs its turn.
+    /// The replica that runs the turn.
     pub owner: Option<String>,
-    /// The owner's lease has run out. A session without an owner has none.
+    /// The owner's lease has expired. Also set if there is no owner.
     pub lease_is_over: bool,
     /// Takeovers since the last committed step.
     pub takeovers: u32,
-    /// A cancel of the turn was requested.
+    /// A cancel request for the turn.
     pub cancel: Option<CancelRequest>,
     /// The live turn, or the last one.
     pub turn: Option<TurnId>,
@@ -134,28 +133,28 @@ pub struct Session {
     pub step: u32,
     /// The attempt at that step.
     pub attempt: u32,
-    /// Calls of the turn that wait for something.
+    /// Number of calls of the turn without a result.
     pub open_calls: u32,
-    /// When somebody has to look at the open calls of a turn that waits.
+    /// When the open calls of a waiting turn have to be checked.
     pub wake_at: Option<Timestamp>,
-    /// When the turn's time is up.
+    /// When the turn times out.
     pub turn_deadline: Option<Timestamp>,
     /// The seq of the next event.
     pub next_seq: Seq,
-    /// The configuration in force.
+    /// The current revision of the configuration.
     pub revision: i64,
-    /// What its live transcript is made of.
+    /// Counters of the live transcript.
     pub counters: Shift,
-    /// Its last measured call.
+    /// The last measured model call.
     pub anchor: Option<Anchor>,
-    /// By how many tokens its prompts grow from one to the next, the last ones weighing most. `None`
-    /// before there were two of one model.
+    /// Moving average of the growth of prompts, in tokens from one prompt to the next. `None` before two prompts of one
+    /// model were measured.
     pub growth: Option<f64>,
-    /// The version of its context. Compactions, and messages that are added outside of turns, raise it.
+    /// The version of the context. Compactions, and messages added outside of turns, increment it.
     pub context_version: i64,
-    /// The compaction that is being made.
+    /// The running compaction.
     pub compaction: Option<Running>,
-    /// The messages that wait, in their order.
+    /// The queued messages, in order.
     pub queue: Vec<Waiting>,
 }
 
@@ -170,17 +169,17 @@ impl Session {
         self.counters.size()
     }
 
-    /// The newest seq.
+    /// The seq of the newest event.
     pub fn last_seq(&self) -> Seq {
         Seq(self.next_seq.0 - 1)
     }
 
-    /// Whether this replica runs the turn, as far as it is known.
+    /// Whether this replica runs the turn, according to the row.
     pub fn is_owned_by(&self, replica: &str) -> bool {
         self.state == SessionState::Running && self.owner.as_deref() == Some(replica)
     }
 
-    /// Whether a live turn has nobody who runs it.
+    /// Whether the live turn has no owner, or one whose lease has expired.
     pub fn is_ownerless(&self) -> bool {
         match self.state {
             SessionState::AwaitingTools => true,
@@ -189,7 +188,7 @@ impl Session {
         }
     }
 
-    /// Gives the turn to a replica. What its owner before wrote under the old epoch is refused.
+    /// Makes a replica the owner of the turn. Writes of the previous owner under the old epoch are rejected.
     fn give_to(&mut self, replica: &str) {
         self.state = SessionState::Running;
         self.fence.epoch += 1;
@@ -197,8 +196,8 @@ impl Session {
         self.lease_is_over = false;
     }
 
-    /// The context has a new version, which only adds messages to the one before: what was measured holds
-    /// for the same messages, and a compaction that is being made stands for messages before those.
+    /// Increments the version of the context for a change that only adds messages. The last measurement and a running
+    /// compaction, which concern earlier messages, stay valid.
     fn extend_context(&mut self) {
         let before = self.context_version;
         self.context_version += 1;
@@ -212,18 +211,18 @@ impl Session {
         }
     }
 
-    /// Whether messages wait that the turn takes before it ends.
+    /// Whether messages are queued that the turn takes before it ends.
     pub fn messages_wait(&self) -> bool {
         self.queue.iter().any(Waiting::is_for_this_turn)
     }
 
-    /// The messages that wait, in their order.
+    /// Ids of the queued messages, in order.
     pub(super) fn waiting(&self) -> Vec<MessageId> {
         let waiting = self.queue.iter();
         waiting.map(|waiting| waiting.message.clone()).collect()
     }
 
-    /// Lets a new turn take the messages that waited for the previous one to end. Returns their ids.
+    /// Lets a new turn take the messages that were queued for the end of the previous one. Returns their ids.
     pub(super) fn hurry(&mut self) -> Vec<MessageId> {
         let late = |waiting: &&mut Waiting| waiting.delivery == Delivery::WhenIdle;
         let late = self.queue.iter_mut().filter(late);
@@ -234,8 +233,8 @@ impl Session {
         .collect()
     }
 
-    /// After a turn that failed or was cancelled, only some messages start a turn of their own. Returns the
-    /// ids of those that no longer do.
+    /// After a turn that failed or was cancelled, only some messages still start a turn. Returns the ids of those that
+    /// no longer do.
     pub(super) fn calm(&mut self) -> Vec<MessageId> {
         let starts = |waiting: &&mut Waiting| waiting.starts_turn && !waiting.starts_in_any_case();
         let starting = self.queue.iter_mut().filter(starts);

@@ -1,4 +1,4 @@
-//! The calls that a model made, and what becomes of each.
+//! The calls that a model made, and how each is handled.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -7,38 +7,34 @@ use crate::model::{CallId, MessageId, Payload, ToolExecutor, event::WaitsFor};
 /// A call that the model made.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewCall {
-    /// Its id.
     pub id: CallId,
-    /// The tool.
+    /// Name of the tool.
     pub name: String,
-    /// Where it stands in the assistant message.
+    /// Index of the call in the assistant message.
     pub part: usize,
-    /// What becomes of it.
     pub fate: CallFate,
-    /// How long a result or an approval is awaited.
+    /// How long to wait for a result or an approval.
     pub timeout: Duration,
-    /// Who runs it.
     pub executor: ToolExecutor,
 }
 
-/// What becomes of a call that the model made.
+/// How a new call is handled.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CallFate {
-    /// The host is asked at once, for a result or an approval.
+    /// Handed out immediately, for a result or an approval.
     Asked(WaitsFor),
-    /// The host is asked in its turn.
+    /// Handed out after earlier calls.
     Later {
-        /// For what.
         waits_for: WaitsFor,
-        /// The event that asks.
+        /// The event that hands it out.
         request: Box<Payload>,
     },
-    /// It is closed without being run.
+    /// Closed without being run.
     NotRun,
 }
 
 impl CallFate {
-    /// Whether it waits for something.
+    /// Whether the call has no result yet.
     pub fn is_open(&self) -> bool {
         match self {
             Self::Asked(_) | Self::Later { .. } => true,
@@ -46,7 +42,7 @@ impl CallFate {
         }
     }
 
-    /// Whether somebody is asked now: its time begins.
+    /// Whether the call is handed out now, which starts its timeout.
     pub fn is_asked(&self) -> bool {
         match self {
             Self::Asked(_) => true,
@@ -60,14 +56,13 @@ impl CallFate {
 pub struct Batch {
     /// The assistant message.
     pub message: MessageId,
-    /// The tool message that will hold their results.
+    /// The tool message that will contain their results.
     pub results: MessageId,
-    /// The calls.
     pub calls: Vec<NewCall>,
 }
 
 impl Batch {
-    /// The calls that are to be run at once on MCP servers.
+    /// The calls to be run immediately on MCP servers.
     pub fn requested(&self) -> BTreeSet<CallId> {
         let runs = |call: &&NewCall| {
             call.executor == ToolExecutor::Mcp
@@ -77,13 +72,13 @@ impl Batch {
         calls.map(|call| call.id.clone()).collect()
     }
 
-    /// How many wait for something.
+    /// The number of calls without a result.
     pub fn open(&self) -> u32 {
         let open = self.calls.iter().filter(|call| call.fate.is_open());
         u32::try_from(open.count()).unwrap_or(u32::MAX)
     }
 
-    /// When the first of those that somebody is asked about is overdue.
+    /// The shortest timeout of the calls that are handed out immediately. Returns `None` if there are none.
     pub fn first_timeout(&self) -> Option<Duration> {
         let asked = self.calls.iter().filter(|call| call.fate.is_asked());
         asked.map(|call| call.timeout).min()

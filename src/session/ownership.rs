@@ -1,5 +1,5 @@
-//! Who runs a turn: another replica goes on where a lease ran out or the time of a call is up, and an
-//! owner gives its turn back.
+//! Ownership of a turn: another replica takes it over after its lease has expired or a call has timed out, and an owner
+//! releases it.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use crate::model::{TurnFence, TurnId};
 #[cfg(test)]
 mod tests;
 
-/// The replica that is to run a turn, and for how long without a further word of it.
+/// The replica that is to own a turn, and the duration of its lease.
 #[derive(Debug, Clone, Copy)]
 pub struct Heir<'a> {
-    /// Its name.
     pub replica: &'a str,
-    /// How long it has the lease.
+    /// Time until the lease expires if it is not renewed.
     pub lease: Duration,
 }
 
-/// Takes a turn over that was seen without an owner under `epoch`. `None`: it has one, or moved on. An
-/// owner that gave it back did not fail; and where the time of a call is up, nobody did.
+/// Takes over a turn that was read without an owner under `epoch`. Returns `None` if it has an owner now, or its epoch
+/// has changed. Only a takeover from an owner whose lease expired counts as a failure; a released turn or a timed-out
+/// call does not.
 pub fn take_over(
     session: &Session,
     epoch: i64,
@@ -56,8 +56,8 @@ pub fn take_over(
     Some(change)
 }
 
-/// Gives a turn that a replica runs without knowing it to that replica once more, under another epoch:
-/// statements of its that are still under way change nothing then.
+/// Gives a turn again to the replica that the row names as its owner but that does not know it. The new epoch
+/// invalidates statements of that replica that are still in progress.
 pub fn adopt(
     session: &Session,
     turn: &TurnId,
@@ -71,7 +71,24 @@ pub fn adopt(
     Some(change)
 }
 
-/// Gives a turn back that has come this far, so that any replica may go on at once.
+/// Takes over a turn from the same replica after its task ended by a bug. This counts as a failure like a crashed
+/// owner, so that a turn which crashes each of its owners ends eventually.
+pub fn repeat(
+    session: &Session,
+    turn: &TurnId,
+    epoch: i64,
+    heir: Heir<'_>,
+    now: Timestamp,
+) -> Option<Change<'static>> {
+    runs(session, turn, epoch, heir.replica)?;
+    let left = Session {
+        lease_is_over: true,
+        ..session.clone()
+    };
+    take_over(&left, epoch, heir, now)
+}
+
+/// Releases a turn at this position, so that any replica can take it over immediately.
 pub fn hand_over(
     session: &Session,
     right: TurnFence<'_>,
@@ -83,7 +100,7 @@ pub fn hand_over(
     release(session, right.turn, right.fence.epoch, replica)
 }
 
-/// The same, however far it has come under its epoch.
+/// Like [`hand_over`], whatever its position under the epoch.
 pub fn release(
     session: &Session,
     turn: &TurnId,

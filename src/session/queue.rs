@@ -1,5 +1,5 @@
-//! The queue: messages join it, a message may interrupt the running turn, and waiting messages may be
-//! withdrawn. A turn does not complete while a message waits for it.
+//! The queue: messages are enqueued, a message may interrupt the running turn, and queued messages may be withdrawn. A
+//! turn does not complete while a message is queued for it.
 
 use jiff::Timestamp;
 
@@ -15,12 +15,12 @@ use crate::model::{CancelCause, Delivery, MessageId, event::StepPosition};
 #[cfg(test)]
 mod tests;
 
-/// Which messages are withdrawn.
+/// Selects messages to withdraw.
 #[derive(Debug, Clone, Copy)]
 pub enum Which<'a> {
-    /// All that wait.
+    /// All queued messages.
     All,
-    /// These, as far as they wait.
+    /// Those of the given messages that are queued.
     These(&'a [MessageId]),
 }
 
@@ -33,9 +33,8 @@ impl Which<'_> {
     }
 }
 
-/// Adds a message to the end of the queue. A message that interrupts also cancels the live turn; if that has
-/// no owner, `heir` becomes its owner and ends it. `None`: `most` messages wait already, or the session is
-/// deleted.
+/// Enqueues a message. A message that interrupts also cancels the live turn; if that has no owner, `heir` becomes its
+/// owner and ends it. Returns `None` if `most` messages are queued already, or the session is deleted.
 pub fn join<'a>(
     session: &Session,
     joining: Joining<'a>,
@@ -52,7 +51,7 @@ pub fn join<'a>(
         delivery: joining.delivery,
         starts_turn: joining.starts_turn,
         of_execute: joining.execute.is_some(),
-        // The database's time, and so the commit, says when.
+        // Computed from the database's time at the commit.
         expires_at: None,
     });
     change.queue.joins = Some(joining);
@@ -74,8 +73,8 @@ fn interrupt(session: &Session, heir: Heir<'_>) -> Option<Change<'static>> {
     cancel::apply(session, &cancel, None)
 }
 
-/// Withdraws waiting messages, each with an event of this payload. [`Withdrawal::Expired`] withdraws only
-/// those whose time has passed. `None`: none of them waits.
+/// Withdraws queued messages, each with an event with this payload. [`Withdrawal::Expired`] withdraws only expired
+/// messages. Returns `None` if none of them is queued.
 pub fn withdraw(
     session: &Session,
     which: Which<'_>,

@@ -1,70 +1,66 @@
-//! What a change writes in the queue: the message that joins it, and those that leave it.
+//! The changes of the queue in a change: the message that is added, and those that are removed.
 
 use std::time::Duration;
 
 use crate::model::{Delivery, DropReason, MessageId, RequestId};
 
-/// What becomes of the queue.
+/// Changes of the queue.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct QueueChange<'a> {
-    /// The message that comes last from now on.
+    /// The message to add at the end.
     pub joins: Option<Joining<'a>>,
-    /// Those that wait no longer.
+    /// The messages to remove.
     pub leave: Vec<Leaving>,
-    /// Those that are taken as soon as possible from now on.
+    /// Messages that are delivered as soon as possible from now on.
     pub hurried: Vec<MessageId>,
-    /// Those that start no turn any more.
+    /// Messages that no longer start a turn.
     pub calmed: Vec<MessageId>,
 }
 
-/// A message that joins the queue.
+/// A message that is added to the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Joining<'a> {
-    /// Its id.
     pub message: &'a MessageId,
     /// The encoded message.
     pub body: &'a [u8],
-    /// The blobs that it refers to.
+    /// The blobs that it references.
     pub blobs: &'a [&'a str],
-    /// When it is to be taken.
+    /// When it is taken.
     pub delivery: Delivery,
-    /// It starts a turn when none runs.
+    /// It starts a turn if none is running.
     pub starts_turn: bool,
-    /// The encoded turn request, when it is the input of an ExecuteTurn.
+    /// The encoded turn request, if it is the input of an ExecuteTurn.
     pub execute: Option<&'a [u8]>,
-    /// When it is given up.
+    /// The message is dropped after this time. `None` means never.
     pub ttl: Option<Duration>,
-    /// The request that brought it.
+    /// The request that enqueued it.
     pub request: Option<&'a RequestId>,
 }
 
-/// A message that leaves the queue.
+/// A message that is removed from the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leaving {
-    /// Which.
     pub message: MessageId,
-    /// How it ends.
     pub end: QueueEnd,
-    /// The position of the event that says so, from 0.
+    /// Index of its event in the change.
     pub event: usize,
 }
 
-/// How the wait of a message ends.
+/// How a message leaves the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QueueEnd {
-    /// It went into this user message.
+    /// It was merged into this user message.
     Applied(MessageId),
-    /// It was withdrawn.
     Withdrawn(Withdrawal),
 }
 
-/// Why messages are withdrawn.
+/// Why a message is withdrawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Withdrawal {
-    /// A client wants it.
+    /// A client cancelled it.
     Cancelled,
-    /// Their time passed.
+    /// Its time to live passed.
     Expired,
-    /// The server gives them up.
+    /// The server dropped it.
     Dropped(DropReason),
 }

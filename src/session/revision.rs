@@ -1,5 +1,5 @@
-//! A new configuration of a session: a revision that is in force for whatever begins from now on, also in a
-//! turn that runs.
+//! A new revision of a session's configuration. It applies to everything that starts from now on, even in a running
+//! turn.
 
 use super::{Session, SessionState, change::Change, config_rows::NewConfig};
 use crate::model::Payload;
@@ -7,20 +7,19 @@ use crate::model::Payload;
 #[cfg(test)]
 mod tests;
 
-/// A configuration that is to come in force.
+/// A configuration that replaces the current one.
 #[derive(Debug, Clone, Copy)]
 pub struct NewRevision<'a> {
-    /// The configuration.
     pub new: NewConfig<'a>,
-    /// The revision that it was made from.
+    /// The revision that it is based on.
     pub from: i64,
-    /// The events about it.
+    /// The events that describe the change.
     pub events: &'a [Payload],
 }
 
-/// Puts a new configuration in force. The owner of a running turn goes on undisturbed. What was measured
-/// stays: it names its model, and the size that its system prompt and tools had. `None`: the session is deleted,
-/// or another revision is in force than the one that this was made from.
+/// Replaces the configuration. The owner of a running turn is not affected. The last measurement stays valid: it
+/// includes its model, and the size of its system prompt and tools. Returns `None` if the session is deleted, or the
+/// current revision is not the one that the configuration is based on.
 pub fn update<'a>(session: &Session, revision: &NewRevision<'a>) -> Option<Change<'a>> {
     if session.state == SessionState::Deleted || session.revision != revision.from {
         return None;

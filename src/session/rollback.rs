@@ -1,5 +1,5 @@
-//! A rollback: the end of a turn that takes its messages back. They stay readable; the model sees the
-//! conversation as it was before.
+//! Rollback: the end of a turn that removes its messages from the prompt. The messages stay readable; the model gets
+//! the conversation as it was before the turn.
 
 use jiff::Timestamp;
 
@@ -14,23 +14,23 @@ use crate::model::{Anchor, StepPosition};
 #[cfg(test)]
 mod tests;
 
-/// What a rollback takes back of what is written.
+/// The stored state that a rollback undoes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TakenBack {
-    /// The compactions that stand for messages of the turn, the newest first.
+    /// The compactions that replace messages of the turn, newest first.
     pub compactions: Vec<Applied>,
-    /// What the live messages of the turn add to the counters.
+    /// The sum of the live messages of the turn in the counters.
     pub added: Shift,
-    /// What was measured when the turn began, and when.
+    /// The anchor when the turn started, and its time.
     pub before: Option<(Anchor, Timestamp)>,
 }
 
-/// Takes the turn back that `ended` ends. Compactions that stand for its messages are reverted with it. What was
-/// measured before the turn is known again if nothing but those compactions changed the prompt meanwhile; what
-/// the turn measured is forgotten.
+/// Rolls back the turn that `ended` ends. Compactions that replace its messages are reverted too. The anchor from
+/// before the turn is restored if nothing but those compactions changed the prompt since; measurements of the turn are
+/// discarded.
 pub(super) fn apply(ended: &mut Change<'_>, back: &TakenBack) {
     ended.takes_back = true;
-    // What this write adds is taken back as soon as it is there.
+    // The rows of this change are rolled back too.
     let own = ended.shift;
     ended.shift_by(&-own);
     ended.shift_by(&-back.added);

@@ -1,5 +1,4 @@
-//! What a write adds to a session: events, messages and parts. Where they stand in it is known only
-//! when they are written.
+//! Rows that a write adds to a session: events, messages and parts. Their seqs are assigned when they are written.
 
 use std::collections::BTreeMap;
 
@@ -10,66 +9,60 @@ use crate::model::{
     Applied, MessageId, ModelResponse, Payload, Role, event::StepPosition, message::StoredPart,
 };
 
-/// A message to be written: with its id, and its parts with their sizes, which an `InputMessage`
-/// does not have yet.
+/// A message to be written, with its id and the sizes of its parts, which an `InputMessage` does not have yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewMessage {
-    /// Its id.
     pub id: MessageId,
-    /// Who speaks.
     pub role: Role,
-    /// Its content with sizes.
+    /// The content with sizes.
     pub parts: Vec<StoredPart>,
-    /// Tokens that the message costs beside its parts.
+    /// Tokens of the message in addition to its parts.
     pub overhead: u32,
-    /// Compactions leave it alone.
+    /// Compactions do not replace the message.
     pub pinned: bool,
-    /// The host's labels.
+    /// Labels set by the host.
     pub metadata: BTreeMap<String, String>,
     /// The model call that produced it.
     pub response: Option<ModelResponse>,
-    /// The queued messages that it is made of.
+    /// The queued messages that were merged into it.
     pub queued: Vec<Applied>,
     /// When an appended message was written. `None` means now.
     pub created_at: Option<Timestamp>,
 }
 
-/// A part of a message that another write commits: the result of a call that is not run.
+/// A part of a message that a later write commits: the result of a call that is not run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EarlyPart {
     /// The message.
     pub message: MessageId,
-    /// Its place in it.
+    /// Index of the part in the message.
     pub position: usize,
-    /// The part.
     pub part: StoredPart,
 }
 
 /// A message, and the event that commits it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Placed {
-    /// The position of the event, from 0.
+    /// Index of the event in the rows.
     pub event: usize,
-    /// The step that made the message.
+    /// The step that created the message.
     pub step: u32,
-    /// It stands for messages that a compaction left out, and belongs to no turn.
+    /// It is a summary that replaces messages, and belongs to no turn.
     pub is_summary: bool,
-    /// The message.
     pub message: NewMessage,
 }
 
 /// Rows in the order of their events.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Rows {
-    /// The events.
     pub events: Vec<(StepPosition, Payload)>,
-    /// The messages that they commit.
+    /// The messages that the events commit.
     pub messages: Vec<Placed>,
-    /// Parts of messages that they do not commit.
+    /// Parts of messages that are committed later.
     pub early: Vec<EarlyPart>,
-    /// Who counted the sizes.
+    /// Name of the estimator that counted the sizes.
     pub estimator: String,
-    /// What the size of a prompt has beside that of the transcript.
+    /// Size of a prompt in addition to its transcript, in tokens.
     pub offset: i64,
 }
 
@@ -101,7 +94,7 @@ impl Rows {
         });
     }
 
-    /// Adds the event of a compaction with the summary that stands in the transcript from there on.
+    /// Adds the event of a compaction, with the summary that becomes part of the transcript.
     pub fn summary(&mut self, payload: Payload, summary: NewMessage) {
         self.messages.push(Placed {
             event: self.events.len(),
@@ -112,7 +105,7 @@ impl Rows {
         self.event(payload, StepPosition::default());
     }
 
-    /// Adds a part of a message that another write commits.
+    /// Adds a part of a message that a later write commits.
     pub fn early_part(&mut self, message: &MessageId, position: usize, part: StoredPart) {
         self.early.push(EarlyPart {
             message: message.clone(),
@@ -121,12 +114,12 @@ impl Rows {
         });
     }
 
-    /// How many events these rows are.
+    /// The number of events.
     pub fn count(&self) -> i64 {
         i64::try_from(self.events.len()).unwrap_or(i64::MAX)
     }
 
-    /// All parts, with their messages and their places in them.
+    /// All parts, with their messages and their indexes.
     pub fn parts(&self) -> impl Iterator<Item = (&MessageId, usize, &StoredPart)> {
         let committed = self.messages.iter().flat_map(|Placed { message, .. }| {
             let parts = message.parts.iter().enumerate();
@@ -136,7 +129,7 @@ impl Rows {
         committed.chain(early.map(|it| (&it.message, it.position, &it.part)))
     }
 
-    /// What they change in the counters.
+    /// The change of the counters by these rows.
     pub fn shift(&self) -> Shift {
         let mut shift = Shift::default();
         for Placed { message, .. } in &self.messages {
@@ -150,7 +143,7 @@ impl Rows {
 }
 
 impl NewMessage {
-    /// What it adds to the counters.
+    /// Adds the message to the counters.
     pub fn count(&self, shift: &mut Shift) {
         shift.messages(1, i64::from(self.overhead));
         for part in &self.parts {

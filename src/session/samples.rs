@@ -1,4 +1,4 @@
-//! Sessions for tests.
+//! Sample sessions for tests.
 
 use std::collections::BTreeMap;
 
@@ -19,14 +19,14 @@ use crate::model::{
     message::StoredPart,
 };
 
-/// When the turn's time is up, in seconds.
+/// When the turn times out, in seconds.
 pub(super) const TURN_ENDS: i64 = 1_000;
 
 pub(super) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-/// One whose turn waits for so many calls.
+/// A session whose turn waits for this many calls.
 pub(super) fn waiting(open_calls: u32) -> Session {
     Session {
         state: SessionState::AwaitingTools,
@@ -58,7 +58,7 @@ pub(super) fn waiting(open_calls: u32) -> Session {
     }
 }
 
-/// One whose turn is run by `there`.
+/// A session whose turn is run by `there`.
 pub(crate) fn running() -> Session {
     Session {
         state: SessionState::Running,
@@ -69,7 +69,7 @@ pub(crate) fn running() -> Session {
     }
 }
 
-/// A message that waits for the turn that runs.
+/// A message that is queued for the running turn.
 pub(crate) fn asap(message: &str) -> Waiting {
     Waiting {
         message: MessageId::new(message),
@@ -80,7 +80,7 @@ pub(crate) fn asap(message: &str) -> Waiting {
     }
 }
 
-/// The same for a message that waits for its end.
+/// A message that is queued for the end of the running turn.
 pub(super) fn when_idle(message: &str) -> Waiting {
     Waiting {
         delivery: Delivery::WhenIdle,
@@ -88,7 +88,7 @@ pub(super) fn when_idle(message: &str) -> Waiting {
     }
 }
 
-/// A measured call whose prompt had so many tokens.
+/// A measured call whose prompt had this many tokens.
 pub(super) fn measured(model: &str, version: i64, input: u32) -> Anchor {
     Anchor {
         model: model.to_owned(),
@@ -102,7 +102,7 @@ pub(super) fn measured(model: &str, version: i64, input: u32) -> Anchor {
     }
 }
 
-/// Rows of an answer: an event, and a message of one part with so many tokens.
+/// Rows of a response: an event, and a message of one part with this many tokens.
 pub(super) fn answer_rows(tokens: u32) -> Rows {
     let at = StepPosition {
         step: 2,
@@ -140,7 +140,7 @@ pub(super) fn answer_rows(tokens: u32) -> Rows {
     rows
 }
 
-/// Events in short: what happened, to what, and in which step and attempt.
+/// Events in short form: type, object, step and attempt.
 pub(super) fn words(events: &[(StepPosition, Event)]) -> Vec<String> {
     let word = |(at, event): &(StepPosition, Event)| {
         let what = match event {
@@ -170,7 +170,7 @@ pub(super) fn words(events: &[(StepPosition, Event)]) -> Vec<String> {
     events.iter().map(word).collect()
 }
 
-/// An event that is told as it is: what it is called, and the number that belongs to it.
+/// A complete event in short form: its name, and its `size` if any.
 fn told(payload: &Payload, size: Option<i64>) -> String {
     let whole = format!("{payload:?}");
     let end = whole.find(|it: char| !it.is_alphanumeric());
@@ -178,7 +178,7 @@ fn told(payload: &Payload, size: Option<i64>) -> String {
     size.map_or_else(|| name.to_owned(), |size| format!("{name} of {size}"))
 }
 
-/// A compaction of which nothing is known but its id.
+/// A compaction with this id and no other data.
 pub(super) fn compaction(id: &str) -> Compaction {
     let nothing = TokenCount {
         tokens: 0,

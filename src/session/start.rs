@@ -1,5 +1,4 @@
-//! A turn begins in an idle session: for its own input, for a message that waits, or to go on from the
-//! transcript.
+//! Starts a turn in an idle session: with its own input, for a queued message, or from the existing transcript.
 
 use std::time::Duration;
 
@@ -14,35 +13,33 @@ use crate::model::{MessageId, Payload, TurnId};
 #[cfg(test)]
 mod tests;
 
-/// A turn that is about to begin.
+/// A turn that is to start.
 #[derive(Debug, Clone, Copy)]
 pub struct NewTurn<'a> {
-    /// Its id.
     pub turn: &'a TurnId,
     /// Its first events and its input.
     pub rows: &'a Rows,
-    /// How long it may take.
+    /// Timeout of the turn.
     pub timeout: Duration,
-    /// The revision that its first step was made for.
+    /// The revision that its first step was prepared for.
     pub revision: i64,
-    /// What its row says.
     pub row: TurnRow<'a>,
 }
 
-/// What a turn begins with.
+/// What a turn starts from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Opening {
-    /// Its own input, among its rows.
+    /// Its own input, which is in its rows.
     Input,
-    /// The transcript as it is: its last word is not the model's.
+    /// The existing transcript, which does not end with a response of the model.
     Question,
-    /// The transcript as it is, which ends with the model's answer: the model has something to answer only if
-    /// messages wait.
+    /// The existing transcript, which ends with a response of the model: there is something to respond to only if
+    /// messages are queued.
     Answered,
 }
 
-/// Begins a turn in an idle session. `None`: it is not idle, its configuration has changed, or there is
-/// nothing to answer.
+/// Starts a turn in an idle session. Returns `None` if the session is not idle, its configuration has changed, or there
+/// is nothing to respond to.
 pub fn admit<'a>(
     session: &Session,
     new: &NewTurn<'a>,
@@ -60,8 +57,8 @@ pub fn admit<'a>(
     }
 }
 
-/// The same for a message that waits and starts a turn. The turn begins before its first step, which
-/// begins when the message is taken.
+/// Starts a turn for a queued message that starts turns. The first step begins when the message is taken. Returns
+/// `None` if no such message is queued, the session is not idle, or its configuration has changed.
 pub fn start_for<'a>(
     session: &Session,
     message: &MessageId,

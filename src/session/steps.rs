@@ -1,5 +1,5 @@
-//! The owner's way from one step to the next, and from one attempt at a step to the next. A step is
-//! made for one revision of the configuration, and says which.
+//! The owner's writes from one step to the next, and from one attempt at a step to the next. A step uses one revision
+//! of the configuration, which is recorded in its event.
 
 use std::time::Duration;
 
@@ -14,19 +14,19 @@ use crate::model::{TurnFence, command::TurnRequest};
 #[cfg(test)]
 mod tests;
 
-/// How a session stands to an owner that wants to write.
+/// The relation of a session to an owner that is about to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Standing {
     /// It is the owner, and this is its next operation.
     Owner,
-    /// This operation of its has landed.
+    /// This operation was already committed.
     Landed,
-    /// Another owner has the turn, or it is over.
+    /// The turn has another owner, or has ended.
     Gone,
 }
 
-/// How a session stands to a replica that owns a turn of it, as far as that replica knows. After a
-/// failover that lost commits only the turn and the owner tell one grant from another.
+/// Determines the relation of a session to a replica that believes it owns the turn. After a failover that lost
+/// commits, only the turn and the owner distinguish two grants of the same fence.
 pub fn standing(session: &Session, right: TurnFence<'_>, replica: &str) -> Standing {
     if session.turn.as_ref() != Some(right.turn) {
         return Standing::Gone;
@@ -42,16 +42,14 @@ pub fn standing(session: &Session, right: TurnFence<'_>, replica: &str) -> Stand
     }
 }
 
-/// The owner that writes, and how long it has the lease from then on.
+/// The owner that writes, and the duration of its lease from then on.
 #[derive(Debug, Clone, Copy)]
 pub struct Owner<'a> {
-    /// Its name.
     pub replica: &'a str,
-    /// The lease.
     pub lease: Duration,
 }
 
-/// A write of the owner's, without anything in it.
+/// An owner's write without any effect yet.
 pub(super) fn of_owner<'a>(session: &Session, owner: Owner<'_>) -> Change<'a> {
     let mut change = Change::of(session);
     change.session.fence = session.fence.next();
@@ -60,20 +58,20 @@ pub(super) fn of_owner<'a>(session: &Session, owner: Owner<'_>) -> Change<'a> {
     change
 }
 
-/// A step that is about to begin.
+/// A step that is to begin.
 #[derive(Debug, Clone, Copy)]
 pub struct NewStep<'a> {
-    /// The revision it is made for.
+    /// The revision that it was prepared for.
     pub revision: i64,
-    /// Begin it also if another revision came in force meanwhile.
+    /// Begin the step even if the revision has changed since.
     pub in_any_case: bool,
     /// The encoded `step_started`.
     pub started: &'a [u8],
-    /// What the size of its prompt has beside that of the transcript.
+    /// Size of its prompt in addition to the transcript, in tokens.
     pub size_offset: i64,
 }
 
-/// Begins the next step. `None`: another revision is in force than the one it is made for.
+/// Begins the next step. Returns `None` if the current revision is not the one that the step was prepared for.
 pub fn begin(session: &Session, step: &NewStep<'_>, owner: Owner<'_>) -> Option<Change<'static>> {
     if session.revision != step.revision && !step.in_any_case {
         return None;
@@ -93,9 +91,9 @@ pub fn begin(session: &Session, step: &NewStep<'_>, owner: Owner<'_>) -> Option<
     Some(change)
 }
 
-/// Begins the next attempt at the step; the rows are events of the one that failed, and what was shown of
-/// it is void. It is no progress: takeovers are not forgotten, or a call that kills its owner would be
-/// repeated for ever. The turn goes on with what `fallback` asks for, also under its next owner.
+/// Begins the next attempt at the step. The rows are events of the failed attempt, whose partial content is void. This
+/// is not progress: the count of takeovers is not reset, or else a call that crashes its owner would be retried
+/// forever. The turn continues with the request `fallback`, also under later owners.
 pub fn retry<'a>(
     session: &Session,
     rows: &'a Rows,

@@ -1,4 +1,4 @@
-//! Waiting messages become part of the transcript: by the owner of a turn, or in an idle session.
+//! Takes queued messages into the transcript: by the owner of a turn, or in an idle session.
 
 use super::{
     Session, SessionState, Waiting,
@@ -12,41 +12,39 @@ use crate::model::{DropReason, Fence, MessageId, Seq};
 #[cfg(test)]
 mod tests;
 
-/// One message that a take ends.
+/// A message that a take removes from the queue.
 #[derive(Debug, Clone, Copy)]
 pub struct Taken<'a> {
-    /// Which.
     pub message: &'a MessageId,
-    /// The user message it goes into, or why it is given up instead.
+    /// The user message that it is merged into, or the reason why it is dropped.
     pub end: Result<&'a MessageId, DropReason>,
-    /// Which of the rows' events says so, from 1: [`Rows::count`] after it was added.
+    /// The number of its event among the rows, from 1: [`Rows::count`] after the event was added.
     pub event: i64,
 }
 
 /// Whether a take begins the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advance {
-    /// No: the messages go into the step that the turn is at.
+    /// No: the messages become part of the current step.
     Stay,
-    /// Yes.
+    /// Yes, whatever the current revision.
     InAnyCase,
-    /// Yes, one made for this revision of the configuration: another one in force refuses it.
+    /// Yes. The step was prepared for this revision; the take is rejected if another one is current.
     MadeFor(i64),
 }
 
-/// Messages that are about to be taken, by what was seen of the session.
+/// Messages to take, and the state that the selection is based on.
 #[derive(Debug, Clone, Copy)]
 pub struct Taking<'a> {
-    /// The newest seq that was seen: nothing may have moved since. `None`: whatever others wrote.
+    /// The newest seq that was read; the take is rejected if events were added since. `None` disables the check.
     pub seen: Option<Seq>,
-    /// What becomes of the messages in the transcript.
+    /// The rows of the messages in the transcript.
     pub rows: &'a Rows,
-    /// The messages.
     pub taken: &'a [Taken<'a>],
 }
 
 impl<'a> Taking<'a> {
-    /// Whether it still holds: all messages wait, and never between calls and their results.
+    /// Whether the take is still valid: all messages are queued, no calls are open, and the seq is unchanged.
     fn holds(&self, session: &Session) -> bool {
         let unmoved = self.seen.is_none_or(|seen| seen == session.last_seq());
         let waits = |taken: &Taken<'_>| {
@@ -78,8 +76,8 @@ fn leaving(taken: &Taken<'_>) -> Leaving {
     }
 }
 
-/// Takes messages into the transcript of the turn; they begin the next step if `step` says so. `None`: the
-/// session has changed, or the turn was cancelled.
+/// Takes messages into the transcript of the turn; they begin the next step if `step` says so. Returns `None` if the
+/// session has changed, or a cancel was requested.
 pub fn take<'a>(
     session: &Session,
     taking: &Taking<'a>,
@@ -104,9 +102,9 @@ pub fn take<'a>(
     Some(change)
 }
 
-/// Takes messages into the transcript of an idle session, for this revision of its configuration. This raises
-/// the context version. The last measured call still applies, because the new messages come after it.
-/// `None`: the session has changed, or a turn began.
+/// Takes messages into the transcript of an idle session, for this revision of its configuration. This increments the
+/// version of the context. The last measured call stays valid, because the new messages come after it. Returns `None`
+/// if the session has changed, or a turn started.
 pub fn take_idle<'a>(
     session: &Session,
     fence: Fence,

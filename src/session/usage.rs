@@ -1,4 +1,4 @@
-//! What a call used that a host made by itself, in an idle session.
+//! Records the usage of a model call that a host made itself in an idle session.
 
 use super::{
     Session, SessionState,
@@ -9,28 +9,26 @@ use crate::model::{Anchor, Fence, MessageId, Payload, Usage, UsagePurpose, Usage
 #[cfg(test)]
 mod tests;
 
-/// The report of a call, to be recorded.
+/// The usage report of a call.
 #[derive(Debug, Clone)]
 pub struct Report<'a> {
-    /// The fence that was seen.
+    /// The fence that the caller read.
     pub fence: Fence,
-    /// The version of the context that was seen.
+    /// The version of the context that the caller read.
     pub context_version: i64,
-    /// What the call was for.
     pub purpose: UsagePurpose,
     /// Model reference.
     pub model: &'a str,
-    /// What the provider reported.
+    /// The usage reported by the provider.
     pub usage: &'a Usage,
-    /// The event.
     pub event: &'a Payload,
-    /// The message that the call wrote, with what is to be kept of it, encoded.
+    /// The message that the call produced, and the encoded data to store with it.
     pub message: Option<(&'a MessageId, &'a [u8])>,
-    /// What the call measured. `None` means it describes no prompt that is known.
+    /// The measured size. `None` means the prompt of the call is not known.
     pub measured: Option<&'a Anchor>,
 }
 
-/// Records what a call used. `None`: a turn runs, or the transcript is not what was seen.
+/// Records the usage of a call. Returns `None` if a turn is running, or the transcript has changed since it was read.
 pub fn record<'a>(session: &Session, report: &Report<'a>) -> Option<Change<'a>> {
     let unmoved =
         session.context_version == report.context_version && session.fence == report.fence;

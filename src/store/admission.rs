@@ -1,5 +1,5 @@
-//! Admission: an idle session, or one that is made with it, gets a turn, its lease and its first
-//! events in one transaction.
+//! Admission: starts a turn in an idle or new session. The turn, its lease and its first events are written in one
+//! transaction.
 
 use std::time::Duration;
 
@@ -29,43 +29,38 @@ use crate::{
     },
 };
 
-/// A turn to be admitted.
+/// A turn to admit.
 #[derive(Debug, Clone)]
 pub struct Admission<'a> {
-    /// Its id.
     pub turn: &'a TurnId,
-    /// Its first events and its input.
+    /// Its first events and its input message.
     pub rows: &'a Rows,
-    /// How long it may take.
     pub timeout: Duration,
-    /// The revision that its first step was made for.
+    /// The configuration revision for which its first step was prepared.
     pub revision: i64,
-    /// Idempotency.
     pub idempotency: &'a Idempotency,
-    /// What it does differently from its session.
+    /// The settings in which it differs from its session.
     pub request: &'a TurnRequest,
-    /// Model reference.
+    /// Model reference of the turn.
     pub model: &'a str,
-    /// It begins without input: the transcript must ask for an answer.
+    /// Whether it starts without input. The transcript must then end with something the model has not answered.
     pub continues: bool,
 }
 
-/// What stands in the way of an admission, or the outcome of the same request before.
+/// The session state that prevents an admission, or the earlier result of the same request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionHead {
-    /// Where the session stands.
     pub state: SessionState,
-    /// The live turn, or the last one.
+    /// The running turn, or the last one.
     pub turn: Option<TurnId>,
-    /// The newest seq.
     pub last_seq: Seq,
-    /// The configuration's revision.
+    /// The current configuration revision.
     pub revision: i64,
-    /// What the idempotency key led to.
+    /// The stored result for the idempotency key.
     pub remembered: Option<Remembered>,
 }
 
-/// Who spoke last. A summary stands for older words, wherever it is.
+/// Role of the newest message. Summaries are excluded, since they replace older messages, whatever their position.
 pub(super) const LAST_ROLE: &str = "-- store::admission::last_role
     select m.role from messages m
      where m.tenant_id = $1 and m.session_id = $2 and m.voided_at_seq is null and not m.is_summary order by m.seq desc limit 1";
@@ -77,9 +72,8 @@ pub(super) const HEAD: &str = "-- store::admission::head
      where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3";
 
 impl Store {
-    /// Starts a turn in an existing, idle session. `None` means it is not idle, the request is
-    /// known, the configuration changed since it was read, or there is nothing to continue;
-    /// [`Store::head`] tells.
+    /// Starts a turn in an existing, idle session. Returns `None` if the session is not idle, the request is known, the
+    /// configuration changed since it was read, or there is nothing to continue; [`Store::head`] returns the reason.
     pub async fn admit(
         &self,
         key: &SessionKey,
@@ -102,13 +96,13 @@ impl Store {
                 return Ok(Grant::of(&change.session));
             }
         }
-        let mut races = Races::over("an admission");
+        let mut races = Races::over("concurrent writes prevented the admission of a turn");
         loop {
             let request = admission.idempotency;
             let (Some(seen), None) = self.read_session_and_request(key, request).await? else {
                 return Ok(None);
             };
-            // A commit that finds the session unchanged has seen its messages as they are.
+            // If the commit finds the session unchanged, its messages are unchanged too.
             let opening = match admission.continues {
                 false => Opening::Input,
                 true if self.asks_for_an_answer(key).await? => Opening::Question,
@@ -125,8 +119,8 @@ impl Store {
         }
     }
 
-    /// Begins a turn in an idle session for a message that waits. `None` means the session is not
-    /// idle, its configuration changed, or the message waits no longer.
+    /// Starts a turn in an idle session for a queued message. Returns `None` if the session is not idle, its
+    /// configuration changed, or the message is no longer in the queue.
     pub async fn start_idle(
         &self,
         key: &SessionKey,
@@ -147,8 +141,7 @@ impl Store {
         Ok(started.as_ref().and_then(Grant::of))
     }
 
-    /// Whether the transcript ends in something that the model has not answered: a user's message,
-    /// or results.
+    /// Whether the transcript ends with something that the model has not answered: a user message or tool results.
     pub async fn asks_for_an_answer(&self, key: &SessionKey) -> Result<bool, Error> {
         let key = Key::from(key);
         let rows = self
@@ -162,7 +155,7 @@ impl Store {
         Ok(last.is_some_and(|role| role != Role::Assistant))
     }
 
-    /// Creates a session with its first turn. `None` means the session exists.
+    /// Creates a session with its first turn. Returns `None` if the session exists.
     pub async fn admit_new(
         &self,
         key: &SessionKey,
@@ -176,7 +169,7 @@ impl Store {
         Ok(made.await?.as_ref().and_then(Grant::of))
     }
 
-    /// Where a session stands and the outcome of a request. `None` means there is no such session.
+    /// Returns the session's state and the stored result of a request. Returns `None` if the session does not exist.
     pub async fn head(
         &self,
         key: &SessionKey,
@@ -194,7 +187,7 @@ impl Store {
     }
 }
 
-/// A turn as it begins.
+/// The new turn of an admission.
 pub(super) fn new_turn<'a>(admission: &Admission<'a>) -> NewTurn<'a> {
     NewTurn {
         turn: admission.turn,

@@ -1,6 +1,5 @@
-//! What a replica knows of deleted tenants and revoked keys, and since when: a call that was admitted
-//! by what was known before a tenant was deleted creates nothing for it, however long the process
-//! stood still in between.
+//! When a replica last read deleted tenants and revoked keys. A call that was admitted from data read before a tenant
+//! was deleted must not create anything for that tenant, even if the process was paused in between.
 
 use std::{
     future::Future,
@@ -13,64 +12,64 @@ use tokio_postgres::Row;
 
 use super::{Error, row::get};
 
-/// For how long a replica admits calls by what it last read of keys, limits and deletions. With the
-/// longest time that a statement may take by default, it makes [`super::erasure::SETTLED`].
+/// How long a replica admits calls based on its last read of keys, limits and deletions. [`super::erasure::SETTLED`] is
+/// this time plus the default maximum duration of a statement.
 pub const KNOWN_FOR: Duration = Duration::from_secs(10);
 
 tokio::task_local! {
     static CURRENT: Option<Timestamp>;
 }
 
-/// When keys, limits and deletions were read by which a call was admitted, by the database's clock.
-/// `None` where there was no call: what a replica does by itself is held to the deletions that go
-/// on.
+/// When the keys, limits and deletions that a call was admitted by were read, by the database's clock. `None` for work
+/// that the replica starts itself; for this, deletions in progress are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdmittedAt(pub Option<Timestamp>);
 
 impl AdmittedAt {
-    /// That of what is being done.
+    /// The value for the current task.
     pub(super) fn current() -> Option<Timestamp> {
         CURRENT.try_with(|known| *known).ok().flatten()
     }
 
-    /// Does something that was admitted by what was known then.
+    /// Runs `doing` with this value.
     pub async fn scope<F: Future>(self, doing: F) -> F::Output {
         CURRENT.scope(self.0, doing).await
     }
 }
 
-/// When something was last read from the database.
+/// The last read of something from the database.
 #[derive(Debug, Default)]
 pub struct LastRead(Mutex<Option<Read>>);
 
-/// One read: a moment at or before that of what it saw.
+/// One read. Its time is not later than the snapshot that it saw.
 #[derive(Debug, Clone, Copy)]
 pub struct Read {
-    /// By the database's clock.
+    /// The time by the database's clock.
     pub at: Timestamp,
-    /// By the clock here, which goes on while the process stands still.
+    /// When the query was sent, by the local monotonic clock, which also counts time during which the process is
+    /// paused.
     pub asked: Instant,
 }
 
 impl Read {
-    /// The time by the database's clock, or a little more: by as much as the read was on its way.
+    /// The current time by the database's clock, or slightly later: at most by the duration of the read.
     pub(super) fn now(self) -> Timestamp {
         self.at + self.asked.elapsed()
     }
 }
 
 impl LastRead {
-    /// Notes a read.
+    /// Records a read.
     pub fn note(&self, read: Read) {
         *self.lock() = Some(read);
     }
 
-    /// When it was, by the database's clock. `None`: there was none.
+    /// Returns the time of the last read by the database's clock, or `None` if there was none.
     pub fn at(&self) -> Option<Timestamp> {
         self.lock().map(|read| read.at)
     }
 
-    /// Whether it is not older than [`KNOWN_FOR`].
+    /// Returns whether the last read is not older than [`KNOWN_FOR`].
     pub fn is_recent(&self) -> bool {
         self.lock()
             .is_some_and(|read| read.asked.elapsed() <= KNOWN_FOR)
@@ -81,9 +80,9 @@ impl LastRead {
     }
 }
 
-/// A version, and when it was read.
+/// Decodes a version and the time at which it was read. `of` names it in the error.
 pub(super) fn version(rows: &[Row], asked: Instant, of: &str) -> Result<(i64, Read), Error> {
-    let missing = || Error::Corrupt(format!("the version of {of} is not there"));
+    let missing = || Error::Corrupt(format!("the version of {of} is missing"));
     let row = rows.first().ok_or_else(missing)?;
     let at = get(row, "at")?;
     Ok((get(row, "version")?, Read { at, asked }))

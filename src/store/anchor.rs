@@ -1,12 +1,12 @@
-//! The last measured call of a session, and its columns.
+//! The last measured model call of a session, as columns of the session row.
 
 use tokio_postgres::Row;
 
 use super::{Error, pipeline::Param, row::get, rows::signed};
 use crate::model::{Anchor, TokenBasis};
 
-/// The last measured call. `None` means there was none, or a version of contextd measured it that
-/// did not say for which model.
+/// Decodes the last measured call. Returns `None` if there was none, or if an older version of contextd measured it
+/// without recording the model.
 pub(super) fn anchor(row: &Row) -> Result<Option<Anchor>, Error> {
     let Some(model) = get::<Option<String>>(row, "anchor_model")? else {
         return Ok(None);
@@ -36,7 +36,7 @@ pub(super) fn anchor(row: &Row) -> Result<Option<Anchor>, Error> {
     }))
 }
 
-/// How a prediction was obtained, as a number.
+/// The stored number of a token basis.
 fn basis_number(basis: TokenBasis) -> i16 {
     match basis {
         TokenBasis::Actual => 1,
@@ -52,11 +52,11 @@ fn basis(number: Option<i16>) -> Result<TokenBasis, Error> {
         Some(2) => Ok(TokenBasis::Calibrated),
         Some(3) => Ok(TokenBasis::Tokenizer),
         Some(4) | None => Ok(TokenBasis::Heuristic),
-        Some(other) => Err(Error::Corrupt(format!("token basis {other}"))),
+        Some(other) => Err(Error::Corrupt(format!("unknown token basis {other}"))),
     }
 }
 
-/// The last measured call as columns of the session's row.
+/// The last measured call as columns of the session row.
 #[derive(Default)]
 pub(super) struct AnchorColumns<'a> {
     model: Option<&'a str>,

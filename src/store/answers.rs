@@ -1,5 +1,5 @@
-//! Answers to tool calls: what they are decided by is read, `session::answers` decides, and the change
-//! is committed, unless the session was written meanwhile.
+//! Answers to tool calls: reads what the decision needs, lets `session::answers` decide, and commits the change unless
+//! the session was written concurrently.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,76 +26,73 @@ use crate::{
     },
 };
 
-/// Answers to be written.
+/// Answers to write.
 #[derive(Debug, Clone)]
 pub struct Submission<'a> {
-    /// Names it to the calls that it requests.
+    /// Stored in the calls that this submission requests, so that they can be found by it.
     pub id: &'a str,
-    /// The answers that close a call.
+    /// Answers that close a call.
     pub answers: &'a [Answer],
-    /// The approvals.
     pub approvals: &'a [Approval],
-    /// The calls to look at.
+    /// The calls that the submission names.
     pub named: &'a [CallId],
-    /// Idempotency.
     pub idempotency: &'a Idempotency,
-    /// Which estimator counted.
+    /// The estimator that counted the tokens.
     pub estimator: &'a str,
-    /// Tokens of a message beside its parts.
+    /// Tokens of a message in addition to its parts.
     pub overhead: u32,
-    /// What comes after the last answer.
+    /// The step that follows the last answer.
     pub next: &'a NextStep,
 }
 
 /// The outcome of a submission.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Submitted {
-    /// The right to go on, when these answers were the last ones.
+    /// The grant to continue the turn, if these were the last answers.
     pub grant: Option<Grant>,
-    /// The calls whose answers were accepted now.
+    /// Calls whose answers this submission had accepted.
     pub accepted: BTreeSet<CallId>,
-    /// The newest seq that these answers made; 0 when nothing was accepted.
+    /// The newest seq that this submission wrote; 0 if nothing was accepted.
     pub last_seq: Seq,
-    /// What the same idempotency key came with first.
+    /// The first submission with the same idempotency key.
     pub first: Option<FirstSubmission>,
-    /// The calls as they were decided about.
+    /// The calls as they were when the decision was made.
     pub calls: BTreeMap<CallId, KnownCall>,
-    /// Calls that MCP servers are to run from now on, each in the outcome of one submission only.
+    /// Calls that MCP servers must run now. Each call is returned by one submission only.
     pub requested: BTreeSet<CallId>,
-    /// Calls of the session that wait for the host now, in the order the model made them.
+    /// Calls of the session that now wait for the host, in the order in which the model made them.
     pub pending: Vec<CallId>,
 }
 
-/// What answers are decided by, and what is said of those that do not count.
+/// The state that the decision is based on, and details of the calls for the outcome of rejected answers.
 struct SeenCalls {
     version: Version,
     seen: Seen,
-    /// The calls that were named.
+    /// The named calls.
     known: BTreeMap<CallId, KnownCall>,
-    /// What the same idempotency key came with first. Of calls that are only remembered it is not known.
+    /// The first submission with the same idempotency key. Not known if `are_remembered`.
     first: Option<FirstSubmission>,
-    /// They are as this replica has left them, and may have changed since.
+    /// Whether the calls come from this replica's memory and may have changed since.
     are_remembered: bool,
 }
 
-/// The first submission under an idempotency key.
+/// The first submission with an idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FirstSubmission {
-    /// Its hash.
+    /// Hash of the request.
     pub hash: String,
-    /// The calls whose answers were accepted then.
+    /// The calls whose answers it had accepted.
     pub accepted: BTreeSet<CallId>,
 }
 
 impl Store {
-    /// Writes answers. What does not wait for such an answer, or belongs to a turn that is being
-    /// cancelled, is left alone.
+    /// Writes answers. Calls that do not wait for such an answer, or whose turn is being cancelled, are left unchanged.
     pub async fn submit(
         &self,
         key: &SessionKey,
         submission: &Submission<'_>,
     ) -> Result<Submitted, Error> {
-        let mut races = Races::over("answers to tool calls");
+        let mut races = Races::over("concurrent writes prevented the submission of tool results");
         let mut remembered = self.remembered_calls(key, submission);
         loop {
             let seen = match remembered.take() {
@@ -112,7 +109,7 @@ impl Store {
         }
     }
 
-    /// The calls as this replica has left them. `None`: they are not known here, or do not all wait for results.
+    /// The calls from this replica's memory. Returns `None` if they are not in memory or do not all wait for results.
     fn remembered_calls(&self, key: &SessionKey, submission: &Submission<'_>) -> Option<SeenCalls> {
         let Remembered {
             version,
@@ -133,7 +130,8 @@ impl Store {
         })
     }
 
-    /// `None`: the session was written meanwhile, or calls that are only remembered do not take all answers.
+    /// Returns `None` if the session was written concurrently, or if the calls come from memory and not all answers are
+    /// accepted.
     async fn try_submit(
         &self,
         key: &SessionKey,
@@ -247,7 +245,7 @@ impl Store {
         }))
     }
 
-    /// The calls of MCP servers that a submission requested, and that wait for their results.
+    /// Returns the calls to MCP servers that a submission requested and that still wait for their results.
     pub async fn requested_by(
         &self,
         key: &SessionKey,
@@ -268,15 +266,14 @@ impl Store {
 }
 
 impl Submitted {
-    /// All calls whose answers were accepted under its key, as they are remembered.
+    /// All calls whose answers were accepted under its idempotency key, as text to store.
     fn led(&self) -> String {
         let before = self.first.iter().flat_map(|first| &first.accepted);
         codec::call::ids_to_text(before.chain(&self.accepted))
     }
 }
 
-/// What is remembered. Under another hash it may be the work of another RPC, whose result is no
-/// list of calls.
+/// Decodes a stored result. With a different hash it may be the result of another RPC and not a list of calls.
 fn first_submission(
     idempotency::Remembered { hash, result }: idempotency::Remembered,
     idempotency: &Idempotency,

@@ -1,4 +1,4 @@
-//! API keys, by the hashes of their secrets.
+//! API keys, identified by the hashes of their secrets.
 
 use std::{sync::LazyLock, time::Instant};
 
@@ -17,42 +17,39 @@ use crate::model::{Access, ApiKey, TenantId};
 pub(super) const NEXT_VERSION: &str = "-- store::api_key::next_version
     update api_keys_version set version = version + 1";
 
-/// Keys that expired or were revoked are listed for 30 days.
+/// Expired and revoked keys are kept for 30 days.
 const FORGET: &str = "-- store::api_key::forget
     delete from api_keys where tenant_id = $1 and least(expires_at, revoked_at) < now() - interval '30 days'";
 
 static CREATE: LazyLock<Named> = named_alone!("sql/keys/create.sql");
 
-/// A key to be stored.
+/// A key to store.
 #[derive(Debug, Clone)]
 pub struct NewKey<'a> {
-    /// Which.
     pub id: &'a str,
-    /// Whose data it gives access to.
+    /// The tenant whose data it gives access to.
     pub tenant: &'a TenantId,
     /// SHA-256 of the whole key.
     pub hash: [u8; 32],
-    /// What it allows.
     pub access: Access,
-    /// What it is for.
+    /// Description of its purpose.
     pub name: &'a str,
-    /// After how many seconds it expires.
+    /// Seconds until it expires.
     pub ttl_seconds: Option<f64>,
-    /// Live keys that the tenant may have.
+    /// Maximum number of live keys of the tenant.
     pub most: i64,
 }
 
-/// A key that is accepted, by its hash.
+/// An accepted key and its hash.
 #[derive(Debug, Clone)]
 pub struct LiveKey {
     /// SHA-256 of the whole key.
     pub hash: [u8; 32],
-    /// The key.
     pub key: ApiKey,
 }
 
 impl Store {
-    /// A number that is another one after each change of any key.
+    /// Reads a version number that changes with every change of any key.
     pub async fn keys_version(&self) -> Result<(i64, Read), Error> {
         const SQL: &str = "-- store::api_key::keys_version
             select version, now() as at from api_keys_version";
@@ -61,7 +58,7 @@ impl Store {
         admitted::version(&rows, asked, "keys")
     }
 
-    /// All keys that are neither revoked nor expired, of all tenants.
+    /// Reads the keys of all tenants that are neither revoked nor expired.
     pub async fn live_keys(&self) -> Result<Vec<LiveKey>, Error> {
         const SQL: &str = "-- store::api_key::live_keys
             select tenant_id, key_id, access, name, created_at, expires_at, revoked_at, hash from api_keys
@@ -72,14 +69,16 @@ impl Store {
                 let hash: Vec<u8> = get(row, "hash")?;
                 let hash = <[u8; 32]>::try_from(hash);
                 Ok(LiveKey {
-                    hash: hash.map_err(|_| Error::Corrupt("hash of a key".to_owned()))?,
+                    hash: hash.map_err(|_| {
+                        Error::Corrupt("the hash of an API key does not have 32 bytes".to_owned())
+                    })?,
                     key: api_key(row)?,
                 })
             })
             .collect()
     }
 
-    /// Stores a key. `None` if the tenant has as many live ones as it may have.
+    /// Stores a key. Returns `None` if the tenant is at its limit of live keys.
     pub async fn create_key(&self, new: &NewKey<'_>) -> Result<Option<ApiKey>, Error> {
         let access = access_number(new.access);
         let tenant = new.tenant.as_str();
@@ -102,8 +101,8 @@ impl Store {
         Ok(created)
     }
 
-    /// Revokes a key with at most that access. One that was revoked before stays as it is. `None` if
-    /// the tenant has none of that id.
+    /// Revokes a key whose access is at most `most`. A key that is already revoked is unchanged. Returns `None` if the
+    /// tenant has no such key.
     pub async fn revoke_key(
         &self,
         tenant: &TenantId,
@@ -119,7 +118,7 @@ impl Store {
         self.change_keys(tenant, Query::new(SQL, params)).await
     }
 
-    /// The tenant's keys, the newest first, after that id, at most so many.
+    /// Lists at most `most` keys of the tenant, newest first, starting after the id `after`.
     pub async fn keys(
         &self,
         tenant: &TenantId,
@@ -184,6 +183,6 @@ fn access(number: i16) -> Result<Access, Error> {
         2 => Ok(Access::Write),
         3 => Ok(Access::Admin),
         4 => Ok(Access::Operator),
-        other => Err(Error::Corrupt(format!("access {other}"))),
+        other => Err(Error::Corrupt(format!("unknown access {other}"))),
     }
 }

@@ -1,5 +1,5 @@
-//! Who reads the events of turns that are to be cancelled without a reader: a small table of live
-//! turns, looked through as a whole.
+//! Attendance: which turns have clients that read their events. Turns that are cancelled without a reader are in a
+//! small table of live turns, which is read as a whole.
 
 use std::time::Duration;
 
@@ -11,20 +11,18 @@ use super::{
 };
 use crate::model::{SessionKey, TurnId};
 
-/// A turn that must be read.
+/// A turn that is cancelled when it has no reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attended {
-    /// The session.
     pub key: SessionKey,
-    /// The turn.
     pub turn: TurnId,
-    /// No reader was seen for as long as it is patient.
+    /// Whether no reader was seen for the turn's patience interval.
     pub overdue: bool,
 }
 
 impl Store {
-    /// Notes that a turn is to be cancelled when no client has read its events for as long as that.
-    /// Known already: nothing changes.
+    /// Registers a turn that is cancelled when no client reads its events for `patience`. A turn that is already
+    /// registered is unchanged.
     pub async fn attend(
         &self,
         key: &SessionKey,
@@ -47,7 +45,7 @@ impl Store {
             .map(drop)
     }
 
-    /// All turns that must be read.
+    /// Lists all registered turns.
     pub async fn attended(&self) -> Result<Vec<Attended>, Error> {
         const SQL: &str = "-- store::attendance::attended
             select a.tenant_id, a.session_id, a.turn_id, a.seen_until + a.patience < now() as overdue from attendance a";
@@ -68,7 +66,7 @@ impl Store {
             .collect()
     }
 
-    /// Notes that these turns have readers, for as long as that.
+    /// Records that these turns have readers, until `until` from now.
     pub async fn seen(&self, turns: &[Attended], until: Duration) -> Result<(), Error> {
         const SQL: &str = "-- store::attendance::seen
             update attendance a set seen_until = now() + make_interval(secs => $4)
@@ -85,7 +83,7 @@ impl Store {
             .map(drop)
     }
 
-    /// Forgets a turn that ended.
+    /// Removes a turn that ended.
     pub async fn unattend(&self, key: &SessionKey, turn: &TurnId) -> Result<(), Error> {
         const SQL: &str = "-- store::attendance::unattend
             delete from attendance where tenant_id = $1 and session_id = $2 and turn_id = $3";

@@ -1,4 +1,4 @@
-//! Content too large for messages: content-addressed bytes in chunks, per tenant.
+//! Blobs: content too large for messages, stored per tenant as content-addressed bytes in chunks.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -14,76 +14,73 @@ use super::{
 };
 use crate::model::{BlobId, TenantId};
 
-/// Bytes of one stored chunk; all but the last of a blob have so many.
+/// Size of a stored chunk in bytes. Only the last chunk of a blob may be smaller.
 pub const CHUNK_BYTES: usize = 64 * 1024;
 
-/// A stored piece of content.
+/// Metadata of a blob.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blob {
-    /// Its id.
     pub id: BlobId,
-    /// Its MIME type.
     pub media_type: String,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub bytes: u64,
-    /// When it was first stored.
     pub created_at: Timestamp,
 }
 
-/// The beginning of content, and how long all of it is.
+/// The first chunk of a blob, and the blob's total length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Beginning {
-    /// Under which id.
     pub id: BlobId,
-    /// Its length in bytes.
+    /// Total length in bytes.
     pub bytes: u64,
-    /// Its first stored chunk; empty content has none.
+    /// The first stored chunk; empty if the content is empty.
     pub beginning: Vec<u8>,
 }
 
-/// How far a walk over all blobs has come.
+/// Position of a walk over all blobs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Walk {
     tenant: String,
     blob: String,
 }
 
-/// What a piece of the walk came to.
+/// Result of one round of the walk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Swept {
-    /// How many blobs were taken away.
+    /// Number of removed blobs.
     pub swept: u64,
-    /// Where it goes on.
+    /// Where the next round starts.
     pub next: Walk,
 }
 
-/// Blobs that one round of the sweep looks at.
+/// Number of blobs that one round of the sweep checks.
 const ROUND: i64 = 100;
 
-/// So long after it was touched content that nothing refers to stays: a day, and the hour for which
-/// a look does not touch it again.
+/// How long unreferenced content is kept after it was last touched: more than a day plus the hour during which reads do
+/// not touch it again.
 const UNUSED: Duration = Duration::from_hours(26);
 
 pub(super) const BLOB: &str = "-- store::blob::blob
     select media_type, size_bytes, created_at from blobs where tenant_id = $1 and blob_id = $2";
 
+const TOUCH: &str = "-- store::blob::touch
+    update blobs b set touched_at = now()
+      from (select t.blob_id from blobs t where t.tenant_id = $1 and t.blob_id = any($2::text[])
+             order by t.blob_id for no key update) t
+     where b.tenant_id = $1 and b.blob_id = any($2::text[]) and b.blob_id = t.blob_id returning b.blob_id";
 pub(super) const BEGINNINGS: &str = "-- store::blob::beginnings
-    with touched as (
-      update blobs b set touched_at = now()
-        from (select t.blob_id from blobs t where t.tenant_id = $1 and t.blob_id = any($2::text[])
-                 and t.touched_at < now() - interval '1 hour' order by t.blob_id for no key update) t
-       where b.tenant_id = $1 and b.blob_id = any($2::text[]) and b.blob_id = t.blob_id)
-    select b.blob_id, b.size_bytes, coalesce(c.bytes, '') as bytes
+    select b.blob_id, b.size_bytes, coalesce(c.bytes, '') as bytes, b.touched_at < now() - interval '1 hour' as stale
       from blobs b
       left join lateral (select * from blob_chunks c where c.tenant_id = $1 and c.blob_id = b.blob_id and c.idx = 0 offset 0) c on true
      where b.tenant_id = $1 and b.blob_id = any($2::text[])";
 
-static PUT: LazyLock<Vec<Named>> = named!["sql/blobs/put.sql", "sql/blobs/put_chunks.sql"];
-static SWEEP: LazyLock<Named> = named_alone!("sql/sweep_blobs.sql");
+static PUT: LazyLock<Vec<Named>> = named!["sql/put_blob.sql"];
+static SWEEP: LazyLock<Named> = named_alone!("sql/sweep/blobs.sql");
+static REMOVE: LazyLock<Vec<Named>> = named!["sql/sweep/remove_blobs.sql"];
 
 impl Store {
-    /// Stores content under its id, or notes that it is needed again. In a transaction of its own,
-    /// before anything refers to it: what was touched within a day is not swept.
+    /// Stores content under its id, or touches it if it exists. Runs in a separate transaction before anything refers
+    /// to the blob: blobs that were touched within a day are not swept.
     pub async fn put_blob(
         &self,
         tenant: &TenantId,
@@ -104,7 +101,7 @@ impl Store {
             ("chunks", &chunks),
             ("known_at", &known_at),
         ];
-        let queries = named_parameters::queries(&PUT, &values, |_| true)?;
+        let queries = named_parameters::queries(&PUT, &values)?;
         let answers = self.database.transact(&queries).await?;
         if answers.first().is_none_or(Vec::is_empty) {
             self.check_tenant(tenant).await?;
@@ -112,8 +109,8 @@ impl Store {
         Ok(())
     }
 
-    /// Stores content under its id unless it is there and safe from the sweep for a day. For
-    /// content that is read again and again: a repeated call writes nothing.
+    /// Stores content under its id, unless it exists and is safe from the sweep for a day. Suitable for content that is
+    /// read repeatedly: a repeated call writes nothing.
     pub async fn keep_blob(
         &self,
         tenant: &TenantId,
@@ -134,7 +131,7 @@ impl Store {
         Ok(())
     }
 
-    /// What is known of a blob. `None` means no blob of this tenant has the id.
+    /// Reads the metadata of a blob. Returns `None` if the tenant has no blob with this id.
     pub async fn blob(&self, tenant: &TenantId, id: &BlobId) -> Result<Option<Blob>, Error> {
         let rows = self
             .database
@@ -143,8 +140,8 @@ impl Store {
         rows.first().map(|row| blob(id, row)).transpose()
     }
 
-    /// The beginnings of these blobs, as far as they exist. A message is about to refer to them:
-    /// they are not swept meanwhile.
+    /// Reads the first chunks of these blobs, of those that exist. Touches the blobs, so that they are not swept before
+    /// a message refers to them.
     pub async fn beginnings(
         &self,
         tenant: &TenantId,
@@ -154,51 +151,80 @@ impl Store {
             return Ok(Vec::new());
         }
         let ids: Vec<&str> = ids.iter().map(BlobId::as_str).collect();
-        let rows = self
-            .database
-            .write(&Query::new(
-                BEGINNINGS,
-                vec![&tenant.as_str() as Param<'_>, &ids],
-            ))
-            .await?;
-        let beginning = |row: &Row| {
+        let tenant = tenant.as_str();
+        let rows = self.database.read(BEGINNINGS, &[&tenant, &ids]).await?;
+        let mut stale = Vec::new();
+        for row in &rows {
+            if get(row, "stale")? {
+                stale.push(get::<&str>(row, "blob_id")?);
+            }
+        }
+        // A blob that the sweep removes concurrently counts as missing.
+        let mut kept = Vec::new();
+        if !stale.is_empty() {
+            let touch = Query::new(TOUCH, vec![&tenant as Param<'_>, &stale]);
+            kept = self.database.write(&touch).await?;
+        }
+        let kept: Vec<&str> = kept
+            .iter()
+            .map(|row| get(row, "blob_id"))
+            .collect::<Result<_, _>>()?;
+        let mut beginnings = Vec::new();
+        for row in &rows {
+            let id: &str = get(row, "blob_id")?;
             let bytes: i64 = get(row, "size_bytes")?;
-            Ok(Beginning {
-                id: BlobId::new(get::<String>(row, "blob_id")?),
-                bytes: u64::try_from(bytes).unwrap_or_default(),
-                beginning: get(row, "bytes")?,
-            })
-        };
-        rows.iter().map(beginning).collect()
+            if !get::<bool>(row, "stale")? || kept.contains(&id) {
+                beginnings.push(Beginning {
+                    id: BlobId::new(id),
+                    bytes: u64::try_from(bytes).unwrap_or_default(),
+                    beginning: get(row, "bytes")?,
+                });
+            }
+        }
+        Ok(beginnings)
     }
 
-    /// Looks at the next blobs of all tenants and takes away those that nothing refers to. `None`
-    /// means the walk is at its end.
+    /// Checks the next blobs of all tenants and removes those that nothing refers to. Returns `None` at the end of the
+    /// walk.
     pub async fn sweep_blobs(&self, walk: &Walk) -> Result<Option<Swept>, Error> {
         let unused = UNUSED.as_secs_f64();
-        let sweep = SWEEP.query(&[
+        let values = [
             ("tenant", &walk.tenant as Param<'_>),
             ("blob", &walk.blob),
             ("age", &unused),
             ("most", &ROUND),
-        ])?;
-        let rows = self.database.write(&sweep).await?;
-        let swept = |row: &Row| {
-            let swept: i64 = get(row, "swept")?;
+        ];
+        let rows = self.database.read_named(&SWEEP, &values).await?;
+        let (mut tenants, mut blobs) = (vec![], vec![]);
+        for row in &rows {
+            if get(row, "unused")? {
+                tenants.push(get::<&str>(row, "tenant_id")?);
+                blobs.push(get::<&str>(row, "blob_id")?);
+            }
+        }
+        let mut swept = 0;
+        if !tenants.is_empty() {
+            let values = [
+                ("tenants", &tenants as Param<'_>),
+                ("blobs", &blobs),
+                ("age", &unused),
+            ];
+            let remove = named_parameters::queries(&REMOVE, &values)?;
+            let answers = self.database.transact(&remove).await?;
+            swept = answers.first().map_or(0, Vec::len) as u64;
+        }
+        let next = |row: &Row| {
             let next = Walk {
                 tenant: get(row, "tenant_id")?,
                 blob: get(row, "blob_id")?,
             };
-            Ok(Swept {
-                swept: u64::try_from(swept).unwrap_or_default(),
-                next,
-            })
+            Ok(Swept { swept, next })
         };
-        rows.first().map(swept).transpose()
+        rows.last().map(next).transpose()
     }
 
-    /// Content from `offset` on: what is left of the stored chunk that holds it, empty at the end.
-    /// Reading on from there gives the whole content, a bounded piece at a time.
+    /// Reads content from `offset` to the end of the stored chunk that contains it; empty at the end of the content.
+    /// Repeated calls read the whole content in pieces of bounded size.
     pub async fn blob_piece(
         &self,
         tenant: &TenantId,

@@ -1,4 +1,4 @@
-//! Pages of rows that are cut where they would take up too many bytes.
+//! Pages of rows that are truncated at a limit of bytes.
 
 use tokio_postgres::Row;
 
@@ -7,21 +7,21 @@ use super::{Error, row::get};
 /// The beginning of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed<T> {
-    /// As many as there was room for.
+    /// The items that fit.
     pub items: Vec<T>,
-    /// More rows belong to the page, or follow it.
+    /// Whether more rows belong to the page or follow it.
     pub more: bool,
 }
 
 impl<T> Listed<T> {
-    /// The items of these rows, whose column `page_rows` says how many the page would have had.
+    /// Creates it from decoded rows, whose column `page_rows` has the number of rows of the whole page.
     pub(super) fn new(items: Vec<T>, rows: &[Row]) -> Result<Self, Error> {
         let page: i64 = rows.first().map_or(Ok(0), |row| get(row, "page_rows"))?;
         let more = usize::try_from(page).is_ok_and(|page| page > items.len());
         Ok(Self { items, more })
     }
 
-    /// Leaves at most so many.
+    /// Keeps at most `most` items.
     pub fn truncate(&mut self, most: usize) {
         self.more |= self.items.len() > most;
         self.items.truncate(most);

@@ -1,4 +1,4 @@
-//! What was learnt about the size of prompts, by tenant and model of a provider.
+//! Calibrations of prompt size estimates, per tenant and model of a provider.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
@@ -11,7 +11,7 @@ use crate::model::{
 static LEARN: LazyLock<Named> = named_alone!("sql/learn.sql");
 
 impl Store {
-    /// What a tenant's calls taught of these models; of others nothing yet.
+    /// Reads a tenant's calibrations for these models. Models without a measured call are missing from the result.
     pub async fn calibrations(
         &self,
         tenant: &TenantId,
@@ -28,8 +28,8 @@ impl Store {
             .collect()
     }
 
-    /// Adds what calls taught, of each model of a tenant their number and mean ratio: a moving average, so that
-    /// old calls fade.
+    /// Adds measurements, as the number of calls and the mean ratio per tenant and model. The stored ratio is a moving
+    /// average, so that old calls lose weight.
     pub async fn learn(
         &self,
         taught: &BTreeMap<(TenantId, String), Calibration>,

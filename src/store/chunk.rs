@@ -1,10 +1,10 @@
-//! The text of messages that are being written, for readers on other replicas: chunks that the
-//! owner inserts, all of a replica in one statement, and that are gone with the commit.
+//! Chunks: the text of messages that are being written, for readers on other replicas. The owner inserts them, all
+//! chunks of a replica in one statement; the commit of the message removes them.
 //!
-//! Inserting needs no lock: a chunk is written only while its writer owns the turn under its epoch,
-//! and whoever reads asks in the same snapshot for what the hot row says is being written. One that
-//! comes late, after the commit of its message, is not read and swept. The epoch alone would not do:
-//! after a failover that lost commits, another turn or owner may have the same one.
+//! Inserts take no lock. A chunk is written only while its writer owns the turn under its epoch, and a reader checks in
+//! the same snapshot what the session row says is being written. A chunk that arrives after the commit of its message
+//! is therefore not read, and is swept later. The epoch alone is not sufficient: after a failover that lost commits,
+//! another turn or owner may have the same epoch.
 
 use std::sync::LazyLock;
 
@@ -20,72 +20,64 @@ use crate::{
     session::SessionState,
 };
 
-/// Chunks that are swept at once.
+/// Number of chunks that are swept at once.
 const SWEEP: i64 = 1000;
 
-/// A chunk to be written.
+/// A chunk to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewChunk {
-    /// The session.
     pub key: SessionKey,
     /// The turn that writes the message.
     pub turn: TurnId,
     /// The epoch of the owner that writes the message.
     pub epoch: i64,
-    /// The message.
     pub message: MessageId,
-    /// Its place among the message's chunks, from 1.
+    /// Position among the message's chunks, from 1.
     pub n: i32,
-    /// The encoded stretch.
     pub body: Vec<u8>,
 }
 
-/// A session that may be written elsewhere, and what is known of its open message.
+/// A session whose turn may run on another replica, and what is known of its open message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
-    /// Which.
     pub key: SessionKey,
-    /// The message whose chunks are known. `None` means no message.
+    /// The message whose chunks are known, or `None`.
     pub message: Option<MessageId>,
-    /// Up to which.
+    /// Number of the last known chunk.
     pub n: i32,
 }
 
-/// What one snapshot shows of a session.
+/// The state of a session in one snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Elsewhere {
-    /// Which.
     pub key: SessionKey,
-    /// The newest seq.
     pub last_seq: Seq,
-    /// Where it stands.
     pub state: SessionState,
-    /// Where its turn is; whatever belongs to another place is void or committed.
+    /// Position of its turn. Anything that belongs to another position is void or committed.
     pub at: StepPosition,
-    /// The message that was asked about is committed.
+    /// Whether the requested message is committed.
     pub committed: bool,
-    /// Chunks that were not known, in order.
+    /// Chunks after the last known one, in order.
     pub chunks: Vec<Chunk>,
 }
 
-/// A chunk.
+/// A decoded chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
-    /// Its place among the message's chunks, from 1.
+    /// Position among the message's chunks, from 1.
     pub n: i32,
-    /// What it adds.
     pub stretch: Stretch,
 }
 
 pub(super) static SAVE: LazyLock<Named> = named_alone!("sql/chunks/save.sql");
 
-/// Where sessions stand and what is new of the messages that are being written in them, in one
-/// snapshot: a commit between the two would show a message twice or not at all.
+/// States of sessions and the new chunks of their open messages, in one snapshot: a commit between two reads would show
+/// a message twice or not at all.
 pub(super) static ELSEWHERE: LazyLock<Named> = named_alone!("sql/chunks/elsewhere.sql");
 
 impl Store {
-    /// Writes chunks of turns that this replica owns. Those of a turn that has another owner
-    /// meanwhile or is another one, and those that are there, are left out.
+    /// Writes chunks of turns that this replica owns. Chunks that exist are skipped, and so are chunks of a turn that
+    /// has another owner or is no longer the current one.
     pub async fn save_chunks(&self, chunks: &[NewChunk]) -> Result<(), Error> {
         let tenants: Vec<&str> = chunks
             .iter()
@@ -113,13 +105,13 @@ impl Store {
         let note = || chunks.iter().for_each(|chunk| self.chunks.add(&chunk.key));
         note();
         let saved = self.database.write(&save).await;
-        // A commit may have removed what was there before this was written.
+        // A concurrent commit may have removed the chunks before this write, so the session is marked again.
         note();
         saved.map(drop)
     }
 
-    /// Where these sessions stand, and what is new of their open messages. One that does not come
-    /// back is gone.
+    /// Reads the state of these sessions and the new chunks of their open messages. Deleted sessions are missing from
+    /// the result.
     pub async fn elsewhere(&self, asked: &[Asked]) -> Result<Vec<Elsewhere>, Error> {
         let tenants: Vec<&str> = asked
             .iter()
@@ -165,8 +157,8 @@ impl Store {
         Ok(found)
     }
 
-    /// Removes chunks that are not read any more: their turn has another owner, or none. Returns
-    /// how many.
+    /// Removes chunks that are no longer read because their turn has another owner or does not run. Returns the number
+    /// of removed chunks.
     pub async fn sweep_chunks(&self) -> Result<u64, Error> {
         const SQL: &str = "-- store::chunk::sweep
             with old as (

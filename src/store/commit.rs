@@ -1,5 +1,5 @@
-//! The commit of a change of a session: its row, compared with the version that was seen, and the rows
-//! that come with it, in one transaction and one round trip.
+//! The commit of a session change. The session row is written if it still has the version that was read; all other rows
+//! of the change are written in the same transaction, in one round trip.
 
 use std::{borrow::Cow, sync::LazyLock, time::Instant};
 
@@ -11,8 +11,7 @@ use super::{
     AdmittedAt, Error, Store,
     admitted::Read,
     event::totals,
-    named_parameters::{self, Named},
-    pipeline::{Param, Query},
+    pipeline::Param,
     recent_events::RecentEvent,
     row::get,
     rows::Key,
@@ -31,31 +30,33 @@ mod compaction_columns;
 mod config_columns;
 mod event_columns;
 mod fork_columns;
+mod function;
 mod import_columns;
 mod mark_columns;
 mod queue_columns;
 mod recent_events;
 
 use columns::Columns;
+use function::{Arguments, Function};
 use recent_events::Refers;
 
-/// How often a change is decided anew because the session was written meanwhile. Each time another
-/// write has landed, and few write a session at a time.
+/// Maximum number of attempts at a change whose commit lost a race. Each lost race means that another write succeeded,
+/// and few clients write to one session at a time.
 const LOST_RACES: u32 = 100;
 
-/// A change is decided anew whenever its commit lost a race.
+/// Counts lost races of a change, which is decided again after each of them.
 pub(super) struct Races {
     over: &'static str,
     lost: u32,
 }
 
 impl Races {
-    /// None yet, over this.
+    /// Starts the count. `over` is the text of the error.
     pub(super) fn over(over: &'static str) -> Self {
         Self { over, lost: 0 }
     }
 
-    /// One more. Fails after too many.
+    /// Counts one more lost race. Fails when there were too many.
     pub(super) fn lost(&mut self) -> Result<(), Error> {
         self.lost += 1;
         if self.lost < LOST_RACES {
@@ -66,34 +67,34 @@ impl Races {
     }
 }
 
-/// What a commit carries beside its change.
+/// What a commit writes in addition to its change.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Committed<'a> {
-    /// Names it to the calls that it hands out.
+    /// Stored in the tool calls that this commit requests, so that they can be found by it.
     pub id: &'a str,
-    /// Which estimator counted.
+    /// The estimator that counted the tokens.
     pub estimator: &'a str,
-    /// The request that asked for it.
+    /// The request that caused it.
     pub request: Option<Remember<'a>>,
 }
 
-/// A request that is remembered with a commit.
+/// A request that is stored with a commit.
 #[derive(Debug, Clone, Copy)]
 pub struct Remember<'a> {
-    /// Its key.
+    /// The idempotency key and hash.
     pub request: &'a Idempotency,
-    /// What it has led to by now.
+    /// The result so far.
     pub led: Led<'a>,
-    /// Its key must not be known yet.
+    /// Whether the commit must fail if the key is already known.
     pub is_new: bool,
 }
 
-/// What a request led to.
+/// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Led<'a> {
-    /// This.
+    /// This text.
     To(&'a str),
-    /// The newest seq of the change, and this behind it.
+    /// The newest seq of the change, followed by this text.
     ToSeq(&'a str),
 }
 
@@ -106,80 +107,33 @@ impl<'a> Led<'a> {
     }
 }
 
-/// What a commit left.
+/// The result of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Landed {
-    /// The newest seq of its change, without that which begins right after it.
+    /// The newest seq of its change, excluding a change that starts in the same commit.
     pub(super) last_seq: Seq,
-    /// When the message came that joined the queue, and when it is given up.
+    /// For a message that joined the queue: when it was enqueued, and when it expires.
     pub(super) joined: Option<(Timestamp, Option<Timestamp>)>,
 }
 
-const DROP_PARTIAL: &str = "store::commit::drop_partial";
-const NEW_RUN: &str = "store::commit::new_run";
-const QUEUED: &str = "store::commit::queued";
-const REQUEST: &str = "store::commit::request";
-const SESSION: &str = "store::commit::session";
-const TURN: &str = "store::commit::turn";
+const DROP_PARTIAL: &str = "drop_partial";
+const REQUEST: &str = "request";
 
-/// The first one compares the version, or finds that there is no such session.
-pub(super) static COMMIT: LazyLock<Vec<Named>> = named![
-    "sql/commit/session.sql",
-    "sql/commit/new_run.sql",
-    "sql/commit/new_session.sql",
-    "sql/commit/request.sql",
-    "sql/commit/events.sql",
-    "sql/commit/messages.sql",
-    "sql/commit/parts.sql",
-    "sql/commit/media.sql",
-    "sql/commit/close_calls.sql",
-    "sql/commit/ask_calls.sql",
-    "sql/commit/new_calls.sql",
-    "sql/commit/turn.sql",
-    "sql/commit/new_turn.sql",
-    "sql/commit/queued.sql",
-    "sql/commit/leave_queue.sql",
-    "sql/commit/hurry.sql",
-    "sql/commit/calm.sql",
-    "sql/commit/copy_messages.sql",
-    "sql/commit/copy_parts.sql",
-    "sql/commit/copy_prunes.sql",
-    "sql/commit/copy_blobs.sql",
-    "sql/commit/copy_calls.sql",
-    "sql/commit/copy_compactions.sql",
-    "sql/commit/import_calls.sql",
-    "sql/commit/import_answers.sql",
-    "sql/commit/spend.sql",
-    "sql/commit/message_info.sql",
-    "sql/commit/drop_partial.sql",
-    "sql/commit/void.sql",
-    "sql/commit/prune.sql",
-    "sql/commit/past_prune.sql",
-    "sql/commit/restore.sql",
-    "sql/commit/fail_compaction.sql",
-    "sql/commit/begin_compaction.sql",
-    "sql/commit/move_compaction.sql",
-    "sql/commit/apply_compaction.sql",
-    "sql/commit/revert_compactions.sql",
-    "sql/commit/toolset.sql",
-    "sql/commit/revision.sql",
-    "sql/commit/session_used.sql",
-    "sql/commit/new_activity.sql",
-    "sql/commit/gone.sql",
-    "sql/commit/unlist.sql",
-    "sql/commit/last_epoch.sql",
-];
+/// The function that writes a commit. Never change it: a new version is created by a new migration. Its name has a
+/// number because programs of both versions run in parallel during an upgrade.
+pub(super) static COMMIT: LazyLock<Function> =
+    LazyLock::new(|| Function::read(include_str!("../../migrations/V2__commit.sql")));
 
 impl Store {
-    /// Reads a session, decides and commits, again and again until nobody wrote the session in between.
-    /// Gives the session as it became. `None`: there is none, or `decide` changes nothing.
+    /// Reads a session, decides and commits, repeatedly until the session was not written concurrently. Returns the
+    /// session after the change, or `None` if it does not exist or `decide` changes nothing.
     pub(super) async fn change<'a>(
         &self,
         key: &SessionKey,
         decide: impl Fn(&SeenSession) -> Option<Change<'a>>,
         commit: &Committed<'_>,
     ) -> Result<Option<Session>, Error> {
-        let mut races = Races::over("a session");
+        let mut races = Races::over("concurrent writes prevented a change of the session");
         loop {
             let Some(seen) = self.read_session(key).await? else {
                 return Ok(None);
@@ -195,8 +149,8 @@ impl Store {
         }
     }
 
-    /// Reads a session, decides and commits for a request that is new. `None`: there is no session, the request
-    /// is known, or `decide` changes nothing.
+    /// Reads a session, decides and commits for a new request. Returns `None` if the session does not exist, the
+    /// request is known, or `decide` changes nothing.
     pub(super) async fn change_for<'a>(
         &self,
         key: &SessionKey,
@@ -213,7 +167,7 @@ impl Store {
             }),
             ..Committed::default()
         };
-        let mut races = Races::over("a session");
+        let mut races = Races::over("concurrent writes prevented a change of the session");
         loop {
             let (Some(seen), None) = self.read_session_and_request(key, request).await? else {
                 return Ok(None);
@@ -229,8 +183,8 @@ impl Store {
         }
     }
 
-    /// Decides by the session as this replica left it, and commits. `None`: it is not known here, `decide`
-    /// changes nothing, or the session was written since. Nothing was written then.
+    /// Decides from this replica's copy of the session, and commits. Returns `None`, with nothing written, if there is
+    /// no copy, `decide` changes nothing, or the session was written since.
     pub(super) async fn commit_known<'a>(
         &self,
         key: &SessionKey,
@@ -247,8 +201,8 @@ impl Store {
         Ok(landed.await?.map(|landed| (change, landed)))
     }
 
-    /// Writes what makes a session. `None`: it exists, or a deleted one with its id got further than was reckoned
-    /// with; the request is known, or the tenant is no more. Nothing was written then.
+    /// Writes the rows of a new session. Returns `None`, with nothing written, if the session exists, a deleted session
+    /// with this id reached a higher epoch than expected, the request is known, or the tenant is deleted.
     pub(super) async fn commit_new(
         &self,
         key: &SessionKey,
@@ -257,14 +211,14 @@ impl Store {
         commit: &Committed<'_>,
     ) -> Result<Option<Landed>, Error> {
         match Box::pin(self.write(key, (None, empty), change, commit)).await {
-            // A deleted session got this id at the same time.
+            // A deleted session received this id concurrently.
             Err(Error::Duplicate(_)) => Ok(None),
             written => written,
         }
     }
 
-    /// Writes a change of the session as it was seen. `None`: the session was written meanwhile, or
-    /// another request has this one's key. Nothing was written then.
+    /// Writes a change of the session as it was read. Returns `None`, with nothing written, if the session was written
+    /// concurrently or the idempotency key belongs to another request.
     pub(super) async fn commit(
         &self,
         key: &SessionKey,
@@ -297,23 +251,18 @@ impl Store {
         };
         let left = (Some(bound.becomes), &change.session);
         let next = following.map(|next| Bound::new(key, left, next, (not_asked, false)));
-        let mut queries = bound.queries()?;
-        let own = queries.len();
-        if let Some(next) = &next {
-            queries.extend(next.queries()?);
-        }
+        let arguments = [Some(&bound), next.as_ref()].into_iter().flatten();
+        let arguments: Vec<_> = arguments.map(Bound::arguments).collect::<Result<_, _>>()?;
+        let calls: Vec<_> = arguments.iter().map(|it| COMMIT.call(it)).collect();
         let asked = Instant::now();
-        let answers = self.database.transact(&queries).await?;
-        let (own_queries, next_queries) = queries.split_at(own);
-        let (answers, next_answers) = answers.split_at(own.min(answers.len()));
-        let row = |name| row_of(name, own_queries, answers);
-        let first = if change.creates { NEW_RUN } else { SESSION };
-        let Some(written) = row(first) else {
+        let answers = self.database.transact(&calls).await?;
+        let mut rows = answers.iter().filter_map(|rows| rows.first());
+        let Some((written, at)) = rows.next().map(written).transpose()?.flatten() else {
             return Ok(None);
         };
         let landed = Landed {
             last_seq: change.session.last_seq(),
-            joined: row(QUEUED).map(joined).transpose()?,
+            joined: joined(written)?,
         };
         if change.creates {
             self.recent.forget(key);
@@ -325,11 +274,10 @@ impl Store {
         let known = seen
             .0
             .and_then(|version| self.own.take_memory(key, version));
-        let answer = (written, row(TURN), asked);
-        let mut memory = bound.take_in(&mut events, known, change, answer)?;
-        let written = row_of(SESSION, next_queries, next_answers).unwrap_or(written);
+        let mut memory = bound.take_in(&mut events, known, change, (written, at, asked))?;
+        let written = rows.next().unwrap_or(written);
         if let Some((bound, change)) = next.as_ref().zip(following) {
-            memory = bound.take_in(&mut events, memory, change, (written, None, asked))?;
+            memory = bound.take_in(&mut events, memory, change, (written, at, asked))?;
         }
         self.recent.keep(key, events, Instant::now());
         let left = following.unwrap_or(change);
@@ -344,7 +292,7 @@ impl Store {
     }
 }
 
-/// A session as a commit left it, with the times that the database gave it.
+/// The session after a commit, with the times that the database set.
 fn as_left(change: &Change<'_>, row: &Row, landed: &Landed) -> Result<Session, Error> {
     let mut session = change.session.clone();
     session.wake_at = get(row, "tool_deadline")?;
@@ -355,30 +303,31 @@ fn as_left(change: &Change<'_>, row: &Row, landed: &Landed) -> Result<Session, E
     Ok(session)
 }
 
-/// A version that no write has had.
+/// A random version that no other write has.
 fn next_version() -> Version {
     let (_, random) = Uuid::now_v7().as_u64_pair();
     Version(random.cast_signed())
 }
 
-/// The row that a statement of that name gave.
-fn row_of<'r>(name: &str, queries: &[Query<'_>], answers: &'r [Vec<Row>]) -> Option<&'r Row> {
-    let mut both = queries.iter().zip(answers);
-    let (_, rows) = both.find(|(query, _)| query.is_named(name))?;
-    rows.first()
+/// The function's result row and the time of the write. Returns `None` if nothing was written.
+fn written(row: &Row) -> Result<Option<(&Row, Timestamp)>, Error> {
+    Ok(get::<Option<Timestamp>>(row, "written_at")?.map(|at| (row, at)))
 }
 
-fn joined(row: &Row) -> Result<(Timestamp, Option<Timestamp>), Error> {
-    Ok((get(row, "enqueued_at")?, get(row, "expires_at")?))
+/// When a message joined the queue, and when it expires.
+fn joined(row: &Row) -> Result<Option<(Timestamp, Option<Timestamp>)>, Error> {
+    let at: Option<Timestamp> = get(row, "enqueued_at")?;
+    let until = get(row, "expires_at")?;
+    Ok(at.map(|at| (at, until)))
 }
 
 /// A change as the parameters of its commit.
 struct Bound<'a> {
     key: Key,
-    /// The version that was seen. None: the session is new.
+    /// The version that was read. `None` for a new session.
     version: Option<i64>,
     becomes: Version,
-    /// The epoch that was seen.
+    /// The epoch that was read.
     last_epoch: i64,
     commit: Committed<'a>,
     request: Option<&'a str>,
@@ -387,7 +336,7 @@ struct Bound<'a> {
     is_new: bool,
     trace: Option<String>,
     known_at: Option<Timestamp>,
-    /// This replica has written chunks of the session's text, which are void with the change.
+    /// Whether this replica wrote chunks of the session's text, which the change makes void.
     drops_partial: bool,
     columns: Columns<'a>,
 }
@@ -418,17 +367,16 @@ impl<'a> Bound<'a> {
         }
     }
 
-    /// Takes in what its commit answered, which was asked then: the rows of the session and of the turn. Adds its events,
-    /// and makes what is remembered of the session what it is now.
+    /// Processes the result row of this commit: adds its events, and returns the session's memory after it. `at` is
+    /// when the database wrote, `asked` when the statement was sent.
     fn take_in(
         &self,
         events: &mut Vec<RecentEvent>,
         known: Option<SessionMemory>,
         change: &Change<'_>,
-        (session, turn, asked): (&Row, Option<&Row>, Instant),
+        (row, at, asked): (&Row, Timestamp, Instant),
     ) -> Result<Option<SessionMemory>, Error> {
-        let at = get(session, "written_at")?;
-        let totals = turn.map(|row| totals(get(row, "totals")?)).transpose()?;
+        let totals = get::<Option<_>>(row, "totals")?.map(totals).transpose()?;
         let mut messages = committed_messages::messages(change, at, self.commit.estimator);
         let results = committed_messages::results(change, at, known.as_ref());
         let columns = &self.columns;
@@ -436,7 +384,7 @@ impl<'a> Bound<'a> {
         let landing = Landing {
             change,
             as_of: Read { at, asked },
-            turn_deadline: get(session, "turn_deadline")?,
+            turn_deadline: get(row, "turn_deadline")?,
             estimator: self.commit.estimator,
             trace: self.trace.as_deref(),
             totals,
@@ -458,8 +406,8 @@ impl<'a> Bound<'a> {
         Ok(known)
     }
 
-    /// The statements that have something to write.
-    fn queries(&self) -> Result<Vec<Query<'_>>, Error> {
+    /// The arguments of the function: the names of the statements that have something to write, and all values.
+    fn arguments(&self) -> Result<Arguments<'_>, Error> {
         let mut values = vec![
             ("tenant", &self.key.tenant as Param<'_>),
             ("session", &self.key.session),
@@ -481,6 +429,6 @@ impl<'a> Bound<'a> {
             DROP_PARTIAL => self.drops_partial,
             name => self.columns.need(name),
         };
-        Ok(named_parameters::queries(&COMMIT, &values, is_needed)?)
+        Ok(COMMIT.arguments(&values, is_needed)?)
     }
 }

@@ -1,4 +1,4 @@
-//! Compactions: made aside under a lease of their own, put in force, and taken back.
+//! Compactions: created under a separate lease, put in force, and reverted.
 
 use std::sync::LazyLock;
 
@@ -27,16 +27,13 @@ use crate::{
     },
 };
 
-/// Where a compaction stands.
+/// State of a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CompactionStatus {
-    /// It is being made.
     Running,
-    /// It is in force, or stands under a newer one.
+    /// In force, or superseded by a newer one.
     Applied,
-    /// It was given up.
     Failed,
-    /// It was taken back.
     Reverted,
 }
 
@@ -51,12 +48,10 @@ impl From<CompactionStatus> for CompactionState {
     }
 }
 
-/// The head after a write that was made.
+/// State of the session after a successful write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moved {
-    /// The version of the context.
     pub context_version: i64,
-    /// The newest seq.
     pub last_seq: Seq,
 }
 
@@ -69,41 +64,40 @@ impl Moved {
     }
 }
 
-/// The outcome of a write, or how the session stands that refused it.
+/// The outcome of a write, or the state of the session that refused it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compacted {
-    /// The head as the write left it. `None` means nothing was written, the rest says why.
+    /// The state after the write. `None` if nothing was written; the other fields give the reason.
     pub moved: Option<Moved>,
-    /// The version of the context. `None` means there is no such session.
+    /// The version of the context. `None` if the session does not exist.
     pub context_version: Option<i64>,
-    /// Where the compaction stands. `None` means there is no such compaction. Repeated after a
-    /// lost answer, this tells that it had landed.
+    /// State of the compaction. `None` if it does not exist. If a call is repeated after its response was lost, this
+    /// shows that it had succeeded.
     pub status: Option<CompactionStatus>,
-    /// The compaction that runs.
+    /// The running compaction.
     pub running: Option<CompactionId>,
-    /// What the idempotency key led to.
+    /// The stored result for the idempotency key.
     pub remembered: Option<Remembered>,
 }
 
 pub(super) const RENEW: &str = "-- store::compaction::renew
     update compactions set lease_until = now() + make_interval(secs => $4)
      where tenant_id = $1 and session_id = $2 and compaction_id = $3 and status = 1 returning 1";
-/// Where a compaction stands, and the one in force with what it changed in the counters.
+/// State of a compaction, and the compaction in force with its effect on the counters.
 pub(super) static STANDING: LazyLock<Named> = named_alone!("sql/compactions/standing.sql");
 
-/// How the compactions of a session stand.
+/// State of a session's compactions.
 struct Seen {
     session: Option<SeenSession>,
-    /// Where the one stands that is asked about.
+    /// State of the requested compaction.
     status: Option<CompactionStatus>,
-    /// The one in force.
     in_force: Option<Applied>,
     remembered: Option<Remembered>,
 }
 
 impl Store {
-    /// Begins a compaction, unless one runs or the context is another one. One whose lease passed
-    /// is failed first.
+    /// Begins a compaction, unless one is running or the context has changed. A running compaction whose lease has
+    /// expired is failed first.
     pub async fn begin_compaction(
         &self,
         key: &SessionKey,
@@ -115,7 +109,7 @@ impl Store {
         self.compact(key, id, ("", Some(idempotency)), begin).await
     }
 
-    /// Renews the lease of a compaction. False: it no longer runs.
+    /// Renews the lease of a compaction. Returns false if it no longer runs.
     pub async fn renew_compaction(
         &self,
         key: &SessionKey,
@@ -128,14 +122,13 @@ impl Store {
             RENEW,
             vec![&key.tenant as Param<'_>, &key.session, &id, &lease],
         );
-        // Whoever saw the lease run out decides again.
+        // The session version is raised, so that a writer that saw the lease expired decides again.
         let request = Request::new(&key, None, "", "");
         let answers = self.database.transact(&[request.raise(), renew]).await?;
         Ok(answers.last().is_some_and(|renewed| !renewed.is_empty()))
     }
 
-    /// Puts a compaction in force, if it still runs and the context has the version that it was
-    /// made from.
+    /// Puts a compaction in force, if it still runs and the context still has the version it was made from.
     pub async fn swap_compaction(
         &self,
         key: &SessionKey,
@@ -149,7 +142,7 @@ impl Store {
         self.compact(key, id, (estimator, None), swap).await
     }
 
-    /// Gives a running compaction up.
+    /// Marks a running compaction as failed.
     pub async fn fail_compaction(
         &self,
         key: &SessionKey,
@@ -160,8 +153,7 @@ impl Store {
         self.compact(key, id, ("", None), fail).await
     }
 
-    /// Takes the newest applied compaction back, if it is this one and the context has the version
-    /// that was seen.
+    /// Reverts the newest applied compaction, if it is this one and the context has version `seen`.
     pub async fn revert_compaction(
         &self,
         key: &SessionKey,
@@ -176,14 +168,14 @@ impl Store {
         self.compact(key, id, ("", Some(idempotency)), revert).await
     }
 
-    /// Gives up the compaction of a session whose lease ran out; the context stays as it is.
+    /// Fails the session's compaction if its lease has expired. The context is unchanged.
     pub async fn expire_compaction(&self, key: &SessionKey) -> Result<(), Error> {
         let expire = |seen: &SeenSession| compaction::expire(&seen.session);
         let commit = Committed::default();
         self.change(key, expire, &commit).await.map(drop)
     }
 
-    /// Decides by how the compactions of a session stand, and commits. A known request changes nothing.
+    /// Decides from the state of the session's compactions, and commits. A known request changes nothing.
     async fn compact<'a>(
         &self,
         key: &SessionKey,
@@ -201,7 +193,7 @@ impl Store {
             request: request.map(remember),
             ..Committed::default()
         };
-        let mut races = Races::over("a compaction");
+        let mut races = Races::over("concurrent writes prevented a compaction");
         loop {
             let seen = self.compactions_seen(key, id, request).await?;
             let (Some(session), None) = (&seen.session, &seen.remembered) else {
@@ -252,7 +244,7 @@ impl Store {
     }
 }
 
-/// How a session stands with a change of this compaction.
+/// The outcome of a committed change to this compaction.
 fn written(change: &Change<'_>, id: &CompactionId) -> Compacted {
     let session = &change.session;
     let status = |compaction: &CompactionChange<'_>| match compaction {
@@ -284,7 +276,7 @@ impl Seen {
         let session = self.session.as_ref().map(|seen| &seen.session);
         let session = session.filter(|session| session.state != SessionState::Deleted);
         let running = session.and_then(|session| session.compaction.as_ref());
-        // One that nobody makes any more stands in nobody's way: the next one gives it up.
+        // A compaction with an expired lease does not block others: the next one fails it.
         let running = running.filter(|running| !running.lease_is_over);
         Compacted {
             moved: None,
@@ -303,7 +295,7 @@ fn in_force(row: &Row) -> Result<Option<Applied>, Error> {
     applied(CompactionId::new(id), row).map(Some)
 }
 
-/// A compaction with what it changed in the counters.
+/// A compaction with its effect on the counters.
 pub(super) fn applied(id: CompactionId, row: &Row) -> Result<Applied, Error> {
     let shift = shift(row)?;
     Ok(Applied { id, shift })
@@ -315,6 +307,6 @@ pub(super) fn status(number: i16) -> Result<CompactionStatus, Error> {
         2 => Ok(CompactionStatus::Applied),
         3 => Ok(CompactionStatus::Failed),
         4 => Ok(CompactionStatus::Reverted),
-        other => Err(Error::Corrupt(format!("compaction status {other}"))),
+        other => Err(Error::Corrupt(format!("unknown compaction status {other}"))),
     }
 }

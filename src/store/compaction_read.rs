@@ -1,4 +1,4 @@
-//! Compactions as they are read: the one in force, lists of them, and abandoned ones.
+//! Read access to compactions: the one in force, lists, and abandoned ones.
 
 use std::sync::LazyLock;
 
@@ -16,18 +16,18 @@ use crate::{
     },
 };
 
-/// The newest first.
+/// Newest first.
 pub(super) static LIST: LazyLock<Named> = named_alone!("sql/compactions/list.sql");
 pub(super) static ONE: LazyLock<Named> = named_alone!("sql/compactions/one.sql");
 pub(super) static NEWEST: LazyLock<Named> = named_alone!("sql/compactions/newest.sql");
 pub(super) static IN_FORCE: LazyLock<Named> = named_alone!("sql/compactions/in_force.sql");
-/// Of all sessions: the index holds only those that run.
+/// Reads all sessions: the index contains only running compactions.
 pub(super) const ABANDONED: &str = "-- store::compaction_read::abandoned
     select c.tenant_id, c.session_id from compactions c where c.status = 1 and c.lease_until < now()
      order by random() limit $1";
 
 impl Store {
-    /// The compactions of a session, the newest first, those after `before` in that order.
+    /// Lists the compactions of a session, newest first, starting after `before` in that order.
     pub async fn compactions(
         &self,
         key: &SessionKey,
@@ -52,7 +52,7 @@ impl Store {
             .collect()
     }
 
-    /// One compaction.
+    /// Reads one compaction.
     pub async fn compaction(
         &self,
         key: &SessionKey,
@@ -73,7 +73,7 @@ impl Store {
         rows.first().map(compaction).transpose()
     }
 
-    /// The newest compaction, with the version of the context that it was made from.
+    /// Reads the newest compaction, with the version of the context it was made from.
     pub async fn newest_compaction(
         &self,
         key: &SessionKey,
@@ -94,7 +94,7 @@ impl Store {
             .transpose()
     }
 
-    /// The compaction in force, and whether it stands for pinned messages too.
+    /// Reads the compaction in force, and whether it replaces pinned messages too.
     pub async fn compaction_in_force(
         &self,
         key: &SessionKey,
@@ -115,7 +115,7 @@ impl Store {
             .transpose()
     }
 
-    /// Sessions with a compaction whose lease ran out, in random order.
+    /// Lists sessions with a compaction whose lease has expired, in random order.
     pub async fn abandoned_compactions(&self, limit: u32) -> Result<Vec<SessionKey>, Error> {
         let rows = self.database.read(ABANDONED, &[&i64::from(limit)]).await?;
         let key = |row: &Row| {
@@ -128,7 +128,7 @@ impl Store {
     }
 }
 
-/// What is encoded was written when it was begun or ended; the columns know what came of it.
+/// Decodes a compaction. The encoded part was written when it began or ended; the columns have its current state.
 fn compaction(row: &Row) -> Result<Compaction, Error> {
     let stored = codec::compaction::decode(get(row, "info")?)?;
     let range = get::<Option<i64>>(row, "from_seq")?.zip(get::<Option<i64>>(row, "to_seq")?);

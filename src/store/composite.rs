@@ -1,14 +1,14 @@
-//! Rows within a column: what `array(select row(...))` answers.
+//! Decodes rows inside a column: the result of `array(select row(...))`.
 
 use tokio_postgres::types::{FromSql, Type};
 
 use super::Error;
 
-/// A row within a column, as `row(...)` makes it: the types of its fields, and the fields.
+/// A row inside a column, as `row(...)` creates it: the type and value of each field.
 #[derive(Debug)]
 pub(super) struct Composite<'a>(Vec<(Type, Option<&'a [u8]>)>);
 
-/// Rows within a column: an array of them, with one dimension or empty.
+/// An array of rows inside a column, with one dimension or empty.
 #[derive(Debug)]
 pub(super) struct Composites<'a>(pub(super) Vec<Composite<'a>>);
 
@@ -27,9 +27,9 @@ impl<'a> FromSql<'a> for Composites<'a> {
                 let _first = number(&mut raw)?;
                 length
             }
-            _ => return Err("more dimensions than one".into()),
+            _ => return Err("an array has more than one dimension".into()),
         };
-        let row = |_| composite(field(&mut raw)?.ok_or("a row is null")?);
+        let row = |_| composite(field(&mut raw)?.ok_or("an array element is null")?);
         Ok(Self((0..length).map(row).collect::<Result<_, _>>()?))
     }
 
@@ -42,36 +42,41 @@ fn composite(mut raw: &[u8]) -> Result<Composite<'_>, &'static str> {
     let mut fields = Vec::new();
     for _ in 0..number(&mut raw)? {
         let of = Type::from_oid(number(&mut raw)?.cast_unsigned())
-            .ok_or("a field of an unknown type")?;
+            .ok_or("a field has an unknown type")?;
         fields.push((of, field(&mut raw)?));
     }
     Ok(Composite(fields))
 }
 
-/// The next number of four bytes.
+/// Reads a four-byte number.
 fn number(raw: &mut &[u8]) -> Result<i32, &'static str> {
-    let (bytes, rest) = raw.split_first_chunk().ok_or("it ends early")?;
+    let (bytes, rest) = raw.split_first_chunk().ok_or("unexpected end of data")?;
     *raw = rest;
     Ok(i32::from_be_bytes(*bytes))
 }
 
-/// The next length and so many bytes; a length below nothing is that of a null.
+/// Reads a length and that many bytes. A negative length means null.
 fn field<'a>(raw: &mut &'a [u8]) -> Result<Option<&'a [u8]>, &'static str> {
     match usize::try_from(number(raw)?) {
-        Ok(length) => raw.split_off(..length).ok_or("it ends early").map(Some),
+        Ok(length) => raw
+            .split_off(..length)
+            .ok_or("unexpected end of data")
+            .map(Some),
         Err(_) => Ok(None),
     }
 }
 
 impl<'a> Composite<'a> {
-    /// A field that must be there and of its type.
+    /// Decodes a field. Fails if the field is missing or has another type.
     pub(super) fn get<T: FromSql<'a>>(&self, place: usize) -> Result<T, Error> {
         let (of, field) = self
             .0
             .get(place)
-            .ok_or_else(|| Error::Corrupt(format!("no field {place}")))?;
+            .ok_or_else(|| Error::Corrupt(format!("composite field {place} is missing")))?;
         if !T::accepts(of) {
-            return Err(Error::Corrupt(format!("field {place} is of type {of}")));
+            return Err(Error::Corrupt(format!(
+                "composite field {place} has the unexpected type {of}"
+            )));
         }
         T::from_sql_nullable(of, *field).map_err(|error| Error::Corrupt(error.to_string()))
     }

@@ -1,6 +1,6 @@
-//! Who gets the next connection of a pool. What runs goes ahead of new requests, but for one
-//! connection in [`NEW_EVERY`]; among new requests each tenant has a turn. Where the database has no
-//! room for as many connections as there may be, there are fewer rights than that.
+//! Decides which operation gets the next connection of a pool. Operations of running turns have priority over new
+//! requests, except that one connection in [`NEW_EVERY`] goes to a new request. New requests are served round-robin by
+//! tenant. If the database refuses further connections, the number of permits is reduced.
 
 use std::{
     collections::BTreeMap,
@@ -14,12 +14,12 @@ use tokio::sync::oneshot;
 use super::Error;
 use crate::model::TenantId;
 
-/// Of so many connections one goes to a new request, however many operations of what runs wait. More
-/// for new requests would begin more turns than can be finished.
+/// One of this many connections goes to a new request, even if operations of running turns wait. A larger share would
+/// start more turns than can be finished.
 const NEW_EVERY: u32 = 20;
-/// After so many served requests of a tenant its pace is known.
+/// The service rate of a tenant is known after this many served requests.
 const PACE_KNOWN: u64 = 8;
-/// For how long no further connection is tried after the database had no room for one.
+/// How long no further connection is tried after the database refused one because it was at its limit.
 const NO_ROOM: Duration = Duration::from_secs(1);
 
 /// The queue of one pool.
@@ -30,46 +30,46 @@ pub(super) struct ConnectionQueue {
 
 #[derive(Debug)]
 struct Waiting {
-    /// Most connections.
+    /// Maximum number of connections.
     most: usize,
-    /// Connections that nobody has; none while somebody waits.
+    /// Free permits. 0 while an operation waits.
     free: usize,
-    /// Connections that the database had no room for.
+    /// Permits withheld because the database was at its connection limit.
     withheld: usize,
-    /// When another one of those may be tried.
+    /// When a withheld permit may be tried again.
     retried_at: Instant,
     tickets: u64,
-    /// Operations of what runs, by their tickets.
+    /// Waiting operations of running turns, by ticket.
     running: BTreeMap<u64, Waiter>,
-    /// Lines of new requests. None is empty.
+    /// New requests per tenant. No line is empty.
     new: BTreeMap<TenantId, Line>,
-    /// The tenant that had the last turn.
+    /// The tenant that was served last.
     last: Option<TenantId>,
-    /// Operations of what runs that went ahead since then.
+    /// Operations of running turns that were served since then.
     went_ahead: u32,
 }
 
-/// New requests of one tenant.
+/// Waiting new requests of one tenant.
 #[derive(Debug, Default)]
 struct Line {
     waiters: BTreeMap<u64, Waiter>,
-    /// How many got a connection since the line was empty.
+    /// Number of requests served since the line was empty.
     served: u64,
 }
 
 #[derive(Debug)]
 struct Waiter {
     since: Instant,
-    /// How many of its line were served before it came.
+    /// The line's `served` count when this request joined.
     served: u64,
     granted: oneshot::Sender<Permit>,
 }
 
-/// The right to one connection of the pool, until it is dropped.
+/// A permit for one connection of the pool, held until it is dropped.
 #[derive(Debug)]
 pub(super) struct Permit {
     queue: Arc<ConnectionQueue>,
-    /// It was taken back, and does not go to the next operation.
+    /// Whether the permit is withheld and must not go to the next operation.
     is_withheld: bool,
 }
 
@@ -82,7 +82,7 @@ impl Permit {
     }
 }
 
-/// A place in the queue, which is left when this is dropped.
+/// A place in the queue. Dropping it leaves the queue.
 #[derive(Debug)]
 struct Place<'q> {
     queue: &'q ConnectionQueue,
@@ -92,7 +92,7 @@ struct Place<'q> {
 }
 
 impl ConnectionQueue {
-    /// The queue of a pool with so many connections.
+    /// Creates the queue of a pool with this many connections.
     pub(super) fn new(connections: usize) -> Arc<Self> {
         Arc::new(Self {
             waiting: Mutex::new(Waiting {
@@ -109,7 +109,7 @@ impl ConnectionQueue {
         })
     }
 
-    /// Waits for a connection: in the line of a tenant with a new request, else ahead of all lines.
+    /// Waits for a permit: in the tenant's line for a new request, otherwise ahead of all lines.
     pub(super) async fn enter(
         self: &Arc<Self>,
         tenant: Option<&TenantId>,
@@ -136,9 +136,9 @@ impl ConnectionQueue {
         place.granted().await
     }
 
-    /// Takes back the right to a connection that the database had no room for, and all further rights
-    /// that are free, but for those to the idle connections. They are granted again one by one, later.
-    /// Returns the right if it is the only one, without which the others would wait for nothing.
+    /// Withholds the permit of a connection that the database refused, and all other free permits except those for idle
+    /// connections. They are granted again later, one at a time. Returns the permit if it is the only one, because
+    /// without it waiting operations would never be served.
     pub(super) fn withhold(&self, mut permit: Permit, idle: usize) -> Option<Permit> {
         let mut waiting = self.lock();
         let surplus = waiting.free.saturating_sub(idle);
@@ -155,19 +155,19 @@ impl ConnectionQueue {
         None
     }
 
-    /// Notes that the database had room for another connection: there may be more.
+    /// Records that the database accepted another connection, so that the next withheld permit may be tried at once.
     pub(super) fn has_room(&self) {
         self.lock().retried_at = Instant::now();
     }
 
-    /// How many connections there may be for now.
+    /// Returns the number of connections currently allowed.
     pub(super) fn capacity(&self) -> usize {
         let waiting = self.lock();
         waiting.most - waiting.withheld
     }
 
-    /// How long a new request of a tenant would wait: as long as the oldest in its line has waited, or
-    /// longer where more wait now than were served meanwhile.
+    /// Estimates how long a new request of a tenant would wait: as long as the oldest request in its line has waited,
+    /// or longer if more requests wait now than were served in that time.
     pub(super) fn expected_wait(&self, tenant: &TenantId) -> Duration {
         let waiting = self.lock();
         let Some(line) = waiting.new.get(tenant) else {
@@ -185,7 +185,7 @@ impl ConnectionQueue {
         waited.mul_f64(growth.max(1.0))
     }
 
-    /// How many wait.
+    /// Returns the number of waiting operations.
     pub(super) fn len(&self) -> usize {
         let waiting = self.lock();
         let new = waiting.new.values().map(|line| line.waiters.len());
@@ -218,7 +218,7 @@ impl Waiting {
         (ticket, receiver)
     }
 
-    /// Who is next; it waits no more.
+    /// Removes and returns the next operation to serve.
     fn next(&mut self) -> Option<Waiter> {
         let is_ahead = self.new.is_empty() || self.went_ahead + 1 < NEW_EVERY;
         if is_ahead && let Some((_, waiter)) = self.running.pop_first() {
@@ -270,7 +270,7 @@ impl Place<'_> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        // A permit that came meanwhile is dropped with the receiver, which passes it on.
+        // If a permit was granted concurrently, it is dropped with the receiver and passed on.
         self.queue.lock().leave(self.tenant, self.ticket);
     }
 }
@@ -289,7 +289,7 @@ impl Drop for Permit {
             next
         };
         if let Some(waiter) = next {
-            // One that has just left drops the permit, which passes it on.
+            // If the receiver is already dropped, the permit is dropped too and passed on.
             let _ = waiter.granted.send(Self::of(&self.queue));
         }
     }

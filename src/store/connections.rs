@@ -1,5 +1,5 @@
-//! The connections of one role: how many there are, and what happens where the database has no room
-//! for another one.
+//! The connections of one database role: their number, and the handling of a database that accepts no further
+//! connection.
 
 use std::{
     hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher},
@@ -22,31 +22,31 @@ use crate::{
     telemetry::metrics::{Metrics, PoolStatus},
 };
 
-/// The age at which a connection is closed. Each is closed at another time within the last fifth, so
-/// that they are not all replaced at once.
+/// The maximum age of a connection. Each connection is closed at a different time within the last fifth, so that they
+/// are not all replaced at once.
 const MOST_AGE: Duration = Duration::from_mins(30);
-/// How long to wait before the database is asked for a connection again that it had no room for,
-/// where this process has none that could be waited for.
+/// Pause before another attempt to connect after the database refused a connection for lack of room, if this process
+/// has no other connection to wait for.
 const NO_ROOM_PAUSE: Duration = Duration::from_millis(100);
-/// Failed connects leave at most one line in the log within this time.
+/// Minimum interval between two log lines about failed connects.
 const BETWEEN_LINES: Duration = Duration::from_secs(10);
 
-/// Bounds of the connections of one role.
+/// Limits for the connections of one role.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
-    /// Most connections.
+    /// Maximum number of connections.
     pub(super) size: usize,
-    /// Connections that stay open while nothing uses them.
+    /// Number of connections that stay open when idle.
     pub(super) kept: usize,
-    /// How long an operation waits for one.
+    /// How long an operation waits for a connection.
     pub(super) acquire_timeout: Duration,
-    /// How long one may take to be made.
+    /// Connect timeout.
     pub(super) connect_timeout: Duration,
-    /// One that nothing has used for this long is closed.
+    /// Connections idle for this long are closed.
     pub(super) idle_timeout: Duration,
 }
 
-/// Connections in one role, and the operations that wait for them.
+/// The connections of one role, with the queue of operations that wait for them.
 #[derive(Clone)]
 pub(super) struct Connections {
     pool: Pool,
@@ -54,15 +54,15 @@ pub(super) struct Connections {
     kept: usize,
     acquire_timeout: Duration,
     idle_timeout: Duration,
-    /// When the log last got a line about a failed connect.
+    /// When a failed connect was last logged.
     logged: Arc<Mutex<Option<Instant>>>,
-    /// Connections of the same role that lend one at a time while this pool has none and the
-    /// database has no room for another one.
+    /// A pool of the same role that lends one connection at a time while this pool has none and the database accepts no
+    /// further connection.
     spare: Option<Box<Connections>>,
 }
 
 impl Connections {
-    /// They are made when they are needed.
+    /// Creates the pool. Connections are opened on demand.
     pub(super) fn new(manager: Manager, bounds: Bounds) -> Result<Self, Error> {
         let Bounds {
             size,
@@ -75,12 +75,14 @@ impl Connections {
             .max_size(size)
             .wait_timeout(Some(acquire_timeout))
             .create_timeout(Some(connect_timeout))
-            // The others become idle, and are closed then.
+            // With LIFO order surplus connections become idle and are then closed.
             .queue_mode(QueueMode::Lifo)
             .pre_recycle(Hook::sync_fn(|_, metrics| {
                 let old = metrics.age() >= most_age(metrics.created);
                 if old {
-                    Err(HookError::message("the connection is old"))
+                    Err(HookError::message(
+                        "the connection exceeded its maximum age",
+                    ))
                 } else {
                     Ok(())
                 }
@@ -99,7 +101,7 @@ impl Connections {
         })
     }
 
-    /// The same with spare connections of the same role.
+    /// Returns the pool with spare connections of the same role.
     #[must_use]
     pub(super) fn with_spare(self, spare: &Self) -> Self {
         Self {
@@ -108,12 +110,12 @@ impl Connections {
         }
     }
 
-    /// A connection, as soon as it is this operation's turn.
+    /// Waits for a connection.
     pub(super) async fn get(&self, metrics: &Metrics) -> Result<Held, Error> {
         self.get_within(self.acquire_timeout, metrics).await
     }
 
-    /// The same with another time to wait for.
+    /// Like [`Connections::get`], with another timeout.
     pub(super) async fn get_within(
         &self,
         within: Duration,
@@ -146,13 +148,13 @@ impl Connections {
         Ok(held)
     }
 
-    /// Waits for the right to a connection.
+    /// Waits for a permit.
     async fn enter(&self, tenant: Option<&TenantId>, end: Moment) -> Result<Permit, Error> {
         let entered = timeout_at(end, self.queue.enter(tenant)).await;
         entered.map_err(|_| Error::Busy)?
     }
 
-    /// Takes or makes the connection that there is a right to.
+    /// Takes an idle connection or opens one, with a permit.
     async fn connect(&self, permit: Permit, metrics: &Metrics) -> Result<Got, Error> {
         let error = match self.pool.get().await {
             Ok(object) => {
@@ -187,17 +189,18 @@ impl Connections {
         )
     }
 
-    /// Operations may still get a connection that is free, so no other line need say it.
+    /// Logs a failed connect, with a rate limit. Operations may still get a free connection, so their failure does not
+    /// always appear in the log.
     fn log_failure(&self, error: &Error) {
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         if logged.is_none_or(|last| last.elapsed() >= BETWEEN_LINES) {
             *logged = Some(Instant::now());
-            tracing::warn!(error.type = error.kind(), %error, "no new connection to the database");
+            tracing::warn!(error.type = error.kind(), %error, "cannot open a database connection");
         }
     }
 
-    /// One of the spare connections, if there is any. The right to an own one stays taken meanwhile,
-    /// so that no more than one is lent.
+    /// Borrows a spare connection, if one is available. The pool's own permit stays taken, so that at most one is
+    /// borrowed.
     async fn borrow(&self, permit: Permit, end: Moment, metrics: &Metrics) -> Result<Held, Permit> {
         let Some(spare) = &self.spare else {
             return Err(permit);
@@ -218,12 +221,12 @@ impl Connections {
         }
     }
 
-    /// After how long without a use a connection is closed.
+    /// Returns the time after which an idle connection is closed.
     pub(super) fn idle_timeout(&self) -> Duration {
         self.idle_timeout
     }
 
-    /// Closes the connections that nothing has used for a while, but for those that are kept.
+    /// Closes connections that were idle for too long, except for those that are kept.
     pub(super) fn close_idle(&self) {
         let mut open = self.pool.status().size;
         let closed = self.pool.retain(|_, metrics| {
@@ -236,8 +239,8 @@ impl Connections {
         drop(closed);
     }
 
-    /// How long a new request of a tenant would wait for a connection; zero if there is one, or if
-    /// they are still being made, as after a start.
+    /// Estimates how long a new request of a tenant would wait for a connection. Zero while fewer connections are open
+    /// than allowed, as after a start.
     pub(super) fn expected_wait(&self, tenant: &TenantId) -> Duration {
         if self.pool.status().size < self.queue.capacity() {
             return Duration::ZERO;
@@ -257,31 +260,30 @@ impl Connections {
     }
 }
 
-/// What came of an attempt to get a connection.
+/// Result of an attempt to get a connection.
 #[expect(
     clippy::large_enum_variant,
-    reason = "it is taken apart where it is made"
+    reason = "it is destructured where it is created"
 )]
 enum Got {
-    /// It is there.
     Held(Held),
-    /// The database has no room for another one; those that there are can be waited for.
+    /// The database accepts no further connection; an operation can wait for the open ones.
     Smaller,
-    /// It has no room, and there is none to wait for: the right to the only one.
+    /// The database accepts no further connection, and there is no other to wait for. Contains the only permit.
     None(Permit, Error),
 }
 
-/// A connection with the right to it. The right ends after the connection is back, where the next
+/// A connection with its permit. The permit is dropped after the connection is back in the pool, where the next
 /// operation finds it.
 pub(super) struct Held {
     pub(super) object: Object,
     permit: Permit,
-    /// The right to the spare connection that it is.
+    /// The permit of the spare pool, for a borrowed connection.
     spare: Option<Permit>,
 }
 
 impl Held {
-    /// Closes the connection. Its place in the pool is free then.
+    /// Closes the connection. Its place in the pool then becomes free.
     pub(super) fn close(self) {
         let Self {
             object,
@@ -293,8 +295,7 @@ impl Held {
     }
 }
 
-/// The age at which a connection is closed that was made then: between four fifths of [`MOST_AGE`]
-/// and all of it.
+/// The age at which a connection created at `created` is closed: between four fifths of [`MOST_AGE`] and all of it.
 fn most_age(created: Instant) -> Duration {
     let share = BuildHasherDefault::<DefaultHasher>::default().hash_one(created) % 1000;
     MOST_AGE.mul_f64(0.8 + 0.0002 * share as f64)

@@ -5,13 +5,13 @@ use tokio_postgres::Row;
 use super::{Error, pipeline::Param, row::get};
 use crate::session::counters::Shift;
 
-/// The columns of `fragments/counter_columns.sql`.
+/// Decodes the columns of `{counter_columns}` in `sql/fragments.sql`.
 pub(super) fn counters(row: &Row) -> Result<Shift, Error> {
     let columns = ["ctx_messages", "ctx_overhead", "ctx_tokens", "ctx_parts"];
     of_columns(row, columns)
 }
 
-/// A change of the counters, as a compaction stores its own.
+/// Decodes a change of the counters, as stored with a compaction.
 pub(super) fn shift(row: &Row) -> Result<Shift, Error> {
     let columns = [
         "delta_messages",
@@ -23,7 +23,7 @@ pub(super) fn shift(row: &Row) -> Result<Shift, Error> {
 }
 
 fn of_columns(row: &Row, [messages, overhead, tokens, parts]: [&str; 4]) -> Result<Shift, Error> {
-    let corrupt = || Error::Corrupt("counters that are not nine".to_owned());
+    let corrupt = || Error::Corrupt("a row has an unexpected number of counters".to_owned());
     let tokens: Vec<i64> = get(row, tokens)?;
     let parts: Vec<i32> = get(row, parts)?;
     Ok(Shift {
@@ -34,7 +34,7 @@ fn of_columns(row: &Row, [messages, overhead, tokens, parts]: [&str; 4]) -> Resu
     })
 }
 
-/// The counters as columns of the session's row.
+/// The counters as columns of the session row.
 pub(super) struct CounterColumns<'a> {
     messages: i32,
     overhead: i64,

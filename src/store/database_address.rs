@@ -9,16 +9,13 @@ use super::Connection;
 /// Whether connections to a database are encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encryption {
-    /// Never.
     Never,
-    /// If the server offers it.
     IfOffered,
-    /// Always.
     Always,
 }
 
-/// How a PostgreSQL at this URL is reached. Without a decision, what leaves the machine is encrypted.
-/// `None`: it is no URL of a PostgreSQL.
+/// Parses the URL of a PostgreSQL server. If `encryption` is `None`, connections to other hosts are encrypted, and
+/// local connections if the server offers it. Returns `None` if the URL is invalid.
 pub fn connection(address: &str, encryption: Option<Encryption>) -> Option<Connection> {
     let mut connection: Connection = address.parse().ok()?;
     let encryption = encryption.unwrap_or_else(|| by_default(&connection));

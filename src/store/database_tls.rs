@@ -1,4 +1,4 @@
-//! TLS to the database. Wherever it is used, the server's certificate is verified.
+//! TLS to the database. The server's certificate is always verified.
 
 use std::{path::Path, sync::Arc};
 
@@ -14,8 +14,8 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::Error;
 
-/// How connections are encrypted where they are: by the authorities of a PEM file or the system's, and
-/// with a certificate for the host or for any.
+/// Creates a TLS connector. Trusts the authorities of a PEM file or those of the system, and accepts a certificate for
+/// the host name or for any host name.
 pub(super) fn connector(
     ca_file: Option<&Path>,
     verify_host_name: bool,
@@ -29,7 +29,7 @@ pub(super) fn connector(
     let client = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| unusable(&error))?;
-    // Without any authority there is no verifier: every certificate is refused then.
+    // Without any authority no verifier can be built. Every certificate is then refused.
     let client = match verifier {
         Ok(verifier) if !verify_host_name => client
             .dangerous()
@@ -40,7 +40,7 @@ pub(super) fn connector(
     Ok(MakeRustlsConnect::new(client.with_no_client_auth()))
 }
 
-/// The authorities of the file, or the system's.
+/// The authorities in the file, or those of the system.
 fn authorities(ca_file: Option<&Path>) -> Result<RootCertStore, Error> {
     let mut roots = RootCertStore::empty();
     let Some(file) = ca_file else {
@@ -56,10 +56,10 @@ fn authorities(ca_file: Option<&Path>) -> Result<RootCertStore, Error> {
 }
 
 fn unusable(problem: &dyn std::fmt::Display) -> Error {
-    Error::Unavailable(format!("certificate authorities: {problem}"))
+    Error::Unavailable(format!("cannot load certificate authorities: {problem}"))
 }
 
-/// Accepts a certificate that an authority signed for whatever host name: `sslmode=verify-ca`.
+/// Accepts a certificate signed by a trusted authority for any host name: `sslmode=verify-ca`.
 #[derive(Debug)]
 struct AnyHostName(Arc<WebPkiServerVerifier>);
 
@@ -76,7 +76,7 @@ impl ServerCertVerifier for AnyHostName {
             .0
             .verify_server_cert(certificate, intermediates, name, ocsp, now);
         match verified {
-            // The name is looked at last: all else of the certificate is verified.
+            // The name is checked last, so everything else of the certificate is already verified.
             Err(rustls::Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) => Ok(ServerCertVerified::assertion()),

@@ -1,4 +1,4 @@
-//! The end of a session: at once for everybody who asks for it, and row by row for the disk.
+//! Deletion of a session: it disappears at once for all clients, and its rows are removed later in batches.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -18,46 +18,43 @@ use crate::{
     session::{SessionState, deletion, ending::End, fork},
 };
 
-/// What an idempotency key led to that ended a session. No id looks like it.
+/// The stored result of an idempotency key whose request deleted a session. Cannot be confused with an id.
 pub const DELETED: &str = "session deleted";
 
-/// Rows that one statement of the purge removes.
+/// Number of rows that one purge statement removes.
 const BATCH: i64 = 500;
 
-/// A session as it was seen by whoever wants it deleted.
+/// The state of a session when its deletion is requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Doomed {
-    /// Where it stands.
     pub state: SessionState,
-    /// Its fence.
     pub fence: Fence,
-    /// Its configuration's revision.
+    /// Revision of its configuration.
     pub revision: i64,
-    /// The live turn.
+    /// The running turn.
     pub turn: Option<TurnId>,
-    /// Calls that wait.
+    /// Number of calls without a result.
     pub open_calls: u32,
-    /// What the idempotency key led to.
+    /// The stored result for the idempotency key.
     pub remembered: Option<Remembered>,
 }
 
-/// A deletion.
+/// A request to delete a session.
 #[derive(Debug, Clone)]
 pub struct Deletion<'a> {
-    /// The session as it was seen; if it moved since then, nothing is done.
+    /// The session as it was read. If it has advanced since then, nothing is done.
     pub seen: &'a Doomed,
-    /// Only under this revision.
+    /// Delete only if the configuration has this revision.
     pub revision: Option<i64>,
-    /// How the live turn ends. `None` means there is none.
+    /// How the running turn ends. `None` if no turn is running.
     pub end: Option<&'a End<'a>>,
-    /// Which estimator counts the synthetic results.
+    /// The estimator that counts the synthetic tool results.
     pub estimator: &'a str,
-    /// How long the rows stay for those who follow the session.
+    /// How long the rows are kept for clients that follow the session.
     pub stay: Duration,
-    /// Idempotency.
     pub idempotency: &'a Idempotency,
-    /// Only if no turn is live and the session was not used for this long, or for its own time to
-    /// live if that is shorter. `None` means in any case.
+    /// Delete only if no turn is running and the session was unused for this long, or for its own time to live if that
+    /// is shorter. `None` to delete unconditionally.
     pub unused_for: Option<Duration>,
 }
 
@@ -68,8 +65,8 @@ pub(super) const DOOMED: &str = "-- store::delete::doomed
      where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3";
 static PURGEABLE: LazyLock<Named> = named_alone!("sql/purgeable.sql");
 
-/// Removes a batch of a session's rows from one table. The rows and the state are one snapshot: an
-/// id that was set free and taken again meanwhile is left alone.
+/// Removes a batch of a session's rows from one table. The rows and the state are read in one snapshot, so an id that
+/// was released and reused concurrently is left unchanged.
 macro_rules! purge {
     ($($table:literal $(, $kept:literal)?);+ $(;)?) => {
         [$(concat!(
@@ -82,16 +79,32 @@ macro_rules! purge {
     };
 }
 
-/// Everything of a session, in an order in which nothing that is left refers to what is gone. What
-/// remembers a deletion stays for whoever repeats it, and how far the epoch got for whoever takes
-/// the id; the hot row, which keeps the id taken, goes last.
+/// All rows of a session, in an order in which no remaining row refers to a removed one. The idempotency keys of a
+/// deletion are kept for clients that repeat it, and the last epoch for a new session with the same id. The session
+/// row, which reserves the id, is removed last.
 const PURGE: [&str; 13] = purge! {
     "partial_chunks"; "part_blobs"; "past_prunes"; "parts"; "messages"; "tool_calls"; "queue"; "events"; "turns"; "compactions"; "usage_totals";
     "session_revisions"; "idempotency", "x.request_id <> '' and x.result <> 'session deleted'"
 };
 
+/// Releases an id, and counts it if the tenant is being deleted. If the first statement removes nothing, either the id
+/// is in use again or another replica removed the row; the other statements then change nothing.
+pub(super) const FREE: [&str; 3] = [
+    "-- store::delete::free
+    delete from session_run r where r.tenant_id = $1 and r.session_id = $2 and r.state = 3 and r.lease_until < now()",
+    "-- store::delete::free (count)
+    update tenant_deletions d set sessions = d.sessions + 1
+     where d.tenant_id = $1 and d.done_at is null
+       and exists (select from session_activity a where a.tenant_id = $1 and a.session_id = $2)
+       and not exists (select from session_run r where r.tenant_id = $1 and r.session_id = $2)",
+    "-- store::delete::free (activity)
+    delete from session_activity a
+     where a.tenant_id = $1 and a.session_id = $2
+       and not exists (select from session_run r where r.tenant_id = $1 and r.session_id = $2)",
+];
+
 impl Store {
-    /// A session as a deletion has to see it. `None` means there is none.
+    /// Reads what a deletion needs to know of a session. Returns `None` if the session does not exist.
     pub async fn doomed(
         &self,
         key: &SessionKey,
@@ -108,8 +121,8 @@ impl Store {
         rows.first().map(doomed).transpose()
     }
 
-    /// Ends a session, its turn and its queue, in one transaction. The newest seq. `None` means it
-    /// moved since it was seen, it was used, or the request is known.
+    /// Ends a session, its turn and its queue in one transaction. Returns its newest seq, or `None` if the session has
+    /// advanced since it was read, was used, or the request is known.
     pub async fn delete(
         &self,
         key: &SessionKey,
@@ -140,7 +153,7 @@ impl Store {
             }),
             ..Committed::default()
         };
-        let mut races = Races::over("a deletion");
+        let mut races = Races::over("concurrent writes prevented the deletion of a session");
         loop {
             if let Some(request) = &deletion.idempotency.request
                 && self.remembered(key, request).await?.is_some()
@@ -150,7 +163,7 @@ impl Store {
             let Some((seen, open)) = self.read_session_and_calls(key).await? else {
                 return Ok(None);
             };
-            // A commit that finds the session unchanged has seen how long ago it was used.
+            // If the commit finds the session unchanged, the time of its last use is unchanged too.
             if let Some(limit) = deletion.unused_for {
                 let Some((unused, own)) = self.unused(key).await? else {
                     return Ok(None);
@@ -170,7 +183,7 @@ impl Store {
         }
     }
 
-    /// For how long a session was not used, and its own time to live.
+    /// How long a session has been unused, and its own time to live.
     async fn unused(
         &self,
         key: &SessionKey,
@@ -193,16 +206,16 @@ impl Store {
         Ok(Some((seconds(get(row, "unused")?), own.map(seconds))))
     }
 
-    /// Takes the live turn from its owner, for a session that is to be deleted: it moves no further
-    /// but to its end. False: no turn is live, it was taken before, or the configuration is
-    /// another than the one that was named.
+    /// Takes the running turn from its owner for a session that is about to be deleted: the turn can then only end.
+    /// Returns false if no turn is running, it was already taken, or the configuration has another revision than
+    /// `revision`.
     pub async fn seize(&self, key: &SessionKey, revision: Option<i64>) -> Result<bool, Error> {
         let seize = |seen: &SeenSession| deletion::seize(&seen.session, revision, self.heir());
         let seized = self.change(key, seize, &Committed::default()).await?;
         Ok(seized.is_some())
     }
 
-    /// Whether a deleted session keeps this id taken.
+    /// Returns whether a deleted session still reserves this id.
     pub async fn is_deleted(&self, key: &SessionKey) -> Result<bool, Error> {
         const SQL: &str = "-- store::delete::is_deleted
             select 1 from session_run where tenant_id = $1 and session_id = $2 and state = 3";
@@ -214,9 +227,8 @@ impl Store {
             .is_empty())
     }
 
-    /// Deleted sessions that are not followed any more. They stand after all others of their tenant
-    /// in the order of use; tenants are found by going from one to the next, so that no other
-    /// session is looked at.
+    /// Lists deleted sessions that clients no longer need to follow. They come after all other sessions of their tenant
+    /// in the order of use, and tenants are found one after another by index lookups, so no other session is read.
     pub async fn purgeable(&self, limit: u32) -> Result<Vec<SessionKey>, Error> {
         self.database
             .read_named(&PURGEABLE, &[("most", &i64::from(limit) as Param<'_>)])
@@ -226,17 +238,9 @@ impl Store {
             .collect()
     }
 
-    /// Removes what a deleted session left, in batches, each a transaction of its own, and sets its
-    /// id free at the end. A fork that was never completed is given up first. Whoever does so at the same time is no
-    /// hindrance.
+    /// Removes the rows of a deleted session in batches, each in a separate transaction, and then releases its id. A
+    /// fork that was never completed is abandoned first. May run concurrently on several replicas.
     pub async fn purge(&self, key: &SessionKey) -> Result<(), Error> {
-        const FREE: &str = "-- store::delete::free
-            with free as (
-              delete from session_run r
-               where r.tenant_id = $1 and r.session_id = $2 and r.state = 3 and r.lease_until < now() returning 1),
-            counted as (
-              update tenant_deletions d set sessions = d.sessions + 1 from free where d.tenant_id = $1 and d.done_at is null)
-            delete from session_activity a using free where a.tenant_id = $1 and a.session_id = $2";
         let abandon = |seen: &SeenSession| fork::abandon(&seen.session);
         Box::pin(self.change(key, abandon, &Committed::default())).await?;
         let key = Key::from(key);
@@ -244,13 +248,9 @@ impl Store {
             let batch = Query::new(batch, vec![&key.tenant as Param<'_>, &key.session, &BATCH]);
             while !self.database.write(&batch).await?.is_empty() {}
         }
-        self.database
-            .write(&Query::new(
-                FREE,
-                vec![&key.tenant as Param<'_>, &key.session],
-            ))
-            .await
-            .map(drop)
+        let of_it = [&key.tenant as Param<'_>, &key.session];
+        let free = FREE.map(|sql| Query::new(sql, of_it));
+        self.database.transact(&free).await.map(drop)
     }
 }
 

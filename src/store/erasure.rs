@@ -1,8 +1,8 @@
-//! The deletion of a tenant: asked for in one transaction, done in batches by whichever replica
-//! holds it, so that any of them goes on where another one stopped.
+//! Deletion of a tenant: requested in one transaction and carried out in batches by the replica that holds the
+//! deletion, so that any replica can resume it.
 //!
-//! Sessions end as sessions do (`delete.rs`). What carries the tenant otherwise goes when there is
-//! no session any more, and not before every replica refuses the tenant's calls.
+//! Sessions are deleted as usual (`delete.rs`). All other rows of the tenant are removed when it has no session left,
+//! and not before every replica rejects the tenant's calls.
 
 use std::time::Duration;
 
@@ -17,55 +17,63 @@ use super::{
 };
 use crate::model::{SessionKey, TenantDeletion, TenantId};
 
-/// So long after it was asked for every replica refuses the tenant's calls (none admits calls by what
-/// it read longer than 10 s ago), and what was under way then has ended: a statement runs for 10 s at
-/// most by default.
+/// The time after the request when every replica rejects the tenant's calls (none admits calls by data read more than
+/// 10 s ago) and calls in progress have ended (a statement runs for at most 10 s by default).
 pub const SETTLED: Duration = Duration::from_secs(20);
 
-/// Rows that one statement removes.
+/// Number of rows that one statement removes.
 const BATCH: i64 = 500;
 
 const NEWEST: &str = "-- store::erasure::erasure
     select tenant_id, asked_at, asked_by, done_at, sessions, blobs, blob_bytes, keys
       from tenant_deletions where tenant_id = $1 order by asked_at desc limit 1";
 
-/// A tenant whose deletion goes on, or ended lately.
+/// A tenant whose deletion is in progress or ended recently.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Erased {
-    /// The tenant.
     pub tenant: TenantId,
-    /// Nothing of it is left; whatever comes now is another tenant's.
+    /// Whether nothing of the tenant is left. Later data belongs to a new tenant with the same id.
     pub is_done: bool,
 }
 
-/// What a deletion removes beside sessions and their hot rows, table by table.
+/// The rows that a deletion removes in addition to sessions and session rows, by table.
 struct Erasure {
-    /// The tables, in an order in which nothing that is left refers to what is gone.
+    /// The tables, in an order in which no remaining row refers to a removed one.
     tables: &'static [&'static str],
-    /// For each the statement that removes a batch of a tenant's rows, when it has no session any
-    /// more and its calls have long been refused.
-    batches: &'static [&'static str],
-    /// Ends the deletion, if one snapshot has nothing of the tenant in any table.
+    /// For each table, the statements that remove a batch of a tenant's rows and, if required, count them first. They
+    /// do nothing until the tenant has no session and its calls have been rejected for long enough.
+    batches: &'static [&'static [&'static str]],
+    /// Ends the deletion, if in one snapshot no table has rows of the tenant.
     end: &'static str,
 }
 
+/// The next rows of a tenant in a table.
+macro_rules! batch {
+    ($table:literal, $what:literal $(by $order:literal)?) => {
+        concat!(
+            "select ", $what, " from tenant_deletions d join ", $table, " x on x.tenant_id = d.tenant_id
+              where d.tenant_id = $1 and d.done_at is null and d.asked_at < now() - make_interval(secs => $3)
+                and not exists (select from session_run r where r.tenant_id = $1)", $(" order by x.", $order,)? " limit $2"
+        )
+    };
+}
+
 macro_rules! erasure {
-    ($($table:literal $(returning $gone:literal adding $counts:literal)?);+ $(;)?) => {
+    ($($table:literal $(counting $sums:literal adding $counts:literal by $order:literal)?);+ $(;)?) => {
         Erasure {
             tables: &[$($table),+],
-            batches: &[$(concat!(
-                "-- store::erasure::erase ", $table, "
-                 with gone as (
-                   delete from ", $table, " where ctid = any(array(
-                     select x.ctid from tenant_deletions d join ", $table, " x on x.tenant_id = d.tenant_id
-                      where d.tenant_id = $1 and d.done_at is null and d.asked_at < now() - make_interval(secs => $3)
-                        and not exists (select from session_run r where r.tenant_id = $1) limit $2))
-                   returning 1", $(", ", $gone,)? ")",
-                $(", counted as (
-                   update tenant_deletions d set ", $counts, "
-                    where d.tenant_id = $1 and d.done_at is null and exists (select from gone))",)?
-                " select 1 from gone"
-            )),+],
+            batches: &[$(&[
+                $(concat!(
+                    "-- store::erasure::count ", $table, "
+                     update tenant_deletions d set ", $counts, "
+                       from (select count(*) as number, ", $sums, " from (", batch!($table, "x.*" by $order), ") x) gone
+                      where d.tenant_id = $1 and d.done_at is null and gone.number > 0"
+                ),)?
+                concat!(
+                    "-- store::erasure::erase ", $table, "
+                     delete from ", $table, " where ctid = any(array(", batch!($table, "x.ctid" $(by $order)?), ")) returning 1"
+                )
+            ]),+],
             end: concat!(
                 "-- store::erasure::end_erasure
                  update tenant_deletions d set done_at = now(), worker = null
@@ -79,17 +87,16 @@ macro_rules! erasure {
     };
 }
 
-/// Of what belongs to sessions only that is found here which outlasts them.
+/// Tables of session data are included because some of their rows outlast the session.
 const ERASURE: Erasure = erasure! {
     "attendance"; "partial_chunks"; "part_blobs"; "past_prunes"; "parts"; "messages"; "tool_calls"; "queue"; "events"; "turns";
     "compactions"; "usage_totals"; "session_revisions"; "session_activity"; "idempotency"; "toolsets"; "blob_chunks";
-    "blobs" returning "size_bytes"
-        adding "blobs = d.blobs + (select count(*) from gone), blob_bytes = d.blob_bytes + (select sum(size_bytes) from gone)";
+    "blobs" counting "sum(x.size_bytes) as bytes" adding "blobs = d.blobs + gone.number, blob_bytes = d.blob_bytes + gone.bytes" by "blob_id";
     "tenant_calibration"; "tenant_limits"; "tenant_running"; "tenant_use";
-    "api_keys" returning "key_id" adding "keys = d.keys + (select count(*) from gone)";
+    "api_keys" counting "0 as bytes" adding "keys = d.keys + gone.number" by "key_id";
 };
 
-/// The tables that a deletion empties of a tenant.
+/// Returns the tables from which a deletion removes the tenant's rows.
 #[doc(hidden)]
 pub fn tables() -> Vec<&'static str> {
     let sessions = ["sessions", "session_run"];
@@ -100,7 +107,7 @@ pub fn tables() -> Vec<&'static str> {
 }
 
 impl Store {
-    /// Begins the deletion of a tenant, unless one goes on: its keys are revoked. The deletion.
+    /// Begins the deletion of a tenant and revokes its keys, unless a deletion is in progress. Returns the deletion.
     pub async fn begin_erasure(
         &self,
         tenant: &TenantId,
@@ -121,11 +128,13 @@ impl Store {
         ];
         let answers = self.database.transact(&begin).await?;
         let row = answers.last().and_then(|rows| rows.first());
-        deletion(row.ok_or_else(|| Error::Corrupt("a deletion is not there".to_owned()))?)
+        deletion(
+            row.ok_or_else(|| Error::Corrupt("the deletion of a tenant is missing".to_owned()))?,
+        )
     }
 
-    /// An error if the tenant is being deleted, or was since the call was admitted: why a statement
-    /// created nothing.
+    /// Returns an error if the tenant is being deleted, or was deleted since the call was admitted. Used to explain why
+    /// a statement created nothing.
     pub(super) async fn check_tenant(&self, tenant: &str) -> Result<(), Error> {
         const SQL: &str = "-- store::erasure::check_tenant
             select 1 from tenant_deletions d where d.tenant_id = $1 and (d.done_at is null or d.done_at > $2)";
@@ -139,13 +148,13 @@ impl Store {
         }
     }
 
-    /// The newest deletion of a tenant. `None`: it was never deleted.
+    /// Reads the newest deletion of a tenant. Returns `None` if it was never deleted.
     pub async fn erasure(&self, tenant: &TenantId) -> Result<Option<TenantDeletion>, Error> {
         let rows = self.database.read(NEWEST, &[&tenant.as_str()]).await?;
         rows.first().map(deletion).transpose()
     }
 
-    /// The deletions of tenants that go on, and those that ended after that.
+    /// Lists the deletions in progress and those that ended after `since`.
     pub async fn erasures(&self, since: Option<Timestamp>) -> Result<Vec<Erased>, Error> {
         const SQL: &str = "-- store::erasure::erasures
             select tenant_id, done_at is not null as is_done from tenant_deletions where done_at is null or done_at > $1";
@@ -159,8 +168,8 @@ impl Store {
         rows.iter().map(erased).collect()
     }
 
-    /// Takes a deletion for one lease, or longer if it is this replica's. False: another one has
-    /// it, or it is done.
+    /// Acquires the lease of a deletion, or renews it if this replica holds it. Returns false if another replica holds
+    /// it or the deletion is complete.
     pub async fn hold_erasure(&self, tenant: &TenantId) -> Result<bool, Error> {
         const SQL: &str = "-- store::erasure::hold
             update tenant_deletions set worker = $2, worker_until = now() + make_interval(secs => $3)
@@ -173,7 +182,7 @@ impl Store {
         Ok(!rows.is_empty())
     }
 
-    /// Sessions of a tenant that is being deleted, at most so many.
+    /// Lists at most `limit` sessions of a tenant that is being deleted.
     pub async fn sessions_to_erase(
         &self,
         tenant: &TenantId,
@@ -184,7 +193,7 @@ impl Store {
         self.of_tenant(SQL, tenant, limit).await
     }
 
-    /// Deleted sessions of a tenant that are not followed any more, at most so many.
+    /// Lists at most `limit` deleted sessions of a tenant that clients no longer need to follow.
     pub async fn sessions_to_purge(
         &self,
         tenant: &TenantId,
@@ -208,20 +217,22 @@ impl Store {
         rows.iter().map(session_key).collect()
     }
 
-    /// Removes what a tenant has beside sessions, in batches, each a transaction of its own, once it
-    /// has no session and its calls have long been refused; until then nothing.
+    /// Removes the tenant's rows other than sessions, in batches, each in a separate transaction. Does nothing until
+    /// the tenant has no session and its calls have been rejected for [`SETTLED`].
     pub async fn erase(&self, tenant: &TenantId) -> Result<(), Error> {
         let tenant = tenant.as_str();
         let settled = SETTLED.as_secs_f64();
         for batch in ERASURE.batches {
             let params: [Param<'_>; 3] = [&tenant, &BATCH, &settled];
-            let batch = Query::new(batch, params);
-            while !self.database.write(&batch).await?.is_empty() {}
+            let batch: Vec<_> = batch.iter().map(|sql| Query::new(sql, params)).collect();
+            while let answers = self.database.transact(&batch).await?
+                && answers.last().is_some_and(|rows| !rows.is_empty())
+            {}
         }
         Ok(())
     }
 
-    /// Ends a deletion if nothing of the tenant is left. False: something is, or it is too early.
+    /// Ends a deletion if nothing of the tenant is left. Returns false if something is left or it is too early.
     pub async fn end_erasure(&self, tenant: &TenantId) -> Result<bool, Error> {
         let tenant = tenant.as_str();
         let settled = SETTLED.as_secs_f64();

@@ -1,4 +1,4 @@
-//! What can go wrong with the memory; each kind asks for another reaction.
+//! Errors of the store, classified by how callers must react.
 
 use std::fmt::Write as _;
 
@@ -9,71 +9,67 @@ use crate::model::{Seq, TenantId};
 /// Why a database operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The database cannot be reached, or its answer was lost: the outcome is unknown, repeat.
+    /// The database cannot be reached, or its response was lost. The outcome is unknown; the operation may be repeated.
     #[error("the database cannot be reached: {0}")]
     Unavailable(String),
-    /// The database answers, but something that only an operator can change is in the way.
+    /// The database responds, but has a problem that only an operator can fix.
     #[error("{0}: {1}")]
     Outage(Outage, String),
-    /// The database refuses connections for a reason that only an operator can change: a wrong
-    /// password, no such database.
+    /// The database refuses connections for a reason that only an operator can fix, such as a wrong password or a
+    /// missing database.
     #[error("the database refuses connections: {0}")]
     Refused(String),
     /// No connection became free in time.
     #[error("no database connection became free in time")]
     Busy,
-    /// A deadlock or serialisation conflict outlasted its repetitions.
+    /// A deadlock or serialization conflict persisted after retries.
     #[error("the database keeps aborting a transaction: {0}")]
     Conflict(String),
-    /// A unique key exists already; the name of the constraint.
-    #[error("a row with this key exists already: {0}")]
+    /// A unique key already exists. Contains the name of the constraint.
+    #[error("a row with this key already exists: {0}")]
     Duplicate(String),
-    /// The schema is not the one this program was built for.
+    /// The schema does not match this program.
     #[error("{0}")]
     Schema(String),
     /// Events after the cursor were removed by retention.
-    #[error("events after the cursor were removed; the oldest that is kept has the seq {oldest}")]
+    #[error("events after the cursor were removed; the oldest kept event has seq {oldest}")]
     EventsExpired {
-        /// The oldest event that is kept, or the one that comes next.
+        /// Seq of the oldest kept event, or of the next event if none is kept.
         oldest: Seq,
     },
-    /// A stored row cannot be read.
+    /// A stored row cannot be decoded.
     #[error("a stored row cannot be read: {0}")]
     Corrupt(String),
-    /// A statement of a task that does not say whose rows it may reach, with row security: a defect of
-    /// contextd.
-    #[error("a task does not say whose rows it may reach")]
+    /// A statement was run in a task without a row-security scope, while row security is on. This is a bug in contextd.
+    #[error("internal: no row-security scope set")]
     NoReach,
     /// The tenant is being deleted, or was deleted since the call was admitted.
     #[error("the tenant {0} is being deleted")]
     TenantDeleted(TenantId),
-    /// Anything else: a defect of contextd or of the database.
+    /// Any other error: a bug in contextd or in the database.
     #[error("the database refused a statement: {}", cause(.0))]
-    // It is no source: chains of causes are printed, and its own words may hold content.
+    // Not a `source`: chains of causes are logged, and the message may contain user content.
     Broken(tokio_postgres::Error),
 }
 
-/// What is wrong with a database that answers.
+/// A problem of a database that still responds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Outage {
-    /// It has no room for another connection of this role, or at all.
+    /// No connection is left for this role, or on the server.
     #[error("the database has no connection left")]
     NoConnectionLeft,
-    /// Its disk is full.
     #[error("the database's disk is full")]
     DiskFull,
-    /// The server cannot load its own files, as after an upgrade of its package while it ran.
+    /// The server cannot load its own files, as after its package was upgraded while it ran.
     #[error("the database server cannot load its own files; restart it")]
     ServerBroken,
-    /// Statements of other connections were found: a pooler gives each transaction another one.
-    #[error(
-        "a pooler gives each transaction another connection; set database.transaction_pooler = true"
-    )]
+    /// Prepared statements of other connections were found: a pooler assigns a connection per transaction.
+    #[error("a pooler assigns connections per transaction; set database.transaction_pooler = true")]
     TransactionPooler,
 }
 
 impl Outage {
-    /// Its name, as metrics have it.
+    /// Returns its name, as used in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::NoConnectionLeft => "no_connection_left",
@@ -83,7 +79,7 @@ impl Outage {
         }
     }
 
-    /// The outage that an error of the database is.
+    /// Classifies a database error as an outage.
     fn of(error: &DbError) -> Option<Self> {
         let code = error.code();
         if *code == SqlState::TOO_MANY_CONNECTIONS {
@@ -106,8 +102,7 @@ impl Outage {
         }
     }
 
-    /// The outage that a violation of the protocol is, by its message: the code is also that of most
-    /// errors of pgbouncer.
+    /// Classifies a protocol violation by its message, since most errors of pgbouncer have this code.
     fn of_protocol(message: &str) -> Option<Self> {
         if message.contains("startup parameter") || message.contains("prepared statement") {
             Some(Self::TransactionPooler)
@@ -119,7 +114,7 @@ impl Outage {
     }
 }
 
-/// Whether PostgreSQL's loader of libraries wrote such an error.
+/// Whether the error was raised by PostgreSQL's library loader.
 fn is_of_loader(routine: Option<&str>) -> bool {
     routine.is_some_and(|routine| {
         [
@@ -152,7 +147,7 @@ impl Error {
 }
 
 impl Error {
-    /// What an operator has to change, where that is known.
+    /// Returns the outage that an operator must fix, if known.
     pub fn outage(&self) -> Option<Outage> {
         match self {
             Self::Outage(outage, _) => Some(*outage),
@@ -170,7 +165,7 @@ impl Error {
         }
     }
 
-    /// Its kind, in a word.
+    /// A short name of its kind, for metrics and logs.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Unavailable(_) => "unavailable",
@@ -188,8 +183,8 @@ impl Error {
         }
     }
 
-    /// Whether a connection on which this happened is in an unknown state: all but the database's
-    /// own word on a statement.
+    /// Whether the error leaves its connection in an unknown state. True for everything except errors that the database
+    /// reported for a statement.
     pub(super) fn spoils_connection(&self) -> bool {
         match self {
             Self::Unavailable(_) | Self::Outage(..) | Self::Refused(_) => true,
@@ -235,11 +230,11 @@ impl From<tokio_postgres::Error> for Error {
     }
 }
 
-/// The constraint that refuses a configuration whose tool set is just being removed: stored anew,
-/// it is there.
+/// The constraint that rejects a configuration whose tool set is being removed concurrently. A retry stores the tool
+/// set again.
 const TOOLSET: &str = "session_revisions_toolset";
 
-/// Others were in the way: a deadlock, a serialisation conflict, a lock that was held for too long.
+/// Conflicts with other transactions: a deadlock, a serialization failure, or a lock timeout.
 fn is_conflict(code: &SqlState) -> bool {
     [
         SqlState::T_R_DEADLOCK_DETECTED,
@@ -249,9 +244,8 @@ fn is_conflict(code: &SqlState) -> bool {
     .contains(code)
 }
 
-/// Classes 08 (connection), 53 (resources) and 57 (operator intervention: shutdown, cancel), the
-/// system's own errors on its disk, writes refused by a standby, and a transaction that a lost
-/// answer left open.
+/// Classes 08 (connection), 53 (resources) and 57 (operator intervention: shutdown, cancel); system errors such as disk
+/// errors; writes on a standby; and a transaction left open after its response was lost.
 fn is_outage(code: &SqlState) -> bool {
     ["08", "53", "57", "58"]
         .iter()
@@ -263,8 +257,7 @@ fn is_outage(code: &SqlState) -> bool {
         .contains(code)
 }
 
-/// A connection that the database refused: for good, until an operator changes something, or for
-/// now.
+/// Classifies a failed connect: permanent until an operator changes something, or temporary.
 pub(super) fn refused(error: &tokio_postgres::Error) -> Error {
     if let Some(problem) = refused_tls(error) {
         return Error::Refused(problem);
@@ -287,8 +280,7 @@ pub(super) fn refused(error: &tokio_postgres::Error) -> Error {
     }
 }
 
-/// Why a connection cannot be encrypted, where that is not the network's doing: the server does not
-/// speak TLS, or its certificate is refused.
+/// Why TLS failed, if the network is not the cause: the server does not support TLS, or its certificate is refused.
 fn refused_tls(error: &tokio_postgres::Error) -> Option<String> {
     const HANDSHAKE: &str = "error performing TLS handshake";
     let source = std::error::Error::source(error)?;
@@ -297,13 +289,12 @@ fn refused_tls(error: &tokio_postgres::Error) -> Option<String> {
         .is_some_and(|source| source.kind() != std::io::ErrorKind::InvalidData);
     (error.to_string() == HANDSHAKE && !lost).then(|| {
         format!(
-            "no TLS: {source}; database.sslmode, and sslmode in the URL, say whether it is needed, \
-             database.ca_file whose certificates are trusted"
+            "the TLS handshake failed: {source}; check database.ca_file, and database.sslmode or sslmode in the URL"
         )
     })
 }
 
-/// The driver's own text says only «db error»; what the database said stands in its cause.
+/// The driver's message is only "db error"; the database's message is in its cause.
 pub(super) fn cause(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(said) => described(said),
@@ -311,14 +302,14 @@ pub(super) fn cause(error: &tokio_postgres::Error) -> String {
     }
 }
 
-/// What the database said, fit for the log: names of tables, columns and constraints, and never a
-/// value. The detail, the hint and the context hold rows and parameters, and so are left out.
+/// The database error as text for logs: names of tables, columns and constraints, and never a value. Detail, hint and
+/// context may contain rows and parameters and are left out.
 fn described(said: &DbError) -> String {
     let code = said.code().code();
     let message = if is_of_names(code, said.routine()) {
         said.message()
     } else {
-        "its message is left out, as it may hold content"
+        "message omitted because it may contain user content"
     };
     let mut text = format!("{}: {message} ({code})", said.severity());
     let places = [
@@ -334,8 +325,8 @@ fn described(said: &DbError) -> String {
     text
 }
 
-/// Whether PostgreSQL writes the message of such an error, of names alone. Data exceptions (class 22)
-/// quote the value, and what functions raise holds anything, under any code.
+/// Whether PostgreSQL's message for this error contains only names. Data exceptions (class 22) quote the value, and
+/// errors raised by functions may contain anything under any code.
 fn is_of_names(code: &str, routine: Option<&str>) -> bool {
     const CLASSES: [&str; 16] = [
         "08", "0A", "23", "25", "26", "28", "2B", "3D", "3F", "40", "42", "53", "54", "55", "57",

@@ -1,4 +1,4 @@
-//! The clients' log: read after a cursor, with the content that its events refer to.
+//! The event log of a session, read after a cursor, with the content that its events refer to.
 
 use std::{
     collections::BTreeMap,
@@ -24,12 +24,12 @@ use crate::{
     },
 };
 
-/// The events that fit, and the size of the first that does not. Sizes are known without the
-/// content: of values that are stored out of line, octet_length reads the header only.
+/// The events that fit, and the size of the first event that does not. Sizes are computed without reading the content:
+/// for values stored out of line, octet_length reads only the header.
 pub(super) static FOLLOW: LazyLock<Named> = named_alone!("sql/events/follow.sql");
 static EVENT: LazyLock<Named> = named_alone!("sql/events/one.sql");
 
-/// The newest event between two others that settled an open message: committed it, or made it void.
+/// The newest event in a range of seqs that committed an open message or made it void.
 pub(super) const SETTLED: &str = "-- store::event::settled_between
     select max(e.seq) as seq from events e
       left join lateral (select s.role from messages s
@@ -47,15 +47,14 @@ pub(super) const RESULTS: &str = "-- store::event::results
                      where p.tenant_id = $1 and p.session_id = $2 and p.message_id = c.result_message_id and p.idx = c.ord offset 0) p on true";
 
 impl Store {
-    /// The same as [`Store::follow`] for who waits for new events, where this replica has just committed them. `None`: they
-    /// are not known here.
+    /// Like [`Store::follow`] for a client that waits for new events, from events that this replica has just committed.
+    /// Returns `None` if they are not in memory.
     pub fn just_committed(&self, key: &SessionKey, after: Seq, most: Most) -> Option<Follow> {
         self.recent.follow(key, after, most, Instant::now())
     }
 
-    /// The events after `after` in order, as many as fit; an error if retention has removed some of
-    /// them. What a snapshot shows is always a prefix: a seq is taken and its row written under
-    /// one row lock.
+    /// Reads the events after `after` in order, as many as fit. Fails if retention has removed some of them. A snapshot
+    /// always shows a prefix of the log, because a seq is assigned and its row written under the same row lock.
     pub async fn follow(&self, key: &SessionKey, after: Seq, most: Most) -> Result<Follow, Error> {
         let Most {
             events: limit,
@@ -91,12 +90,12 @@ impl Store {
             self.expired(key, after).await?;
         }
         let (messages, calls) = refs_to_load(&events);
-        // One after the other: at once they would take two connections.
+        // Sequentially, because concurrent reads would take two connections.
         let messages = self.messages_by_id(key, &messages).await?;
         let results = self.results(key, &calls).await?;
         let content = Content { messages, results };
         if (has_gap || !content.has_all(&events)) && self.is_gone(key).await? {
-            // What is left of its events is no more what was written.
+            // The remaining rows are incomplete.
             return Ok(Follow {
                 events: Vec::new(),
                 content: Content::default(),
@@ -112,8 +111,8 @@ impl Store {
         })
     }
 
-    /// Fails if retention has removed events after this seq. Otherwise the session is deleted and
-    /// its rows are being removed.
+    /// Fails if retention has removed events after this seq. Otherwise the session was deleted and its rows are being
+    /// removed.
     async fn expired(&self, key: &SessionKey, after: Seq) -> Result<(), Error> {
         const SQL: &str = "-- store::event::expired
             select events_from from sessions where tenant_id = $1 and session_id = $2 and events_from > $3";
@@ -132,7 +131,7 @@ impl Store {
         }
     }
 
-    /// Whether the session is deleted, so that its rows are being removed or are gone.
+    /// Whether the session is deleted, so that its rows are removed or being removed.
     async fn is_gone(&self, key: &SessionKey) -> Result<bool, Error> {
         const SQL: &str = "-- store::event::is_gone
             select 1 from session_run where tenant_id = $1 and session_id = $2 and state <> 3";
@@ -144,7 +143,7 @@ impl Store {
         Ok(live.is_empty())
     }
 
-    /// One event, without what it refers to.
+    /// Reads one event, without the content it refers to.
     pub async fn event(&self, key: &SessionKey, seq: Seq) -> Result<Option<StoredEvent>, Error> {
         let key = Key::from(key);
         let rows = self
@@ -161,8 +160,8 @@ impl Store {
         rows.first().map(event).transpose()
     }
 
-    /// The newest event after `after` and up to `until` that committed an assistant message or made
-    /// one void. Returns `None` if there is none.
+    /// Finds the newest event after `after` and up to `until` that committed an assistant message or made it void.
+    /// Returns `None` if there is none.
     pub async fn settled_between(
         &self,
         key: &SessionKey,
@@ -181,7 +180,7 @@ impl Store {
         Ok(newest.flatten().map(Seq))
     }
 
-    /// The results of calls that are answered, also while their message is not committed.
+    /// The results of answered calls, even before their message is committed.
     async fn results(
         &self,
         key: &SessionKey,
@@ -208,7 +207,7 @@ impl Store {
     }
 }
 
-/// Whether these events follow the seq without a gap, as they were written.
+/// Whether these events follow `after` without a gap.
 fn are_dense(after: Seq, events: &[StoredEvent]) -> bool {
     events
         .iter()
@@ -233,11 +232,11 @@ fn event(row: &Row) -> Result<StoredEvent, Error> {
     })
 }
 
-/// What a turn has spent, as statements return it.
+/// Decodes the total usage of a turn.
 pub(super) fn totals(columns: Vec<i64>) -> Result<UsageTotals, Error> {
     let corrupt = |columns: Vec<i64>| {
         Error::Corrupt(format!(
-            "the totals of a turn have {} columns",
+            "unexpected number of usage totals of a turn: {}",
             columns.len()
         ))
     };

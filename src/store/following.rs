@@ -1,6 +1,6 @@
-//! What follows the end of a turn: the next one, for a message that waits and asks for it, in the
-//! transaction that ends the one before; and what was not announced: messages that wait in an idle
-//! session, or for too long.
+//! The turn that follows the end of a turn: for a queued message that starts a turn, it begins in the transaction that
+//! ends the previous one. Also finds sessions that need attention without a notification: messages that are queued in
+//! an idle session or have expired.
 
 use std::sync::LazyLock;
 
@@ -17,46 +17,44 @@ use super::{
 };
 use crate::model::{MessageId, Seq, SessionKey, TurnId};
 
-/// A turn that is to follow.
+/// The turn that follows.
 #[derive(Debug, Clone, Copy)]
 pub struct NextTurn<'a> {
-    /// The message that it begins for.
+    /// The queued message for which it starts.
     pub message: &'a MessageId,
-    /// The turn.
     pub admission: &'a Admission<'a>,
 }
 
-/// Which messages may start a turn.
+/// The queued messages that may start a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Starters {
-    /// All that asked for it: what follows a turn that is completed.
+    /// All messages that request a turn: after a completed turn.
     All,
-    /// Inputs of ExecuteTurn, and messages that interrupt: what follows any other end.
+    /// Only inputs of ExecuteTurn and interrupting messages: after any other end.
     InAnyCase,
 }
 
-/// What the end of a turn has to reckon with.
+/// The queue state relevant to the end of a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ahead {
-    /// Messages wait for this very turn.
+    /// Whether messages are queued for this turn.
     pub waiting: bool,
-    /// The first message that starts a turn of its own.
+    /// The first message that starts a new turn.
     pub starter: Option<Queued>,
 }
 
-/// The outcome of a message that was queued.
+/// The outcome of a queued message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
-    /// It waits.
+    /// It is still queued.
     Waiting,
     /// A turn took it.
     Taken {
-        /// Which.
         turn: TurnId,
-        /// All that concerns it comes after this seq.
+        /// All events about the message have a seq greater than this.
         after: Seq,
     },
-    /// It ended otherwise, with this event.
+    /// It left the queue another way, with this event.
     Ended(Seq),
 }
 
@@ -72,7 +70,7 @@ pub(super) const FATE: &str = "-- store::following::fate
      where q.tenant_id = $1 and q.session_id = $2 and q.message_id = $3";
 
 impl Store {
-    /// What the end of a turn has to reckon with, and what an idle session may start.
+    /// Reads the queue state relevant to the end of a turn, or to starting a turn in an idle session.
     pub async fn ahead(&self, key: &SessionKey, starters: Starters) -> Result<Ahead, Error> {
         let key = Key::from(key);
         let in_any_case = starters == Starters::InAnyCase;
@@ -100,7 +98,7 @@ impl Store {
         })
     }
 
-    /// The outcome of a queued message. `None` means there was none.
+    /// Reads the outcome of a queued message. Returns `None` if there is no such message.
     pub async fn fate(&self, key: &SessionKey, message: &MessageId) -> Result<Option<Fate>, Error> {
         let key = Key::from(key);
         let rows = self
@@ -110,8 +108,8 @@ impl Store {
         rows.first().map(fate).transpose()
     }
 
-    /// Sessions in which nothing runs although a message asks for a turn, in random order. Those of
-    /// these tenants, and the `postponed` ones, are left out.
+    /// Lists idle sessions in which a queued message requests a turn, in random order. Excludes the tenants in
+    /// `without` and the sessions in `postponed`.
     pub async fn starting(
         &self,
         limit: u32,
@@ -135,7 +133,7 @@ impl Store {
         rows.iter().map(session_key).collect()
     }
 
-    /// Sessions with messages whose time passed.
+    /// Lists sessions with expired queued messages.
     pub async fn expiring(&self, limit: u32) -> Result<Vec<SessionKey>, Error> {
         const SQL: &str = "-- store::following::expiring
             select q.tenant_id, q.session_id from queue q

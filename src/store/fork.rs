@@ -1,5 +1,5 @@
-//! Forks: a session's transcript up to a seq, copied piece by piece into a session of its own. What is stored up to a seq
-//! never changes, so that the copy needs no lock; a look at the source after the last piece shows that no row was missing.
+//! Forks: a session's transcript up to a seq is copied to a new session, piece by piece. Rows up to a seq never change,
+//! so the copy needs no lock. A check of the source after the last piece proves that no row was missing.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -21,38 +21,35 @@ use crate::{
 pub(super) static OPEN_AT: LazyLock<Named> = named_alone!("sql/fork/open_at.sql");
 pub(super) static NEXT_PIECE: LazyLock<Named> = named_alone!("sql/fork/next_piece.sql");
 
-/// How much of a session one transaction copies.
+/// The maximum size of one piece, which is copied in one transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Most {
-    /// Messages.
+    /// Maximum number of messages.
     pub messages: u32,
-    /// Bytes as they are stored, beside one message.
+    /// Maximum stored size in bytes; one message may exceed it.
     pub bytes: i64,
 }
 
-/// A session that is to be forked, as it was seen.
+/// The session to fork, as it was read.
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'a> {
-    /// Which.
     pub key: &'a SessionKey,
-    /// When it was created. Another session may get its id.
+    /// When it was created. Identifies the session, because its id may be reused.
     pub created: Timestamp,
-    /// Up to where.
+    /// The seq up to which it is copied.
     pub at: Seq,
 }
 
-/// A fork to be made.
+/// A fork to create.
 #[derive(Debug, Clone, Copy)]
 pub struct NewFork<'a> {
-    /// Its id.
     pub id: &'a SessionId,
-    /// Its configuration.
     pub config: NewConfig<'a>,
-    /// Who makes it: something unique.
+    /// A unique name of the process that copies it.
     pub claim: &'a str,
     /// How long the claim lasts after each piece.
     pub lease: Duration,
-    /// The size of a piece.
+    /// The maximum size of a piece.
     pub most: Most,
 }
 
@@ -67,36 +64,34 @@ pub struct Copying {
     claim: TurnId,
     lease: Duration,
     most: Most,
-    /// Messages up to this one are copied. `None`: all are.
+    /// Messages up to this seq are copied. `None` if all are.
     copied: Option<Seq>,
 }
 
-/// What came of a piece.
+/// The result of copying a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Copied {
     /// More messages are left.
     Part,
-    /// All messages are copied.
     Whole,
-    /// The source was deleted.
     SourceGone,
 }
 
-/// A fork with this id that is being copied.
+/// The fork with an id, while it is being copied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claimed {
-    /// Its lease has expired.
+    /// Whether its lease has expired.
     pub abandoned: bool,
-    /// The hash of the request that began it, if it has this idempotency key.
+    /// The request hash under the given idempotency key, if the fork was started with this key.
     pub hash: Option<String>,
 }
 
-/// The next piece of a session, as it is read.
+/// The next piece of a session.
 struct NextPiece {
     piece: Piece,
-    /// Where the next one begins.
+    /// The seq after which the next piece begins. `None` if this is the last piece.
     rest: Option<Seq>,
-    /// The version of the session's context.
+    /// The context version of the session.
     context_version: i64,
 }
 
@@ -120,14 +115,14 @@ impl Copying {
 }
 
 impl Store {
-    /// How long a claim lasts after a piece was sent: two statements, each to its last moment. The
-    /// one before is what others see until a piece is committed.
+    /// Returns how long a claim must last after a piece was sent: the maximum duration of two statements. Until a piece
+    /// is committed, other replicas see the claim as set by the previous piece.
     pub fn fork_lease(&self) -> Duration {
         2 * self.database.answer_timeout()
     }
 
-    /// Takes the id of a fork and copies its first piece. No call may be open at the seq. `None`: there is no such source,
-    /// or a session with the new id exists or is being made.
+    /// Claims the id of a fork and copies the first piece. No call may be open at the seq. Returns `None` if the source
+    /// does not exist, or a session with the new id exists or is being created.
     pub async fn claim_fork(
         &self,
         source: Source<'_>,
@@ -171,14 +166,14 @@ impl Store {
         let copy = |seen: &SeenSession| fork::copy(&seen.session, &forking, &next.piece);
         let copied = Box::pin(self.change(&copying.fork, copy, &commit)).await?;
         if copied.is_none() {
-            return Err(Error::Conflict("the fork was given up".to_owned()));
+            return Err(Error::Conflict("the fork was abandoned".to_owned()));
         }
         copying.copied = next.rest;
         Ok(next.rest.map_or(Copied::Whole, |_| Copied::Part))
     }
 
-    /// Makes the fork, of which everything is copied, a session. False: its source was deleted
-    /// meanwhile, or the claim has run out.
+    /// Opens the completely copied fork as a session. Returns false if the source was deleted concurrently or the claim
+    /// has expired.
     pub async fn open_fork(&self, copying: &Copying) -> Result<bool, Error> {
         const LIVES: &str = "-- store::fork::lives
             select 1 from sessions s where s.tenant_id = $1 and s.session_id = $2 and s.created_at = $3";
@@ -198,7 +193,7 @@ impl Store {
         Ok(opened.is_some())
     }
 
-    /// Gives up a fork: what was copied of it may be removed at once.
+    /// Abandons a fork. Its copied rows may then be removed at once.
     pub async fn give_up_fork(&self, copying: &Copying) -> Result<(), Error> {
         let commit = Committed::default();
         let give_up = |seen: &SeenSession| fork::give_up(&seen.session, &copying.claim);
@@ -227,7 +222,7 @@ impl Store {
         rows.first().map(|row| next_piece(row, after)).transpose()
     }
 
-    /// The fork with this id that is being copied. `None` means there is none.
+    /// Finds a fork with this id that is being copied. Returns `None` if there is none.
     pub async fn claimed_fork(
         &self,
         key: &SessionKey,
@@ -253,8 +248,7 @@ impl Store {
         rows.first().map(claimed).transpose()
     }
 
-    /// The calls that had no result when the session was at a seq, in the order the model made
-    /// them.
+    /// Lists the calls that had no result when the session was at a seq, in the order in which the model made them.
     pub async fn open_calls_at(&self, key: &SessionKey, at: Seq) -> Result<Vec<CallId>, Error> {
         let key = Key::from(key);
         let values = [

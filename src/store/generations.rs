@@ -1,4 +1,4 @@
-//! A bounded map by session, which keeps the values that were written most recently.
+//! A bounded map by session that keeps the most recently written values.
 
 use std::collections::HashMap;
 
@@ -8,15 +8,15 @@ use crate::model::SessionKey;
 #[derive(Debug)]
 pub(super) struct Generations<V> {
     newer: HashMap<SessionKey, (V, usize)>,
-    /// The weight of the newer one.
+    /// Total weight of the newer generation.
     weight: usize,
     older: HashMap<SessionKey, (V, usize)>,
-    /// The most that each may weigh, beside its last value.
+    /// Maximum weight of each generation. A single value may exceed it.
     most: usize,
 }
 
 impl<V> Generations<V> {
-    /// Empty ones, each of which may weigh this much.
+    /// Creates an empty map whose generations may each have this weight.
     pub(super) fn new(most: usize) -> Self {
         Self {
             newer: HashMap::new(),
@@ -26,19 +26,19 @@ impl<V> Generations<V> {
         }
     }
 
-    /// What is kept of a session.
+    /// Returns the value of a session, if it is kept.
     pub(super) fn get(&self, key: &SessionKey) -> Option<&V> {
         let kept = self.newer.get(key).or_else(|| self.older.get(key));
         kept.map(|(value, _)| value)
     }
 
-    /// Drops the values that were not written since the last time.
+    /// Drops the values that were not written since the previous call.
     pub(super) fn age(&mut self) {
         self.older = std::mem::take(&mut self.newer);
         self.weight = 0;
     }
 
-    /// Keeps a value in the place of the session's last one.
+    /// Stores a value, replacing the previous value of the session.
     pub(super) fn keep(&mut self, key: &SessionKey, value: V, weight: usize) {
         self.take(key);
         self.weight += weight;
@@ -49,7 +49,7 @@ impl<V> Generations<V> {
         self.newer.insert(key.clone(), (value, weight));
     }
 
-    /// Takes out what is kept of a session.
+    /// Removes and returns the value of a session.
     pub(super) fn take(&mut self, key: &SessionKey) -> Option<V> {
         let newer = self.newer.remove(key);
         if let Some((_, weight)) = &newer {

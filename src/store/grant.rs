@@ -1,4 +1,4 @@
-//! Grants: the right to write for a session, as a commit or a row has it.
+//! Grants: the right of an owner to write to a session, decoded from a commit or a row.
 
 use tokio_postgres::Row;
 
@@ -8,19 +8,17 @@ use crate::{
     session::Session,
 };
 
-/// The right to write for a session, as it was granted.
+/// The right of an owner to write to a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// The fence of the first statement.
+    /// The fence for the first statement.
     pub fence: Fence,
-    /// The turn.
     pub turn: TurnId,
-    /// The newest seq.
     pub last_seq: Seq,
 }
 
 impl Grant {
-    /// That of the owner of a session's live turn, as the session became.
+    /// The grant of the owner of the session's running turn. Returns `None` if no turn is running.
     pub(super) fn of(session: &Session) -> Option<Self> {
         Some(Self {
             fence: session.fence,
@@ -29,7 +27,7 @@ impl Grant {
         })
     }
 
-    /// What the first statement under this grant carries.
+    /// Returns the fence that the first statement under this grant must carry.
     pub fn right(&self) -> TurnFence<'_> {
         TurnFence {
             turn: &self.turn,
@@ -38,7 +36,7 @@ impl Grant {
     }
 }
 
-/// That of the owner of a live turn, by its row.
+/// Decodes the grant of the owner of a running turn.
 pub(super) fn grant(row: &Row) -> Result<Grant, Error> {
     let next_seq: i64 = get(row, "next_seq")?;
     Ok(Grant {

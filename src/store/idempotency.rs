@@ -1,5 +1,4 @@
-//! Idempotency keys, with what the request that carried each led to. For how long they are kept,
-//! `config/retention.rs` says.
+//! Idempotency keys, with the result of the request for each key. Their retention is defined in `config/retention.rs`.
 
 use tokio_postgres::Row;
 
@@ -11,16 +10,16 @@ use super::{
 };
 use crate::model::{RequestId, SessionKey, command::Idempotency};
 
-/// What is known of an idempotency key.
+/// The stored request for an idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remembered {
-    /// The hash of the request it came with.
+    /// The hash of the request.
     pub hash: String,
-    /// What it led to: an id.
+    /// The result of the request, usually an id.
     pub result: String,
 }
 
-/// An idempotency key inside a transaction: written unconditionally, read back after.
+/// An idempotency key in a transaction: inserted unless it exists, then read back.
 pub(super) struct Request<'a> {
     key: &'a Key,
     request: Option<&'a str>,
@@ -43,7 +42,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Writes the session as it is: what was decided before the request is remembered is decided again.
+    /// Increments the session's version, so that changes decided before the request was stored are decided again.
     pub(super) fn raise(&self) -> Query<'_> {
         const SQL: &str = "-- store::idempotency::Request::raise
             update session_run r set version = r.version + 1 where r.tenant_id = $1 and r.session_id = $2";
@@ -82,7 +81,7 @@ impl<'a> Request<'a> {
 }
 
 impl Store {
-    /// What an idempotency key led to.
+    /// Reads the stored request for an idempotency key.
     pub async fn remembered(
         &self,
         key: &SessionKey,
@@ -98,8 +97,7 @@ impl Store {
         rows.first().map(remembered).transpose()
     }
 
-    /// Remembers a request that led to nothing. Gives what its key came with first: that may be
-    /// another request, which was faster.
+    /// Stores a request that changed nothing. Returns the first request with its key, which may be a concurrent one.
     pub(super) async fn remember_request(
         &self,
         key: &SessionKey,

@@ -1,5 +1,4 @@
-//! Messages that a host appends by itself: after the transcript of an idle session, with the calls
-//! that they make and answer.
+//! Messages that a host appends to the transcript of an idle session, with the calls that they make and answer.
 
 use std::sync::LazyLock;
 
@@ -29,29 +28,27 @@ use crate::{
     },
 };
 
-/// The turn of calls that were appended: none.
+/// The turn id of appended calls, which belong to no turn.
 pub const NO_TURN: &str = "";
 
-/// The end of a session's transcript, and the outcome of a request before.
+/// The end of a session's transcript, and the stored result of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tail {
-    /// Where the session stands.
     pub state: SessionState,
-    /// The live turn, or the last one.
+    /// The running turn, or the last one.
     pub turn: Option<TurnId>,
-    /// The newest seq.
     pub last_seq: Seq,
-    /// What the transcript is.
+    /// Version of the transcript.
     pub version: Version,
-    /// Calls without results.
+    /// Number of calls without results.
     pub open_calls: u32,
     /// Tokens of the live transcript.
     pub tokens: i64,
-    /// The part of it that depends on the model that is called.
+    /// The part of the tokens that depends on the model.
     pub holds: ModelDependent,
-    /// The last call that was measured.
+    /// The last measured call.
     pub anchor: Option<Anchor>,
-    /// What the idempotency key led to.
+    /// The stored result for the idempotency key.
     pub remembered: Option<Remembered>,
 }
 
@@ -64,7 +61,7 @@ pub(super) const APPENDED_CALLS: &str = "-- store::import::appended_calls
      where c.tenant_id = $1 and c.session_id = $2 and c.turn_id = '' and c.status < 3 order by c.part_idx";
 
 impl Store {
-    /// The end of a session's transcript. `None` means there is no such session.
+    /// Reads the end of a session's transcript. Returns `None` if the session does not exist.
     pub async fn tail(
         &self,
         key: &SessionKey,
@@ -81,7 +78,7 @@ impl Store {
         rows.first().map(tail).transpose()
     }
 
-    /// The calls that were appended without results, in order.
+    /// Lists the calls that were appended without results, in order.
     pub async fn appended_calls(&self, key: &SessionKey) -> Result<Vec<OpenCall>, Error> {
         let key = Key::from(key);
         let rows = self
@@ -99,8 +96,9 @@ impl Store {
         rows.iter().map(call).collect()
     }
 
-    /// Appends messages to an idle session. `None` means a turn runs, the transcript is not what
-    /// was seen, or the request is known; [`Store::tail`] tells. Else the newest seq. The request led to `result`.
+    /// Appends messages to an idle session and stores `result` for the request. Returns the newest seq, or `None` if a
+    /// turn is running, the transcript has changed since it was read, or the request is known; [`Store::tail`] returns
+    /// the reason.
     pub async fn import(
         &self,
         key: &SessionKey,

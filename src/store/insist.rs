@@ -1,16 +1,16 @@
-//! An owner's write whose answer was lost is repeated for as long as its lease may last.
+//! Repeats an owner's write whose response was lost, for as long as its lease may last.
 
 use std::time::{Duration, Instant};
 
 use super::{Error, Store};
 
-/// The first pause; each one after it is twice as long.
+/// The first pause. Each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-/// The longest pause.
+/// The maximum pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl Store {
-    /// Repeats a write until it is answered. It must find out whether it had landed before.
+    /// Repeats a write until it gets a response. The write must detect whether an earlier attempt succeeded.
     pub(super) async fn insist<T, F>(&self, write: impl Fn() -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
@@ -20,7 +20,7 @@ impl Store {
         loop {
             match write().await {
                 Err(error) if error.is_transient() && Instant::now() + pause < give_up => {
-                    tracing::warn!(%error, "no answer to a write; repeating it");
+                    tracing::warn!(%error, "no response to a write; retrying");
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }

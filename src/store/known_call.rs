@@ -1,54 +1,53 @@
-//! What is known of a tool call when it is answered.
+//! The state of a tool call when it is answered.
 
 use crate::model::TurnId;
 
-/// A tool call as it is kept.
+/// A stored tool call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownCall {
     /// The turn that made it.
     pub turn: TurnId,
     /// The step that made it.
     pub step: u32,
-    /// The tool.
+    /// Name of the tool.
     pub name: String,
-    /// Where it stands.
     pub state: CallState,
-    /// The arguments that an approver gave instead of the model's.
+    /// Arguments with which an approver replaced the model's.
     pub edited: Option<String>,
-    /// The hash of its answer.
+    /// Hash of its answer.
     pub answer: Option<String>,
-    /// The calls that were made with it.
+    /// The calls of the same response.
     pub batch: Batch,
 }
 
-/// The calls of one answer, as far as an open one has to know of them.
+/// The calls of one model response, as far as an open call needs to know of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Batch {
-    /// How many are open; 0 for a call that is closed.
+    /// Number of open calls; 0 for a closed call.
     pub open: u32,
-    /// Tokens of the results that wait for the last one.
+    /// Tokens of the results that are stored until the last result arrives.
     pub waiting: u32,
 }
 
-/// Where a call stands.
+/// State of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CallState {
-    /// The host runs it.
+    /// Waits for a result.
     Requested,
-    /// A person is asked.
+    /// Waits for a person's approval.
     AwaitingApproval,
-    /// Other calls come first.
+    /// Waits until earlier calls are complete.
     AwaitingTurn,
-    /// It has its result.
+    /// Has a result.
     Answered,
-    /// A person denied it.
+    /// Denied by a person.
     Denied,
-    /// It was not answered in time, or the turn ended, or it was never run.
+    /// Timed out, was cancelled with its turn, or was never run.
     Closed,
 }
 
 impl CallState {
-    /// Whether it still waits for something.
+    /// Whether the call still waits for something.
     pub fn is_open(self) -> bool {
         match self {
             Self::Requested | Self::AwaitingApproval | Self::AwaitingTurn => true,

@@ -1,7 +1,10 @@
-//! Leases: renewed by a heartbeat, taken over when they run out, handed over when a replica stops;
-//! and cancels, which take the lease where it is free.
+//! Leases of turns: renewed by the heartbeat of the replica, taken over when the replica is gone, and handed over when
+//! it stops. Also cancel requests, which take the lease if it is free.
 
-use std::sync::LazyLock;
+use std::sync::{LazyLock, atomic::Ordering};
+
+use jiff::Timestamp;
+use tokio_postgres::Row;
 
 use super::{
     Error, Store,
@@ -23,73 +26,81 @@ use crate::{
     },
 };
 
-/// A turn that this replica believes to run.
+/// A turn that this replica believes it is running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// Which session.
     pub key: SessionKey,
-    /// Which turn of it.
     pub turn: TurnId,
-    /// Under which epoch.
     pub epoch: i64,
 }
 
-/// Why a turn must stop here.
+/// Why a turn must stop on this replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Interruption {
     /// A cancel was requested.
     Cancelled,
-    /// The lease is no longer in force.
+    /// The lease is lost.
     Lost,
 }
 
-/// What a heartbeat found of one turn.
+/// A replica that may have left turns without an owner: its lease has expired, or it handed turns over.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pulse {
-    /// Which.
-    pub held: Held,
-    /// The lease is still this replica's.
-    pub mine: bool,
-    /// It was renewed; else the row was being written, and that write renewed it.
-    pub renewed: bool,
-    /// A cancel of the turn was requested.
-    pub cancelled: bool,
+pub struct Sign {
+    replica: String,
+    said_at: Timestamp,
 }
 
 /// A turn that may have to be taken over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// Which session.
     pub key: SessionKey,
-    /// Under which epoch it was seen.
+    /// The epoch that was read.
     pub epoch: i64,
-    /// Whether it waits for tools: then a deadline passed, else a lease.
+    /// Whether it waits for tool results: then a deadline has passed, otherwise a lease.
     pub waiting: bool,
 }
 
-/// A followed session, and up to where.
+/// A session that a client of this replica follows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Followed {
-    /// Which.
     pub key: SessionKey,
-    /// The newest seq that is known.
+    /// The newest known seq.
     pub after: Seq,
 }
 
-/// The outcome of a cancel.
+/// The outcome of a cancel request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cancelled {
-    /// The turn that is to end, or that a repeated request reached first. `None` means no such
-    /// turn is live.
+    /// The turn that is being cancelled, or that the first request with the same key reached. `None` if no such turn is
+    /// running.
     pub turn: Option<TurnId>,
-    /// The fence, when the turn is to end now and this replica owns it, be it since this cancel.
+    /// The fence, if this replica owns the turn, possibly since this request, and must end it.
     pub fence: Option<Fence>,
-    /// The hash that the idempotency key came with first.
+    /// The request hash that was first stored under the idempotency key.
     pub hash: Option<String>,
 }
 
-pub(super) static BEAT: LazyLock<Named> = named_alone!("sql/beat.sql");
+pub(super) static BEAT: LazyLock<Named> = named_alone!("sql/lease/beat.sql");
 static CANDIDATES: LazyLock<Named> = named_alone!("sql/lease/candidates.sql");
+pub(super) const LEAVE: &str = "-- store::lease::leave
+    update replicas set lease_until = now(), said_at = now() where replica_id = $1";
+pub(super) const SIGNS: &str = "-- store::lease::signs
+    select p.replica_id, p.said_at from replicas p where p.lease_until < now() or p.gave_back";
+// A row is kept until the last lease granted to its replica has expired: until then a turn may still become free.
+pub(super) const FORGET: &str = "-- store::lease::forget
+    delete from replicas p using unnest($1::text[], $2::timestamptz[]) as u(replica, said_at)
+     where p.replica_id = u.replica and p.said_at = u.said_at and p.lease_until < now() - make_interval(secs => $3)";
+pub(super) const CALM: &str = "-- store::lease::calm
+    update replicas p set gave_back = false from unnest($1::text[], $2::timestamptz[]) as u(replica, said_at)
+     where p.replica_id = u.replica and p.said_at = u.said_at and p.gave_back";
+// Only turns older than a lease: the grant of a newer turn may not have reached the replica's memory yet.
+pub(super) const OWNED_UNKNOWN: &str = "-- store::lease::owned_unknown
+    select r.tenant_id, r.session_id, r.epoch, r.op, r.next_seq, r.turn_id
+      from turns t join session_run r on r.tenant_id = t.tenant_id and r.session_id = t.session_id
+     where t.state = 1 and r.state = 1 and r.owner = $3 and r.lease_until < now()
+       and not exists (select from unnest($1::text[], $2::text[]) as k(tenant, session)
+                        where k.tenant = r.tenant_id and k.session = r.session_id)
+     limit $4";
 pub(super) const OWNED_HERE: &str = "-- store::lease::owned_here
     select r.tenant_id, r.session_id, r.epoch, r.op, r.next_seq, r.turn_id
       from unnest($1::text[], $2::text[]) as u(tenant, session)
@@ -103,37 +114,60 @@ pub(super) const HEADS: &str = "-- store::lease::heads
 pub(super) static CANCELS: LazyLock<Named> = named_alone!("sql/lease/cancels.sql");
 
 impl Store {
-    /// Renews the leases of the turns in the replica's memory, in one statement that waits for no
-    /// lock.
-    pub async fn beat(&self, held: &[Held]) -> Result<Vec<Pulse>, Error> {
-        let tenants: Vec<&str> = held.iter().map(|held| held.key.tenant.as_str()).collect();
-        let sessions: Vec<&str> = held.iter().map(|held| held.key.session.as_str()).collect();
-        let epochs: Vec<i64> = held.iter().map(|held| held.epoch).collect();
+    /// Sends the replica's heartbeat, which renews the leases of its turns.
+    pub async fn beat(&self) -> Result<(), Error> {
+        let gave_back = self.gave_back.swap(false, Ordering::Relaxed);
         let lease = self.lease.as_secs_f64();
-        let turns: Vec<&str> = held.iter().map(|held| held.turn.as_str()).collect();
-        let beat = BEAT.query(&[
+        let values = [
             ("replica", &self.replica as Param<'_>),
-            ("tenants", &tenants),
-            ("sessions", &sessions),
-            ("epochs", &epochs),
             ("lease", &lease),
-            ("turns", &turns),
-        ])?;
-        let rows = self.aside().read(beat.sql, &beat.params).await?;
+            ("gave_back", &gave_back),
+        ];
+        let beat = BEAT.query(&values)?;
+        let beaten = self.aside().read(beat.sql, &beat.params).await;
+        if beaten.is_err() && gave_back {
+            self.gave_back.store(true, Ordering::Relaxed);
+        }
+        beaten.map(drop)
+    }
+
+    /// Reports that the replica stops and runs no turn, so that other replicas look for its remaining turns at once.
+    pub async fn leave(&self) -> Result<(), Error> {
+        let left = self.aside().read(LEAVE, &[&self.replica]).await;
+        left.map(drop)
+    }
+
+    /// Lists the replicas that may have left turns without an owner.
+    pub async fn signs(&self) -> Result<Vec<Sign>, Error> {
+        let rows = self.aside().read(SIGNS, &[]).await?;
         rows.iter()
             .map(|row| {
-                Ok(Pulse {
-                    held: held_turn(row)?,
-                    mine: get(row, "mine")?,
-                    renewed: get(row, "renewed")?,
-                    cancelled: get::<i16>(row, "cancel")? != 0,
+                Ok(Sign {
+                    replica: get(row, "replica_id")?,
+                    said_at: get(row, "said_at")?,
                 })
             })
             .collect()
     }
 
-    /// Of which of these turns a cancel was requested, and which have another owner or none: their
-    /// sessions were deleted, for example.
+    /// Records that no turn without an owner was found after these signs were read. Later reports of the replicas are
+    /// kept.
+    pub async fn settle(&self, signs: &[Sign]) -> Result<(), Error> {
+        let replicas: Vec<&str> = signs.iter().map(|sign| sign.replica.as_str()).collect();
+        let said_at: Vec<Timestamp> = signs.iter().map(|sign| sign.said_at).collect();
+        let lease = self.lease.as_secs_f64();
+        let aside = self.aside();
+        aside
+            .read(FORGET, &[&replicas as Param<'_>, &said_at, &lease])
+            .await?;
+        aside
+            .read(CALM, &[&replicas as Param<'_>, &said_at])
+            .await?;
+        Ok(())
+    }
+
+    /// Lists the turns for which a cancel was requested, and those with another owner or none, for example because the
+    /// session was deleted.
     pub async fn cancels(&self, held: &[Held]) -> Result<Vec<(Held, Interruption)>, Error> {
         let tenants: Vec<&str> = held.iter().map(|held| held.key.tenant.as_str()).collect();
         let sessions: Vec<&str> = held.iter().map(|held| held.key.session.as_str()).collect();
@@ -153,21 +187,39 @@ impl Store {
             )
             .await?;
         rows.iter()
-            .map(|row| {
-                let why = if get(row, "lost")? {
-                    Interruption::Lost
-                } else {
-                    Interruption::Cancelled
-                };
-                Ok((held_turn(row)?, why))
-            })
+            .filter_map(|row| self.interruption(row).transpose())
             .collect()
     }
 
-    /// Turns without an owner, in random order, so that replicas do not race for the same ones.
-    /// Those of `postponed` sessions are left out.
+    /// Why a turn whose row differs from what its owner knows must stop. Returns `None` if the owner itself left it in
+    /// this state, because it has just ended or begun to wait for tool results.
+    fn interruption(&self, row: &Row) -> Result<Option<(Held, Interruption)>, Error> {
+        let held = held_turn(row)?;
+        let state = get::<Option<i16>>(row, "state")?.map(session_state);
+        let state = state.transpose()?;
+        let is_it = get::<Option<i64>>(row, "in_force")? == Some(held.epoch)
+            && get::<Option<&str>>(row, "turn_id")? == Some(held.turn.as_str());
+        let is_mine = get::<Option<&str>>(row, "owner")? == Some(&self.replica);
+        let runs = state == Some(SessionState::Running);
+        let left = matches!(
+            state,
+            Some(SessionState::Idle | SessionState::AwaitingTools)
+        );
+        let why = if is_it && is_mine && runs {
+            Some(Interruption::Cancelled)
+        } else if is_it && left {
+            None
+        } else {
+            Some(Interruption::Lost)
+        };
+        Ok(why.map(|why| (held, why)))
+    }
+
+    /// Lists turns with calls past their deadline and, with `orphans`, turns without an owner. They are in random
+    /// order, so that replicas do not compete for the same turns. Sessions in `postponed` are excluded.
     pub async fn candidates(
         &self,
+        orphans: bool,
         limit: u32,
         postponed: &[SessionKey],
     ) -> Result<Vec<Candidate>, Error> {
@@ -178,7 +230,8 @@ impl Store {
             .read_named(
                 &CANDIDATES,
                 &[
-                    ("limit", &i64::from(limit) as Param<'_>),
+                    ("orphans", &orphans as Param<'_>),
+                    ("limit", &i64::from(limit)),
                     ("tenants", &tenants),
                     ("sessions", &sessions),
                 ],
@@ -195,25 +248,36 @@ impl Store {
             .collect()
     }
 
-    /// Takes a turn over. `None` means another replica did, or it moved on.
+    /// Takes over a turn. Returns `None` if another replica did, or the turn has advanced.
     pub async fn takeover(&self, key: &SessionKey, epoch: i64) -> Result<Option<Grant>, Error> {
         let take_over =
             |seen: &SeenSession| ownership::take_over(&seen.session, epoch, self.heir(), seen.now);
         self.grant(key, take_over).await
     }
 
-    /// Gives a lease back, so that any replica may go on at once. False: it was no longer this
-    /// replica's.
+    /// Gives a lease back, so that any replica can resume the turn at once. Returns false if this replica no longer had
+    /// the lease.
     pub async fn hand_over(&self, key: &SessionKey, right: TurnFence<'_>) -> Result<bool, Error> {
         let hand_over =
             |seen: &SeenSession| ownership::hand_over(&seen.session, right, &self.replica);
-        Ok(self
-            .change(key, hand_over, &Committed::default())
-            .await?
-            .is_some())
+        self.give_back(key, hand_over).await
     }
 
-    /// The turns of these sessions that this replica owns, whether it knows of them or not.
+    /// Commits a change that lets any replica take the turn. The next heartbeat reports it.
+    async fn give_back(
+        &self,
+        key: &SessionKey,
+        decide: impl Fn(&SeenSession) -> Option<Change<'static>>,
+    ) -> Result<bool, Error> {
+        let became = self.change(key, decide, &Committed::default()).await;
+        // If the response was lost, the change may have been committed.
+        if !matches!(became, Ok(None)) {
+            self.gave_back.store(true, Ordering::Relaxed);
+        }
+        Ok(became?.is_some())
+    }
+
+    /// Lists the turns of these sessions that this replica owns, including those it does not know of.
     pub async fn owned_here(&self, keys: &[SessionKey]) -> Result<Vec<(SessionKey, Grant)>, Error> {
         let tenants: Vec<&str> = keys.iter().map(|key| key.tenant.as_str()).collect();
         let sessions: Vec<&str> = keys.iter().map(|key| key.session.as_str()).collect();
@@ -226,8 +290,8 @@ impl Store {
             .collect()
     }
 
-    /// Grants a turn that this replica owns without knowing it once more, under another epoch.
-    /// Returns `None` if it no longer owns it under the epoch that was seen.
+    /// Grants a turn that this replica owns without knowing it, under a new epoch. Returns `None` if the replica no
+    /// longer owns it under the epoch that was read.
     pub async fn adopt_owned(
         &self,
         key: &SessionKey,
@@ -239,19 +303,44 @@ impl Store {
         self.grant(key, adopt).await
     }
 
-    /// Gives a lease back that this replica was seen to have, whatever was written under its epoch
-    /// since. False: it has it no longer.
+    /// Takes over a turn from this replica itself after its task failed. Returns `None` if the replica no longer owns
+    /// it under the epoch that was read.
+    pub async fn repeat(&self, key: &SessionKey, seen: &Grant) -> Result<Option<Grant>, Error> {
+        let Grant { fence, turn, .. } = seen;
+        let repeat = |seen: &SeenSession| {
+            ownership::repeat(&seen.session, turn, fence.epoch, self.heir(), seen.now)
+        };
+        self.grant(key, repeat).await
+    }
+
+    /// Gives back a lease that this replica had when it was read, regardless of later writes under its epoch. Returns
+    /// false if the replica no longer has the lease.
     pub async fn release(&self, key: &SessionKey, seen: &Grant) -> Result<bool, Error> {
         let Grant { fence, turn, .. } = seen;
         let release =
             |now: &SeenSession| ownership::release(&now.session, turn, fence.epoch, &self.replica);
-        Ok(self
-            .change(key, release, &Committed::default())
-            .await?
-            .is_some())
+        self.give_back(key, release).await
     }
 
-    /// A change that makes this replica the owner.
+    /// Lists turns that this replica has owned for longer than a lease, except those of the `known` sessions.
+    pub async fn owned_unknown(
+        &self,
+        known: &[SessionKey],
+        limit: u32,
+    ) -> Result<Vec<(SessionKey, Grant)>, Error> {
+        let tenants: Vec<&str> = known.iter().map(|key| key.tenant.as_str()).collect();
+        let sessions: Vec<&str> = known.iter().map(|key| key.session.as_str()).collect();
+        let limit = i64::from(limit);
+        let rows = self
+            .aside()
+            .read(OWNED_UNKNOWN, &[&tenants, &sessions, &self.replica, &limit])
+            .await?;
+        rows.iter()
+            .map(|row| Ok((session_key(row)?, grant(row)?)))
+            .collect()
+    }
+
+    /// Commits a change that makes this replica the owner.
     async fn grant(
         &self,
         key: &SessionKey,
@@ -268,8 +357,8 @@ impl Store {
         }
     }
 
-    /// Asks for a turn to be cancelled. A live owner sees the flag; where there is none the caller
-    /// becomes the owner. A request that is known changes nothing.
+    /// Requests the cancellation of a turn. A live owner reads the flag; if there is no owner, this replica becomes the
+    /// owner. A known request changes nothing.
     pub async fn cancel(
         &self,
         key: &SessionKey,
@@ -286,8 +375,8 @@ impl Store {
         self.request_cancel(key, turn, &request, idempotency).await
     }
 
-    /// The same, and its messages are to be taken back. A turn that is being cancelled already is
-    /// taken back too.
+    /// Like [`Store::cancel`], and rolls back the turn's messages. Also applies to a turn that is already being
+    /// cancelled.
     pub async fn roll_back(
         &self,
         key: &SessionKey,
@@ -316,7 +405,7 @@ impl Store {
             replica: &self.replica,
             lease: self.lease,
         };
-        let mut races = Races::over("a cancel");
+        let mut races = Races::over("concurrent writes prevented the cancellation of a turn");
         loop {
             let (seen, known) = self.read_session_and_request(key, idempotency).await?;
             let before = known.as_ref().map(|known| reached(known, idempotency));
@@ -351,7 +440,7 @@ impl Store {
         }
     }
 
-    /// Remembers that a request reached no turn. What its key came with first may have reached one.
+    /// Stores that a request reached no turn. The first request with the same key may have reached one.
     async fn reached_nothing(
         &self,
         key: &SessionKey,
@@ -366,8 +455,8 @@ impl Store {
         })
     }
 
-    /// Which of the followed sessions have news or a turn that runs: one statement for all that a
-    /// replica follows. A session that is gone comes back as deleted.
+    /// Reads which of the followed sessions have new events or a running turn, in one statement for all sessions that a
+    /// replica follows. A missing session is returned as deleted.
     pub async fn heads(
         &self,
         followed: &[Followed],
@@ -398,7 +487,7 @@ impl Store {
     }
 }
 
-fn held_turn(row: &tokio_postgres::Row) -> Result<Held, Error> {
+fn held_turn(row: &Row) -> Result<Held, Error> {
     let turn = TurnId::new(get::<String>(row, "turn")?);
     Ok(Held {
         key: session_key(row)?,
@@ -407,7 +496,7 @@ fn held_turn(row: &tokio_postgres::Row) -> Result<Held, Error> {
     })
 }
 
-/// What a request with a known key led to when it came first.
+/// The outcome of the first request with the same key.
 fn reached(known: &Remembered, idempotency: &Idempotency) -> Before {
     let turn = Some(&known.result).filter(|turn| !turn.is_empty());
     if known.hash == idempotency.hash {

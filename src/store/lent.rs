@@ -1,4 +1,4 @@
-//! A connection that is in use, and how it comes back.
+//! A connection in use, and how it returns to the pool.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -11,48 +11,46 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{Error, connections::Held, standby::Standby, statement::only_reads};
 
-/// How long a statement whose caller went away may go on before it is cancelled.
+/// How long a statement may continue after its caller was dropped, before it is cancelled.
 const SOON: Duration = Duration::from_millis(100);
-/// How long it may take to tell the server that a statement is cancelled.
+/// Timeout for sending a cancel request to the server.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often the server is asked whether a commit without an answer waits for a standby.
+/// Interval at which to check whether a commit without a response waits for a standby.
 const STANDBY_LOOK: Duration = Duration::from_secs(1);
 
-/// A connection that is in use. It is closed unless it is given back: when its caller went away in
-/// the middle, when no answer came in time, or when anything failed but a statement by the
-/// database's own word, its state is not known. Its place in the pool is free only when its
-/// statement has ended: see [`settle`].
+/// A connection in use. It is closed unless it is given back: its state is unknown if its caller was dropped during an
+/// operation, if no response arrived in time, or after any failure other than an error that the database reported for a
+/// statement. Its place in the pool becomes free only when its statement has ended: see [`settle`].
 pub(super) struct Lent {
     lent: Option<(Held, Settling)>,
-    /// No answer came in time.
+    /// Whether the response timeout expired.
     expired: AtomicBool,
 }
 
-/// What is done on a connection.
+/// The work that is done on a connection.
 #[derive(Debug, Clone)]
 pub(super) struct Doing {
-    /// The statements.
     pub(super) statements: Vec<&'static str>,
-    /// They are one transaction of several statements.
+    /// Whether it is one transaction of several statements.
     pub(super) in_transaction: bool,
 }
 
-/// How the statement of a caller that went away is brought to its end.
+/// How to end the statement of a caller that was dropped.
 pub(super) struct Settling {
-    /// How the server is reached to cancel it.
+    /// TLS settings for the cancel request.
     pub(super) tls: MakeRustlsConnect,
-    /// How long its end is awaited.
+    /// How long to wait for the statement to end.
     pub(super) patience: Duration,
-    /// When it has ended, the connection is as good as before: nothing can be left open.
+    /// Whether the connection can be reused when the statement has ended, because no transaction can be left open.
     pub(super) whole: bool,
-    /// What was sent.
+    /// The statements that were sent.
     pub(super) statements: Vec<&'static str>,
-    /// Whether commits wait for a standby.
+    /// Detects whether commits wait for a standby.
     pub(super) standby: Standby,
 }
 
 impl Lent {
-    /// Lends a connection for something.
+    /// Lends a connection.
     pub(super) fn new(held: Held, settling: Settling) -> Self {
         Self {
             lent: Some((held, settling)),
@@ -60,19 +58,19 @@ impl Lent {
         }
     }
 
-    /// Notes that no answer came in time.
+    /// Records that the response timeout expired.
     pub(super) fn expire(&self) {
         self.expired.store(true, Ordering::Relaxed);
     }
 
-    /// Gives the connection back, if what was done on it leaves it as good as before.
+    /// Gives the connection back, unless the result shows that its state is unknown.
     pub(super) fn back<T>(mut self, done: Result<T, Error>) -> Result<T, Error> {
         if !done.as_ref().is_err_and(Error::spoils_connection) {
             drop(self.lent.take());
         } else if !self.expired.load(Ordering::Relaxed)
             && let Some((held, _)) = self.lent.take()
         {
-            // Broken, by its own word or the database's: no statement runs on it.
+            // The connection or the database reported a failure, so no statement is running.
             held.close();
         }
         done
@@ -81,7 +79,7 @@ impl Lent {
     /// The connection.
     pub(super) fn connection(&self) -> Result<&Object, Error> {
         let lent = self.lent.as_ref().map(|(held, _)| &held.object);
-        lent.ok_or_else(|| Error::Unavailable("the connection was given back".to_owned()))
+        lent.ok_or_else(|| Error::Unavailable("the connection was already returned".to_owned()))
     }
 }
 
@@ -91,7 +89,7 @@ impl Drop for Lent {
             return;
         };
         if *self.expired.get_mut() {
-            // Its end was awaited for long enough, from a server that may be gone.
+            // The response timeout was already awaited, and the server may be gone.
             settling.patience = Duration::ZERO;
         }
         match tokio::runtime::Handle::try_current() {
@@ -101,14 +99,12 @@ impl Drop for Lent {
     }
 }
 
-/// Holds the place in the pool of a connection whose caller went away until its statement has ended,
-/// so that clients that give up again and again never have more statements run than the pool has
-/// places.
+/// Keeps the pool place of a connection whose caller was dropped until its statement has ended, so that clients that
+/// disconnect repeatedly never cause more running statements than the pool has places.
 ///
-/// A statement that only reads is cancelled. One that writes never is: a cancel that meets its COMMIT
-/// while that waits for a synchronous standby makes PostgreSQL show what no standby has. Such a
-/// statement ends by itself, after `statement_timeout` or `lock_timeout` at the latest, and its COMMIT
-/// when the standby has it.
+/// A statement that only reads is cancelled. A statement that writes never is: if a cancel request reaches its COMMIT
+/// while the COMMIT waits for a synchronous standby, PostgreSQL makes changes visible that no standby has. Such a
+/// statement ends after `statement_timeout` or `lock_timeout` at the latest, and its COMMIT when the standby has it.
 async fn settle(held: Held, settling: Settling) {
     let Settling {
         tls,
@@ -117,11 +113,11 @@ async fn settle(held: Held, settling: Settling) {
         statements,
         standby,
     } = settling;
-    // Answers come in the order of the questions: with this one everything before it has ended.
+    // Responses arrive in the order of the requests: the response to this one shows that all earlier statements ended.
     let mut ended = Box::pin(held.object.simple_query(""));
     if let Ok(answer) = timeout(SOON.min(patience), &mut ended).await {
         drop(ended);
-        // Broken, or in a transaction that is never ended: closed.
+        // A broken connection, or one with an open transaction, is closed.
         if answer.is_err() || !whole {
             held.close();
         }
@@ -147,7 +143,6 @@ async fn settle(held: Held, settling: Settling) {
         }
     }
     drop(ended);
-    // Never used again: the cancel may still be on its way, to whatever would be done next on this
-    // connection.
+    // Never reused: a delayed cancel request could hit the next statement on this connection.
     held.close();
 }

@@ -1,6 +1,6 @@
-//! Wake-ups between replicas: sent in a transaction of their own, never in one that writes for a
-//! session, and heard on one connection of each replica. They only save waiting: whoever misses one
-//! finds the same by looking.
+//! Wake-ups between replicas. They are sent in a separate transaction, never in one that writes to a session, and each
+//! replica receives them on one connection. They only reduce latency: a replica that misses one finds the same by
+//! polling.
 
 use futures_util::{
     StreamExt as _,
@@ -10,10 +10,10 @@ use tokio_postgres::{AsyncMessage, Client};
 
 use super::{Error, Store, error::refused};
 
-/// The channel of the database that they go through.
+/// The statement that listens on the notification channel.
 const LISTEN: &str = "listen contextd";
 
-/// A connection that hears wake-ups.
+/// A connection that receives wake-ups.
 pub struct Listener {
     /// Keeps the connection open.
     _client: Client,
@@ -27,14 +27,15 @@ impl std::fmt::Debug for Listener {
 }
 
 impl Store {
-    /// Tells all replicas, this one too.
+    /// Sends wake-ups to all replicas, including this one.
     pub async fn notify(&self, wakeups: &[String]) -> Result<(), Error> {
         const SQL: &str = "-- store::listen::notify
             select pg_notify('contextd', u.wakeup) from unnest($1::text[]) as u(wakeup)";
         self.database.read(SQL, &[&wakeups]).await.map(drop)
     }
 
-    /// Begins to listen. `None` means a pooler stands between, whose connections hear nothing.
+    /// Begins to listen. Returns `None` if the database is accessed through a transaction pooler, which does not
+    /// deliver notifications.
     pub async fn listen(&self) -> Result<Option<Listener>, Error> {
         let Some((config, tls)) = self.database.listening() else {
             return Ok(None);
@@ -50,7 +51,7 @@ impl Store {
             loop {
                 tokio::select! {
                     done = &mut asked => break done?,
-                    // Whoever begins to listen looks at everything afterwards.
+                    // Dropped: the caller reads everything after it begins to listen.
                     message = messages.next() => message.ok_or_else(closed)?.map(drop)?,
                 }
             }
@@ -63,7 +64,7 @@ impl Store {
 }
 
 impl Listener {
-    /// The next wake-up.
+    /// Waits for the next wake-up.
     pub async fn next(&mut self) -> Result<String, Error> {
         loop {
             if let AsyncMessage::Notification(told) =
@@ -76,5 +77,5 @@ impl Listener {
 }
 
 fn closed() -> Error {
-    Error::Unavailable("the connection that listens was closed".to_owned())
+    Error::Unavailable("the LISTEN connection was closed".to_owned())
 }

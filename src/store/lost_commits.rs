@@ -1,27 +1,26 @@
-//! What readers have seen, compared with what the database has: a failover to a standby that had
-//! not received everything loses commits, and their seqs are given out again.
+//! Detects lost commits by comparing what readers have seen with the database. A failover to a standby that had not
+//! received everything loses commits, and their seqs are assigned again.
 
 use jiff::Timestamp;
 
 use super::{Error, Store, row::get, row::session_key};
 use crate::model::{Seq, SessionKey};
 
-/// An event that was seen.
+/// An event that a reader has seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
-    /// Its seq.
     pub seq: Seq,
-    /// When the database wrote it, in microseconds: another event with this seq has another time.
-    /// `None` if only the seq is known.
+    /// When the database wrote it, in microseconds. A different event with the same seq has a different time. `None` if
+    /// only the seq is known.
     pub at: Option<Timestamp>,
 }
 
-/// What the database says about a mark.
+/// The result of checking a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// The event is another one, or there is none: it was lost. The newest seq of the session.
+    /// The event was lost: another event or none has its seq. Contains the newest seq of the session.
     Lost(Seq),
-    /// When the event was written, which the mark did not say.
+    /// The time at which the event was written, for a mark without a time.
     Written(Timestamp),
 }
 
@@ -35,8 +34,8 @@ pub(super) const MARKS: &str = "-- store::lost_commits::check: events that reten
      where l.lost or (u.at is null and e.at is not null)";
 
 impl Store {
-    /// Which of these events the database no longer has, and when those were written of which that
-    /// is not known. What is as it was seen is left out.
+    /// Checks which of these events the database no longer has, and reads the times of events whose mark has none.
+    /// Unchanged events are left out.
     pub async fn check_marks(
         &self,
         marks: &[(SessionKey, Mark)],

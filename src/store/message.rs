@@ -1,4 +1,4 @@
-//! Messages with their parts: read back as they were written.
+//! Messages with their parts, as they are read back.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
@@ -21,20 +21,20 @@ use crate::{
     },
 };
 
-/// The seq that stands for now: no mark is later.
+/// A seq that means the present: no mark is later.
 pub(super) const NOW: Seq = Seq(i64::MAX);
 
 /// Which messages are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum View {
-    /// Everything ever committed, with its marks.
+    /// All messages ever committed, with their marks.
     All,
-    /// What the model sees: a summary in place of what it stands for, pruned results as their
-    /// placeholder, nothing that is void.
+    /// The messages that the model sees: a summary in place of the messages it replaces, pruned results as
+    /// placeholders, and no void messages.
     Live,
 }
 
-/// Which way a page of messages goes on.
+/// The direction of a page of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Page {
     /// After this place, oldest first.
@@ -43,38 +43,35 @@ pub enum Page {
     Before(Seq),
 }
 
-/// A message with its place in a list: its seq, but of a summary the seq of the first message that
-/// it stands for.
+/// A message with its place in a list. The place is its seq, or for a summary the seq of the first message it replaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placed {
-    /// Where it stands.
     pub place: Seq,
-    /// The message.
     pub message: Message,
 }
 
 pub(super) static LIVE_AFTER: LazyLock<Named> = named_alone!("sql/messages/live_after.sql");
-/// The same, up to a number of bytes.
+/// Like [`LIVE_AFTER`], up to a number of bytes.
 pub(super) static LIVE_WITHIN: LazyLock<Named> = named_alone!("sql/messages/live_within.sql");
 pub(super) static LIVE_BEFORE: LazyLock<Named> = named_alone!("sql/messages/live_before.sql");
 pub(super) static ALL_AFTER: LazyLock<Named> = named_alone!("sql/messages/all_after.sql");
 pub(super) static ALL_BEFORE: LazyLock<Named> = named_alone!("sql/messages/all_before.sql");
 pub(super) static BY_ID: LazyLock<Named> = named_alone!("sql/messages/by_id.sql");
-/// How large the next messages of a page are, as they are stored.
+/// Stored sizes of the next messages of a page.
 static LIVE_SIZES_AFTER: LazyLock<Named> = named_alone!("sql/messages/live_sizes_after.sql");
 static LIVE_SIZES_BEFORE: LazyLock<Named> = named_alone!("sql/messages/live_sizes_before.sql");
 static ALL_SIZES_AFTER: LazyLock<Named> = named_alone!("sql/messages/all_sizes_after.sql");
 static ALL_SIZES_BEFORE: LazyLock<Named> = named_alone!("sql/messages/all_sizes_before.sql");
 static LIVE_BYTES: LazyLock<Named> = named_alone!("sql/messages/live_bytes.sql");
-/// Parts on which the size of a prompt depends beside the counters: media, which a model may not
-/// read, and reasoning, which may not be sent. Media without the words beside them; of reasoning no
-/// content at all, only whether something is attached to it.
+/// The parts that affect the size of a prompt in addition to the counters: media, which a model may not support, and
+/// reasoning, which may not be sent. Media parts are read without their text; of reasoning only whether something is
+/// attached is read.
 pub(super) static VARIABLE: LazyLock<Named> = named_alone!("sql/messages/variable.sql");
 /// The newest messages, each with its variable parts.
 pub(super) static NEWEST: LazyLock<Named> = named_alone!("sql/messages/newest.sql");
 
-/// The results of a batch of calls of which others are still open, without their words. They are
-/// counted, and no message has them yet.
+/// The results of a batch of calls of which others are still open, without their text. They are counted, but no message
+/// contains them yet.
 pub(super) const OPEN_RESULTS: &str = "-- store::message::open_results
     select p.kind, p.call_id, p.tool_name, p.outcome, '' as body, p.rest, p.category, p.estimator, p.tokens
       from parts p
@@ -85,7 +82,7 @@ pub(super) const OPEN_RESULTS: &str = "-- store::message::open_results
                             where r.tenant_id = $1 and r.session_id = $2 and r.open_calls > 0 limit 1)
      order by p.idx";
 
-/// The transcript as the model sees it, from its rows.
+/// Decodes the transcript that the model sees.
 pub(super) fn seen(rows: &[Row]) -> Result<Seen, Error> {
     let context_version = rows
         .first()
@@ -112,13 +109,13 @@ pub(super) fn seen(rows: &[Row]) -> Result<Seen, Error> {
 }
 
 impl Store {
-    /// The transcript as the model sees it now: the same statement as a list of it.
+    /// Reads the transcript that the model sees now, with the same statement as a list of it.
     pub async fn transcript(&self, key: &SessionKey) -> Result<Seen, Error> {
         let key = Key::from(key);
         seen(&self.page(&LIVE_AFTER, &key, NOW, Seq(0), None).await?)
     }
 
-    /// Bytes of what the model sees of a session now.
+    /// Reads the size in bytes of what the model sees of a session now.
     pub async fn live_bytes(&self, key: &SessionKey) -> Result<u64, Error> {
         let key = Key::from(key);
         let values = [
@@ -131,7 +128,7 @@ impl Store {
         Ok(u64::try_from(bytes.transpose()?.unwrap_or_default()).unwrap_or_default())
     }
 
-    /// The messages with these ids.
+    /// Reads the messages with these ids.
     pub async fn messages_by_id(
         &self,
         key: &SessionKey,
@@ -155,11 +152,10 @@ impl Store {
             .collect())
     }
 
-    /// The messages that the model sees and that hold media, items of a provider's own or, if wanted,
-    /// reasoning, with these parts only: results without their words, reasoning and items without
-    /// their text. With them the
-    /// messages, without parts, that say where a tool loop begins: what the user said last
-    /// before each of these seqs. Reads as many rows as there are such parts, by their indexes.
+    /// Reads the messages visible to the model that contain media, provider-specific items or, with `with_reasoning`,
+    /// reasoning. They have only these parts: results without their text, and reasoning and items without their text.
+    /// Also reads the messages, without parts, that mark the start of a tool loop: the last user message before each
+    /// seq in `before`. Reads only as many rows as there are such parts, by index.
     pub async fn variable(
         &self,
         key: &SessionKey,
@@ -183,9 +179,9 @@ impl Store {
             .collect())
     }
 
-    /// The newest messages that the model sees before a place, newest first: sizes, calls of
-    /// models, and of the parts those that [`Store::variable`] reads, as it does. The size
-    /// of all other parts is in the message's overhead.
+    /// Reads the newest messages visible to the model before a place, newest first: sizes, model calls, and the same
+    /// parts in the same form as [`Store::variable`]. The size of all other parts is included in the message's
+    /// overhead.
     pub async fn newest(
         &self,
         key: &SessionKey,
@@ -205,8 +201,8 @@ impl Store {
         variable(&self.database.read_named(&NEWEST, &values).await?)
     }
 
-    /// The results of the live turn's batch of calls, as long as others of it are open: those that
-    /// may hold media, without their words.
+    /// Reads the results of the running turn's batch of calls while others of the batch are open. Only results that may
+    /// contain media are read, without their text.
     pub async fn open_results(&self, key: &SessionKey) -> Result<Vec<Part>, Error> {
         let key = Key::from(key);
         let rows = self
@@ -216,8 +212,8 @@ impl Store {
         rows.iter().map(|row| Ok(part(row)?.part)).collect()
     }
 
-    /// A page of messages as [`Store::messages`] reads it: at most `limit`, and as many as take up
-    /// at most `bytes` as they are stored, but at least one.
+    /// Reads a page of messages like [`Store::messages`]: at most `limit` messages with at most `bytes` of stored size,
+    /// but at least one message.
     pub async fn messages_within(
         &self,
         key: &SessionKey,
@@ -261,7 +257,7 @@ impl Store {
         })
     }
 
-    /// A page of messages as they were at a seq. `None` means as they are now.
+    /// Reads a page of messages as they were at a seq, or as they are now if `at` is `None`.
     pub async fn messages(
         &self,
         key: &SessionKey,
@@ -294,7 +290,7 @@ impl Store {
         })
     }
 
-    /// The rows of a page. Without a limit: all of them.
+    /// The rows of a page; all rows if there is no limit.
     async fn page(
         &self,
         statement: &'static Named,
@@ -325,8 +321,8 @@ pub(super) fn page_values<'a>(
     ]
 }
 
-/// Messages with their variable parts, as the model sees them. What is attached to reasoning is not
-/// read: empty stands for it.
+/// Messages with their variable parts, as the model sees them. Attachments of reasoning are not read; an empty value
+/// marks their presence.
 fn variable(rows: &[Row]) -> Result<Vec<Placed>, Error> {
     let attached = |row: &Row, part: StoredPart| {
         let metadata = get::<Option<bool>>(row, "attached")?
@@ -344,12 +340,12 @@ fn variable(rows: &[Row]) -> Result<Vec<Placed>, Error> {
     folded(rows, attached)
 }
 
-/// Folds rows, one per part, into messages; rows of a message stand together.
+/// Folds rows, one per part, into messages. The rows of a message are adjacent.
 fn messages(rows: &[Row]) -> Result<Vec<Placed>, Error> {
     folded(rows, |_, part| Ok(part))
 }
 
-/// The same, with each part as something made of it and its row.
+/// Like [`messages`], with `made` applied to each part and its row.
 fn folded(
     rows: &[Row],
     made: impl Fn(&Row, StoredPart) -> Result<StoredPart, Error>,
@@ -401,7 +397,7 @@ fn message(row: &Row, seq: Seq) -> Result<Message, Error> {
     })
 }
 
-/// The part in a row that has the columns of `parts`, without its mark.
+/// Decodes the part in a row with the columns of `parts`, without its prune mark.
 pub(super) fn part(row: &Row) -> Result<StoredPart, Error> {
     let stored = codec::part::PartRow {
         kind: get(row, "kind")?,
@@ -422,7 +418,7 @@ pub(super) fn part(row: &Row) -> Result<StoredPart, Error> {
     })
 }
 
-/// The mark of a result that was pruned.
+/// Decodes the mark of a pruned result.
 fn pruned(row: &Row) -> Result<Option<Pruned>, Error> {
     let Some(at) = get::<Option<i64>>(row, "pruned_at_seq")? else {
         return Ok(None);

@@ -1,9 +1,9 @@
-//! The schema: embedded forward-only migrations, applied by one process at a time, and which
-//! schemas this program can work on.
+//! The schema: embedded forward-only migrations, applied by one process at a time, and the check that this program can
+//! work with a schema.
 //!
-//! The files, their checksums and the history table are refinery's. They are applied here, because
-//! refinery runs every file in a transaction, waits for locks without a bound, and refuses a
-//! history with migrations that it does not have.
+//! The files, checksums and history table are those of refinery. The migrations are applied by this module, because
+//! refinery runs every file in a transaction, waits for locks without a limit, and rejects a history with migrations
+//! that it does not have.
 
 mod file;
 
@@ -19,73 +19,70 @@ mod embedded {
     refinery::embed_migrations!("migrations");
 }
 
-/// Held while migrating, so that replicas that start together wait for each other:
-/// `pg_advisory_lock` of these bytes.
+/// Held while migrating, so that replicas that start together wait for each other. These bytes are the key of
+/// `pg_advisory_lock`.
 const LOCK: i64 = 0x636f_6e74_6578_7464; // "contextd"
-/// How often a process looks whether another one has finished migrating. A statement that waited
-/// for the lock would have a snapshot, and an index that is built concurrently waits for the end of
-/// every older snapshot.
+/// Polling interval for the lock. A statement that waits for the lock would hold a snapshot, and building an index
+/// concurrently waits for the end of every older snapshot.
 const LOOK_FOR_LOCK: Duration = Duration::from_millis(200);
-/// How long a migration waits for one lock. Statements on that table wait for as long, in the queue
-/// after it.
+/// How long a migration waits for one lock. Statements on that table queue up for the same time.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
-/// The pause after the first attempt that did not get its locks; doubled after each further one.
+/// The pause after the first attempt that did not get its locks. Doubled after each further attempt.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-/// The longest such pause. Statements run undisturbed meanwhile.
+/// The maximum pause. Statements run without delay during it.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// How long attempts to get the locks of one migration go on.
+/// How long attempts to get the locks of one migration continue.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-/// The history: refinery's table, with a column for the oldest program.
+/// The history: refinery's table, with an additional column for the oldest program.
 const HISTORY: &str = "create table if not exists refinery_schema_history (
   version int4 primary key, name varchar(255), applied_on varchar(255), checksum varchar(255), oldest_program int4)";
 const EXISTS: &str = "-- store::migrate::exists
 select to_regclass('refinery_schema_history') is not null";
-/// The time is in the form that refinery reads.
+/// The time has the format that refinery reads.
 const RECORD: &str = r#"insert into refinery_schema_history (version, name, applied_on, checksum, oldest_program)
   values ($1, $2, to_char(now() at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), $3, $4)"#;
 const ROLES: &str = include_str!("sql/roles.sql");
 const PROTECT: &str = include_str!("sql/row_security.sql");
-/// The history, also the one of an older schema, which had no column for the oldest program.
+/// Reads the history, including that of an older schema without the column for the oldest program.
 const APPLIED: &str = "-- store::migrate::applied
 select version, checksum, (to_jsonb(h) ->> 'oldest_program')::int4 as oldest_program from refinery_schema_history h order by version";
 
-/// What to do with a database of an older schema.
+/// Instructions for a database with an older schema.
 const MOVE: &str = "Move its sessions: `contextd admin export` writes them to a file, `contextd admin import` adds them to an empty database";
 
-/// How a schema suits this program.
+/// Whether a schema is compatible with this program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fit {
-    /// This program can work on it: it is this program's, or a newer one that allows for it.
+    /// Compatible: the schema of this program, or a newer one that supports it.
     Fits,
-    /// It lacks this migration.
+    /// This migration is missing.
     Lacks(i32),
-    /// This program must not work on it: why.
+    /// This program must not use it. Contains the reason.
     Refused(String),
 }
 
-/// The number of the newest migration that this program has.
+/// Returns the number of the newest migration of this program.
 pub fn newest() -> i32 {
     let all = embedded::migrations::runner();
     let numbers = all.get_migrations().iter().map(Migration::version);
     numbers.max().unwrap_or_default()
 }
 
-/// Brings the schema up to date and says how many migrations that took: none if it is newer and
-/// this program can work on it. An attempt that does not get its locks in time is repeated, for
-/// some minutes.
+/// Brings the schema up to date and returns the number of applied migrations; 0 if the schema is newer and compatible.
+/// An attempt that does not get its locks in time is repeated for some minutes.
 pub async fn run(database: &Database) -> Result<usize, Error> {
     run_files(database, known(&[])?).await
 }
 
-/// The same with further migrations, for tests: file names without `.sql`, and contents.
+/// Like [`run`], with additional migrations for tests: file names without `.sql`, and contents.
 #[doc(hidden)]
 pub async fn run_with(database: &Database, more: &[(&str, &str)]) -> Result<usize, Error> {
     run_files(database, known(more)?).await
 }
 
 async fn run_files(database: &Database, known: Vec<File>) -> Result<usize, Error> {
-    // The connection is not given back: its settings and its lock end with it.
+    // The connection is not returned to the pool: its settings and its lock end with it.
     let mut client = deadpool_postgres::Object::take(database.owner().await?);
     // Migrations may take longer than a statement of the service may.
     client
@@ -108,10 +105,10 @@ async fn run_files(database: &Database, known: Vec<File>) -> Result<usize, Error
     Ok(count)
 }
 
-/// How the schema suits this program.
+/// Checks whether the schema is compatible with this program.
 pub async fn fit(database: &Database) -> Result<Fit, Error> {
     if !database.has_its_settings().await? {
-        let ignored = "the settings of a connection are ignored".to_owned();
+        let ignored = "the settings of connections are ignored".to_owned();
         return Err(Error::Outage(Outage::TransactionPooler, ignored));
     }
     let exists = database.read(EXISTS, &[]).await?;
@@ -127,12 +124,12 @@ pub async fn fit(database: &Database) -> Result<Fit, Error> {
     })
 }
 
-/// A migration that a database has.
+/// A migration that was applied to a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Applied {
     version: i32,
     checksum: String,
-    /// Absent: it was applied by a program that knew no such rule.
+    /// `None` if it was applied by a program that did not record this.
     oldest_program: Option<i32>,
 }
 
@@ -147,7 +144,7 @@ fn applied(rows: &[tokio_postgres::Row]) -> Result<Vec<Applied>, Error> {
     rows.iter().map(row).collect()
 }
 
-/// The migrations that this program has, and more, in their order.
+/// The migrations of this program and additional ones, in order.
 fn known(more: &[(&str, &str)]) -> Result<Vec<File>, Error> {
     let more = more
         .iter()
@@ -165,7 +162,7 @@ fn known(more: &[(&str, &str)]) -> Result<Vec<File>, Error> {
     Ok(files)
 }
 
-/// Which migrations are to be applied; why this program must not work on this schema.
+/// The migrations to apply. Fails with the reason if this program must not use this schema.
 fn pending(known: Vec<File>, found: &[Applied]) -> Result<Vec<File>, String> {
     let newest = known.last().map_or(0, |file| file.version);
     for Applied {
@@ -181,18 +178,18 @@ fn pending(known: Vec<File>, found: &[Applied]) -> Result<Vec<File>, String> {
             (Some(file), _) if file.checksum == *checksum => {}
             (Some(_), _) => {
                 return Err(format!(
-                    "the database has the schema of an older contextd: its migration {version} is another one. {MOVE}"
+                    "the database has the schema of an older contextd: migration {version} has a different checksum. {MOVE}"
                 ));
             }
             (None, Some(oldest)) if *oldest <= newest => {}
             (None, Some(oldest)) => {
                 return Err(format!(
-                    "the database has migration {version}, which only a contextd with migration {oldest} or later can work on; this one has {newest}: use a newer contextd"
+                    "the database has migration {version}, which requires a contextd with migration {oldest} or later; this one has {newest}: use a newer contextd"
                 ));
             }
             (None, None) => {
                 return Err(format!(
-                    "the database has migration {version}, which this version of contextd does not know and which does not say who can work on it: use the contextd that migrated it, or a newer one"
+                    "the database has migration {version}, which this version of contextd does not know and which does not record the oldest compatible contextd: use the contextd that migrated it, or a newer one"
                 ));
             }
         }
@@ -205,7 +202,7 @@ fn pending(known: Vec<File>, found: &[Applied]) -> Result<Vec<File>, String> {
     match pending.iter().find(|file| file.version < reached) {
         None => Ok(pending),
         Some(File { version, .. }) => Err(format!(
-            "the database lacks migration {version} although it has migration {reached}: it was migrated by a program that was never released"
+            "the database lacks migration {version} although it has migration {reached}: it was migrated by an unreleased contextd"
         )),
     }
 }
@@ -219,7 +216,7 @@ async fn lock(client: &Client) -> Result<(), Error> {
         .get::<_, bool>(0)
     {
         if !told {
-            tracing::info!("another process migrates this database; waiting for it");
+            tracing::info!("another process is migrating this database; waiting for it");
             told = true;
         }
         tokio::time::sleep(LOOK_FOR_LOCK).await;
@@ -227,27 +224,27 @@ async fn lock(client: &Client) -> Result<(), Error> {
     Ok(())
 }
 
-/// What is done to a database at once.
+/// A step that is done at once.
 enum Step {
-    /// The table of the history is made.
+    /// Create the history table.
     History,
-    /// A migration is applied and noted.
+    /// Apply a migration and record it.
     Apply(File),
-    /// Each table is protected by row security.
+    /// Enable row security on each table.
     Protect,
 }
 
 impl std::fmt::Display for Step {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::History => f.write_str("the history of migrations"),
+            Self::History => f.write_str("the migration history table"),
             Self::Apply(file) => write!(f, "migration {} ({})", file.version, file.name),
             Self::Protect => f.write_str("row security"),
         }
     }
 }
 
-/// Repeats a step that did not get its locks in time, or met a deadlock.
+/// Repeats a step that did not get its locks in time or was aborted by a deadlock.
 async fn patiently(client: &mut Client, step: &Step) -> Result<(), Error> {
     let begun = Instant::now();
     let mut pause = FIRST_PAUSE;
@@ -265,7 +262,7 @@ async fn patiently(client: &mut Client, step: &Step) -> Result<(), Error> {
         match Error::from(error) {
             Error::Conflict(_) if begun.elapsed() < PATIENCE => {
                 tracing::warn!(
-                    "{step} waits for a lock held by a longer transaction, such as a dump: {problem}"
+                    "{step} is waiting for a lock held by a longer transaction, such as a dump: {problem}"
                 );
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
@@ -309,7 +306,7 @@ async fn protect(client: &mut Client) -> Result<(), tokio_postgres::Error> {
     transaction.commit().await
 }
 
-/// For the rest of the transaction.
+/// Sets the lock timeout for the rest of the transaction.
 async fn bound_lock_waits(client: &impl GenericClient) -> Result<(), tokio_postgres::Error> {
     client
         .batch_execute(&format!(
@@ -319,7 +316,7 @@ async fn bound_lock_waits(client: &impl GenericClient) -> Result<(), tokio_postg
         .await
 }
 
-/// All of it and its row, or nothing.
+/// Applies the migration and records it in one transaction.
 async fn in_transaction(client: &mut Client, file: &File) -> Result<(), tokio_postgres::Error> {
     let transaction = client.transaction().await?;
     bound_lock_waits(&transaction).await?;
@@ -328,9 +325,9 @@ async fn in_transaction(client: &mut Client, file: &File) -> Result<(), tokio_po
     transaction.commit().await
 }
 
-/// One statement that can be repeated, and then its row. What an attempt that failed left of an
-/// index is removed first. The lock that it waits for is in the way of no statement of the service,
-/// so that it may wait for as long as a dump lasts.
+/// Runs a single repeatable statement and then records it. An invalid index left by a failed attempt is removed first.
+/// The lock it waits for does not block statements of the service, so the wait is not limited and may last as long as a
+/// dump.
 async fn on_its_own(client: &Client, file: &File) -> Result<(), tokio_postgres::Error> {
     client.batch_execute("set lock_timeout = 0").await?;
     if let Mode::CreateIndex(index) = &file.mode {

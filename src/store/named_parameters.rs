@@ -1,7 +1,10 @@
-//! Statements whose parameters have names in the text: `:epoch` is sent as `$n`. What several
-//! statements have in common is a fragment: `{accepted}` stands for the text of `sql/fragments/accepted.sql`.
+//! SQL statements with named parameters: `:epoch` is sent as `$n`. Text shared by several statements is a fragment:
+//! `{live}` is replaced by the text with that name in `sql/fragments.sql`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::LazyLock,
+};
 
 use tokio_postgres::Row;
 
@@ -10,22 +13,25 @@ use super::{
     pipeline::{Param, Query},
 };
 
-/// A statement as PostgreSQL takes it, with the names of its parameters.
+/// The beginning of a statement's first line.
+const HEADER: &str = "-- store::";
+
+/// A statement in PostgreSQL's syntax, with the names of its parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named {
     /// The text with `$1`, `$2` and so on in place of the names.
     pub sql: String,
-    /// The name of each parameter, that of `$1` first: the order in which they first appear.
+    /// The names of `$1`, `$2` and so on, in the order of their first use.
     pub names: Vec<String>,
 }
 
-/// The values for a statement's parameters do not have the names of its parameters.
+/// The given values do not match the parameters of a statement.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WrongNames {
-    /// The statement has a parameter without a value.
+    /// A parameter of the statement has no value.
     #[error("no value is given for the parameter :{0}")]
     Missing(String),
-    /// A value has a name that is no parameter of the statement.
+    /// The statement has no parameter with the name of a value.
     #[error("the statement has no parameter :{0}")]
     Unknown(String),
     /// Two values have the same name.
@@ -33,61 +39,43 @@ pub enum WrongNames {
     Twice(String),
 }
 
-/// The texts that statements share, by name.
-macro_rules! fragments {
-    ($($name:literal),+ $(,)?) => {
-        [$(($name, include_str!(concat!("sql/fragments/", $name, ".sql")))),+]
-    };
+/// The shared texts, by name.
+static FRAGMENTS: LazyLock<BTreeMap<&'static str, &'static str>> =
+    LazyLock::new(|| fragments(include_str!("sql/fragments.sql")));
+
+/// Splits the file into fragments. The name of each fragment is on a separate line.
+fn fragments(text: &str) -> BTreeMap<&str, &str> {
+    let after_names = text.split("\n-- {").skip(1);
+    after_names
+        .filter_map(|rest| rest.split_once("}\n"))
+        .collect()
 }
 
-const FRAGMENTS: &[(&str, &str)] = &fragments![
-    "accept",
-    "accepted",
-    "all_after",
-    "all_before",
-    "anchor_before",
-    "anchor_columns",
-    "compacted_by",
-    "compaction_columns",
-    "compactions_known",
-    "counter_columns",
-    "event_totals",
-    "holder",
-    "in_force",
-    "item_part",
-    "live",
-    "live_after",
-    "live_before",
-    "made_for",
-    "media_part",
-    "message_bytes",
-    "message_columns",
-    "message_parts",
-    "model_dependent",
-    "more_waits",
-    "pruned_seq_at",
-    "queued_columns",
-    "reasoning_part",
-    "session_columns",
-    "session_page",
-    "tenant_lives",
-    "tokens_at",
-    "turn_columns",
-    "turn_spent",
-    "turn_totals",
-    "usage_added",
-    "used_in_time",
-];
-
 impl Named {
-    /// Resolves the fragments and the names in a text.
+    /// Parses texts with several statements, each of which begins with a line that names it.
+    pub(super) fn all(texts: &[&str]) -> Vec<Self> {
+        let split = |text: &&str| {
+            let begins = text.match_indices(HEADER).map(|(at, _)| at);
+            let begins: Vec<usize> = begins
+                .filter(|at| *at == 0 || text[..*at].ends_with('\n'))
+                .collect();
+            let ends = begins.iter().skip(1).copied().chain([text.len()]);
+            begins
+                .iter()
+                .zip(ends)
+                .map(|(begin, end)| Self::new(text[*begin..end].trim_end()))
+                .collect::<Vec<_>>()
+        };
+        texts.iter().flat_map(split).collect()
+    }
+
+    /// Parses a statement: expands its fragments and replaces its named parameters.
     pub fn new(text: &str) -> Self {
         Self::resolve(&expand(text))
     }
 
-    /// Resolves the names in a text. A name is a colon, a lowercase letter or underscore, then such
-    /// characters and digits. Casts (`::int`), strings, quoted names and comments are left as
-    /// they are.
+    /// Replaces the named parameters. A name is a colon, a lowercase letter or underscore, and then lowercase letters,
+    /// underscores and digits. Casts (`::int`), strings, quoted names and comments are left unchanged.
     fn resolve(text: &str) -> Self {
         let mut sql = String::with_capacity(text.len());
         let mut names = Vec::<String>::new();
@@ -109,7 +97,7 @@ impl Named {
         Self { sql, names }
     }
 
-    /// What its first line calls it: `store::commit::turn`.
+    /// Returns the name in its first line, such as `store::commit::turn`.
     pub fn name(&self) -> &str {
         let line = self
             .sql
@@ -120,23 +108,13 @@ impl Named {
         line.split_once(": ").map_or(line, |(name, _)| name)
     }
 
-    /// The statement by itself with its values.
+    /// Binds values to the statement.
     pub(super) fn query<'a>(
         &'static self,
         values: &[(&'static str, Param<'a>)],
     ) -> Result<Query<'a>, WrongNames> {
-        let mut queries = queries(std::slice::from_ref(self), values, |_| true)?;
+        let mut queries = queries(std::slice::from_ref(self), values)?;
         queries.pop().ok_or(WrongNames::Missing(String::new()))
-    }
-
-    fn bind<'a>(&self, values: &BTreeMap<&str, Param<'a>>) -> Result<Vec<Param<'a>>, WrongNames> {
-        let value = |name: &String| {
-            values
-                .get(name.as_str())
-                .copied()
-                .ok_or_else(|| WrongNames::Missing(name.clone()))
-        };
-        self.names.iter().map(value).collect()
     }
 }
 
@@ -152,33 +130,41 @@ impl Database {
     }
 }
 
-/// The statements of a transition that are needed, with their values. Each parameter needs a value,
-/// and each value a parameter in one of the statements, needed or not.
+/// Binds values to statements that are sent together. Each parameter needs a value, and each value must be a parameter
+/// of at least one statement.
 pub(super) fn queries<'a>(
     statements: &'static [Named],
     values: &[(&'static str, Param<'a>)],
-    is_needed: impl Fn(&str) -> bool,
 ) -> Result<Vec<Query<'a>>, WrongNames> {
-    let known: BTreeSet<&str> = statements
-        .iter()
-        .flat_map(|statement| &statement.names)
-        .map(String::as_str)
-        .collect();
-    let mut given = BTreeMap::new();
+    let names = statements.iter().flat_map(|statement| &statement.names);
+    let names: BTreeSet<&str> = names.map(String::as_str).collect();
+    let place = |name: &str| names.iter().position(|known| *known == name);
+    let given = by_place(values, names.len(), place)?;
+    let value = |name: &String| {
+        let missing = || WrongNames::Missing(name.clone());
+        place(name).and_then(|at| given[at]).ok_or_else(missing)
+    };
+    let bound = statements.iter().map(|statement| {
+        let params: Result<Vec<_>, _> = statement.names.iter().map(value).collect();
+        Ok(Query::new(&statement.sql, params?))
+    });
+    bound.collect()
+}
+
+/// Orders values by the index of their parameters.
+pub(super) fn by_place<'a>(
+    values: &[(&'static str, Param<'a>)],
+    places: usize,
+    place: impl Fn(&str) -> Option<usize>,
+) -> Result<Vec<Option<Param<'a>>>, WrongNames> {
+    let mut given = vec![None; places];
     for (name, value) in values {
-        if !known.contains(name) {
-            return Err(WrongNames::Unknown((*name).to_owned()));
-        }
-        if given.insert(*name, *value).is_some() {
+        let place = place(name).ok_or_else(|| WrongNames::Unknown((*name).to_owned()))?;
+        if given[place].replace(*value).is_some() {
             return Err(WrongNames::Twice((*name).to_owned()));
         }
     }
-    let needed = statements
-        .iter()
-        .filter(|statement| is_needed(statement.name()));
-    needed
-        .map(|statement| Ok(Query::new(&statement.sql, statement.bind(&given)?)))
-        .collect()
+    Ok(given)
 }
 
 impl From<WrongNames> for Error {
@@ -187,7 +173,7 @@ impl From<WrongNames> for Error {
     }
 }
 
-/// The text with each fragment in place of its name. A name that is not known is left as it is.
+/// Expands fragments recursively. An unknown name is left unchanged.
 fn expand(text: &str) -> String {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;
@@ -202,14 +188,13 @@ fn expand(text: &str) -> String {
     expanded
 }
 
-/// The text of a token that is the name of a fragment.
+/// The text of the fragment, if the token is the name of one.
 fn fragment(token: &str) -> Option<&'static str> {
     let name = token.strip_prefix('{')?.strip_suffix('}')?;
-    let known = FRAGMENTS.iter().find(|(known, _)| *known == name);
-    known.map(|(_, text)| *text)
+    FRAGMENTS.get(name).copied()
 }
 
-/// The name of a token that is a parameter.
+/// The name of the parameter, if the token is one.
 fn parameter(token: &str) -> Option<&str> {
     token
         .strip_prefix(':')
@@ -224,7 +209,7 @@ fn is_word(character: char) -> bool {
     character.is_alphanumeric() || character == '_' || character == '$'
 }
 
-/// How many bytes the first token of a text has; the text is not empty.
+/// Length of the first token of a text in bytes. The text must not be empty.
 fn token_length(text: &str) -> usize {
     let word = |from: usize| from + length_while(&text[from..], is_word);
     let first = text.chars().next().unwrap_or_default();
@@ -249,8 +234,8 @@ fn length_while(text: &str, holds: impl Fn(char) -> bool) -> usize {
         .unwrap_or(text.len())
 }
 
-/// Of a string or a quoted name, both quotes included. A doubled quote begins the next one, which
-/// reads the same.
+/// Length of a string or quoted name, including both quotes. A doubled quote is read as the start of another string,
+/// which has the same result.
 fn quoted_length(text: &str, backslash_escapes: bool) -> usize {
     let quote = text.chars().next();
     let mut escaped = false;
@@ -266,7 +251,7 @@ fn quoted_length(text: &str, backslash_escapes: bool) -> usize {
     text.len()
 }
 
-/// Of `$tag$ .. $tag$`; `None` for any other dollar sign.
+/// Length of `$tag$ .. $tag$`. Returns `None` for any other dollar sign.
 fn dollar_quoted_length(text: &str) -> Option<usize> {
     let name = length_while(&text[1..], |character| {
         is_word(character) && character != '$'
@@ -281,7 +266,7 @@ fn dollar_quoted_length(text: &str) -> Option<usize> {
     )
 }
 
-/// Of a comment that may hold others.
+/// Length of a comment that may contain nested comments.
 fn block_comment_length(text: &str) -> usize {
     let mut depth = 0;
     let mut at = 0;
@@ -384,14 +369,10 @@ mod tests {
 
     #[test]
     fn values_are_put_in_the_order_of_the_parameters_and_wrong_names_are_refused() {
-        let text = [
-            "-- one: it says\nselect :b, :a, :b",
-            "-- two\nselect :a",
-            "-- unneeded\nselect :c",
-        ];
+        let text = ["-- one: it says\nselect :b, :a, :b", "-- two\nselect :a"];
         let statements: &'static [Named] = text.map(Named::new).to_vec().leak();
         let bind = |values: &[(&'static str, Param<'_>)]| {
-            let bound = queries(statements, values, |name| name != "unneeded")?;
+            let bound = queries(statements, values)?;
             Ok(bound
                 .iter()
                 .map(|query| format!("{:?}", query.params))
@@ -404,7 +385,7 @@ mod tests {
             Ok(vec!["[2, 1]".to_owned(), "[1]".to_owned()])
         );
         assert_eq!(
-            bind(&[("a", &one), ("c", &two)]),
+            bind(&[("a", &one)]),
             Err(WrongNames::Missing("b".to_owned()))
         );
         assert_eq!(
@@ -417,7 +398,7 @@ mod tests {
         );
         assert_eq!(
             statements.iter().map(Named::name).collect::<Vec<_>>(),
-            ["one", "two", "unneeded"]
+            ["one", "two"]
         );
     }
 }

@@ -1,7 +1,7 @@
-//! The sessions that this replica wrote lately, as the admission or its own last commit left them: what it
-//! writes next is decided from memory, and what their turns read is kept beside them. A commit compares the version, so
-//! a session that is out of date here costs one lost race, also after a failover: no version comes again. What a session
-//! here refuses is asked again of the database.
+//! A cache of the sessions that this replica wrote recently, as its last commit left them. The next change is decided
+//! from this copy, and the data that the session's turns read is cached too. A commit compares the session's version,
+//! so an outdated copy costs one lost race, also after a failover: no version is used twice. If a cached session
+//! refuses a change, the session is read from the database and the change is decided again.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,27 +11,26 @@ use crate::{
     session::{Session, Version},
 };
 
-/// How many sessions, and messages that wait in them, each of two generations has at most: some 5 MB.
+/// Maximum number of sessions, plus messages in their queues, in each of two generations. This is about 5 MB.
 const MOST: usize = 5_000;
-/// One session has at most this part of the memory for what turns read.
+/// One session may use at most this fraction of the memory limit for turn data: 1/8.
 const MOST_OF_MEMORY: usize = 8;
 
-/// Sessions by their keys.
+/// Cached sessions by key.
 #[derive(Debug, Clone)]
 pub(super) struct OwnSessions {
     kept: Arc<Mutex<Kept>>,
-    /// Bytes of what turns read.
+    /// Limit for turn data, in bytes.
     memory: usize,
 }
 
-/// A session as it was left, and what its turns read.
+/// A cached session and the data that its turns read.
 #[derive(Debug)]
 pub(super) struct Remembered {
-    /// The write that left it so.
+    /// The version written by the last commit.
     pub(super) version: Version,
-    /// The session.
     pub(super) session: Session,
-    /// What its turns read.
+    /// The data that its turns read.
     pub(super) memory: SessionMemory,
 }
 
@@ -42,7 +41,7 @@ struct Kept {
 }
 
 impl OwnSessions {
-    /// None yet. `memory`: bytes of what turns read.
+    /// Creates an empty cache. `memory` is the limit for turn data in bytes.
     pub(super) fn new(memory: usize) -> Self {
         let kept = Kept {
             sessions: Generations::new(MOST),
@@ -54,12 +53,12 @@ impl OwnSessions {
         }
     }
 
-    /// A session as it was left.
+    /// Returns a session, if it is cached.
     pub(super) fn get(&self, key: &SessionKey) -> Option<(Version, Session)> {
         self.lock().sessions.get(key).cloned()
     }
 
-    /// The same, with what its turns read, if that is known.
+    /// Returns a session with its turn data, if both are cached.
     pub(super) fn remembered(&self, key: &SessionKey) -> Option<Remembered> {
         let kept = self.lock();
         let (version, session) = kept.sessions.get(key)?;
@@ -71,13 +70,13 @@ impl OwnSessions {
         })
     }
 
-    /// Takes out what the turns read of a session that has this version.
+    /// Removes and returns the turn data of a session, if it belongs to this version.
     pub(super) fn take_memory(&self, key: &SessionKey, version: Version) -> Option<SessionMemory> {
         let (of, memory) = self.lock().memories.take(key)?;
         (of == version).then_some(memory)
     }
 
-    /// Keeps a session as it was left. Messages that wait in it count as much as sessions.
+    /// Stores a session after a commit. Each message in its queue has the same weight as a session.
     pub(super) fn keep(
         &self,
         key: &SessionKey,
@@ -93,7 +92,7 @@ impl OwnSessions {
         }
     }
 
-    /// Adds what was read from the database, if the session is here in the version that was read.
+    /// Adds turn data that was read from the database, if the session is cached in the same version.
     pub(super) fn attach(&self, key: &SessionKey, version: Version, memory: SessionMemory) {
         let mut kept = self.lock();
         let here = kept.sessions.get(key).map(|(version, _)| *version);
@@ -102,7 +101,7 @@ impl OwnSessions {
         }
     }
 
-    /// Whether what the turns of one session read may take so many bytes.
+    /// Returns whether the turn data of one session may have this size in bytes.
     pub(super) fn has_room_for(&self, bytes: usize) -> bool {
         bytes <= self.memory / MOST_OF_MEMORY
     }
@@ -121,12 +120,12 @@ impl OwnSessions {
         }
     }
 
-    /// Forgets what turns read of sessions that were not written since the last time.
+    /// Drops the turn data of sessions that were not written since the previous call.
     pub(super) fn forget_unused(&self) {
         self.lock().memories.age();
     }
 
-    /// Forgets a session.
+    /// Removes a session from the cache.
     pub(super) fn forget(&self, key: &SessionKey) {
         let mut kept = self.lock();
         kept.sessions.take(key);

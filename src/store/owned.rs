@@ -1,4 +1,4 @@
-//! What the owner of a turn reads: the turn and the transcript.
+//! The data that the owner of a turn reads: the turn and the transcript.
 
 use std::time::Duration;
 
@@ -9,43 +9,42 @@ use crate::{
     session::CancelRequest,
 };
 
-/// A configuration and which one it is.
+/// A configuration with its revision number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revision {
-    /// Its number.
     pub number: i64,
-    /// The configuration.
     pub config: SessionConfig,
 }
 
-/// A turn as its owner needs it.
+/// A turn, with the data its owner needs.
 #[derive(Debug, Clone)]
 pub struct Owned {
-    /// The step it is at.
+    /// The current step.
     pub step: u32,
-    /// The attempt at it.
+    /// The current attempt of the step.
     pub attempt: u32,
-    /// Takeovers without progress.
+    /// Steps whose response is committed. A compaction may have hidden the response of the current one.
+    pub completed_steps: u32,
+    /// Number of takeovers without progress.
     pub takeovers: u32,
-    /// Calls that wait for results.
+    /// Number of calls that wait for results.
     pub open_calls: u32,
-    /// A cancel was requested.
+    /// The cancel request, if there is one.
     pub cancel: Option<CancelRequest>,
-    /// How much time is left; zero when it passed.
+    /// Time until the turn's deadline; zero if it has passed.
     pub time_left: Duration,
-    /// How long ago its time was up; zero while it is not.
+    /// Time since the turn's deadline; zero if it has not passed.
     pub overtime: Duration,
-    /// The step began when the turn's time was up.
+    /// Whether the step began after the turn's deadline.
     pub late: bool,
-    /// When it started.
     pub started_at: Timestamp,
-    /// The database's time when this was read.
+    /// The database's time of the read.
     pub read_at: Timestamp,
-    /// What it does differently from its session.
+    /// The settings in which it differs from its session.
     pub request: TurnRequest,
-    /// The configuration that the step was made for.
+    /// The configuration for which the step was prepared.
     pub made_for: Revision,
-    /// The session's configuration in force, if that is another one.
+    /// The session's current configuration, if it is a newer one.
     pub newer: Option<Revision>,
     /// Tokens spent so far.
     pub totals: UsageTotals,
@@ -53,54 +52,52 @@ pub struct Owned {
     pub final_message: Option<MessageId>,
     /// Tokens of the live transcript.
     pub context_tokens: i64,
-    /// Its version.
+    /// Version of the context.
     pub context_version: i64,
-    /// The last call that was measured.
+    /// The last measured call.
     pub anchor: Option<Anchor>,
-    /// The newest seq.
     pub last_seq: Seq,
-    /// Messages wait for the turn.
+    /// Whether messages are queued for the turn.
     pub waiting: bool,
-    /// Where in a trace it began.
+    /// The trace context in which it began.
     pub trace: Option<String>,
 }
 
 impl Owned {
-    /// The configuration that the next step is to be made for.
+    /// Returns the configuration for which the next step must be prepared.
     pub fn in_force(&self) -> &Revision {
         self.newer.as_ref().unwrap_or(&self.made_for)
     }
 
-    /// Whether a call that is made now is sent no tools: the turn's time is up, or was when the step
-    /// began.
+    /// Whether a model call made now is sent without tools, because the turn's deadline has passed or had passed when
+    /// the step began.
     pub fn is_late(&self) -> bool {
         self.late || self.time_left.is_zero()
     }
 
-    /// How much of the time after the turn's own is left.
+    /// Returns how much of the grace period after the deadline is left.
     pub fn grace_left(&self, grace: Duration) -> Duration {
         grace.saturating_sub(self.overtime)
     }
 
-    /// How much of all its time is left.
+    /// Returns the time until the end of the grace period.
     pub fn time_with_grace(&self, grace: Duration) -> Duration {
         self.time_left + self.grace_left(grace)
     }
 
-    /// From the start of the turn to this look at it.
+    /// Returns the time from the start of the turn to this read.
     pub fn elapsed(&self) -> Duration {
         Duration::try_from(self.read_at.duration_since(self.started_at)).unwrap_or_default()
     }
 }
 
-/// What the model sees, at one time.
+/// The messages that the model sees, at one time.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Seen {
     /// The messages in order.
     pub messages: Vec<Message>,
-    /// The version of the context. `None` if there is no message. At 0 nothing was ever hidden
-    /// from the model.
+    /// Version of the context. `None` if there is no message. At version 0 nothing was ever hidden from the model.
     pub context_version: Option<i64>,
-    /// Bytes of the messages that were read, as they are stored.
+    /// Stored size of these messages, in bytes.
     pub bytes: usize,
 }

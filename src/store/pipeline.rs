@@ -1,5 +1,5 @@
-//! Transactions in one round trip: BEGIN, the statements and COMMIT are sent together, and the
-//! answers are read after.
+//! Transactions in one round trip: BEGIN, the statements and COMMIT are sent together, and the responses are read
+//! afterwards. A single statement is its own transaction.
 
 use std::{
     future::{Future as _, poll_fn},
@@ -21,64 +21,48 @@ use super::{
 pub use super::statement::Param;
 use crate::{model::TenantId, telemetry::Trace};
 
-/// Until the end of the transaction, `row_security.sql` reads it.
+/// Sets the tenant that `row_security.sql` reads, until the end of the transaction.
 const TELL_TENANT: &str =
     "-- store::row_security::tell\nselect set_config('contextd.tenant', $1, true)";
-/// How often a transaction that met a deadlock or a serialisation conflict is repeated.
+/// Maximum number of retries after a deadlock or a serialization failure.
 const CONFLICT_REPEATS: u32 = 5;
 
 /// A statement with its parameters.
 #[derive(Debug, Clone)]
 pub struct Query<'a> {
-    /// The statement. Its first line names the function it belongs to.
+    /// The SQL text. Its first line names the statement.
     pub sql: &'static str,
-    /// Its parameters.
     pub params: Vec<Param<'a>>,
 }
 
 impl<'a> Query<'a> {
-    /// A statement with its parameters.
+    /// Creates a query.
     pub fn new(sql: &'static str, params: impl Into<Vec<Param<'a>>>) -> Self {
         Self {
             sql,
             params: params.into(),
         }
     }
-
-    /// Whether its first line calls it so.
-    pub(super) fn is_named(&self, name: &str) -> bool {
-        let line = self.sql.lines().next().unwrap_or_default();
-        let rest = line
-            .strip_prefix("-- ")
-            .and_then(|line| line.strip_prefix(name));
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
-    }
 }
 
 impl Database {
-    /// Runs one statement outside of a transaction: a read, or a write that is one statement.
+    /// Runs one read statement.
     pub(super) async fn read(
         &self,
         sql: &'static str,
         params: &[Param<'_>],
     ) -> Result<Vec<Row>, Error> {
-        self.alone(sql, params, None).await
+        let rows = self.transact_once(&[Query::new(sql, params)], None).await?;
+        Ok(only(rows))
     }
 
-    /// Runs one statement, and counts its bytes as written where it writes for a tenant that is followed.
+    /// Runs one statement as its own transaction. If `writer` is set, its bytes are counted as written by this tenant.
     async fn alone(
         &self,
-        sql: &'static str,
-        params: &[Param<'_>],
+        Query { sql, params }: &Query<'_>,
         writer: Option<&TenantId>,
     ) -> Result<Vec<Row>, Error> {
-        if self.tenant()?.is_some() {
-            // A transaction is what a tenant is told for.
-            let alone = [Query::new(sql, params)];
-            let rows = self.transact_once(&alone, writer).await?;
-            return Ok(rows.into_iter().next().unwrap_or_default());
-        }
-        let sent = [sql];
+        let sent = [*sql];
         let sent = self.sent(&sent);
         let doing = Doing {
             statements: sent.to_vec(),
@@ -93,11 +77,11 @@ impl Database {
             written.settled(statement.query(lent.connection()?, params).await)
         });
         let done = done.await;
-        self.measure([sql], begun, &done);
+        self.measure([*sql], begun, &done);
         lent.back(done)
     }
 
-    /// Runs several reads outside of a transaction on one connection, sent together.
+    /// Runs several read statements on one connection, sent together and outside of a transaction.
     pub(super) async fn read_together(
         &self,
         queries: &[Query<'_>],
@@ -127,22 +111,13 @@ impl Database {
         lent.back(done)
     }
 
-    /// Runs one writing statement, again if it met a deadlock.
+    /// Runs one write statement. Retries after a deadlock.
     pub(super) async fn write(&self, query: &Query<'_>) -> Result<Vec<Row>, Error> {
-        let writer = self.writer();
-        let mut repeats = 0;
-        loop {
-            match self.alone(query.sql, &query.params, writer.as_ref()).await {
-                Err(Error::Conflict(_)) if repeats < CONFLICT_REPEATS => {
-                    repeats = pause(repeats).await
-                }
-                result => return result,
-            }
-        }
+        Ok(only(self.transact(std::slice::from_ref(query)).await?))
     }
 
-    /// Runs the statements as one transaction in one round trip, again if it met a deadlock. An
-    /// error in one undoes them all.
+    /// Runs the statements as one transaction in one round trip. Retries after a deadlock. An error in one statement
+    /// rolls back all of them.
     pub(super) async fn transact(&self, queries: &[Query<'_>]) -> Result<Vec<Vec<Row>>, Error> {
         let writer = self.writer();
         let mut repeats = 0;
@@ -156,7 +131,7 @@ impl Database {
         }
     }
 
-    /// The tenant whose written bytes are counted.
+    /// The current tenant, if its written bytes are counted.
     fn writer(&self) -> Option<TenantId> {
         match Reach::current() {
             Some(Reach::Tenant(tenant)) if self.written.follows(&tenant) => Some(tenant),
@@ -170,6 +145,10 @@ impl Database {
         writer: Option<&TenantId>,
     ) -> Result<Vec<Vec<Row>>, Error> {
         let tenant = self.tenant()?;
+        if let ([query], None) = (queries, &tenant) {
+            // Boxed, like a transaction: callers hold it within their own futures.
+            return Ok(vec![Box::pin(self.alone(query, writer)).await?]);
+        }
         let texts: Vec<&'static str> = queries.iter().map(|query| query.sql).collect();
         let texts = self.sent(&texts);
         let doing = Doing {
@@ -185,7 +164,7 @@ impl Database {
             &texts,
             (queries, &self.written, writer),
         );
-        // Boxed: callers hold it within futures of their own, many deep.
+        // Boxed because callers hold it in deeply nested futures.
         let done = self.in_time(&lent, Box::pin(done)).await;
         self.measure(queries.iter().map(|query| query.sql), begun, &done);
         lent.back(done)
@@ -205,8 +184,13 @@ impl Database {
     }
 }
 
-/// What a transaction is for: the name of its first statement, as its first line has it, that does more than
-/// raise the version of the session.
+/// The rows of the only statement.
+fn only(rows: Vec<Vec<Row>>) -> Vec<Row> {
+    rows.into_iter().next().unwrap_or_default()
+}
+
+/// The operation name of a transaction, for metrics: the name of its first statement that does more than increment the
+/// session's version.
 fn operation(statements: impl IntoIterator<Item = &'static str>) -> &'static str {
     let name = |sql: &'static str| {
         let name = sql.trim_start().strip_prefix("-- store::")?;
@@ -254,15 +238,15 @@ async fn transaction(
     written.settled(sending.await)
 }
 
-/// Sends a transaction whose statements are ready, and reads the answers.
+/// Sends a transaction whose statements are ready, and reads the responses.
 async fn sent(
     connection: &Object,
     first: &[Query<'_>],
     queries: &[Query<'_>],
     ready: &[Ready],
 ) -> Result<Vec<Vec<Row>>, Error> {
-    // Each future sends its request when it is first polled, and they are polled in this order: the
-    // whole transaction is on its way before the first answer is awaited.
+    // Each future sends its request when it is first polled, and they are polled in this order: the whole transaction
+    // is sent before the first response is awaited.
     let mut begun = Box::pin(maybe_done(connection.batch_execute("begin")));
     let bodies = first
         .iter()
@@ -281,8 +265,8 @@ async fn sent(
                 .any(|body| matches!(body.as_mut().output_mut(), Some(Err(_)))),
         )
     });
-    // A parameter that cannot be encoded fails here, and the database never gets its statement: it
-    // would commit the others.
+    // A parameter that cannot be encoded fails here, and its statement is never sent. A commit would then keep the
+    // effects of the other statements.
     let end = if unsent.await { "rollback" } else { "commit" };
     let ((), _, ended) = join3(
         begun.as_mut(),
@@ -299,7 +283,7 @@ async fn sent(
     Ok(rows.into_iter().skip(first.len()).collect())
 }
 
-/// Waits a little longer each time, so that two that met do not meet again.
+/// Waits longer each time, so that two conflicting transactions do not conflict again.
 async fn pause(repeats: u32) -> u32 {
     tokio::time::sleep(Duration::from_millis(5 << repeats)).await;
     repeats + 1

@@ -1,4 +1,4 @@
-//! The pools of one process, and how their connections are made.
+//! The connection pools of one process, and how connections are opened.
 
 use std::{
     borrow::Cow,
@@ -27,95 +27,93 @@ use crate::{
     telemetry::metrics::{Metrics, PoolStatus},
 };
 
-/// Connections beside the pool, for what must not wait for requests: heartbeats, polls, readiness.
+/// Connections in addition to the pool, for work that must not wait behind requests: heartbeats, polls, readiness.
 const RESERVED: usize = 2;
-/// What an answer may take on top of its statement before the connection is given up.
+/// Time allowed for a response in addition to the statement timeout, before the connection is closed.
 const ANSWER_SLACK: Duration = Duration::from_secs(2);
 
 /// How long a statement waits for one lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long what was sent may stay unacknowledged.
+/// TCP user timeout: how long sent data may remain unacknowledged.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
-/// After so much silence a connection is probed.
+/// TCP keepalive: idle time before the first probe.
 const PROBE_AFTER: Duration = Duration::from_secs(10);
-/// How often it is probed until it answers.
+/// TCP keepalive: interval between probes.
 const PROBE_EVERY: Duration = Duration::from_secs(5);
-/// Probes without an answer after which it is given up.
+/// TCP keepalive: number of unanswered probes before the connection is closed.
 const PROBES: u32 = 3;
 
-/// Where a database is, and as whom it is reached.
+/// The address of a database and the login role.
 pub type Connection = tokio_postgres::Config;
 
-/// How the database is reached.
+/// Settings for database access.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where it is, and as whom.
+    /// Address and login role.
     pub config: Connection,
-    /// Most connections of this process for requests and turns. A few are kept beside them.
+    /// Maximum number of connections for requests and turns. A few more are used for other work.
     pub pool_size: usize,
     /// How long to wait for a free connection.
     pub acquire_timeout: Duration,
-    /// A connection that nothing has used for this long is closed, but for the last one of a pool.
+    /// Connections idle for this long are closed, except for the last one of a pool.
     pub idle_timeout: Duration,
-    /// How long a connection may take to be made.
+    /// Connect timeout.
     pub connect_timeout: Duration,
-    /// After this long the server gives a statement up.
+    /// Time after which the server cancels a statement.
     pub statement_timeout: Duration,
-    /// After this long in a transaction without a statement the server ends the connection; below
-    /// the lease.
+    /// Time after which the server closes a connection that is idle in a transaction. Must be shorter than the lease.
     pub idle_in_transaction_timeout: Duration,
-    /// Certificate authorities in a PEM file, in place of the system's.
+    /// PEM file with certificate authorities, used in place of those of the system.
     pub ca_file: Option<PathBuf>,
-    /// Where a connection is encrypted, whether the server's certificate has to be for the host that
-    /// is connected to.
+    /// For encrypted connections, whether the server's certificate must match the host name.
     pub verify_host_name: bool,
-    /// A pooler that gives each transaction another connection stands between: nothing may outlast
-    /// a transaction.
+    /// Whether the database is accessed through a pooler that assigns a connection per transaction. No state may then
+    /// outlast a transaction.
     pub transaction_pooler: bool,
-    /// The database itself keeps what is done for a tenant to its rows. Not beside a transaction
-    /// pooler.
+    /// Whether the database enforces that work for a tenant reaches only the tenant's rows. Cannot be combined with a
+    /// transaction pooler.
     pub row_security: bool,
 }
 
-/// As whom statements run.
+/// The role in which statements run.
 #[derive(Debug, Clone, Copy)]
 enum Role {
-    /// As who connects.
+    /// The login role.
     Login,
-    /// As the role of the service's own work, by the name that `row_security.sql` gives it.
+    /// The role for the service's own work, by its name in `row_security.sql`.
     Worker,
-    /// As that of what is done for tenants.
+    /// The role for work on behalf of tenants.
     Tenant,
 }
 
-/// How statements are planned, as [`connection_config`] says.
+/// The plan cache mode; see [`connection_config`].
 const PLAN_CACHE_MODE: &str = "force_generic_plan";
-/// A sign of life.
+/// A statement that checks whether the database responds.
 pub(super) const PING: &str = "-- store::ping\nselect 1";
-/// Connections for the service's own work where tenants have theirs.
+/// Number of connections for the service's own work, if tenants have separate connections.
 const WORKERS: usize = 4;
 
-/// What the statements of one transaction are sent as.
+/// Replaces the statements of a transaction, for tests.
 type Rewrite = dyn Fn(&[&'static str]) -> Vec<&'static str> + Send + Sync;
 
-/// A pool of connections to one database, and a small one beside it for what must not wait.
+/// The connection pools for one database, including a small one for work that must not wait.
 #[derive(Clone)]
 pub struct Database {
-    /// For everything, or, with row security, for the service's own work.
+    /// For all work; with row security, only for the service's own work.
     pool: Connections,
-    /// With row security: for what is done for tenants.
+    /// With row security: for work on behalf of tenants.
     of_tenants: Option<Connections>,
-    /// Whoever owns the schema.
+    /// Connections of the owner of the schema.
     owner: Connections,
     reserved: Connections,
     answer_timeout: Duration,
     pub(super) statements: Statements,
-    /// How a connection that listens is made. `None` means a pooler stands between.
+    /// How to open a connection that listens. `None` with a transaction pooler.
     listening: Option<(Connection, MakeRustlsConnect)>,
-    /// How the server is reached to cancel a statement.
+    /// TLS settings for cancel requests.
     cancelling: MakeRustlsConnect,
     rewrite: Option<Arc<Rewrite>>,
-    /// What was written for tenants whose storage is limited.
+    /// Bytes written for tenants with a storage limit.
     pub(super) written: WrittenBytes,
     pub(super) metrics: Metrics,
 }
@@ -129,7 +127,7 @@ impl std::fmt::Debug for Database {
 }
 
 impl Database {
-    /// Prepares the pool; connections are made when they are needed.
+    /// Prepares the pools. Connections are opened on demand.
     pub fn new(settings: &Settings) -> Result<Self, Error> {
         let statements = if settings.transaction_pooler {
             Statements::unnamed()
@@ -171,13 +169,13 @@ impl Database {
         })
     }
 
-    /// The same pool, with what is done measured.
+    /// Returns the same pools, with metrics enabled.
     #[must_use]
     pub fn metered(self, metrics: Metrics) -> Self {
         Self { metrics, ..self }
     }
 
-    /// How its connections stand.
+    /// Returns the state of each pool.
     pub fn status(&self) -> Vec<PoolStatus> {
         let workers = self.of_tenants.as_ref().map(|_| ("workers", &self.pool));
         let requests = ("requests", self.requests());
@@ -187,7 +185,7 @@ impl Database {
             .collect()
     }
 
-    /// How long the answer to a statement or a transaction is awaited.
+    /// How long to wait for the response to a statement or a transaction.
     pub(super) fn answer_timeout(&self) -> Duration {
         self.answer_timeout
     }
@@ -197,12 +195,12 @@ impl Database {
         self.of_tenants.as_ref().unwrap_or(&self.pool)
     }
 
-    /// Whether the database itself keeps what is done for a tenant to its rows.
+    /// Returns whether the database enforces that work for a tenant reaches only the tenant's rows.
     pub fn has_row_security(&self) -> bool {
         self.of_tenants.is_some()
     }
 
-    /// The tenant that the database has to be told before a statement. `None`: it need not be told.
+    /// The tenant to set in the database before a statement. Returns `None` if none must be set.
     pub(super) fn tenant(&self) -> Result<Option<TenantId>, Error> {
         if !self.has_row_security() {
             return Ok(None);
@@ -214,7 +212,7 @@ impl Database {
         }
     }
 
-    /// Whether a connection has the settings that it was made with. Poolers may be told to ignore them.
+    /// Whether a connection has the settings it was opened with. A pooler may be configured to ignore them.
     pub(super) async fn has_its_settings(&self) -> Result<bool, Error> {
         const SQL: &str = "-- store::pool::settings\nselect current_setting('plan_cache_mode')";
         match self.statements {
@@ -229,13 +227,13 @@ impl Database {
         }
     }
 
-    /// How long a new request of a tenant would wait for one of the connections for requests and
-    /// turns; zero if there is one, or if they are still being made, as after a start.
+    /// Estimates how long a new request of a tenant would wait for a connection. Zero if one is free, or while
+    /// connections are still being opened, as after a start.
     pub fn expected_wait(&self, tenant: &TenantId) -> Duration {
         self.requests().expected_wait(tenant)
     }
 
-    /// Closes the connections that nothing has used for a while.
+    /// Closes connections that were idle for too long.
     pub fn close_idle(&self) {
         let pools = [
             Some(&self.pool),
@@ -249,13 +247,13 @@ impl Database {
             .for_each(Connections::close_idle);
     }
 
-    /// After how long without a use a connection is closed.
+    /// The time after which an idle connection is closed.
     pub(super) fn idle_timeout(&self) -> Duration {
         self.owner.idle_timeout()
     }
 
-    /// Asks for a sign of life over the connections that requests and turns use. [`Error::Busy`]
-    /// if they are all in use for as long.
+    /// Checks that the database responds on the connections for requests and turns. Returns [`Error::Busy`] if all of
+    /// them are in use for this time.
     pub(super) async fn ping_requests(&self, within: Duration) -> Result<(), Error> {
         let requests = self.requests();
         let held = requests.get_within(within, &self.metrics).await?;
@@ -272,8 +270,8 @@ impl Database {
         lent.back(done)
     }
 
-    /// The same pool, for a test that wants to see what happens when a statement is another one:
-    /// without a guard, or slower. Nothing that an operator can set leads here.
+    /// Returns the same pools with rewritten statements, for tests of what happens without a guard or with a slow
+    /// statement. Cannot be enabled by any setting.
     #[doc(hidden)]
     #[must_use]
     pub fn rewriting(
@@ -286,7 +284,7 @@ impl Database {
         }
     }
 
-    /// The statements of one transaction as they are sent: as they are.
+    /// The statements of a transaction as they are sent: unchanged, except in tests.
     pub(super) fn sent<'s>(&self, statements: &'s [&'static str]) -> Cow<'s, [&'static str]> {
         self.rewrite
             .as_ref()
@@ -295,8 +293,7 @@ impl Database {
             })
     }
 
-    /// The same over the reserved connections, for statements that must be answered within that
-    /// time or not at all.
+    /// Returns a database that uses the reserved connections, for statements that need a response within `within`.
     pub(super) fn aside(&self, within: Duration) -> Self {
         let answer_timeout = self.answer_timeout.min(within);
         Self {
@@ -307,18 +304,18 @@ impl Database {
         }
     }
 
-    /// How a connection that listens is made.
+    /// How to open a connection that listens.
     pub(super) fn listening(&self) -> Option<(Connection, MakeRustlsConnect)> {
         self.listening.clone()
     }
 
-    /// A connection of whoever owns the schema.
+    /// A connection of the owner of the schema.
     pub(super) async fn owner(&self) -> Result<Object, Error> {
         let Held { object, .. } = self.connection(&self.owner).await?;
         Ok(object)
     }
 
-    /// A connection to do something on, for the tenant that [`Self::tenant`] says.
+    /// Lends a connection for an operation. `tenant` is the result of [`Self::tenant`].
     pub(super) async fn lend(&self, what: Doing, tenant: Option<&TenantId>) -> Result<Lent, Error> {
         let connections = match tenant {
             Some(_) => self.requests(),
@@ -328,7 +325,7 @@ impl Database {
         Ok(Lent::new(held, self.settling(what)))
     }
 
-    /// How what is done on a connection is brought to its end when its user goes away.
+    /// How to end an operation whose caller was dropped.
     fn settling(&self, what: Doing) -> Settling {
         let named = matches!(self.statements, Statements::Named);
         Settling {
@@ -340,7 +337,7 @@ impl Database {
         }
     }
 
-    /// Waits for an answer, but not for ever: a connection may be dead without telling.
+    /// Waits for a response with a timeout, because a connection may be dead without an error.
     pub(super) async fn in_time<T>(
         &self,
         lent: &Lent,
@@ -348,14 +345,16 @@ impl Database {
     ) -> Result<T, Error> {
         let late = |_| {
             lent.expire();
-            Err(Error::Unavailable("no answer came in time".to_owned()))
+            Err(Error::Unavailable(
+                "timed out waiting for a response".to_owned(),
+            ))
         };
         tokio::time::timeout(self.answer_timeout, answer)
             .await
             .unwrap_or_else(late)
     }
 
-    /// A connection, as soon as it is this operation's turn.
+    /// Waits for a connection.
     async fn connection(&self, connections: &Connections) -> Result<Held, Error> {
         let begun = Instant::now();
         let held = connections.get(&self.metrics).await;
@@ -369,7 +368,7 @@ fn tls_connector(settings: &Settings) -> Result<MakeRustlsConnect, Error> {
     database_tls::connector(settings.ca_file.as_deref(), settings.verify_host_name)
 }
 
-/// Connections in a role, made when they are needed.
+/// Creates a pool for a role. Connections are opened on demand.
 fn connections(
     settings: &Settings,
     (size, kept): (usize, usize),
@@ -392,11 +391,11 @@ fn connections(
     Connections::new(manager, bounds)
 }
 
-/// Settings of every connection. A pooler hands its own to whoever comes next, so it gets none:
-/// they belong to the role then. Sequential scans are off because a plan made while a table was
-/// empty would keep one for ever. Plans are generic because statements are prepared once and no
-/// plan depends on a value, while PostgreSQL's own choice, once it has statistics, is to plan anew
-/// at each execution (docs/benchmarks.md: 350 turns/s in place of 650).
+/// The settings of every connection. A pooler would pass them on to other clients of the connection, so none are sent
+/// through a pooler; they must then be set for the database role. Sequential scans are off because a plan made while a
+/// table was empty would use one forever. Plans are generic because statements are prepared once and no plan depends on
+/// a value; with statistics PostgreSQL's default is to plan at each execution (docs/benchmarks.md: 350 turns/s in place
+/// of 650). The server probes connections like this side does, so that it closes those of a host that vanished.
 fn connection_config(settings: &Settings, role: Role) -> tokio_postgres::Config {
     let mut config = settings.config.clone();
     let role = match role {
@@ -407,17 +406,20 @@ fn connection_config(settings: &Settings, role: Role) -> tokio_postgres::Config 
     if !settings.transaction_pooler {
         let options = format!(
             "{} -c enable_seqscan=off -c jit=off -c plan_cache_mode={PLAN_CACHE_MODE} -c timezone=UTC \
-             -c statement_timeout={} -c lock_timeout={} -c idle_in_transaction_session_timeout={} {role}",
+             -c statement_timeout={} -c lock_timeout={} -c idle_in_transaction_session_timeout={} \
+             -c tcp_keepalives_idle={} -c tcp_keepalives_interval={} -c tcp_keepalives_count={PROBES} {role}",
             config.get_options().unwrap_or_default(),
             settings.statement_timeout.as_millis(),
             LOCK_TIMEOUT.as_millis(),
             settings.idle_in_transaction_timeout.as_millis(),
+            PROBE_AFTER.as_secs(),
+            PROBE_EVERY.as_secs(),
         );
         config.options(options.trim());
     }
     config
         .application_name("contextd")
-        .target_session_attrs(TargetSessionAttrs::ReadWrite) // of several addresses, the one that is no standby
+        .target_session_attrs(TargetSessionAttrs::ReadWrite) // with several addresses, the one that is not a standby
         .connect_timeout(settings.connect_timeout)
         .tcp_user_timeout(UNACKNOWLEDGED)
         .keepalives(true)

@@ -1,6 +1,5 @@
-//! Which of the operations that wait for a connection are served first. A new request waits in the
-//! line of its tenant, once. Everything else goes ahead of it: running turns, compactions, open
-//! streams, workers, and a request that has begun.
+//! The priority of operations that wait for a connection. A new request waits in the line of its tenant once. All other
+//! operations are served before it: running turns, compactions, open streams, workers, and requests that have begun.
 
 use std::{
     future::Future,
@@ -16,7 +15,7 @@ tokio::task_local! {
     static CURRENT: Arc<NewRequest>;
 }
 
-/// A request that waits in the line of its tenant until its first operation got a connection.
+/// A request that waits in the line of its tenant until its first operation gets a connection.
 #[derive(Debug)]
 pub struct NewRequest {
     pub(super) tenant: TenantId,
@@ -24,7 +23,7 @@ pub struct NewRequest {
 }
 
 impl NewRequest {
-    /// A request of a tenant.
+    /// Creates a request of a tenant.
     pub fn new(tenant: TenantId) -> Arc<Self> {
         Arc::new(Self {
             tenant,
@@ -32,12 +31,12 @@ impl NewRequest {
         })
     }
 
-    /// Does what the request asks for.
+    /// Runs `doing` as this request.
     pub async fn scope<F: Future>(self: Arc<Self>, doing: F) -> F::Output {
         CURRENT.scope(self, doing).await
     }
 
-    /// Does something, in a task of its own too, as a part of the current request.
+    /// Runs `doing` as part of the current request, even if it is spawned as another task.
     pub fn kept<F: Future>(doing: F) -> impl Future<Output = F::Output> {
         let current = CURRENT.try_with(Arc::clone).ok();
         async move {
@@ -57,7 +56,7 @@ impl NewRequest {
         CURRENT.try_with(waiting).ok().flatten()
     }
 
-    /// Notes that it got a connection.
+    /// Marks the request as begun: it got a connection.
     pub(super) fn begin(&self) {
         self.has_begun.store(true, Relaxed);
     }

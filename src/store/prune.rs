@@ -1,4 +1,4 @@
-//! Tool results that the model no longer sees, and their return.
+//! Pruned tool results, which the model no longer sees, and their restoration.
 
 use std::sync::LazyLock;
 
@@ -22,37 +22,34 @@ use crate::{
     },
 };
 
-/// A result that is cleared.
+/// A pruned result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cleared {
-    /// Where it stands.
     pub place: Place,
     /// The call that it answers.
     pub call: CallId,
-    /// Tokens that its return costs.
+    /// Tokens that restoring it adds.
     pub saved: u32,
 }
 
-/// The results that one prune cleared and that the model would see, with the version of the
-/// context.
+/// The results of one prune that the model would see again after a restore, with the version of the context.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClearedBy {
-    /// The version of the context.
+    /// Version of the context.
     pub version: i64,
-    /// The results that would come back.
+    /// The results that would be restored.
     pub results: Vec<Cleared>,
-    /// Whether there is such a prune at all, also when none of its results would come back.
+    /// Whether such a prune exists, even if none of its results would be restored.
     pub known: bool,
 }
 
-/// Looks at all of a session's parts, once for each prune that is taken back.
-/// What a compaction stands for stays as it was counted by it, so that taking the compaction back
-/// gives the same numbers.
+/// Scans all parts of a session, once per restored prune. Messages replaced by a compaction keep the counts that the
+/// compaction used, so that reverting the compaction gives the same numbers.
 static CLEARED_BY: LazyLock<Named> = named_alone!("sql/cleared_by.sql");
 
 impl Store {
-    /// Clears results, each of which costs `placeholder` tokens from now on. `None` means the
-    /// context is another one, or the request is known. A request led to the seq of the event, and `led` behind it.
+    /// Prunes results, each of which then counts `placeholder` tokens. Returns `None` if the context has changed or the
+    /// request is known. The stored result of the request is the seq of the event, followed by `led`.
     pub async fn prune(
         &self,
         key: &SessionKey,
@@ -65,7 +62,7 @@ impl Store {
         Ok(pruned.await?.as_ref().map(Moved::of))
     }
 
-    /// Lets the model see results again that the prune with that seq cleared. `None` as above.
+    /// Restores the results of the prune with this seq. Returns `None` like [`Store::prune`].
     pub async fn restore(
         &self,
         key: &SessionKey,
@@ -78,7 +75,7 @@ impl Store {
         Ok(restored.await?.as_ref().map(Moved::of))
     }
 
-    /// What the prune with that seq cleared. `None` means there is no such session.
+    /// Reads the results of the prune with this seq. Returns `None` if the session does not exist.
     pub async fn cleared_by(
         &self,
         key: &SessionKey,

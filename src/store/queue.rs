@@ -1,6 +1,6 @@
-//! The queue: what users send while a turn runs. A message is taken into the transcript once, or
-//! withdrawn with an event that says why; an acknowledged one is in the turn that runs or visibly
-//! waits, never between the two.
+//! The queue of messages that clients send while a turn is running. Each message is taken into the transcript once, or
+//! withdrawn with an event that gives the reason. An acknowledged message is either in the running turn or visible in
+//! the queue at any time.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -33,138 +33,130 @@ use crate::{
     },
 };
 
-/// Where a message stands.
+/// State of a queued message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QueueState {
-    /// It waits.
+    /// It is still queued.
     Pending {
-        /// Its rank among those that wait, from 1.
+        /// Its rank in the queue, from 1.
         position: u32,
     },
-    /// It went into this user message.
+    /// It became part of this user message.
     Applied(MessageId),
-    /// Withdrawn.
+    /// Cancelled by a client.
     Cancelled,
-    /// Its time passed.
+    /// Its time to live has passed.
     Expired,
-    /// Given up.
+    /// Dropped for this reason.
     Dropped(DropReason),
 }
 
-/// A message to be queued.
+/// A message to enqueue.
 #[derive(Debug, Clone)]
 pub struct NewQueued<'a> {
-    /// Its id.
     pub message: &'a MessageId,
     /// The encoded message.
     pub body: &'a [u8],
     /// The blobs that it refers to.
     pub blobs: &'a [&'a str],
-    /// When it is to be taken.
+    /// When a turn takes it.
     pub delivery: Delivery,
-    /// It starts a turn when none runs.
+    /// Whether it starts a turn if none is running.
     pub starts_turn: bool,
-    /// The encoded turn request, when it is the input of an ExecuteTurn.
+    /// The encoded turn request, if it is the input of an ExecuteTurn.
     pub execute: Option<&'a [u8]>,
-    /// When it is given up.
+    /// Time until it expires.
     pub ttl: Option<Duration>,
-    /// Most messages that may wait.
+    /// Maximum number of messages in the queue.
     pub limit: u32,
-    /// Idempotency.
     pub idempotency: &'a Idempotency,
 }
 
 /// The outcome of an enqueue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Enqueued {
-    /// It is in the queue, or was.
+    /// It is or was in the queue.
     Queued(Place),
-    /// The same request did something else: an ExecuteTurn that found its session idle.
+    /// The request had another effect: an ExecuteTurn that found its session idle.
     Elsewhere(Remembered),
-    /// Too many wait.
+    /// The queue is at its limit.
     Full,
-    /// There is no such session.
     NoSession,
-    /// The idempotency key came with another request before.
+    /// The idempotency key was used with another request.
     Mismatch,
 }
 
-/// A message in the queue, and what it met.
+/// A queued message, with the state of the session when it was enqueued.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// The message; that of the first request when this is a repetition.
+    /// The message; that of the first request if this is a repetition.
     pub message: MessageId,
-    /// Where it stands.
     pub state: QueueState,
-    /// What the session is doing. While it waits and a turn runs, that turn does not end without
+    /// State of the session. While the message is queued and a turn is running, that turn does not end without taking
     /// it.
     pub met: SessionState,
-    /// The live turn.
+    /// The running turn.
     pub turn: Option<TurnId>,
-    /// The right to run that turn, when this message started it.
+    /// The grant to run that turn, if this message started it.
     pub grant: Option<Grant>,
-    /// The fence of the turn that it interrupts, when this replica owns it, be it since then.
+    /// The turn that it interrupts and its fence, if this replica owns the turn, possibly since this enqueue.
     pub interrupts: Option<(TurnId, Fence)>,
-    /// When it came.
     pub enqueued_at: Timestamp,
-    /// When it is given up.
+    /// When it expires.
     pub expires_at: Option<Timestamp>,
 }
 
 /// A message that is or was in the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Queued {
-    /// Its id.
     pub message: MessageId,
-    /// Where it stands; a position is the rank among those that were asked for.
+    /// Its state. The position is its rank among the listed messages.
     pub state: QueueState,
     /// Its place in the order: a cursor, not a rank.
     pub cursor: i64,
-    /// When it is to be taken.
+    /// When a turn takes it.
     pub delivery: Delivery,
-    /// It starts a turn when none runs.
+    /// Whether it starts a turn if none is running.
     pub starts_turn: bool,
-    /// The encoded turn request, when it is the input of an ExecuteTurn.
+    /// The encoded turn request, if it is the input of an ExecuteTurn.
     pub execute: Option<Vec<u8>>,
     /// The encoded message.
     pub body: Vec<u8>,
-    /// The request that brought it.
+    /// The request that enqueued it.
     pub request: Option<RequestId>,
-    /// When it came.
     pub enqueued_at: Timestamp,
-    /// When it is given up.
+    /// When it expires.
     pub expires_at: Option<Timestamp>,
-    /// That time has passed.
+    /// Whether it has expired.
     pub expired: bool,
 }
 
-/// The messages that a turn may take, with the head that they belong to.
+/// The messages that a turn may take, with the state of the session in the same snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Look {
-    /// The fence in force.
+    /// The current fence.
     pub fence: Fence,
-    /// The live turn, or the last one. `None` if there never was one.
+    /// The running turn, or the last one. `None` if there never was one.
     pub turn: Option<TurnId>,
-    /// Where the session stands.
     pub state: SessionState,
-    /// A cancel of the turn was requested.
+    /// Whether a cancel of the turn was requested.
     pub cancelled: bool,
-    /// Calls that wait for results: nothing can be taken.
+    /// Number of calls that wait for results. While there are any, nothing can be taken.
     pub open_calls: u32,
-    /// The newest seq; a take names it.
+    /// The newest seq, which a take must name.
     pub last_seq: Seq,
-    /// What waits for the turn, in order.
+    /// The messages queued for the turn, in order.
     pub waiting: Vec<Queued>,
 }
 
-/// What was withdrawn.
+/// The outcome of a withdrawal.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Unqueued {
-    /// The messages, in order; those of the first request when this is a repetition.
+    /// The messages, in order; those of the first request if this is a repetition.
     pub messages: Vec<MessageId>,
-    /// The newest seq that this made. `None` means nothing was written.
+    /// The newest seq that it wrote. `None` if nothing was written.
     pub last_seq: Option<Seq>,
-    /// The hash that the idempotency key came with first.
+    /// The request hash that was first stored under the idempotency key.
     pub hash: Option<String>,
 }
 
@@ -175,7 +167,7 @@ pub(super) static QUEUED: LazyLock<Named> = named_alone!("sql/queue/list.sql");
 pub(super) static QUEUED_MESSAGE: LazyLock<Named> = named_alone!("sql/queue/one.sql");
 
 impl Store {
-    /// Queues a message, and with `start` begins a turn for it if the session is idle, all in one commit.
+    /// Enqueues a message and, with `start`, starts a turn for it if the session is idle. All in one commit.
     pub async fn enqueue(
         &self,
         key: &SessionKey,
@@ -195,7 +187,7 @@ impl Store {
         if let Some((joined, landed)) = self.commit_known(key, join, &commit).await? {
             return self.placed(new, &joined, &landed).map(Enqueued::Queued);
         }
-        let mut races = Races::over("a queued message");
+        let mut races = Races::over("concurrent writes prevented the enqueue of a message");
         loop {
             let (seen, known) = self.read_session_and_request(key, new.idempotency).await?;
             let Some(SeenSession {
@@ -218,7 +210,8 @@ impl Store {
         }
     }
 
-    /// The session with the message in its queue. `None`: too many wait, or it is deleted.
+    /// The session after the message joined its queue. Returns `None` if the queue is at its limit or the session is
+    /// deleted.
     fn joined<'a>(
         &self,
         session: &Session,
@@ -245,7 +238,7 @@ impl Store {
         Some(joined)
     }
 
-    /// Where a message stands that was just queued, and what it met.
+    /// The state of a message that was just enqueued.
     fn placed(
         &self,
         new: &NewQueued<'_>,
@@ -254,7 +247,9 @@ impl Store {
     ) -> Result<Place, Error> {
         let started = joined.next.as_deref();
         let Some((enqueued_at, expires_at)) = landed.joined else {
-            return Err(Error::Corrupt("a message was not queued".to_owned()));
+            return Err(Error::Corrupt(
+                "a commit returned no enqueue time for its message".to_owned(),
+            ));
         };
         let waiting = joined.session.queue.len();
         let becoming = started.map_or(&joined.session, |started| &started.session);
@@ -277,7 +272,7 @@ impl Store {
         })
     }
 
-    /// The outcome of the same request before.
+    /// The outcome of the first request with this idempotency key.
     async fn queued_before(
         &self,
         key: &SessionKey,
@@ -300,8 +295,8 @@ impl Store {
         }
     }
 
-    /// What waits for the running turn, and the head it belongs to, in one snapshot. `None` means
-    /// there is no such session.
+    /// Reads the messages queued for the running turn and the state of the session in one snapshot. Returns `None` if
+    /// the session does not exist.
     pub async fn look(&self, key: &SessionKey) -> Result<Option<Look>, Error> {
         let key = Key::from(key);
         let rows = self
@@ -337,8 +332,8 @@ impl Store {
         }))
     }
 
-    /// Withdraws messages that wait, each with an event of this payload. What waits no longer is
-    /// left alone.
+    /// Withdraws queued messages, each with an event with this payload. Messages that are no longer queued are left
+    /// unchanged.
     pub async fn unqueue(
         &self,
         key: &SessionKey,
@@ -356,7 +351,7 @@ impl Store {
         (which, why, payload): (Which<'_>, Withdrawal, &[u8]),
         idempotency: &Idempotency,
     ) -> Result<Unqueued, Error> {
-        let mut races = Races::over("a withdrawal");
+        let mut races = Races::over("concurrent writes prevented the withdrawal of a message");
         loop {
             let (seen, known) = self.read_session_and_request(key, idempotency).await?;
             if let Some(known) = known {
@@ -401,7 +396,7 @@ impl Store {
         }
     }
 
-    /// The messages that wait after `after` (a cursor; 0: from the first), in order.
+    /// Lists the queued messages after the cursor `after` (0 for the beginning), in order.
     pub async fn queued(
         &self,
         key: &SessionKey,
@@ -428,8 +423,7 @@ impl Store {
         Ok(page)
     }
 
-    /// How many messages wait, in all queues, and for how long the oldest of them has waited. At most
-    /// `most` are looked at.
+    /// Counts the messages in all queues, and returns the age of the oldest of them. Reads at most `most` messages.
     pub async fn backlog(&self, most: u32) -> Result<(u64, Duration), Error> {
         const SQL: &str = "-- store::queue::backlog
             select count(*) as waiting, coalesce(extract(epoch from now() - min(enqueued_at)), 0)::float8 as oldest
@@ -445,7 +439,7 @@ impl Store {
         ))
     }
 
-    /// One message, wherever it stands. `None` means it never was in this queue.
+    /// Reads one message in any state. Returns `None` if it was never in this queue.
     pub async fn queued_message(
         &self,
         key: &SessionKey,
@@ -479,7 +473,7 @@ fn state(row: &Row) -> Result<QueueState, Error> {
         CANCELLED => Ok(QueueState::Cancelled),
         EXPIRED => Ok(QueueState::Expired),
         DROPPED => Ok(QueueState::Dropped(reason(get(row, "drop_reason")?)?)),
-        other => Err(Error::Corrupt(format!("queue status {other}"))),
+        other => Err(Error::Corrupt(format!("unknown queue status {other}"))),
     }
 }
 
@@ -499,7 +493,7 @@ pub(super) fn queued(row: &Row) -> Result<Queued, Error> {
     })
 }
 
-/// Where a message stands, and what it meets.
+/// Decodes a message and the state of its session.
 fn place(row: &Row) -> Result<Place, Error> {
     let met = session_state(get(row, "state")?)?;
     let turn: Option<String> = get(row, "turn_id")?;
@@ -515,7 +509,7 @@ fn place(row: &Row) -> Result<Place, Error> {
     })
 }
 
-/// What the same request withdrew before.
+/// The outcome of the first request with this idempotency key.
 fn withdrawn_before(Remembered { hash, result }: Remembered) -> Unqueued {
     Unqueued {
         messages: result.split_whitespace().map(MessageId::new).collect(),

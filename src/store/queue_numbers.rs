@@ -1,4 +1,4 @@
-//! The words of the queue as the numbers of its columns.
+//! The numbers with which columns of the queue represent enum values.
 
 use super::Error;
 use crate::{
@@ -26,7 +26,7 @@ pub(super) fn delivery(number: i16) -> Result<Delivery, Error> {
         1 => Ok(Delivery::Asap),
         2 => Ok(Delivery::WhenIdle),
         3 => Ok(Delivery::Interrupt),
-        other => Err(Error::Corrupt(format!("delivery {other}"))),
+        other => Err(Error::Corrupt(format!("unknown delivery {other}"))),
     }
 }
 
@@ -45,11 +45,11 @@ pub(super) fn reason(number: i16) -> Result<DropReason, Error> {
         2 => Ok(DropReason::Superseded),
         3 => Ok(DropReason::TooLarge),
         4 => Ok(DropReason::Unreadable),
-        other => Err(Error::Corrupt(format!("drop reason {other}"))),
+        other => Err(Error::Corrupt(format!("unknown drop reason {other}"))),
     }
 }
 
-/// `queue.status` of a message that was withdrawn.
+/// The value of `queue.status` of a withdrawn message.
 pub(super) fn withdrawn_status(why: Withdrawal) -> i16 {
     match why {
         Withdrawal::Cancelled => CANCELLED,
@@ -58,7 +58,7 @@ pub(super) fn withdrawn_status(why: Withdrawal) -> i16 {
     }
 }
 
-/// The kind of the event that says so.
+/// The kind of the event for a withdrawn message.
 pub(super) fn withdrawn_kind(why: Withdrawal) -> &'static str {
     match why {
         Withdrawal::Cancelled => kind::QUEUED_MESSAGE_CANCELLED,

@@ -1,4 +1,4 @@
-//! The limits of tenants, and what they use of them, as replicas tell each other.
+//! Limits of tenants and their use, exchanged between replicas through the database.
 
 use std::{
     collections::BTreeMap,
@@ -24,23 +24,23 @@ pub(super) const NEXT_VERSION: &str = "-- store::quota::next_version
 static LIMIT: LazyLock<Named> = named_alone!("sql/tenants/limit.sql");
 static SPENT: LazyLock<Named> = named_alone!("sql/tenants/spent.sql");
 
-/// What a tenant uses, by all replicas' account.
+/// The use of a tenant, as reported by all replicas.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Used {
-    /// Turns that run on other replicas.
+    /// Running turns on other replicas.
     pub running_elsewhere: u64,
-    /// What the calls of models that are under way there are expected to cost.
+    /// Expected cost of the model calls in progress on other replicas.
     pub reserved_elsewhere: Duration,
-    /// How long it takes until the tokens that were spent are paid for.
+    /// Time until the spent tokens are within the rate limit.
     pub tokens_owed: Duration,
-    /// Bytes stored, once they were measured, and those written since.
+    /// Stored bytes at the last measurement plus bytes written since. `None` if never measured.
     pub stored_bytes: Option<u64>,
-    /// Bytes written since they were measured, or since they are counted.
+    /// Bytes written since the last measurement, or since counting began.
     pub written_bytes: u64,
 }
 
 impl Store {
-    /// A number that is another one after each change of any tenant's limits, and of any deletion.
+    /// Reads a version number that changes with every change of a tenant's limits and with every deletion.
     pub async fn limits_version(&self) -> Result<(i64, Read), Error> {
         const SQL: &str = "-- store::quota::limits_version
             select version, now() as at from tenant_limits_version";
@@ -49,7 +49,7 @@ impl Store {
         admitted::version(&rows, asked, "limits")
     }
 
-    /// The limits of all tenants that have their own.
+    /// Reads the limits of all tenants that have their own.
     pub async fn tenant_limits(&self) -> Result<Vec<(TenantId, TenantLimits)>, Error> {
         const SQL: &str = "-- store::quota::tenant_limits
             select tenant_id, running_turns, requests_per_second, tokens_per_minute, stored_bytes from tenant_limits";
@@ -59,8 +59,8 @@ impl Store {
             .collect()
     }
 
-    /// Sets a tenant's own limits. Where there is none, the server's holds. What it owes was at the
-    /// old rate: it is forgiven.
+    /// Sets a tenant's own limits. The server's default is used for limits that are not set. Tokens owed at the old
+    /// rate are forgiven.
     pub async fn set_tenant_limits(
         &self,
         tenant: &TenantId,
@@ -104,9 +104,8 @@ impl Store {
         Ok(())
     }
 
-    /// Tells other replicas how many turns of these tenants run here and what calls under way are
-    /// expected to cost, and how long the tokens that each spent since the last time take to be paid for.
-    /// Deletions were read at `known_at`.
+    /// Reports this replica's use: running turns and the expected cost of model calls in progress per tenant, and the
+    /// cost of tokens spent since the last report. `known_at` is when deletions were read.
     pub async fn report_use(
         &self,
         known_at: Option<Timestamp>,
@@ -147,7 +146,7 @@ impl Store {
         self.aside().transact(&report).await.map(drop)
     }
 
-    /// What these tenants use. Replicas that have not reported for 10 seconds do not count.
+    /// Reads the use of these tenants. Replicas that have not reported for 10 seconds are ignored.
     pub async fn tenant_use(&self, tenants: &[&str]) -> Result<BTreeMap<TenantId, Used>, Error> {
         const SQL: &str = "-- store::quota::tenant_use
             select t.tenant_id, u.stored_bytes + u.written_bytes as stored_bytes, coalesce(u.written_bytes, 0) as written_bytes,
@@ -179,7 +178,7 @@ fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
-/// A count that corrections may have made negative.
+/// A count that corrections may have made negative, as at least 0.
 fn at_least_none(bytes: i64) -> u64 {
     u64::try_from(bytes).unwrap_or_default()
 }
@@ -200,7 +199,7 @@ fn limits(row: &Row) -> Result<TenantLimits, Error> {
     })
 }
 
-/// As the database has numbers; none of these is larger.
+/// As a column value. None of these numbers exceeds the maximum.
 fn number(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

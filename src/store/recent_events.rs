@@ -1,8 +1,8 @@
-//! Events that this replica has just committed, with the messages that they refer to: a reader here who waits for them
-//! reads no table.
+//! A cache of events that this replica has just committed, with the messages they refer to: a local reader that waits
+//! for them does not read the database.
 //!
-//! They are only shown while they are fresh. A deleted session keeps its id for longer than that, so they are never
-//! those of an earlier session with the same id.
+//! Events are served only for a short time. A deleted session keeps its id for longer, so they never belong to an
+//! earlier session with the same id.
 
 use std::{
     collections::VecDeque,
@@ -19,17 +19,16 @@ use crate::{
     model::{Message, Seq, SessionKey, event::StoredEvent},
 };
 
-/// Bytes of events in each of two generations.
+/// Maximum size of the events in each of two generations, in bytes.
 const MOST_BYTES: usize = 4 << 20;
-/// Bytes of the events of one session.
+/// Maximum size of the events of one session, in bytes.
 const MOST_OF_SESSION: u64 = 256 << 10;
-/// How long they are shown, if the lease of a turn is not shorter than twice that.
+/// How long events are served, or half the lease of a turn if that is shorter.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// An event as it was committed.
+/// An event after its commit.
 #[derive(Debug, Clone)]
 pub(super) struct RecentEvent {
-    /// The event.
     pub(super) event: StoredEvent,
     /// The message that it commits.
     pub(super) message: Option<Message>,
@@ -50,7 +49,7 @@ pub(super) struct RecentEvents {
 type Tail = VecDeque<(Instant, RecentEvent)>;
 
 impl RecentEvents {
-    /// None yet, for turns with leases of this length.
+    /// Creates an empty cache, for turns with leases of this duration.
     pub(super) fn new(lease: Duration) -> Self {
         Self {
             kept: Arc::new(Mutex::new(Generations::new(MOST_BYTES))),
@@ -58,7 +57,7 @@ impl RecentEvents {
         }
     }
 
-    /// Keeps the last events of a commit. Those before them are kept too, if none is missing in between.
+    /// Adds the last events of a commit. Earlier events are kept too, unless there is a gap.
     pub(super) fn keep(&self, key: &SessionKey, events: Vec<RecentEvent>, now: Instant) {
         let Some(first) = events.first().map(|it| it.event.seq) else {
             return;
@@ -83,17 +82,17 @@ impl RecentEvents {
         kept.keep(key, tail, usize::try_from(bytes).unwrap_or(usize::MAX));
     }
 
-    /// Forgets the events of a session.
+    /// Removes the events of a session.
     pub(super) fn forget(&self, key: &SessionKey) {
         self.lock().take(key);
     }
 
-    /// Forgets the events of sessions that were not written since the last time.
+    /// Drops the events of sessions that were not written since the previous call.
     pub(super) fn forget_unused(&self) {
         self.lock().age();
     }
 
-    /// The events after `after`, as many as fit. `None`: the next one is not known here.
+    /// Returns the events after `after`, as many as fit. Returns `None` if the next event is not cached.
     pub(super) fn follow(
         &self,
         key: &SessionKey,
@@ -144,7 +143,7 @@ impl RecentEvents {
 }
 
 impl RecentEvent {
-    /// What it counts for in memory.
+    /// The size that counts against the limits, in bytes.
     fn weight(&self) -> u64 {
         size_of::<Self>() as u64 + self.bytes
     }
@@ -214,7 +213,7 @@ mod tests {
         recent.keep(&key(), events(9..=10), now);
         check(7, None);
         check(8, Some(&[9, 10]));
-        // The id was set free and taken again.
+        // The id was released and reused.
         recent.keep(&key(), events(1..=1), now);
         check(8, None);
         check(0, Some(&[1]));

@@ -1,6 +1,9 @@
-//! The store of one replica: its connections, its name, and how long its leases last.
+//! The [`Store`] of one replica: its connections, its name and the duration of its leases.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 use super::{
     Database, Error, own_sessions::OwnSessions, pool::PING, recent_events::RecentEvents,
@@ -8,7 +11,7 @@ use super::{
 };
 use crate::model::TenantId;
 
-/// The database as one replica uses it.
+/// Database access of one replica.
 #[derive(Debug, Clone)]
 pub struct Store {
     pub(super) database: Database,
@@ -17,11 +20,13 @@ pub struct Store {
     pub(super) own: OwnSessions,
     pub(super) recent: RecentEvents,
     pub(super) chunks: WrittenChunks,
+    /// Whether turns were given back since the last heartbeat.
+    pub(super) gave_back: Arc<AtomicBool>,
 }
 
 impl Store {
-    /// A store whose leases are taken in the name of `replica` (unique among running processes) for
-    /// `lease`. It remembers nothing of what turns read.
+    /// Creates a store that takes leases of duration `lease` in the name of `replica`, which must be unique among
+    /// running processes. It does not cache turn data.
     pub fn new(database: Database, replica: impl Into<String>, lease: Duration) -> Self {
         Self {
             database,
@@ -30,44 +35,44 @@ impl Store {
             own: OwnSessions::new(0),
             recent: RecentEvents::new(lease),
             chunks: WrittenChunks::default(),
+            gave_back: Arc::default(),
         }
     }
 
-    /// The same store, which remembers up to so many bytes of what turns read.
+    /// Returns the store with a cache for turn data of up to this many bytes.
     #[must_use]
     pub fn with_session_memory(self, bytes: usize) -> Self {
         let own = OwnSessions::new(bytes);
         Self { own, ..self }
     }
 
-    /// In whose name leases are taken.
+    /// Returns the name in which leases are taken.
     pub fn replica(&self) -> &str {
         &self.replica
     }
 
-    /// What was written here for tenants whose storage is limited.
+    /// Returns the bytes written by this process for tenants with a storage limit.
     pub fn written(&self) -> &WrittenBytes {
         &self.database.written
     }
 
-    /// How long a lease lasts after its last renewal.
+    /// Returns how long a lease lasts after its last renewal.
     pub fn lease(&self) -> Duration {
         self.lease
     }
 
-    /// The connections that are kept for what must not wait: what is asked there is asked again
-    /// within a lease.
+    /// The reserved connections for work that must not wait. Their timeout allows a retry within a lease.
     pub(super) fn aside(&self) -> Database {
         self.database.aside(self.lease / 3)
     }
 
-    /// How long a new request of a tenant would wait for a connection; zero if there is one.
+    /// Estimates how long a new request of a tenant would wait for a connection; zero if one is free.
     pub fn expected_wait(&self, tenant: &TenantId) -> Duration {
         self.database.expected_wait(tenant)
     }
 
-    /// Asks the database for a sign of life within that time, over the connections that are kept for
-    /// what must not wait and over those that requests use. That these are all in use is no failure.
+    /// Checks that the database responds within this time, on the reserved connections and on those for requests. If
+    /// all connections for requests are in use, this is not a failure.
     pub async fn ping(&self, within: Duration) -> Result<(), Error> {
         let aside = self.database.aside(within);
         aside.read(PING, &[]).await?;
@@ -77,18 +82,18 @@ impl Store {
         }
     }
 
-    /// After how long without a use a connection is closed.
+    /// Returns the time after which an idle connection is closed.
     pub fn idle_timeout(&self) -> Duration {
         self.database.idle_timeout()
     }
 
-    /// Forgets the content of sessions that were not written here since the last time.
+    /// Drops the cached content of sessions that this replica has not written since the previous call.
     pub fn forget_unused(&self) {
         self.own.forget_unused();
         self.recent.forget_unused();
     }
 
-    /// Closes the connections that nothing has used for a while.
+    /// Closes connections that were idle for too long.
     pub fn close_idle_connections(&self) {
         self.database.close_idle();
     }

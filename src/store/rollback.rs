@@ -1,4 +1,4 @@
-//! What a rollback takes back.
+//! Reads what a rollback of a turn undoes.
 
 use std::sync::LazyLock;
 
@@ -23,13 +23,13 @@ use crate::{
     },
 };
 
-/// What the live messages of a turn add to the counters, by category, and what was measured before it.
+/// The contribution of a turn's live messages to the counters, by category, and the last measured call before the turn.
 pub(super) static ADDED: LazyLock<Named> = named_alone!("sql/rollback/added.sql");
-/// The compactions that stand for messages of a turn, the newest first.
+/// The compactions that replace messages of a turn, newest first.
 pub(super) static OVER: LazyLock<Named> = named_alone!("sql/rollback/over.sql");
 
 impl Store {
-    /// What a rollback of the turn takes back in the context.
+    /// What a rollback of the turn undoes in the context.
     pub(super) async fn taken_back(
         &self,
         key: &SessionKey,
@@ -58,8 +58,8 @@ impl Store {
         })
     }
 
-    /// What a rollback of the turn takes back: the messages that it has, and that which closes the
-    /// calls that are still open.
+    /// Reads what a rollback of the turn undoes: its messages, including the message that will close the calls that are
+    /// still open.
     pub async fn undone(&self, key: &SessionKey, turn: &TurnId) -> Result<Undone, Error> {
         const SQL: &str = "-- store::rollback::undone
             select array(select m.message_id from messages m

@@ -1,4 +1,4 @@
-//! Reading columns: numbers of the database to words of the model.
+//! Decodes columns: numbers in the database to enum values of the model.
 
 use tokio_postgres::{Row, types::FromSql};
 
@@ -8,19 +8,19 @@ use crate::{
     session::SessionState,
 };
 
-/// A column that must be there and of its type.
+/// A column value. Fails if the column is missing or has another type.
 pub(super) fn get<'a, T: FromSql<'a>>(row: &'a Row, column: &str) -> Result<T, Error> {
     row.try_get(column)
         .map_err(|error| Error::Corrupt(error.to_string()))
 }
 
-/// A column that counts something.
+/// A column value that is a count.
 pub(super) fn count(row: &Row, column: &str) -> Result<u32, Error> {
     let value: i32 = get(row, column)?;
-    u32::try_from(value).map_err(|_| Error::Corrupt(format!("{column} is {value}")))
+    u32::try_from(value).map_err(|_| Error::Corrupt(format!("{column} is negative: {value}")))
 }
 
-/// The session that a row is of.
+/// The session of a row.
 pub(super) fn session_key(row: &Row) -> Result<SessionKey, Error> {
     Ok(SessionKey::new(
         TenantId::new(get::<String>(row, "tenant_id")?),
@@ -43,7 +43,7 @@ pub(super) fn session_state(number: i16) -> Result<SessionState, Error> {
         1 => Ok(SessionState::Running),
         2 => Ok(SessionState::AwaitingTools),
         3 => Ok(SessionState::Deleted),
-        other => Err(Error::Corrupt(format!("session state {other}"))),
+        other => Err(Error::Corrupt(format!("unknown session state {other}"))),
     }
 }
 
@@ -62,7 +62,7 @@ pub(super) fn role(number: i16) -> Result<Role, Error> {
         2 => Ok(Role::User),
         3 => Ok(Role::Assistant),
         4 => Ok(Role::Tool),
-        other => Err(Error::Corrupt(format!("role {other}"))),
+        other => Err(Error::Corrupt(format!("unknown role {other}"))),
     }
 }
 
@@ -89,11 +89,11 @@ pub(super) fn category(number: i16) -> Result<Category, Error> {
         6 => Ok(Category::Media),
         7 => Ok(Category::Summary),
         8 => Ok(Category::Pinned),
-        other => Err(Error::Corrupt(format!("category {other}"))),
+        other => Err(Error::Corrupt(format!("unknown category {other}"))),
     }
 }
 
-/// `turns.state` of a turn that has ended. Whether a live one runs or waits is said by the hot row.
+/// The value of `turns.state` for a turn that has ended. The session row has the state of a running turn.
 pub(super) fn ended_number(state: TurnState) -> i16 {
     match state {
         TurnState::Running | TurnState::AwaitingTools => 1,
@@ -103,7 +103,7 @@ pub(super) fn ended_number(state: TurnState) -> i16 {
     }
 }
 
-/// The state of a turn from `turns.state` and, while it is live, the hot row's.
+/// The state of a turn, from `turns.state` and, while it is running, from the session row.
 pub(super) fn turn_state(turn: i16, run: i16) -> Result<TurnState, Error> {
     match (turn, run) {
         (1, 2) => Ok(TurnState::AwaitingTools),
@@ -111,6 +111,6 @@ pub(super) fn turn_state(turn: i16, run: i16) -> Result<TurnState, Error> {
         (3, _) => Ok(TurnState::Completed),
         (4, _) => Ok(TurnState::Cancelled),
         (5, _) => Ok(TurnState::Failed),
-        (other, _) => Err(Error::Corrupt(format!("turn state {other}"))),
+        (other, _) => Err(Error::Corrupt(format!("unknown turn state {other}"))),
     }
 }

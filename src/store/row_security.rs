@@ -1,6 +1,6 @@
-//! Whose rows statements may reach. What is done for a tenant reaches that tenant's alone, and the
-//! service's own work all. With row security the database holds statements to it: one that forgot to
-//! name its tenant finds nothing of the others, and one in a task that does not say its reach fails.
+//! Row-security scopes: which tenants' rows statements may reach. Work for a tenant reaches only that tenant's rows,
+//! and the service's own work reaches all. With row security the database enforces this: a statement without a tenant
+//! condition finds no rows of other tenants, and a statement in a task without a scope fails.
 
 use std::future::Future;
 
@@ -11,28 +11,27 @@ tokio::task_local! {
     static CURRENT: Reach;
 }
 
-/// Whose rows a statement may reach.
+/// The tenants whose rows a statement may reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reach {
-    /// Those of every tenant: the service's own work.
+    /// All tenants: the service's own work.
     All,
-    /// Those of one tenant.
+    /// One tenant.
     Tenant(TenantId),
 }
 
 impl Reach {
-    /// That of what is being done. `None` where it does not say.
+    /// The scope of the current task. Returns `None` if none is set.
     pub(super) fn current() -> Option<Self> {
         CURRENT.try_with(Clone::clone).ok()
     }
 
-    /// Does something within this reach.
+    /// Runs `doing` in this scope.
     pub async fn scope<F: Future>(self, doing: F) -> F::Output {
         CURRENT.scope(self, doing).await
     }
 
-    /// Does something, in a task of its own too, within the reach of what is being done now, and as
-    /// admitted by the same call.
+    /// Runs `doing` in the current scope and with the current admission time, even if it is spawned as another task.
     pub fn kept<F: Future>(doing: F) -> impl Future<Output = F::Output> {
         let current = Self::current();
         let admitted = AdmittedAt(AdmittedAt::current());

@@ -1,4 +1,4 @@
-//! Messages and parts as columns, and a session's key.
+//! Messages and parts as columns, and the key of a session.
 
 use jiff::Timestamp;
 
@@ -18,7 +18,7 @@ use crate::{
 /// Messages as columns.
 #[derive(Debug, Default)]
 pub(super) struct MessageColumns<'a> {
-    /// The event that commits each; the first is 1.
+    /// The number of the event that commits each message, from 1.
     events: Vec<i32>,
     ids: Vec<&'a str>,
     roles: Vec<i16>,
@@ -32,7 +32,7 @@ pub(super) struct MessageColumns<'a> {
 }
 
 impl<'a> MessageColumns<'a> {
-    /// The messages of these rows. `behind`: the version of the transcript that the first one was appended to.
+    /// Adds the messages of these rows. `behind` is the version of the transcript to which the first one was appended.
     pub(super) fn add(&mut self, rows: &'a Rows, mut behind: Option<i64>) {
         for Placed {
             event,
@@ -50,7 +50,7 @@ impl<'a> MessageColumns<'a> {
         }
     }
 
-    /// The message of results, by the position of its event from 0.
+    /// Adds the message that holds tool results. `event` is the position of its event, from 0.
     pub(super) fn results(&mut self, event: usize, message: &'a ResultMessage) {
         let ResultMessage { id, step, overhead } = message;
         self.push(event, id, Role::Tool, (*step, *overhead));
@@ -74,7 +74,7 @@ impl<'a> MessageColumns<'a> {
         self.ids.is_empty()
     }
 
-    /// Bytes of a message beside its parts.
+    /// Size in bytes of a message without its parts.
     pub(super) fn info_bytes(&self, message: &str) -> usize {
         let at = self.ids.iter().position(|id| *id == message);
         at.map_or(0, |at| self.infos[at].len())
@@ -96,7 +96,7 @@ impl<'a> MessageColumns<'a> {
     }
 }
 
-/// What a part counts for beside its content, where pages are bounded in bytes.
+/// Bytes counted per part in addition to its content, where pages are limited in bytes.
 const PART_BYTES: usize = 64;
 
 /// Parts as columns.
@@ -115,7 +115,7 @@ pub(super) struct PartColumns<'a> {
 }
 
 impl<'a> PartColumns<'a> {
-    /// The parts of these rows.
+    /// Adds the parts of these rows.
     pub(super) fn add(&mut self, rows: &'a Rows) {
         for (message, position, part) in rows.parts() {
             let position = i32::try_from(position).unwrap_or(i32::MAX);
@@ -148,17 +148,17 @@ impl<'a> PartColumns<'a> {
         self.messages.is_empty()
     }
 
-    /// Bytes of the parts of a message, or of the result of a call, as pages count them.
+    /// Size in bytes of the parts of a message, or of the result of a call, as pages count them.
     pub(super) fn bytes_of(&self, id: &str) -> usize {
         self.bytes(id).map(|bytes| bytes + PART_BYTES).sum()
     }
 
-    /// Bytes of their content alone.
+    /// Size in bytes of their content only.
     pub(super) fn content_bytes(&self, id: &str) -> usize {
         self.bytes(id).sum()
     }
 
-    /// Bytes of each part of a message, or of the result of a call.
+    /// Size in bytes of each part of a message, or of the result of a call.
     fn bytes(&self, id: &str) -> impl Iterator<Item = usize> {
         let calls = self.kinds.iter().zip(&self.calls);
         let result_of =
@@ -170,7 +170,7 @@ impl<'a> PartColumns<'a> {
             .map(|(_, (body, rest))| body.len() + rest.as_ref().map_or(0, Vec::len))
     }
 
-    /// The media among them, by message and place: a medium's body is the blob that holds its content.
+    /// The media parts, by message and position. The body of a media part is the id of the blob with its content.
     pub(super) fn media(&self) -> impl Iterator<Item = (&'a str, i32, &str)> {
         let places = self.messages.iter().zip(&self.positions);
         let contents = self.kinds.iter().zip(&self.bodies);
@@ -196,7 +196,7 @@ impl<'a> PartColumns<'a> {
     }
 }
 
-/// What a message's row has beside its columns.
+/// The encoded info column of a message.
 pub(super) fn message_info(message: &NewMessage) -> Vec<u8> {
     codec::message::encode_info(&codec::message::MessageInfo {
         response: message.response.clone(),
@@ -205,12 +205,10 @@ pub(super) fn message_info(message: &NewMessage) -> Vec<u8> {
     })
 }
 
-/// A session's key as parameters $1 and $2 of a statement.
+/// The key of a session, usually parameters $1 and $2 of a statement.
 #[derive(Debug, Clone)]
 pub(super) struct Key {
-    /// $1
     pub(super) tenant: String,
-    /// $2
     pub(super) session: String,
 }
 
@@ -223,12 +221,12 @@ impl From<&SessionKey> for Key {
     }
 }
 
-/// A part as its columns.
+/// The columns of a part.
 pub(super) fn part_row(part: &Part) -> codec::part::PartRow {
     codec::part::to_row(part)
 }
 
-/// A count as the database keeps it; what is larger is at its limit.
+/// A count as a column value, limited to the maximum of its type.
 pub(super) fn signed(value: u32) -> i32 {
     i32::try_from(value).unwrap_or(i32::MAX)
 }

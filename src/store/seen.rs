@@ -1,4 +1,4 @@
-//! A session as it is read before a change of it is decided, and how its cancel is written.
+//! Reads a session before a change of it is decided, and encodes its cancel request.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -28,30 +28,29 @@ use crate::{
     },
 };
 
-/// A session, and which write left it so.
+/// A session with its version.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SeenSession {
-    /// The write. A commit compares it.
+    /// The version, which a commit compares.
     pub(super) version: Version,
-    /// The session.
     pub(super) session: Session,
-    /// The database's time.
+    /// The database's time of the read.
     pub(super) now: Timestamp,
 }
 
-/// It comes before whatever else is read: a commit that finds it unchanged has seen the rest as it is.
+/// Read before anything else: if a commit then finds the session unchanged, the other data is unchanged too.
 pub(super) static SESSION: LazyLock<Named> = named_alone!("sql/commit/seen.sql");
 
-/// After the session.
+/// Read after the session.
 pub(super) static OPEN_CALLS: LazyLock<Named> = named_alone!("sql/answers/open.sql");
 
-/// `session_run.cancel` of a turn that is to stop.
+/// The value of `session_run.cancel` for a turn that must stop.
 const STOP: i16 = 1;
-/// The same of a turn whose messages are to be taken back.
+/// The value of `session_run.cancel` for a turn that must stop and be rolled back.
 const ROLLBACK: i16 = 2;
 
 impl Store {
-    /// The session as it is now. `None` means there is none.
+    /// Reads a session. Returns `None` if it does not exist.
     pub(super) async fn read_session(
         &self,
         key: &SessionKey,
@@ -65,7 +64,7 @@ impl Store {
         rows.first().map(seen_session).transpose()
     }
 
-    /// The same, and the open calls of its live turn, in the order the model made them.
+    /// Reads a session and the open calls of its running turn, in the order in which the model made them.
     pub(super) async fn read_session_and_calls(
         &self,
         key: &SessionKey,
@@ -87,7 +86,7 @@ impl Store {
         Ok(Some((seen_session(row)?, open)))
     }
 
-    /// The same, and what the request is known to have led to.
+    /// Reads a session and the stored request for the idempotency key.
     pub(super) async fn read_session_and_request(
         &self,
         key: &SessionKey,
@@ -122,7 +121,7 @@ pub(super) fn seen_session(row: &Row) -> Result<SeenSession, Error> {
 }
 
 pub(super) fn another_number() -> Error {
-    Error::Corrupt("reads gave another number of answers".to_owned())
+    Error::Corrupt("unexpected number of results of a set of reads".to_owned())
 }
 
 pub(super) fn open_call(row: &Row) -> Result<OpenCall, Error> {
@@ -140,7 +139,7 @@ pub(super) fn open_call(row: &Row) -> Result<OpenCall, Error> {
     })
 }
 
-/// The columns of the fragment `session_columns`.
+/// Decodes the columns of the fragment `session_columns`.
 pub(super) fn session_row(row: &Row) -> Result<(Version, Session), Error> {
     let takeovers: i16 = get(row, "takeovers")?;
     let session = Session {
@@ -182,7 +181,7 @@ fn json<T: DeserializeOwned>(row: &Row, column: &str) -> Result<Option<T>, Error
     value.map_err(|error| Error::Corrupt(error.to_string()))
 }
 
-/// The compaction that is being made, as the fragment gives it.
+/// The running compaction, in the format of the fragment.
 type RunningRow = (String, i64, bool);
 
 fn running((id, context_version, lease_is_over): RunningRow) -> Running {
@@ -193,7 +192,7 @@ fn running((id, context_version, lease_is_over): RunningRow) -> Running {
     }
 }
 
-/// A message that waits, as the fragment gives it.
+/// A queued message, in the format of the fragment.
 type WaitingRow = (String, i16, bool, bool, Option<String>);
 
 fn waiting_message(
@@ -221,7 +220,7 @@ pub(super) fn cancel_request(row: &Row) -> Result<Option<CancelRequest>, Error> 
         2 => CancelCause::Interrupted,
         3 => CancelCause::Disconnected,
         4 => CancelCause::SessionDeleted,
-        other => return Err(Error::Corrupt(format!("cancel cause {other}"))),
+        other => return Err(Error::Corrupt(format!("unknown cancel cause {other}"))),
     };
     Ok(Some(CancelRequest {
         cause,
@@ -230,7 +229,7 @@ pub(super) fn cancel_request(row: &Row) -> Result<Option<CancelRequest>, Error> 
     }))
 }
 
-/// `session_run.cancel`, `cancel_cause` and `cancel_reason`.
+/// The values of `session_run.cancel`, `cancel_cause` and `cancel_reason`.
 pub(super) fn cancel_columns(cancel: Option<&CancelRequest>) -> (i16, i16, &str) {
     let Some(CancelRequest {
         cause,
@@ -244,7 +243,7 @@ pub(super) fn cancel_columns(cancel: Option<&CancelRequest>) -> (i16, i16, &str)
     (mode, cause_number(*cause), reason)
 }
 
-/// `session_run.cancel_cause`.
+/// The value of `session_run.cancel_cause`.
 pub(super) fn cause_number(cause: CancelCause) -> i16 {
     match cause {
         CancelCause::Requested => 1,

@@ -1,4 +1,4 @@
-//! Sessions: create, load, list, and where they stand.
+//! Sessions: create, load and list them, and read their state.
 
 use std::sync::{Arc, LazyLock};
 
@@ -32,62 +32,56 @@ use crate::{
     },
 };
 
-/// A session with its configuration in force.
+/// A session with its current configuration.
 #[derive(Debug, Clone)]
 pub struct Session {
-    /// Which.
     pub id: SessionId,
-    /// Where it stands.
     pub state: SessionState,
-    /// The live turn.
+    /// The running turn.
     pub current_turn: Option<TurnId>,
-    /// The replica that runs it, and when another one may take it over if that does not renew its
-    /// lease.
+    /// The replica that runs the turn, and when another replica may take it over if the lease is not renewed.
     pub holder: Option<(String, Timestamp)>,
-    /// The newest seq.
     pub last_seq: Seq,
-    /// The configuration's revision.
+    /// Revision of the configuration.
     pub revision: i64,
-    /// The configuration.
     pub config: SessionConfig,
     /// Tokens of the configuration's tool definitions.
     pub tools_tokens: u32,
     /// Tokens of the live transcript.
     pub context_tokens: i64,
-    /// The part of it that depends on the model that is called.
+    /// The part of the tokens that depends on the model.
     pub holds: ModelDependent,
-    /// Its version.
+    /// Version of the context.
     pub context_version: i64,
-    /// The last call that was measured.
+    /// The last measured call.
     pub anchor: Option<Anchor>,
-    /// Messages waiting in the queue.
+    /// Number of messages in the queue.
     pub queued: u32,
-    /// The session it was forked from, and the seq.
+    /// The session it was forked from, and the seq of the fork.
     pub forked: Option<(SessionId, Seq)>,
-    /// Calls without results, of the live turn or appended.
+    /// Number of calls without results, of the running turn or appended.
     pub open_calls: u32,
-    /// Compactions in force or built on.
+    /// Number of compactions in force or superseded by newer ones.
     pub compactions: u32,
-    /// When the last of them came in force.
+    /// When the newest of them was put in force.
     pub compacted_at: Option<Timestamp>,
-    /// One is being made.
+    /// Whether a compaction is running.
     pub compacting: bool,
-    /// The oldest event that readers get: those before it were removed, or are those of the
-    /// session it was forked from.
+    /// Seq of the oldest event that readers receive. Earlier events were removed, or belong to the session it was
+    /// forked from.
     pub events_from: Seq,
-    /// When it was created.
     pub created_at: Timestamp,
     /// When it was last used.
     pub updated_at: Timestamp,
 }
 
 impl Session {
-    /// Where its own record begins: events up to here are those of the session it was forked from.
+    /// Returns the seq of the fork, or 0: events up to it belong to the session it was forked from.
     pub fn begins_behind(&self) -> Seq {
         self.forked.as_ref().map_or(Seq(0), |(_, at)| *at)
     }
 
-    /// Refuses a cursor after which events were removed.
+    /// Fails if events after this cursor were removed.
     pub fn check_cursor(&self, after: Seq) -> Result<(), Error> {
         let oldest = self.events_from;
         if after.0 + 1 < oldest.0 {
@@ -119,7 +113,7 @@ pub(super) static SESSION: LazyLock<Named> = named_alone!("sql/sessions/one.sql"
 pub(super) static REVISION_AT: LazyLock<Named> = named_alone!("sql/sessions/revision_at.sql");
 
 impl Store {
-    /// Creates a session. False: one with this id exists.
+    /// Creates a session. Returns false if one with this id exists.
     pub async fn create_session(
         &self,
         key: &SessionKey,
@@ -132,8 +126,8 @@ impl Store {
         Ok(made.await?.is_some())
     }
 
-    /// Makes a session, for a request that led to this. `None`: one with this id exists, or a deleted one has it until
-    /// it is purged; or the request is known.
+    /// Creates a session and stores `led` for its request. Returns `None` if a session with this id exists, a deleted
+    /// one has not been purged yet, or the request is known.
     pub(super) async fn make_session<'a>(
         &self,
         key: &SessionKey,
@@ -151,7 +145,7 @@ impl Store {
             ..Committed::default()
         };
         let mut last_epoch = 0;
-        let mut races = Races::over("a new session");
+        let mut races = Races::over("concurrent writes prevented the creation of a session");
         loop {
             let new = NewSession { config, last_epoch };
             let Some(change) = make(new) else {
@@ -171,7 +165,7 @@ impl Store {
         }
     }
 
-    /// How far the epoch of a deleted session with this id got. `None`: the id is taken.
+    /// The last epoch of a deleted session with this id, or 0. Returns `None` if the id is in use.
     async fn last_epoch(&self, key: &SessionKey) -> Result<Option<i64>, Error> {
         const SQL: &str = "-- store::session::last_epoch
             select coalesce((select i.result::bigint from idempotency i
@@ -185,13 +179,12 @@ impl Store {
         rows.first().map(|row| get(row, "epoch")).transpose()
     }
 
-    /// The session with its configuration. `None` means there is no such session.
+    /// Reads a session with its configuration. Returns `None` if it does not exist.
     pub async fn session(&self, key: &SessionKey) -> Result<Option<Session>, Error> {
         self.session_of(key, None).await
     }
 
-    /// The session as it is, but with the configuration of one of its revisions. `None` means there
-    /// is no such session.
+    /// Reads a session with the configuration of one of its revisions. Returns `None` if it does not exist.
     pub async fn session_at(
         &self,
         key: &SessionKey,
@@ -200,8 +193,8 @@ impl Store {
         self.session_of(key, Some(revision)).await
     }
 
-    /// The revision of the configuration that was in force at a seq. `None` means there is no such
-    /// session.
+    /// Reads the revision of the configuration that was in force at a seq. Returns `None` if the session does not
+    /// exist.
     pub async fn revision_at(&self, key: &SessionKey, at: Seq) -> Result<Option<i64>, Error> {
         let key = Key::from(key);
         let values = [

@@ -1,4 +1,4 @@
-//! Which sessions a list shows, and by which index they are found.
+//! Filters for lists of sessions, and the choice of the index.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
@@ -18,31 +18,31 @@ use crate::{
     session::SessionState,
 };
 
-/// What the sessions of a list have in common. The default chooses all.
+/// Conditions for the sessions of a list. The default selects all sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SessionFilter {
-    /// They are in one of these states. Empty: in any.
+    /// Allowed states; empty for all.
     pub states: Vec<SessionState>,
-    /// Their metadata has these entries.
+    /// Metadata entries that sessions must have.
     pub metadata: BTreeMap<String, String>,
-    /// They were last used at this time or later.
+    /// Sessions must be last used at this time or later.
     pub since: Option<Timestamp>,
-    /// They were last used before this time.
+    /// Sessions must be last used before this time.
     pub until: Option<Timestamp>,
-    /// Their id or title begins with this.
+    /// Prefix of the id or title.
     pub text: String,
 }
 
 /// The index by which sessions are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FoundBy {
-    /// The time of their last use, which is also their order.
+    /// Time of the last use, which is also the order of the list.
     Time,
-    /// Their turn is live.
+    /// Sessions with a running turn.
     Live,
-    /// Their metadata.
+    /// Metadata entries.
     Labels,
-    /// The beginning of their id or title.
+    /// Prefix of the id or title.
     Text,
 }
 
@@ -59,7 +59,7 @@ impl FoundBy {
 }
 
 impl SessionFilter {
-    /// What tells filters apart, for the page tokens of a list; empty for all sessions.
+    /// Returns a text that identifies the filter in page tokens; empty for all sessions.
     pub fn fingerprint(&self) -> String {
         if *self == Self::default() {
             String::new()
@@ -68,7 +68,7 @@ impl SessionFilter {
         }
     }
 
-    /// The index that leaves the fewest: few sessions are live, and times leave out least.
+    /// The most selective index: few sessions have a running turn, and times are the least selective condition.
     pub(super) fn found_by(&self) -> FoundBy {
         if !self.states.is_empty() && self.states.iter().all(|state| state.is_live()) {
             FoundBy::Live
@@ -81,7 +81,7 @@ impl SessionFilter {
         }
     }
 
-    /// What every text that begins with `text` sorts before, by bytes.
+    /// An upper bound, in byte order, of all texts that begin with `text`.
     pub(super) fn text_end(&self) -> String {
         format!("{}{}", self.text, char::MAX)
     }
@@ -90,16 +90,15 @@ impl SessionFilter {
 static LIST: LazyLock<Named> = named_alone!("sql/sessions/list.sql");
 static FIND: LazyLock<Named> = named_alone!("sql/sessions/list_filtered.sql");
 
-/// The statements that list sessions, by name. Tests look at their plans.
+/// Returns the statements that list sessions, by name, for tests of their plans.
 #[doc(hidden)]
 pub fn list_statements() -> [(&'static str, &'static Named); 2] {
     [("list", &LIST), ("find", &FIND)]
 }
 
 impl Store {
-    /// Sessions of a tenant that a filter chooses, the last used first, after `after`: at most `limit`, and as many as
-    /// have configurations of at most `bytes` as they are stored, but at least one. Without
-    /// their tools.
+    /// Lists the sessions of a tenant that match a filter, last used first, after `after`: at most `limit` sessions
+    /// whose configurations have at most `bytes` of stored size, but at least one session. Tools are not read.
     pub async fn sessions(
         &self,
         tenant: &TenantId,

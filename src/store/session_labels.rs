@@ -1,5 +1,5 @@
-//! What ListSessions finds sessions by beside their ids: a hash of each metadata entry and the
-//! beginning of the title, stored with each configuration.
+//! Search keys of sessions in addition to their ids: a hash of each metadata entry and the beginning of the title,
+//! stored with each configuration. ListSessions uses them.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use sha2::{Digest as _, Sha256};
 
 use crate::model::{SessionConfig, TenantId};
 
-/// The metadata entry that is a session's title.
+/// The metadata entry that contains a session's title.
 const TITLE: &str = "title";
-/// Characters of a title that are looked at: those of the longest prefix that can be asked for.
+/// Number of indexed characters of a title, which is also the maximum length of a requested prefix.
 pub const TITLE_CHARS: usize = 128;
 
-/// What sessions are found by, as it is stored with each of their configurations.
+/// Search keys, as stored with each configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Labels {
     pub(super) labels: Vec<Vec<u8>>,
@@ -29,8 +29,7 @@ impl Labels {
     }
 }
 
-/// A hash of each entry and of the tenant: what one tenant looks for is never found among what
-/// others have.
+/// A hash of each entry and the tenant, so that one tenant's search never finds another tenant's sessions.
 pub(super) fn labels(tenant: &TenantId, metadata: &BTreeMap<String, String>) -> Vec<Vec<u8>> {
     metadata
         .iter()

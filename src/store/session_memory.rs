@@ -1,8 +1,8 @@
-//! Keeps in memory what a turn would otherwise read: the configuration, the turn, its open calls and the transcript as the
-//! model sees it. Each commit of this replica brings it up to date.
+//! Keeps in memory what a turn would otherwise read: the configuration, the turn, its open calls and the transcript as
+//! the model sees it. Each commit of this replica updates it.
 //!
-//! A memory belongs to one version of its session. What is decided by it is committed only if the session still has that
-//! version.
+//! A memory belongs to one version of its session. A decision based on it is committed only if the session still has
+//! that version.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -30,44 +30,46 @@ use crate::{
     },
 };
 
-/// What a message, a call or a turn counts for beside its content.
+/// Bytes counted per message, call or turn in addition to its content.
 const ITEM_BYTES: usize = 1 << 10;
 
-/// What is remembered of a session.
+/// The data in memory of one session.
 #[derive(Debug, Clone)]
 pub(super) struct SessionMemory {
     config: Arc<Revision>,
     config_bytes: usize,
     turn: Option<OwnTurn>,
     transcript: Arc<KeptTranscript>,
-    /// Calls of the live turn that have no result yet, in the order the model made them.
+    /// Calls of the running turn that have no result yet, in the order in which the model made them.
     open: Vec<KeptCall>,
-    /// Results of calls whose message is not committed yet, by their places in it, with their bytes as they are stored.
+    /// Results whose message is not committed yet, by their position in it, with their stored size in bytes.
     results: BTreeMap<usize, (StoredPart, usize)>,
-    /// The time of the commit or the read that it is from.
+    /// The time of the commit or read that it reflects.
     as_of: Read,
 }
 
-/// What the model sees.
+/// The messages that the model sees.
 #[derive(Debug, Clone, Default)]
 struct KeptTranscript {
     messages: Vec<Message>,
-    /// Bytes of the messages, as they are stored.
+    /// Stored size of the messages, in bytes.
     bytes: usize,
 }
 
-/// The live turn, or the last one.
+/// The running turn, or the last one.
 #[derive(Debug, Clone)]
 struct OwnTurn {
     id: TurnId,
     request: TurnRequest,
-    /// Bytes of the request, as it is stored.
+    /// Stored size of the request, in bytes.
     request_bytes: usize,
     started_at: Timestamp,
-    /// The revision that its step was made for.
+    /// The revision for which its step was prepared.
     made_for: i64,
-    /// The step began when the turn's time was up.
+    /// Whether the step began after the turn's deadline.
     late: bool,
+    /// Steps whose response is committed.
+    completed_steps: u32,
     totals: UsageTotals,
     final_message: Option<MessageId>,
     trace: Option<String>,
@@ -77,73 +79,72 @@ struct OwnTurn {
 #[derive(Debug, Clone)]
 struct KeptCall {
     call: OpenCall,
-    /// The arguments that an approver gave instead of the model's.
+    /// Arguments with which an approver replaced the model's.
     edited: Option<String>,
 }
 
-/// What a turn or a step of a session is made from.
+/// The state from which a turn or a step of a session is prepared.
 #[derive(Debug, Clone)]
 pub struct Basis {
-    /// The configuration in force.
+    /// The current configuration.
     pub revision: Arc<Revision>,
     /// Tokens of the live transcript.
     pub context_tokens: i64,
-    /// Its version.
+    /// Version of the context.
     pub context_version: i64,
-    /// The last call that was measured.
+    /// The last measured call.
     pub anchor: Option<Anchor>,
-    /// Messages waiting in the queue.
+    /// Number of messages in the queue.
     pub queued: u32,
-    /// The part of the transcript that depends on the model that is called.
+    /// The part of the transcript that depends on the model.
     pub holds: ModelDependent,
 }
 
-/// A turn that waits for results.
+/// A turn that waits for tool results.
 #[derive(Debug, Clone)]
 pub struct Waiting {
-    /// What its next step is made from. The step that made the calls was made from the same configuration.
+    /// The state from which its next step is prepared. The configuration is that of the step that made the calls.
     pub basis: Basis,
-    /// What it does differently from its session.
+    /// The settings in which it differs from its session.
     pub request: TurnRequest,
-    /// From its start until now.
+    /// Time since the turn started.
     pub elapsed: Duration,
     /// Tokens spent so far.
     pub totals: UsageTotals,
-    /// The calls that were named.
+    /// The named calls.
     pub calls: BTreeMap<CallId, KnownCall>,
 }
 
-/// Bytes of what a commit wrote, as it is stored.
+/// Stored sizes in bytes of what a commit wrote.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct StoredSize {
-    /// Of the messages of the change's rows.
+    /// Messages of the change's rows.
     pub(super) messages: usize,
-    /// Of a configuration.
+    /// Configuration.
     pub(super) config: usize,
-    /// Of the request of a turn.
+    /// Request of the turn.
     pub(super) request: usize,
 }
 
-/// A commit that has landed.
+/// A commit that succeeded.
 #[derive(Clone, Copy)]
 pub(super) struct Landing<'a> {
-    /// What it changed.
     pub(super) change: &'a Change<'a>,
-    /// When.
+    /// When it was written.
     pub(super) as_of: Read,
-    /// When the time of the turn is up.
+    /// The turn's deadline.
     pub(super) turn_deadline: Option<Timestamp>,
-    /// Which estimator counted.
+    /// The estimator that counted the tokens.
     pub(super) estimator: &'a str,
-    /// Where in a trace a turn of it began.
+    /// The trace context, if a turn began with it.
     pub(super) trace: Option<&'a str>,
-    /// What the turn has spent, if its row was written.
+    /// Total usage of the turn, if its row was written.
     pub(super) totals: Option<UsageTotals>,
-    /// The messages of the change's rows as they are read. `None`: they are not all known.
+    /// The messages of the change's rows as they are read. `None` if not all are known.
     pub(super) messages: Option<&'a [Message]>,
-    /// How much it wrote.
+    /// Size of what it wrote.
     pub(super) bytes: StoredSize,
-    /// Bytes of the result of a call that it wrote.
+    /// Returns the stored size in bytes of the result of a call that it wrote.
     pub(super) result_bytes: &'a dyn Fn(&CallId) -> usize,
 }
 
@@ -155,7 +156,7 @@ impl KeptCall {
 }
 
 impl SessionMemory {
-    /// A session that this commit made. `None`: the commit gave it messages that are not known here.
+    /// The memory of a session created by this commit. Returns `None` if it has messages that are not known here.
     pub(super) fn of_new(landing: &Landing<'_>) -> Option<Self> {
         let Change {
             session, config, ..
@@ -172,8 +173,8 @@ impl SessionMemory {
         empty.after(landing)
     }
 
-    /// A session as its owner has read it. `None`: the transcript is of another version than the turn, or calls are
-    /// open, which were not read.
+    /// The memory of a session that its owner has read. Returns `None` if the transcript has another context version
+    /// than the turn, or calls are open, because these were not read.
     pub(super) fn of_owned(
         owned: &Owned,
         seen: &Seen,
@@ -196,6 +197,7 @@ impl SessionMemory {
                 started_at: owned.started_at,
                 made_for: owned.made_for.number,
                 late: owned.late,
+                completed_steps: owned.completed_steps,
                 totals: owned.totals,
                 final_message: owned.final_message.clone(),
                 trace: owned.trace.clone(),
@@ -210,7 +212,7 @@ impl SessionMemory {
         })
     }
 
-    /// What it takes in memory, about.
+    /// Its approximate size in bytes.
     pub(super) fn weight(&self) -> usize {
         let KeptTranscript { messages, bytes } = &*self.transcript;
         let request = self.turn.as_ref().map_or(0, |turn| turn.request_bytes);
@@ -220,8 +222,8 @@ impl SessionMemory {
         self.config_bytes + request + bytes + results + open + items * ITEM_BYTES
     }
 
-    /// What is remembered after a commit. `None`: it hid messages or showed them again, or wrote some that are not known
-    /// here.
+    /// The memory after a commit. Returns `None` if the commit hid messages or showed them again, or wrote messages
+    /// that are not known here.
     pub(super) fn after(mut self, landing: &Landing<'_>) -> Option<Self> {
         let change = landing.change;
         if hides_or_copies(change) {
@@ -249,6 +251,7 @@ impl SessionMemory {
                 started_at: as_of.at,
                 made_for: session.revision,
                 late: false,
+                completed_steps: 0,
                 totals: UsageTotals::default(),
                 final_message: None,
                 trace: landing.trace.map(str::to_owned),
@@ -267,11 +270,12 @@ impl SessionMemory {
         if let Some(message) = change.turn.final_message {
             turn.final_message = Some(message.clone());
         }
+        turn.completed_steps = change.turn.step_count.unwrap_or(turn.completed_steps);
         turn.totals = landing.totals.unwrap_or(turn.totals);
         Some(turn)
     }
 
-    /// Keeps the calls that are open after it.
+    /// Updates the open calls.
     fn hand_out(&mut self, landing: &Landing<'_>) -> Option<()> {
         let Landing { change, as_of, .. } = *landing;
         let is_closed = |call: &CallId| change.closed.iter().any(|closed| closed.call == *call);
@@ -297,7 +301,7 @@ impl SessionMemory {
         Some(())
     }
 
-    /// Adds what it wrote to the transcript.
+    /// Adds the written messages and results to the transcript.
     fn write(&mut self, landing: &Landing<'_>) -> Option<()> {
         let change = landing.change;
         let early = change.rows.iter().flat_map(|rows| &rows.early);
@@ -331,8 +335,8 @@ impl SessionMemory {
         Some(())
     }
 
-    /// The turn as its owner reads it. `None`: it is not known here as that owner's last commit left it, or its
-    /// transcript comes to `most_bytes`.
+    /// The turn as its owner reads it. Returns `None` if the memory does not match the owner's last commit, or the
+    /// transcript has at least `most_bytes`.
     pub(super) fn owned(
         &self,
         session: &Session,
@@ -353,6 +357,7 @@ impl SessionMemory {
         let owned = Owned {
             step: session.step,
             attempt: session.attempt,
+            completed_steps: turn.completed_steps,
             takeovers: session.takeovers,
             open_calls: session.open_calls,
             cancel: session.cancel.clone(),
@@ -382,13 +387,13 @@ impl SessionMemory {
         Some((owned, seen))
     }
 
-    /// What a turn begins with, where none runs and no call is open.
+    /// The state from which a turn starts. Returns `None` if a turn is running or calls are open.
     pub(super) fn idle(&self, session: &Session) -> Option<Basis> {
         let is_idle = session.state == SessionState::Idle && session.open_calls == 0;
         is_idle.then(|| self.basis(session))?
     }
 
-    /// The calls that wait for something. `None`: they are not all known here.
+    /// The open calls. Returns `None` if not all of them are known here.
     pub(super) fn open_calls(&self, session: &Session) -> Option<Vec<OpenCall>> {
         let calls = self.open.iter().map(|kept| kept.call.clone());
         let is_whole = self.knows_all_calls(session);
@@ -399,7 +404,7 @@ impl SessionMemory {
         u32::try_from(self.open.len()) == Ok(session.open_calls)
     }
 
-    /// When the result or the approval of an open call was asked for.
+    /// When the result or the approval of an open call was requested.
     pub(super) fn asked_at(&self, call: &CallId) -> Option<Timestamp> {
         let kept = self.open.iter().find(|kept| kept.call.id == *call)?;
         Some(kept.call.deadline? - kept.call.timeout)
@@ -410,12 +415,12 @@ impl SessionMemory {
         self.transcript.messages.last()
     }
 
-    /// The database's time, about.
+    /// The approximate current time of the database.
     pub(super) fn now(&self) -> Timestamp {
         self.as_of.now()
     }
 
-    /// The turn, if it waits for the results of these calls at least.
+    /// The waiting turn. Returns `None` if it does not wait for results of all calls in `named`.
     pub(super) fn waiting(&self, session: &Session, named: &[CallId]) -> Option<Waiting> {
         let is_waiting = session.state == SessionState::AwaitingTools && session.cancel.is_none();
         let turn = self.turn.as_ref().filter(|_| is_waiting)?;
@@ -497,7 +502,7 @@ fn call_state(call: &OpenCall) -> CallState {
     }
 }
 
-/// A call of a batch, by its place in it and the message of the results. `None`: it is not run.
+/// The memory of a new call. `position` is its place in the batch. Returns `None` if the call is not run.
 fn kept_call(
     call: &NewCall,
     (position, results): (u32, &MessageId),
@@ -543,7 +548,7 @@ fn revision(number: i64, config: &SessionConfig) -> Arc<Revision> {
     })
 }
 
-/// Whether a change hides messages, shows hidden ones again, or writes some that are not among its rows.
+/// Whether a change hides messages, shows hidden ones again, or writes messages that are not among its rows.
 fn hides_or_copies(change: &Change<'_>) -> bool {
     let moves = |change: &CompactionChange<'_>| match change {
         CompactionChange::Applies { .. } | CompactionChange::Reverts { .. } => true,
@@ -558,7 +563,7 @@ fn hides_or_copies(change: &Change<'_>) -> bool {
         || change.deletes
 }
 
-/// The revision for which a step begins with a change.
+/// The revision of the step that begins with a change.
 fn step_begins(change: &Change<'_>) -> Option<i64> {
     let of_rows = change.rows.iter().flat_map(|rows| &rows.events);
     let of_rows = of_rows.filter_map(|(_, payload)| {
@@ -584,7 +589,7 @@ fn calls_of(message: &Message) -> usize {
     }
 }
 
-/// The message of the results of a batch of calls, by the position of its event among those of the change.
+/// The message with the results of a batch. `at` is the position of its event among the events of the change.
 fn results_message(
     Landing { change, as_of, .. }: &Landing<'_>,
     (at, message): (usize, &ResultMessage),

@@ -1,4 +1,4 @@
-//! Whether commits wait for a synchronous standby.
+//! Detects whether commits wait for a synchronous standby.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use tokio::time::timeout;
 use super::{Error, connections::Connections, error::Outage};
 use crate::telemetry::Metrics;
 
-/// How long the question may take.
+/// Timeout of the check.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Any commit in this database that waits for a standby. The wait of others is shown to the role
-/// alone that they are of.
+/// Finds any commit in this database that waits for a standby. PostgreSQL shows the wait event of a session only to its
+/// own role.
 const AWAITED: &str = "-- store::standby::awaited
     select 1 from pg_stat_activity where datname = current_database() and wait_event = 'SyncRep' limit 1";
 
-/// The one who asks.
+/// Checks for waiting commits.
 #[derive(Clone)]
 pub(super) struct Standby {
-    /// Connections of the role that all others log in as.
+    /// Connections of the login role of all other connections.
     connections: Connections,
     metrics: Metrics,
 }
@@ -31,8 +31,8 @@ impl Standby {
         }
     }
 
-    /// Whether a commit that gave no answer may be one that waits for a standby. What has no room
-    /// for the question may be full of them.
+    /// Whether a commit without a response may be waiting for a standby. If the database has no connection left for
+    /// this check, waiting commits may be the cause, so the result is true.
     pub(super) async fn is_awaited(&self) -> bool {
         match timeout(TIMEOUT, self.ask()).await {
             Ok(Ok(is_awaited)) => is_awaited,

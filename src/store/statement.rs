@@ -1,5 +1,5 @@
-//! How statements reach a connection: under a name that it remembers, or, where a pooler gives each
-//! transaction another connection, without one.
+//! How statements are sent on a connection: as named prepared statements, or unnamed if a pooler assigns a connection
+//! per transaction.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use super::{Error, Outage};
 /// The value of a statement's parameter.
 pub type Param<'a> = &'a (dyn ToSql + Sync);
 
-/// Words of which a statement that changes nothing has none.
+/// Keywords that do not occur in a read-only statement.
 const WRITING: [&str; 12] = [
     "insert",
     "update",
@@ -34,8 +34,11 @@ const WRITING: [&str; 12] = [
     "into",
 ];
 
-/// Whether a statement changes nothing, so that no commit of it waits for anything. That it may have
-/// changed something is assumed of every other text.
+/// Prefix of the names of the functions that write commits.
+const COMMITS: &str = "contextd_commit_";
+
+/// Whether a statement changes nothing, so that its commit does not wait for a standby. Any statement not known to be
+/// read-only is assumed to write.
 pub(super) fn only_reads(sql: &str) -> bool {
     let code = sql
         .lines()
@@ -48,38 +51,37 @@ pub(super) fn only_reads(sql: &str) -> bool {
     let is_query = words
         .next()
         .is_some_and(|first| ["select", "with", "values"].contains(&first.as_str()));
-    is_query && !words.any(|word| WRITING.contains(&word.as_str()))
+    is_query && !words.any(|word| word.starts_with(COMMITS) || WRITING.contains(&word.as_str()))
 }
 
 /// How statements are sent.
 #[derive(Debug, Clone)]
 pub(super) enum Statements {
-    /// Each is prepared once for each connection, and planned there.
+    /// Each statement is prepared and planned once per connection.
     Named,
-    /// Each is sent whole each time. The types of its parameters are asked for once.
+    /// Each statement is sent as text each time. The types of its parameters are read once.
     Unnamed(Arc<Mutex<Known>>),
 }
 
-/// The types of the parameters of statements.
+/// The parameter types of statements.
 type Known = BTreeMap<&'static str, Arc<[Type]>>;
 
-/// A statement that a connection can be sent.
+/// A statement that is ready to be sent on a connection.
 #[derive(Debug)]
 pub(super) enum Ready {
-    /// It is prepared.
     Named(Statement),
-    /// Its text, and the types of its parameters.
+    /// The text and the parameter types.
     Unnamed(&'static str, Arc<[Type]>),
 }
 
 impl Statements {
-    /// Nothing is known yet.
+    /// Creates an empty cache of parameter types.
     pub(super) fn unnamed() -> Self {
         Self::Unnamed(Arc::default())
     }
 
-    /// Makes the statements of a transaction ready. Those that a connection meets for the first
-    /// time take one round trip together; without names each takes one.
+    /// Prepares the statements of a transaction. Those that are new to the connection take one round trip together;
+    /// unnamed statements take one each.
     pub(super) async fn all_ready(
         &self,
         connection: &Object,
@@ -97,7 +99,7 @@ impl Statements {
         }
     }
 
-    /// Makes a statement ready. That takes a round trip when it is met for the first time.
+    /// Prepares a statement. Takes a round trip the first time.
     pub(super) async fn ready(
         &self,
         connection: &Object,
@@ -129,7 +131,7 @@ impl Statements {
 }
 
 impl Ready {
-    /// Sends it. The request is on its way once this was polled.
+    /// Sends it. The request is sent when the future is first polled.
     pub(super) async fn query(
         &self,
         connection: &Object,
@@ -146,8 +148,7 @@ impl Ready {
 }
 
 impl Ready {
-    /// How many bytes its parameters are as they are sent. One that cannot be encoded is none: sending
-    /// it fails.
+    /// Size in bytes of its encoded parameters. A parameter that cannot be encoded counts as 0: sending it fails.
     pub(super) fn bytes(&self, params: &[Param<'_>]) -> i64 {
         let types = match self {
             Self::Named(statement) => statement.params(),
@@ -165,9 +166,9 @@ impl Ready {
     }
 }
 
-/// The types of a statement's parameters. It is prepared, looked at and closed within one
-/// transaction, which a pooler leaves on one connection, and nothing else is prepared there. Where
-/// another name is in the way nevertheless, as after a time without this setting, all are removed.
+/// Reads the types of a statement's parameters. The statement is prepared, described and closed in one transaction,
+/// which a pooler keeps on one connection, and nothing else is prepared there. If a prepared statement with the same
+/// name exists nevertheless, as after a period without this setting, all prepared statements are deallocated.
 async fn ask(connection: &Object, sql: &'static str) -> Result<Arc<[Type]>, Error> {
     match ask_after(connection, "begin", sql).await {
         Err(Error::Outage(Outage::TransactionPooler, _)) => {
@@ -213,6 +214,7 @@ mod tests {
             "-- store::listen::notify\nselect pg_notify('contextd', u.w) from u",
             false,
         );
+        check("select * from contextd_commit_2($1)", false);
         check("update a set b = 1", false);
         check("", false);
     }

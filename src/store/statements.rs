@@ -1,6 +1,6 @@
-//! The statements that run for every turn, message or answer. Tests look at their plans.
+//! The statements that run for every turn, message or answer, for tests of their plans.
 
-use std::slice::from_ref;
+use std::{slice::from_ref, sync::LazyLock};
 
 use super::{
     admission, blob, chunk, commit, compaction, compaction_read, delete, event, following, fork,
@@ -8,24 +8,25 @@ use super::{
     stats, tool_call, turn_read, usage,
 };
 
-/// The statements that run for every turn, message or answer, by name. Tests look at their plans.
+/// Returns the statements that run for every turn, message or answer, by name.
 pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
     [turn_statements(), queue_statements(), context_statements()].concat()
 }
 
-/// The transitions of plain statements, each with its statements in the order in which they are
-/// sent. A transaction takes the locks that the transition needs before them.
+/// Returns transitions with their statements, in the order in which these are sent.
 pub fn hot_transitions() -> Vec<(&'static str, &'static [Named])> {
+    /// The statements of the function that writes a commit.
+    static COMMIT: LazyLock<Vec<Named>> = LazyLock::new(|| commit::COMMIT.alone());
     vec![
-        ("commit", &commit::COMMIT),
-        ("create", &commit::COMMIT),
+        ("commit", &COMMIT),
+        ("create", &COMMIT),
         ("beat", from_ref(&lease::BEAT)),
         ("queue_outcome", from_ref(&queue::OUTCOME)),
         ("open_at", from_ref(&fork::OPEN_AT)),
     ]
 }
 
-/// Of turns, their owners and their readers.
+/// Statements for turns, their owners and their readers.
 fn turn_statements() -> Vec<(&'static str, &'static str)> {
     vec![
         ("last_role", admission::LAST_ROLE),
@@ -62,7 +63,7 @@ fn turn_statements() -> Vec<(&'static str, &'static str)> {
     ]
 }
 
-/// Of the queue.
+/// Statements for the queue.
 fn queue_statements() -> Vec<(&'static str, &'static str)> {
     vec![
         ("ahead", &following::AHEAD.sql),
@@ -73,7 +74,7 @@ fn queue_statements() -> Vec<(&'static str, &'static str)> {
     ]
 }
 
-/// Of the context: its statistics, what is appended, pruned, compacted and forked.
+/// Statements for the context: statistics, appended messages, prunes, compactions and forks.
 fn context_statements() -> Vec<(&'static str, &'static str)> {
     vec![
         ("stats", &stats::STATS.sql),

@@ -1,4 +1,4 @@
-//! The ledger as it is read: a few narrow rows, whatever the session's length.
+//! Reads the ledger of a session: a few narrow rows, independent of the session's length.
 
 use std::sync::LazyLock;
 
@@ -11,7 +11,7 @@ use super::{
     counters::counters,
     named_parameters::Named,
     pipeline::Param,
-    row::get,
+    row::{get, session_state},
     rows::Key,
     version::{Version, version},
 };
@@ -24,69 +24,64 @@ use crate::{
     session::counters::{Counter, Shift},
 };
 
-/// Where the tokens of a session are.
+/// Token statistics of a session.
 #[derive(Debug, Clone)]
 pub struct Stats {
-    /// The configuration in force.
+    /// The current configuration.
     pub config: SessionConfig,
-    /// What the newest turn wants otherwise than its session.
+    /// The settings in which the newest turn differs from its session.
     pub request: Option<TurnRequest>,
-    /// The step that the next prompt of the live turn is for; 0: no turn is live.
+    /// The step of the running turn's next prompt; 0 if no turn is running.
     pub step: u32,
-    /// What the live transcript is made of.
+    /// The ledger of the live transcript.
     pub ledger: Ledger,
-    /// The part of it that depends on the model that is called.
+    /// The part of it that depends on the model.
     pub holds: ModelDependent,
-    /// Its size as estimated.
+    /// Estimated size of the live transcript in tokens.
     pub context_tokens: i64,
-    /// What the transcript is.
+    /// Version of the transcript and configuration.
     pub version: Version,
-    /// The last call that was measured.
+    /// The last measured call.
     pub anchor: Option<Anchor>,
-    /// Tokens by which prompts grow from call to call.
+    /// Average growth of prompts from call to call, in tokens.
     pub growth: Option<f64>,
-    /// Messages that wait, and about how large they are.
+    /// Queued messages and their approximate size.
     pub queued: Held,
-    /// The newest seq.
     pub last_seq: Seq,
-    /// Everything ever spent, by purpose and model; at most 100 of these.
+    /// Total usage by purpose and model; at most 100 entries.
     pub usage: Vec<Spent>,
-    /// The newest turns.
+    /// The newest turns, newest first; at most 10.
     pub turns: Vec<TurnSpent>,
-    /// Messages that the model sees a summary of, or nothing.
+    /// Number of messages for which the model sees a summary or nothing.
     pub compacted: u32,
-    /// There are compactions, of whatever state.
+    /// Whether the session has compactions in any state.
     pub has_compactions: bool,
 }
 
-/// What was spent for one purpose on one model.
+/// Usage for one purpose and one model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spent {
-    /// What for.
     pub purpose: UsagePurpose,
     /// Model reference.
     pub model: String,
-    /// The sums.
     pub totals: UsageTotals,
 }
 
-/// What a turn has spent.
+/// Usage of a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnSpent {
-    /// Which.
     pub turn: TurnId,
-    /// Steps begun.
+    /// Number of steps begun.
     pub steps: u32,
-    /// The sums.
     pub totals: UsageTotals,
 }
 
-/// Rows of other tables come as arrays of composites: a subquery for each, and no aggregate to be
-/// set up where there may be none.
+/// Rows of other tables are read as arrays of composites: this takes one subquery each, and no aggregate is set up for
+/// tables that may have no rows.
 pub(super) static STATS: LazyLock<Named> = named_alone!("sql/stats.sql");
 
 impl Store {
-    /// Where a session's tokens are. Returns `None` if there is no such session.
+    /// Reads the token statistics of a session. Returns `None` if the session does not exist.
     pub async fn stats(&self, key: &SessionKey) -> Result<Option<Stats>, Error> {
         let key = Key::from(key);
         let values = [
@@ -109,7 +104,7 @@ fn stats(row: &Row) -> Result<Stats, Error> {
         request: get::<Option<&[u8]>>(row, "request")?
             .map(codec::turn::decode_request)
             .transpose()?,
-        step: if get::<bool>(row, "live")? {
+        step: if session_state(get(row, "state")?)?.is_live() {
             u32::try_from(get::<i32>(row, "step")?).unwrap_or_default()
         } else {
             0
@@ -137,8 +132,8 @@ fn stats(row: &Row) -> Result<Stats, Error> {
     })
 }
 
-/// Messages that are hidden, by what each compaction changed the number of live ones by if it is in
-/// force. Summaries came with them.
+/// The number of hidden messages. `changes` has the change in the number of live messages by each applied compaction,
+/// which includes its summary, and `None` for other compactions.
 fn compacted(changes: &[Option<i32>], summary: Held) -> u32 {
     let change: i64 = changes
         .iter()
@@ -148,7 +143,7 @@ fn compacted(changes: &[Option<i32>], summary: Held) -> u32 {
     u32::try_from(i64::from(summary.parts) - change).unwrap_or_default()
 }
 
-/// What waits, by the bytes of each message.
+/// The queued messages, given the size of each in bytes.
 fn queued(bytes: &[i32]) -> Held {
     let sum: i64 = bytes.iter().map(|bytes| i64::from(*bytes)).sum();
     Held {
@@ -157,12 +152,12 @@ fn queued(bytes: &[i32]) -> Held {
     }
 }
 
-/// What waits is not taken apart: this is about right for text.
+/// Queued messages are not tokenized: this ratio is approximately right for text.
 const BYTES_PER_TOKEN: i64 = 4;
 
 fn ledger(counters: &Shift) -> Result<Ledger, Error> {
     let count = |parts: i32| {
-        u32::try_from(parts).map_err(|_| Error::Corrupt(format!("a counter is {parts}")))
+        u32::try_from(parts).map_err(|_| Error::Corrupt(format!("a counter is negative: {parts}")))
     };
     let held = |counter| {
         let (tokens, parts) = counters.of(counter);
@@ -186,7 +181,7 @@ fn ledger(counters: &Shift) -> Result<Ledger, Error> {
     })
 }
 
-/// By the counters, and the columns of `fragments/model_dependent.sql`.
+/// Decodes it from the counters and the columns of `{model_dependent}` in `sql/fragments.sql`.
 pub(super) fn model_dependent(row: &Row, counters: &Shift) -> Result<ModelDependent, Error> {
     let has = |counter| counters.of(counter).1 > 0;
     Ok(ModelDependent {
@@ -200,7 +195,7 @@ fn spent(spent: &Composite<'_>) -> Result<Spent, Error> {
     let purpose = match spent.get(0)? {
         1_i16 => UsagePurpose::Turn,
         2 => UsagePurpose::Compaction,
-        other => return Err(Error::Corrupt(format!("usage purpose {other}"))),
+        other => return Err(Error::Corrupt(format!("unknown usage purpose {other}"))),
     };
     Ok(Spent {
         purpose,
@@ -218,7 +213,7 @@ fn turn(turn: &Composite<'_>) -> Result<TurnSpent, Error> {
     })
 }
 
-/// Sums, from this place on.
+/// Decodes totals, starting at field `from`.
 fn totals(row: &Composite<'_>, from: usize) -> Result<UsageTotals, Error> {
     let at = |place| row.get(from + place);
     Ok(UsageTotals {

@@ -1,6 +1,5 @@
-//! The owner's writes: a step begins, leaves its answer, or is tried again, and the turn ends. `session`
-//! decides, from the session as this replica left it where that is known; an answer that was lost is asked
-//! for again.
+//! Writes of a turn's owner: begin a step, append its response, retry it, and end the turn. `session` makes the
+//! decision, from this replica's copy of the session if there is one. A write whose response was lost is repeated.
 
 use super::{
     Error, Store,
@@ -25,19 +24,18 @@ use crate::{
     },
 };
 
-/// The outcome of the beginning of a step.
+/// The outcome of beginning a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Begun {
-    /// It is committed.
     Applied(Ack),
-    /// Another revision is in force: look again. Nothing was written.
+    /// Another configuration revision is in force: read again. Nothing was written.
     Moved,
     /// Another owner has the session.
     Fenced,
 }
 
 impl Store {
-    /// Begins the next step, if the configuration it is made for is still in force.
+    /// Begins the next step, if the configuration for which it was prepared is still in force.
     pub async fn begin_step(
         &self,
         key: &SessionKey,
@@ -53,8 +51,8 @@ impl Store {
         })
     }
 
-    /// What a step leaves: rows, calls, and what it cost. With calls left open the turn waits, and the
-    /// lease ends with the same commit.
+    /// Appends the result of a step: rows, calls and cost. If calls are left open, the turn waits, and the lease ends
+    /// in the same commit.
     pub async fn append(
         &self,
         key: &SessionKey,
@@ -69,8 +67,8 @@ impl Store {
         unconditional(written.await?, right)
     }
 
-    /// Repeats the step as its next attempt. The rows are events of the attempt that failed. The
-    /// turn goes on with what `fallback` asks for, also under its next owner.
+    /// Starts the next attempt of a step. The rows are events of the failed attempt. With `fallback` the turn continues
+    /// with this request, also under its next owner.
     pub async fn retry(
         &self,
         key: &SessionKey,
@@ -92,7 +90,8 @@ impl Store {
         }
     }
 
-    /// Decides as the owner and commits. A write whose answer was lost is found to have landed, or repeated.
+    /// Decides as the owner and commits. If the response of a write is lost, checks whether it was committed and
+    /// repeats it otherwise.
     pub(super) async fn write_as_owner<'a>(
         &self,
         key: &SessionKey,
@@ -115,8 +114,8 @@ impl Store {
         })
     }
 
-    /// The same for the end of a turn, which also decides by the calls that are open, and after which the
-    /// turn that was planned begins.
+    /// Like [`Store::write_as_owner`], for the end of a turn. The decision also depends on the open calls, and the
+    /// planned next turn begins in the same commit.
     pub(super) async fn end_as_owner<'a>(
         &self,
         key: &SessionKey,
@@ -133,7 +132,7 @@ impl Store {
         };
         match self.insist(|| self.try_as_owner(&owned, &decide)).await? {
             Outcome::Applied { ack, grant } => Ok((Written::Applied(ack), grant)),
-            // The turn that follows has the session, and it may be this replica that was granted it.
+            // The next turn has the session, and its grant may belong to this replica.
             Outcome::Gone(session) => {
                 let follows = |session: &Session| {
                     next.is_some()
@@ -158,7 +157,7 @@ impl Store {
             ..Committed::default()
         };
         let standing = |session: &Session| steps::standing(session, right, &self.replica);
-        // What is only remembered may be old: nothing but a commit follows from it.
+        // The copy in memory may be outdated, so it is used only for a commit, which compares the version.
         let from_memory = |session: &Session| {
             let is_enough = owned.reads.is_enough(session);
             let decides = standing(session) == Standing::Owner && is_enough;
@@ -171,7 +170,7 @@ impl Store {
         if let Some((change, landed)) = self.commit_known(key, from_memory, &commit).await? {
             return Ok(applied(&change, &landed));
         }
-        let mut races = Races::over("an owner's write");
+        let mut races = Races::over("concurrent writes prevented a write of a turn's owner");
         loop {
             let Some((seen, open, back)) = self.read_owned(owned).await? else {
                 return Ok(Outcome::Gone(None));
@@ -220,7 +219,7 @@ impl Store {
                 let Some((seen, calls)) = self.read_session_and_calls(key).await? else {
                     return Ok(None);
                 };
-                // A commit that finds the session unchanged has seen its turn as it is.
+                // If the commit finds the session unchanged, its turn is unchanged too.
                 let back = self.taken_back(key, right.turn).await?;
                 Ok(Some((seen, calls, Some(back))))
             }
@@ -228,19 +227,19 @@ impl Store {
     }
 }
 
-/// What an owner's write is decided by.
+/// The data that an owner's write is decided from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reads {
     /// The session.
     Session,
-    /// The open calls of its turn too.
+    /// The session and the open calls of its turn.
     Calls,
-    /// What a rollback of the turn takes back as well.
+    /// The session, the open calls, and what a rollback of the turn undoes.
     CallsAndTurn,
 }
 
 impl Reads {
-    /// Whether a session that is remembered is all there is to be read.
+    /// Whether the session from memory is sufficient.
     fn is_enough(self, session: &Session) -> bool {
         match self {
             Self::Session => true,
@@ -259,13 +258,13 @@ struct Owned<'a> {
     reads: Reads,
 }
 
-/// What became of it.
+/// The outcome of a write.
 enum Outcome {
-    /// It is committed, and the turn that follows is granted.
+    /// It is committed, and the next turn is granted if there is one.
     Applied { ack: Ack, grant: Option<Grant> },
-    /// A condition was not met: nothing was written.
+    /// A condition was not met. Nothing was written.
     Refused,
-    /// Another owner has the session, as it is now, or it is gone.
+    /// Another owner has the session, whose current state is included, or the session is gone.
     Gone(Option<Box<Session>>),
 }
 
@@ -277,7 +276,7 @@ fn applied(change: &Change<'_>, landed: &Landed) -> Outcome {
     }
 }
 
-/// A write that nothing but its fence can refuse.
+/// The outcome of a write that only its fence can refuse.
 fn unconditional(written: Fenced, right: TurnFence<'_>) -> Result<Written, Error> {
     match written {
         Fenced::Applied(ack) => Ok(Written::Applied(ack)),
@@ -288,7 +287,7 @@ fn unconditional(written: Fenced, right: TurnFence<'_>) -> Result<Written, Error
 
 fn refused(right: TurnFence<'_>) -> Error {
     Error::Corrupt(format!(
-        "an owner's write with the fence {right:?} was refused"
+        "a write with the current fence {right:?} was rejected"
     ))
 }
 

@@ -1,5 +1,4 @@
-//! How many bytes a tenant has stored: measured a number of sessions at a time, and what was written
-//! since.
+//! The number of bytes that a tenant has stored: measured in batches of sessions, plus the bytes written since.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -13,26 +12,26 @@ use super::{
 };
 use crate::model::{SessionKey, TenantId};
 
-/// Most sessions that one statement measures.
+/// Maximum number of sessions that one statement measures.
 const PAGE: i64 = 256;
 
 static CLAIM_MEASURING: LazyLock<Named> = named_alone!("sql/tenants/claim_measuring.sql");
 static WRITTEN: LazyLock<Named> = named_alone!("sql/tenants/written.sql");
 
-/// A measure that goes on.
+/// A measurement in progress.
 #[derive(Debug)]
 pub struct Measuring {
-    /// What was counted as written when it began, which it contains.
+    /// The count of written bytes when it began. The measurement includes these bytes.
     written: i64,
     after: String,
     page: i64,
-    /// Bytes that were found so far.
+    /// Bytes found so far.
     pub bytes: i64,
 }
 
 impl Store {
-    /// The tenants among these that were not measured within that time, which are now this replica's
-    /// to measure. Deletions were read at `known_at`.
+    /// Claims the tenants in `tenants` that no replica measured within `every`; this replica must then measure them.
+    /// `known_at` is when deletions were read.
     pub async fn claim_measuring(
         &self,
         known_at: Option<Timestamp>,
@@ -51,8 +50,8 @@ impl Store {
             .collect()
     }
 
-    /// Begins to measure what a tenant has stored, with what belongs to no session: blobs, uploads under
-    /// way, tool sets.
+    /// Begins to measure a tenant's storage with the data that belongs to no session: blobs, uploads in progress, and
+    /// tool sets.
     pub async fn begin_measure(&self, tenant: &TenantId) -> Result<Measuring, Error> {
         const SQL: &str = "-- store::stored_bytes::begin_measure: an upload is under an id of its own until it is complete
             select u.written_bytes,
@@ -63,7 +62,8 @@ impl Store {
               from tenant_use u where u.tenant_id = $1";
         let rows = self.database.read(SQL, &[&tenant.as_str()]).await?;
         let row = rows.first();
-        let row = row.ok_or_else(|| Error::Corrupt("no row of a tenant's use".to_owned()))?;
+        let row =
+            row.ok_or_else(|| Error::Corrupt("the usage row of a tenant is missing".to_owned()))?;
         Ok(Measuring {
             written: get(row, "written_bytes")?,
             after: String::new(),
@@ -72,8 +72,8 @@ impl Store {
         })
     }
 
-    /// Measures the next sessions. Returns false if there are no more. What takes too long is done
-    /// again with fewer sessions.
+    /// Measures the next sessions. Returns false if there are no more. A statement that takes too long is repeated with
+    /// fewer sessions.
     pub async fn measure_sessions(
         &self,
         tenant: &TenantId,
@@ -104,7 +104,7 @@ impl Store {
         }
     }
 
-    /// Ends a measure. One that is not `complete` only raises what is known.
+    /// Ends a measurement. If it is not `complete`, its result is only a lower bound.
     pub async fn end_measure(
         &self,
         tenant: &TenantId,
@@ -124,13 +124,13 @@ impl Store {
         self.database.write(&query).await.map(drop)
     }
 
-    /// Bytes of one session: what a fork of it may take.
+    /// Reads the size of one session in bytes, which is an upper bound for the size of a fork of it.
     pub async fn session_bytes(&self, key: &SessionKey) -> Result<i64, Error> {
         let session = key.session.as_str().to_owned();
         self.bytes_of(&key.tenant, &[session]).await
     }
 
-    /// Reports bytes that were written here since the last time. Deletions were read at `known_at`.
+    /// Reports the bytes written by this replica since the last report. `known_at` is when deletions were read.
     pub async fn report_written(
         &self,
         known_at: Option<Timestamp>,
@@ -146,7 +146,7 @@ impl Store {
         self.aside().write(&report).await.map(drop)
     }
 
-    /// Reads lengths, which the rows hold, and no content.
+    /// Reads only lengths, which are stored in the rows, and no content.
     async fn bytes_of(&self, tenant: &TenantId, sessions: &[String]) -> Result<i64, Error> {
         const SQL: &str = "-- store::stored_bytes::of_sessions
             select ((select coalesce(sum(octet_length(body) + coalesce(octet_length(rest), 0)), 0) from parts
@@ -168,7 +168,7 @@ impl Store {
             .await?;
         let row = rows.first();
         get(
-            row.ok_or_else(|| Error::Corrupt("a sum without a row".to_owned()))?,
+            row.ok_or_else(|| Error::Corrupt("a sum returned no row".to_owned()))?,
             "bytes",
         )
     }

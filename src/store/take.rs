@@ -1,4 +1,4 @@
-//! What waits becomes part of the transcript: in the hand of a turn's owner, or where no turn runs.
+//! Takes queued messages into the transcript, by a turn's owner or in an idle session.
 
 use super::{
     Error, Store,
@@ -20,16 +20,16 @@ use crate::{
 pub enum Take {
     /// The messages are in the transcript.
     Applied(Ack),
-    /// Something moved since the look: look again. Nothing was written.
+    /// The state has changed since it was read: read again. Nothing was written.
     Moved,
     /// Another owner has the session.
     Fenced,
 }
 
 impl Store {
-    /// Takes messages into the transcript of the turn as `rows` say, if nothing moved since `seen`;
-    /// they begin the next step if `step` says so. Without a seq that was seen others that write into
-    /// the session refuse it no more: only what becomes of the messages themselves does.
+    /// Takes messages into the transcript of the turn according to `rows`, if nothing has changed since `seen`.
+    /// Depending on `step` they begin the next step. If `seen` is `None`, concurrent writes to the session do not cause
+    /// a refusal; only changes to the messages themselves do.
     pub async fn take(
         &self,
         key: &SessionKey,
@@ -50,9 +50,9 @@ impl Store {
         })
     }
 
-    /// Takes messages into the transcript of an idle session, as `rows` say and for this revision
-    /// of its configuration, if nothing moved since the look. `None` means something did, a
-    /// turn began or calls are open. Else the newest seq.
+    /// Takes messages into the transcript of an idle session, according to `rows` and for this revision of its
+    /// configuration. Returns the newest seq, or `None` if something has changed since `look`, a turn began or calls
+    /// are open.
     pub async fn take_idle(
         &self,
         key: &SessionKey,

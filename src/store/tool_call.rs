@@ -1,4 +1,4 @@
-//! Tool calls as they are kept: what is known of them, and which of them wait for the host.
+//! Tool calls as they are stored: their state, and which of them wait for the host.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -19,18 +19,18 @@ use crate::model::{
 /// A call that waits for the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenCall {
-    /// As the host is sent it.
+    /// The call in the form in which it is sent to the host.
     pub pending: PendingCall,
-    /// How long its result is awaited.
+    /// Timeout of its result.
     pub timeout: Duration,
-    /// Its time is up.
+    /// Whether its deadline has passed.
     pub overdue: bool,
-    /// A cancel of its turn was requested.
+    /// Whether a cancel of its turn was requested.
     pub cancelled: bool,
 }
 
-/// Numbers of `tool_calls.status`. A call that is open and has no deadline yet waits for its turn;
-/// with [`APPROVAL`] it asks a person then.
+/// Values of `tool_calls.status`. An open call without a deadline waits for earlier calls; with [`APPROVAL`] it will
+/// then request approval.
 pub(super) const REQUESTED: i16 = 0;
 pub(super) const WAITING: i16 = 1;
 pub(super) const APPROVAL: i16 = 2;
@@ -39,11 +39,11 @@ pub(super) const TIMED_OUT: i16 = 4;
 pub(super) const DENIED: i16 = 5;
 pub(super) const CANCELLED: i16 = 6;
 
-/// All calls that there ever were.
+/// The ids of all calls the session ever had.
 pub(super) const CALL_IDS: &str = "-- store::tool_call::call_ids
     select c.call_id from tool_calls c where c.tenant_id = $1 and c.session_id = $2";
 
-/// The calls by id, with what an answer needs to know.
+/// The calls with these ids, with the data that an answer needs.
 pub(super) const CALLS: &str = "-- store::tool_call::calls
     select c.call_id, c.turn_id, c.step, c.tool_name, c.status, c.deadline is not null as asked, c.edited_arguments, c.answer_hash,
            case when c.status < 3 then
@@ -54,8 +54,8 @@ pub(super) const CALLS: &str = "-- store::tool_call::calls
            else 0 end as waiting
       from tool_calls c where c.tenant_id = $1 and c.session_id = $2 and c.call_id = any($3)";
 
-/// The calls that wait for the host, in the order the model made them; those that wait for their
-/// turn are left out.
+/// The calls that wait for the host, in the order in which the model made them, except for those that wait for earlier
+/// calls.
 pub(super) const OPEN: &str = "-- store::tool_call::open
     select c.call_id, c.tool_name, c.status, c.deadline, c.deadline < now() as overdue, coalesce(c.edited_arguments, p.body) as arguments,
            c.edited_arguments is not null as edited, extract(epoch from c.timeout)::float8 as timeout, c.executor,
@@ -66,7 +66,7 @@ pub(super) const OPEN: &str = "-- store::tool_call::open
      where r.tenant_id = $1 and r.session_id = $2 order by c.ord";
 
 impl Store {
-    /// The ids of all calls that the session ever had, those that the model no longer sees too.
+    /// Lists the ids of all calls that the session ever had, including those that the model no longer sees.
     pub async fn call_ids(&self, key: &SessionKey) -> Result<Vec<CallId>, Error> {
         let key = Key::from(key);
         let rows = self
@@ -78,7 +78,7 @@ impl Store {
             .collect()
     }
 
-    /// What is known of these calls; those the session never had are missing.
+    /// Reads the state of these calls. Unknown calls are missing from the result.
     pub async fn calls(
         &self,
         key: &SessionKey,
@@ -94,7 +94,7 @@ impl Store {
         )
     }
 
-    /// The calls of the live turn that wait for the host, in order.
+    /// Lists the calls of the running turn that wait for the host, in order.
     pub async fn open_calls(&self, key: &SessionKey) -> Result<Vec<OpenCall>, Error> {
         let key = Key::from(key);
         self.database
@@ -134,11 +134,11 @@ fn state(status: i16, asked: bool) -> Result<CallState, Error> {
         (ANSWERED, _) => Ok(CallState::Answered),
         (DENIED, _) => Ok(CallState::Denied),
         (TIMED_OUT | CANCELLED, _) => Ok(CallState::Closed),
-        (other, _) => Err(Error::Corrupt(format!("tool call status {other}"))),
+        (other, _) => Err(Error::Corrupt(format!("unknown tool call status {other}"))),
     }
 }
 
-/// The number of an executor in `tool_calls.executor`.
+/// The value of `tool_calls.executor`.
 pub(super) fn executor_number(executor: ToolExecutor) -> i16 {
     match executor {
         ToolExecutor::Host => 1,
@@ -146,16 +146,18 @@ pub(super) fn executor_number(executor: ToolExecutor) -> i16 {
     }
 }
 
-/// For what an open call waits, or will wait once somebody is asked.
+/// What an open call waits for, or will wait for after earlier calls are complete.
 pub(super) fn waits_for(status: i16, edited: bool) -> Result<WaitsFor, Error> {
     match status {
         REQUESTED | WAITING => Ok(WaitsFor::Result { edited }),
         APPROVAL => Ok(WaitsFor::Approval),
-        other => Err(Error::Corrupt(format!("an open call has status {other}"))),
+        other => Err(Error::Corrupt(format!(
+            "unexpected status {other} of an open tool call"
+        ))),
     }
 }
 
-/// The status of a call once somebody is asked.
+/// The status of a call when its result or approval is requested.
 pub(super) fn asked_status(waits_for: WaitsFor) -> i16 {
     match waits_for {
         WaitsFor::Result { edited: _ } => REQUESTED,
@@ -167,7 +169,9 @@ pub(super) fn executor(number: i16) -> Result<ToolExecutor, Error> {
     match number {
         1 => Ok(ToolExecutor::Host),
         2 => Ok(ToolExecutor::Mcp),
-        other => Err(Error::Corrupt(format!("tool call executor {other}"))),
+        other => Err(Error::Corrupt(format!(
+            "unknown tool call executor {other}"
+        ))),
     }
 }
 

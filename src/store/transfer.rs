@@ -1,8 +1,9 @@
-//! Whole sessions as lines of text, by which they are moved to another database, also from one of an older schema.
+//! Exports whole sessions as lines of text and imports them into another database. The exported database may have an
+//! older schema.
 //!
-//! A line is a row: its table, and its columns by their names as PostgreSQL writes them in JSON. What sessions of a tenant
-//! share comes before them. A session begins with its hot row, and is filled in by one transaction. The last line says that the
-//! file is whole: the rows of a session may end at any line.
+//! Each line is a row: its table, and its columns by name in PostgreSQL's JSON format. Rows that sessions of a tenant
+//! share come first. A session begins with its session row and is imported in one transaction. The last line marks the
+//! file as complete, because a truncated file could end after any row of a session.
 
 mod filling;
 mod rows;
@@ -22,24 +23,21 @@ use crate::model::{SessionId, TenantId};
 const HEAD: &str = r#"{"contextd":"sessions","form":1}"#;
 /// The last line of a file.
 const END: &str = r#"{"contextd":"end"}"#;
-/// Rows that PostgreSQL sends at a time.
+/// Number of rows that are fetched at a time.
 const AT_A_TIME: i32 = 100;
 
-/// Why sessions were not moved.
+/// Why an export or import failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
-    /// The database.
     #[error(transparent)]
     Database(#[from] Error),
-    /// The file.
-    #[error("the file: {0}")]
+    #[error("cannot read or write the file: {0}")]
     File(#[from] io::Error),
-    /// A line of the file is not what it should be. Sessions that were complete before it are in the database.
+    /// A line of the file is invalid. The sessions that were complete before this line are in the database.
     #[error("line {line} of the file: {problem}")]
     Line {
-        /// Which, the first is 1.
+        /// Line number, from 1.
         line: u64,
-        /// What is wrong with it.
         problem: String,
     },
 }
@@ -50,17 +48,17 @@ impl From<tokio_postgres::Error> for TransferError {
     }
 }
 
-/// Which sessions are meant.
+/// Selects sessions.
 #[derive(Debug, Clone, Default)]
 pub struct Choice {
-    /// Those of this tenant. `None`: of all.
+    /// Only sessions of this tenant. `None` for all tenants.
     pub tenant: Option<TenantId>,
-    /// Those with these ids. Empty: all.
+    /// Only sessions with these ids. Empty for all.
     pub sessions: Vec<SessionId>,
 }
 
-/// Writes sessions as they are at one moment, the deleted ones and forks that are being made left out. Returns how many.
-/// The database may have an older schema.
+/// Writes sessions in one snapshot, except deleted ones and incomplete forks. Returns the number of sessions. The
+/// database may have an older schema.
 pub async fn export(
     database: &Database,
     choice: &Choice,
@@ -92,7 +90,7 @@ pub async fn export(
     Ok(sessions)
 }
 
-/// A connection of the owner of the schema, which sees all tenants, with the time that a large database takes.
+/// A connection of the owner of the schema, who sees all tenants, without timeouts, since a large database takes long.
 async fn patient(database: &Database) -> Result<ClientWrapper, Error> {
     let client = Object::take(database.owner().await?);
     let settings = "set statement_timeout = 0; set idle_in_transaction_session_timeout = 0";
@@ -103,7 +101,7 @@ async fn patient(database: &Database) -> Result<ClientWrapper, Error> {
 struct Export<'a, W> {
     transaction: Transaction<'a>,
     is_older: bool,
-    /// The sessions that are meant. Empty: all.
+    /// The selected sessions. Empty for all.
     ids: Vec<&'a str>,
     to: &'a mut W,
     sessions: u64,

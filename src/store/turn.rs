@@ -1,4 +1,4 @@
-//! The end of a turn, which its owner writes, and the turn that follows it in the same transaction.
+//! The end of a turn, which its owner writes, and the next turn, which begins in the same transaction.
 
 use std::time::Instant;
 
@@ -25,8 +25,8 @@ use crate::{
 };
 
 impl Store {
-    /// The last step: commits its message in any case, and ends the turn as completed if no message
-    /// waits for it and no client cancelled.
+    /// Commits the message of the last step unconditionally, and completes the turn if no message is queued for it and
+    /// no client requested a cancel.
     pub async fn finish(
         &self,
         key: &SessionKey,
@@ -40,7 +40,7 @@ impl Store {
             .map(|(written, _)| written)
     }
 
-    /// The same; when that ends the turn, the next one begins in the same transaction.
+    /// Like [`Store::finish`]. If it ends the turn, the next one begins in the same transaction.
     pub async fn finish_and_start(
         &self,
         key: &SessionKey,
@@ -60,9 +60,9 @@ impl Store {
         self.end_as_owner(key, right, reads, finish, turn).await
     }
 
-    /// The same where nothing waits in the session, as this replica left it: then there is nothing to
-    /// reckon with. `None`: something waits, or the session was written elsewhere; this wrote nothing, or
-    /// [`Store::finish`] finds that it has.
+    /// Like [`Store::finish`], for a session with an empty queue according to this replica's copy, so that nothing else
+    /// must be read. Returns `None` if a message is queued or the session was written elsewhere, or if the response was
+    /// lost; [`Store::finish`] then detects whether this was committed.
     pub async fn finish_at_once(
         &self,
         key: &SessionKey,
@@ -87,13 +87,13 @@ impl Store {
         match self.commit_known(key, finish, &commit).await {
             Ok(finished) => Ok(finished
                 .map(|(change, landed)| Written::Applied(ack(&change.session, landed.last_seq)))),
-            // While there is a lease it is asked whether this has landed.
+            // While the lease may last, the caller checks whether this was committed.
             Err(error) if error.is_transient() && asked.elapsed() < self.lease => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Every other end: closes what is open and ends the turn, whatever waits in the queue.
+    /// Ends a turn in any other way: closes open calls and ends the turn, even if messages are queued.
     pub async fn stop(
         &self,
         key: &SessionKey,
@@ -107,7 +107,7 @@ impl Store {
             .map(|(written, _)| written)
     }
 
-    /// The same, and the next turn begins in the same transaction.
+    /// Like [`Store::stop`], and the next turn begins in the same transaction.
     pub async fn stop_and_start(
         &self,
         key: &SessionKey,
@@ -135,7 +135,7 @@ impl Store {
         self.end_as_owner(key, right, reads, stop, turn).await
     }
 
-    /// With the turn that begins after it, if it still does.
+    /// Adds the next turn, if it can still begin.
     fn followed<'a>(&self, mut ended: Change<'a>, next: Option<&NextTurn<'a>>) -> Change<'a> {
         let begin = |next: &NextTurn<'a>| {
             let new = new_turn(next.admission);

@@ -1,4 +1,4 @@
-//! Turns as they are read: by their owner, and by clients.
+//! Read access to turns, for their owner and for clients.
 
 use std::{
     collections::BTreeMap,
@@ -37,29 +37,25 @@ use crate::{
 /// A turn as clients see it.
 #[derive(Debug, Clone)]
 pub struct Turn {
-    /// Its id.
     pub id: TurnId,
-    /// Where it stands.
     pub state: TurnState,
     /// The request that started it.
     pub request_id: Option<RequestId>,
-    /// What it does differently from its session.
+    /// The settings in which it differs from its session.
     pub request: TurnRequest,
-    /// The configuration that its newest step was made for.
+    /// The configuration for which its newest step was prepared.
     pub config: SessionConfig,
-    /// When it started.
     pub started_at: Timestamp,
-    /// When it ended.
     pub ended_at: Option<Timestamp>,
-    /// The seq of its first event.
+    /// Seq of its first event.
     pub first_seq: Seq,
-    /// The seq of its terminal event.
+    /// Seq of its terminal event.
     pub last_seq: Option<Seq>,
-    /// What came of it so far, without finish reason and last usage.
+    /// Its result so far, without finish reason and last usage.
     pub so_far: TurnResult,
-    /// How it ended, encoded.
+    /// Its encoded outcome.
     pub outcome: Option<Vec<u8>>,
-    /// It goes on, and its step began when its time was up.
+    /// Whether it is running and its current step began after its deadline.
     pub late: bool,
 }
 
@@ -67,12 +63,12 @@ pub(super) static OWNED: LazyLock<Named> = named_alone!("sql/turns/owned.sql");
 
 static TURN: LazyLock<Named> = named_alone!("sql/turns/one.sql");
 
-/// A page of turns, cut where it would be too large; a revision's configuration is read and counted
-/// with its first turn.
+/// A page of turns, truncated at the size limit. The configuration of a revision is read and counted with its first
+/// turn.
 static TURNS: LazyLock<Named> = named_alone!("sql/turns/list.sql");
 
 impl Store {
-    /// The turn as its owner needs it. Returns `None` if this replica no longer owns it under this
+    /// Reads the data that a turn's owner needs. Returns `None` if this replica no longer owns the turn under this
     /// epoch.
     pub async fn owned(
         &self,
@@ -93,8 +89,8 @@ impl Store {
         rows.first().map(owned).transpose()
     }
 
-    /// The same with the transcript as the model sees it, on one connection. The two are not read at
-    /// one time. Where the transcript comes to `most_bytes` it is read up to there.
+    /// Like [`Store::owned`], with the transcript that the model sees, on one connection. The two are not read in the
+    /// same snapshot. The transcript is read up to `most_bytes`.
     pub async fn owned_with_transcript(
         &self,
         key: &SessionKey,
@@ -139,8 +135,8 @@ impl Store {
         Ok((Some(owned), seen))
     }
 
-    /// The same from memory, as the owner's last commit on this replica left it. `None`: it is not known here, or the
-    /// transcript comes to `most_bytes`.
+    /// Like [`Store::owned_with_transcript`], from memory after the owner's last commit on this replica. Returns `None`
+    /// if the turn is not in memory or the transcript has at least `most_bytes`.
     pub fn remembered_turn(
         &self,
         key: &SessionKey,
@@ -154,8 +150,8 @@ impl Store {
         is_own.then(|| memory.owned(&session, right, most_bytes))?
     }
 
-    /// What a turn begins with in an idle session that this replica has written. `None`: it is not known here, or
-    /// not idle.
+    /// Returns the state from which a turn starts in an idle session, from memory. Returns `None` if the session is not
+    /// in memory or not idle.
     pub fn remembered_idle(&self, key: &SessionKey) -> Option<Basis> {
         let Remembered {
             session, memory, ..
@@ -163,8 +159,8 @@ impl Store {
         memory.idle(&session)
     }
 
-    /// The turn of a session that this replica has written, if it waits for the results of these calls at least. `None`: it
-    /// is not known here, or does not wait for all of them.
+    /// Returns the waiting turn of a session, from memory. Returns `None` if it is not in memory or does not wait for
+    /// results of all these calls.
     pub fn remembered_waiting(&self, key: &SessionKey, calls: &[CallId]) -> Option<Waiting> {
         let Remembered {
             session, memory, ..
@@ -172,7 +168,7 @@ impl Store {
         memory.waiting(&session, calls)
     }
 
-    /// One turn. `None` means the session has no such turn.
+    /// Reads one turn. Returns `None` if the session has no such turn.
     pub async fn turn(&self, key: &SessionKey, turn: &TurnId) -> Result<Option<Turn>, Error> {
         let key = Key::from(key);
         let rows = self
@@ -196,9 +192,8 @@ impl Store {
         turn_row(row, config).map(Some)
     }
 
-    /// The turns of a session that started before `before`, newest first: at most `limit`, and as
-    /// many as take up at most `bytes` as they are stored, but at least one. Their
-    /// configurations come without tools, each revision's once.
+    /// Lists the turns of a session that started before `before`, newest first: at most `limit` turns with at most
+    /// `bytes` of stored size, but at least one. Configurations are read without tools, once per revision.
     pub async fn turns(
         &self,
         key: &SessionKey,
@@ -226,7 +221,9 @@ impl Store {
             let config = configs.get(&revision).cloned();
             items.push(turn_row(
                 row,
-                config.ok_or_else(|| Error::Corrupt(format!("revision {revision} is missing")))?,
+                config.ok_or_else(|| {
+                    Error::Corrupt(format!("configuration revision {revision} is missing"))
+                })?,
             )?);
         }
         Listed::new(items, &rows)
@@ -251,6 +248,7 @@ fn owned(row: &Row) -> Result<Owned, Error> {
     Ok(Owned {
         step: count(row, "step")?,
         attempt: count(row, "attempt")?,
+        completed_steps: count(row, "step_count")?,
         takeovers: u32::try_from(takeovers).unwrap_or_default(),
         open_calls: count(row, "open_calls")?,
         cancel: cancel_request(row)?,

@@ -1,4 +1,4 @@
-//! Changes of a session's configuration: each makes a new revision, with events.
+//! Updates of a session's configuration: each creates a new revision, with events.
 
 use super::{
     Error, Store,
@@ -14,18 +14,16 @@ use crate::{
     },
 };
 
-/// A revision that came in force.
+/// A new revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Updated {
-    /// Which.
     pub revision: i64,
-    /// The newest seq.
     pub last_seq: Seq,
 }
 
 impl Store {
-    /// Puts a new configuration in force. `None` means the session is gone, its configuration
-    /// changed meanwhile, or the request is known.
+    /// Puts a new configuration in force. Returns `None` if the session is gone, its configuration changed
+    /// concurrently, or the request is known.
     pub async fn update(
         &self,
         key: &SessionKey,
@@ -43,7 +41,7 @@ impl Store {
         }))
     }
 
-    /// Remembers a request that changed nothing, and reads back what its key led to first.
+    /// Stores a request that changed nothing, and reads the first request with its key.
     pub async fn remember(
         &self,
         key: &SessionKey,

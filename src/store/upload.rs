@@ -1,5 +1,5 @@
-//! Content on its way in: chunks are stored under the upload's own id as they come, and get the
-//! content's id when all are there. Only then does the blob exist.
+//! Uploads: chunks are stored under the id of the upload as they arrive, and moved to the content's id when all have
+//! arrived. Only then does the blob exist.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -12,30 +12,29 @@ use super::{
 };
 use crate::model::{BlobId, RequestId, TenantId, command::Idempotency};
 
-/// Most chunks that one round of the sweep removes.
+/// Maximum number of chunks that one round of the sweep removes.
 const ROUND: i64 = 4096;
 
-/// Content that has arrived in full.
+/// Content that has arrived completely.
 #[derive(Debug, Clone)]
 pub struct Arrived<'a> {
-    /// The upload under which its chunks are.
+    /// The upload that has the chunks.
     pub upload: &'a BlobId,
-    /// How many there are.
+    /// Number of chunks.
     pub chunks: u32,
-    /// The content's id.
+    /// The id of the content.
     pub id: &'a BlobId,
-    /// Its MIME type.
     pub media_type: &'a str,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub bytes: u64,
 }
 
 /// The outcome of an upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kept {
-    /// The blob, as it was stored first.
+    /// The blob, as it was first stored.
     Blob(Blob),
-    /// This idempotency key came with another request before: nothing is kept.
+    /// The idempotency key was used with another request. Nothing is stored.
     Mismatch(RequestId),
 }
 
@@ -45,7 +44,7 @@ static DESCRIBE: LazyLock<Named> = named_alone!("sql/upload/describe.sql");
 static SWEEP: LazyLock<Named> = named_alone!("sql/upload/sweep.sql");
 
 impl Store {
-    /// Stores chunks of an upload, from the one with that index on.
+    /// Stores chunks of an upload, starting at index `first`.
     pub async fn write_upload(
         &self,
         tenant: &TenantId,
@@ -70,9 +69,8 @@ impl Store {
         Ok(())
     }
 
-    /// Makes a blob of an upload, or drops the upload where that blob is stored already. Of two uploads
-    /// of the same content at once, the second waits at the blob's row for the first, and then finds
-    /// its chunks.
+    /// Turns an upload into a blob, or discards the upload if the blob already exists. If two uploads have the same
+    /// content, the second waits for the first at the blob's row and then finds the chunks of the first.
     pub async fn keep_upload(
         &self,
         tenant: &TenantId,
@@ -128,7 +126,9 @@ impl Store {
         ];
         let answers = self.database.transact(&queries).await?;
         let [.., known, found] = answers.as_slice() else {
-            return Err(Error::Corrupt("no answer".to_owned()));
+            return Err(Error::Corrupt(
+                "a transaction returned too few results".to_owned(),
+            ));
         };
         let known: Option<Remembered> = known.first().map(remembered).transpose()?;
         if let (Some(request), Some(known)) = (&idempotency.request, known)
@@ -142,10 +142,10 @@ impl Store {
         }
         found
             .map(Kept::Blob)
-            .ok_or_else(|| Error::Corrupt(format!("the upload {upload} lost chunks")))
+            .ok_or_else(|| Error::Corrupt(format!("chunks of the upload {upload} are missing")))
     }
 
-    /// Removes the chunks of an upload that broke off.
+    /// Removes the chunks of an upload that was aborted.
     pub async fn discard_upload(&self, tenant: &TenantId, upload: &BlobId) -> Result<(), Error> {
         self.database
             .write(&Query::new(
@@ -156,9 +156,9 @@ impl Store {
             .map(drop)
     }
 
-    /// Removes what is left of uploads that began longer than `age` ago, of all tenants: at most a
-    /// bounded number of chunks, which is returned, and whether that was all that one round may. The
-    /// tenants are found one after the other, each by one look into the index.
+    /// Removes the remaining chunks of uploads that began longer than `age` ago, of all tenants. Returns the number of
+    /// removed chunks, and whether this reached the limit of one round. Tenants are found one after another, each by
+    /// one index lookup.
     pub async fn sweep_uploads(&self, age: Duration) -> Result<(u64, bool), Error> {
         let age = age.as_secs_f64();
         let sweep = SWEEP.query(&[("age", &age as Param<'_>), ("most", &ROUND)])?;

@@ -1,4 +1,4 @@
-//! What calls used that a host made by itself.
+//! Usage of model calls that a host made outside of a turn.
 
 use std::sync::LazyLock;
 
@@ -13,22 +13,21 @@ use crate::{
     },
 };
 
-/// How a message stands to the end of its transcript.
+/// The distance of a message from the end of its transcript.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Since {
-    /// The version of the transcript that it was appended to. `None` means it is not the first of
-    /// an append.
+    /// Version of the transcript to which it was appended. `None` if it is not the first message of an append.
     pub version: Option<i64>,
-    /// Appends since then.
+    /// Number of appends since then.
     pub later: i64,
-    /// What was said since then, in tokens.
+    /// Tokens of messages since then.
     pub tokens: i64,
 }
 
 pub(super) static SINCE: LazyLock<Named> = named_alone!("sql/since.sql");
 
 impl Store {
-    /// How a message stands to the end of its transcript. `None` means there is no such message.
+    /// Reads the distance of a message from the end of its transcript. Returns `None` if there is no such message.
     pub async fn since(
         &self,
         key: &SessionKey,
@@ -56,9 +55,9 @@ impl Store {
         rows.first().map(since).transpose()
     }
 
-    /// Records what a call used in an idle session. `None` means a turn runs, the transcript is not
-    /// what was seen, or the request is known; [`Store::tail`] tells. Else the newest seq. The request led to
-    /// `result`.
+    /// Records the usage of a call in an idle session and stores `result` for the request. Returns the newest seq, or
+    /// `None` if a turn is running, the transcript has changed since it was read, or the request is known;
+    /// [`Store::tail`] returns the reason.
     pub async fn record_usage(
         &self,
         key: &SessionKey,

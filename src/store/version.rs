@@ -1,35 +1,35 @@
-//! Versions: what a prompt is made of, as numbers that only grow.
+//! Versions of a session's transcript and configuration, as numbers that only increase.
 
 use tokio_postgres::Row;
 
 use super::{Error, row::get};
 use crate::{model::Fence, session::creation::FIRST_REVISION};
 
-/// Bits of a version's number for the transcript. Those above are for the configuration.
+/// Number of bits for the transcript in a version's number. The higher bits are for the configuration.
 const TRANSCRIPT_BITS: u32 = 32;
 
-/// What a prompt is made of, in numbers that only grow. The transcript has three: compactions and
-/// appends move the first, owners the others.
+/// The version of the content of a prompt. The transcript has three counters: compactions and appends increment the
+/// first, owners the other two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version {
     /// Version of the context.
     pub context: i64,
-    /// Owners so far.
+    /// Number of owners so far.
     pub epoch: i64,
-    /// Writes of owners so far.
+    /// Number of owners' writes so far.
     pub op: i64,
-    /// The revision of the configuration.
+    /// Revision of the configuration.
     pub revision: i64,
 }
 
 impl Version {
-    /// As one number above 0 that clients send back. It is the same only where neither transcript
-    /// nor configuration has changed.
+    /// Returns the version as one number above 0, which clients send back. It is equal only if neither transcript nor
+    /// configuration has changed.
     pub fn number(self) -> i64 {
         ((self.revision - FIRST_REVISION) << TRANSCRIPT_BITS) + self.transcript()
     }
 
-    /// The fence: owners and their writes.
+    /// Returns the fence: owners and their writes.
     pub fn fence(self) -> Fence {
         Fence {
             epoch: self.epoch,
@@ -37,18 +37,18 @@ impl Version {
         }
     }
 
-    /// The transcript's part: a sum that is the same only where none of the three has moved.
+    /// Returns the transcript's part of the number: a sum that is equal only if none of the three counters has changed.
     pub fn transcript(self) -> i64 {
         1 + self.context + self.epoch + self.op
     }
 }
 
-/// The transcript's part of a version's number.
+/// Returns the transcript's part of a version's number.
 pub fn transcript_of(number: i64) -> i64 {
     number & ((1 << TRANSCRIPT_BITS) - 1)
 }
 
-/// What a row of `session_run` says of the version.
+/// Decodes the version in a row of `session_run`.
 pub(super) fn version(row: &Row) -> Result<Version, Error> {
     Ok(Version {
         context: get(row, "context_version")?,

@@ -3,32 +3,28 @@
 use crate::model::Seq;
 use crate::session::SessionState;
 
-/// What the hot row says after an owner's write.
+/// State of the session row after an owner's write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ack {
-    /// Where the session stands now.
     pub state: SessionState,
-    /// A cancel of the turn was requested.
+    /// Whether a cancel of the turn was requested.
     pub cancelled: bool,
-    /// The newest seq.
     pub last_seq: Seq,
 }
 
 /// The outcome of an owner's write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
-    /// It is committed.
     Applied(Ack),
-    /// Another owner has the session: nothing was written, and nothing more may be.
+    /// Another owner has the session. Nothing was written, and the caller must stop writing.
     Fenced,
 }
 
-/// The outcome of a write under a fence that may also depend on what others write.
+/// The outcome of a write under a fence that may also depend on concurrent writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fenced {
-    /// It is committed.
     Applied(Ack),
-    /// The fence is in force, but a condition was not met: nothing was written.
+    /// The fence is valid, but a condition was not met. Nothing was written.
     Refused,
     /// Another owner has the session.
     Gone,

@@ -1,5 +1,5 @@
-//! The bytes that this replica has written for tenants whose storage is limited, since they were last
-//! reported: the parameters of their transactions, counted before these are sent.
+//! Bytes that this replica has written for tenants with a storage limit since the last report: the size of the
+//! parameters of their transactions, counted before these are sent.
 
 use std::{
     collections::HashMap,
@@ -9,14 +9,14 @@ use std::{
 use super::Error;
 use crate::model::TenantId;
 
-/// Bytes by tenant. Only tenants that are followed are counted.
+/// Written bytes by tenant. Only followed tenants are counted.
 #[derive(Debug, Clone, Default)]
 pub struct WrittenBytes {
     by_tenant: Arc<RwLock<HashMap<TenantId, i64>>>,
 }
 
 impl WrittenBytes {
-    /// Counts what is written for a tenant from now on.
+    /// Starts to count what is written for a tenant.
     pub fn follow(&self, tenant: &TenantId) {
         if !self.follows(tenant) {
             self.write(|all| {
@@ -25,7 +25,7 @@ impl WrittenBytes {
         }
     }
 
-    /// Stops that.
+    /// Stops counting for a tenant.
     pub fn forget(&self, tenant: &TenantId) {
         self.write(|all| {
             all.remove(tenant);
@@ -39,7 +39,7 @@ impl WrittenBytes {
         all.contains_key(tenant)
     }
 
-    /// Adds bytes; a negative number takes back what was not written after all.
+    /// Adds bytes. A negative number corrects the count.
     pub fn add(&self, tenant: &TenantId, bytes: i64) {
         self.write(|all| {
             if let Some(written) = all.get_mut(tenant) {
@@ -48,14 +48,14 @@ impl WrittenBytes {
         });
     }
 
-    /// The bytes of a tenant that are not reported yet.
+    /// Returns the bytes of a tenant that are not reported yet.
     pub fn of(&self, tenant: &TenantId) -> i64 {
         let all = self.by_tenant.read();
         let all = all.unwrap_or_else(PoisonError::into_inner);
         all.get(tenant).copied().unwrap_or_default()
     }
 
-    /// The bytes of all tenants, which are to be reported and then taken off by [`Self::add`].
+    /// Returns the bytes of all tenants, to be reported and then subtracted with [`Self::add`].
     pub fn unreported(&self) -> Vec<(TenantId, i64)> {
         let all = self.by_tenant.read();
         let all = all.unwrap_or_else(PoisonError::into_inner);
@@ -91,7 +91,7 @@ impl<'a> Counting<'a> {
         Self { counted }
     }
 
-    /// Takes them back where the database's own word is that they were not written.
+    /// Subtracts the bytes if the database reported that the statement failed.
     pub(super) fn settled<T>(self, done: Result<T, Error>) -> Result<T, Error> {
         let refused = done.as_ref().is_err_and(|error| !error.spoils_connection());
         if let Some((written, tenant, bytes)) = self.counted.filter(|_| refused) {

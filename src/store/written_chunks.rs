@@ -1,15 +1,15 @@
-//! Which sessions have chunks of text that this replica has written.
+//! Tracks the sessions for which this replica has written chunks of text.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::generations::Generations;
 use crate::model::SessionKey;
 
-/// Sessions in each of two generations of [`WrittenChunks`].
+/// Maximum number of sessions in each of two generations of [`WrittenChunks`].
 const MOST_WRITTEN: usize = 10_000;
 
-/// Sessions with chunks that this replica has written, and that no commit has removed since. Chunks that it has forgotten,
-/// and those of other replicas, are swept.
+/// Sessions with chunks that this replica has written and no commit has removed since. Chunks of forgotten sessions and
+/// those of other replicas are swept.
 #[derive(Debug, Clone)]
 pub(super) struct WrittenChunks(Arc<Mutex<Generations<()>>>);
 
@@ -20,17 +20,17 @@ impl Default for WrittenChunks {
 }
 
 impl WrittenChunks {
-    /// Whether a session has some.
+    /// Whether the session has chunks.
     pub(super) fn has(&self, key: &SessionKey) -> bool {
         self.lock().get(key).is_some()
     }
 
-    /// Those of a session are removed.
+    /// Records that the session's chunks were removed.
     pub(super) fn forget(&self, key: &SessionKey) {
         self.lock().take(key);
     }
 
-    /// A session gets some.
+    /// Records that the session has chunks.
     pub(super) fn add(&self, key: &SessionKey) {
         self.lock().keep(key, (), 1);
     }

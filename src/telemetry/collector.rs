@@ -1,5 +1,5 @@
-//! The collector that metrics and spans are pushed to, over the HTTP client that contextd has. A
-//! collector that is away is logged once per period, and holds up nothing but its own exports.
+//! Sends metrics and spans to the OTLP collector over contextd's own HTTP client. An unreachable collector is logged
+//! once per period and delays only its own exports.
 
 use std::{
     fmt,
@@ -15,12 +15,12 @@ use tokio::{runtime::Handle, time::Instant};
 
 use super::TelemetryError;
 
-/// How often it is logged that exports fail.
+/// Failed exports are logged at most once per period.
 const PERIOD: Duration = Duration::from_mins(5);
-/// Bytes of an answer that are read; nothing in it is used.
+/// At most this many bytes of a response are read; its content is not used.
 const LONGEST_ANSWER: usize = 64 * 1024;
 
-/// Sends requests to a collector.
+/// The HTTP client of the OTLP exporters.
 pub(super) struct Collector {
     http: reqwest::Client,
     runtime: Handle,
@@ -34,13 +34,13 @@ impl fmt::Debug for Collector {
 }
 
 impl Collector {
-    /// A collector at this address, which is given at most `timeout` for each request.
+    /// Creates a client for the collector at `endpoint`. Each request is limited to `timeout`.
     pub(super) fn new(endpoint: &str, timeout: Duration) -> Result<Self, TelemetryError> {
         let mut builder = reqwest::Client::builder()
             .timeout(timeout)
             .redirect(reqwest::redirect::Policy::none());
         if endpoint.starts_with("http://") {
-            // One nearby: without TLS the system's authorities are not needed, which may be missing.
+            // Plain HTTP to a local collector: the system's certificate authorities are not needed and may be missing.
             builder = builder.tls_certs_only([]).no_proxy();
         }
         let http = builder
@@ -53,19 +53,19 @@ impl Collector {
         })
     }
 
-    /// Logs that an export failed, unless it was logged a while ago.
+    /// Logs a failed export, at most once per [`PERIOD`].
     fn failed(&self, error: &str) {
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         if reported.is_none_or(|reported| reported.elapsed() >= PERIOD) {
             *reported = Some(Instant::now());
-            tracing::warn!(error, "metrics or traces were not exported");
+            tracing::warn!(error, "exporting metrics or traces failed");
         }
     }
 
     fn succeeded(&self) {
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         if reported.take().is_some() {
-            tracing::info!("metrics and traces are exported again");
+            tracing::info!("exporting metrics and traces works again");
         }
     }
 }
@@ -80,7 +80,7 @@ impl HttpClient for Collector {
         Self: 'async_trait,
     {
         let http = self.http.clone();
-        // Exporters run in threads of their own, without a runtime.
+        // Exporters run on their own threads, which have no async runtime.
         let sent = self.runtime.spawn(send(http, request));
         Box::pin(async move {
             let answer: Result<_, HttpError> = match sent.await {
@@ -89,7 +89,7 @@ impl HttpClient for Collector {
             };
             match &answer {
                 Ok(answer) if answer.status().is_success() => self.succeeded(),
-                Ok(answer) => self.failed(&format!("the collector answered {}", answer.status())),
+                Ok(answer) => self.failed(&format!("the collector returned {}", answer.status())),
                 Err(error) => self.failed(&error.to_string()),
             }
             answer

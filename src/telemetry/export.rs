@@ -1,5 +1,5 @@
-//! One registry of metrics and its two ways out: Prometheus text when it is scraped, and OTLP pushed to a
-//! collector where one is configured. Spans go to that collector alone.
+//! The registry of metrics and its two exports: Prometheus text on scrape, and OTLP push to a collector if one is
+//! configured. Spans are sent only to that collector.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -27,9 +27,9 @@ use super::{
 };
 use crate::config::{OtlpConfig, TelemetryConfig};
 
-/// Spans that are sent together.
+/// Maximum spans per batch.
 const MOST_AT_ONCE: usize = 512;
-/// How long they are gathered.
+/// How long spans are collected before a batch is sent.
 const GATHER: Duration = Duration::from_secs(1);
 
 /// The telemetry of one replica.
@@ -49,8 +49,8 @@ impl fmt::Debug for Telemetry {
 }
 
 impl Telemetry {
-    /// As the configuration says. What is pushed is sent by tasks of the runtime that this is called
-    /// in.
+    /// Builds the telemetry from the configuration. Pushed data is sent by tasks of the runtime in which this is
+    /// called.
     pub fn new(config: &TelemetryConfig, replica: &str) -> Result<Self, TelemetryError> {
         let registry = Registry::new();
         let scraped = opentelemetry_prometheus::exporter()
@@ -80,24 +80,24 @@ impl Telemetry {
         })
     }
 
-    /// What is measured.
+    /// The metrics of this replica.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
-    /// What makes spans.
+    /// The source of this replica's spans.
     pub fn traces(&self) -> &Traces {
         &self.traces
     }
 
-    /// All metrics in the text format of Prometheus.
+    /// Renders all metrics in the Prometheus text format.
     pub fn scrape(&self) -> String {
         TextEncoder::new()
             .encode_to_string(&self.registry.gather())
             .unwrap_or_default()
     }
 
-    /// Says which build this is.
+    /// Records the version, commit and schema version of this build.
     pub fn build_info(&self, commit: Option<&'static str>, schema: i32) {
         let mut labels = vec![
             KeyValue::new(attribute::VERSION, env!("CARGO_PKG_VERSION")),
@@ -107,21 +107,21 @@ impl Telemetry {
         self.observe(&instruments::BUILD_INFO, move || vec![(1, labels.clone())]);
     }
 
-    /// Observes whether the server takes requests.
+    /// Registers the readiness gauge; `ready` is called at each collection.
     pub fn observe_readiness(&self, ready: impl Fn() -> bool + Send + Sync + 'static) {
         self.observe(&instruments::READY, move || {
             vec![(u64::from(ready()), Vec::new())]
         });
     }
 
-    /// Observes how many leases are held here.
+    /// Registers the gauge of leases held by this replica; `held` is called at each collection.
     pub fn observe_leases(&self, held: impl Fn() -> usize + Send + Sync + 'static) {
         self.observe(&instruments::LEASES, move || {
             vec![(held() as u64, Vec::new())]
         });
     }
 
-    /// Observes the pools of connections.
+    /// Registers the gauges of the connection pools.
     pub fn observe_pools(
         &self,
         pools: impl Fn() -> Vec<PoolStatus> + Clone + Send + Sync + 'static,
@@ -170,11 +170,11 @@ impl Telemetry {
         self.provider.meter(names::SCOPE)
     }
 
-    /// Sends what was not sent yet, for at most so long. Nothing is measured afterwards.
+    /// Sends what is still buffered, for at most `patience`. Nothing is recorded afterwards.
     pub async fn shut_down(&self, patience: Duration) {
         let provider = self.provider.clone();
         let spans = self.spans.clone();
-        // It waits for threads that send by this runtime.
+        // The shutdown waits for threads that send through this runtime.
         let sent = tokio::task::spawn_blocking(move || {
             let spans = spans.map(|spans| spans.shutdown_with_timeout(patience));
             (spans, provider.shutdown_with_timeout(patience))
@@ -183,8 +183,7 @@ impl Telemetry {
     }
 }
 
-/// Who measures. The variables `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` are read by the
-/// library.
+/// The resource attributes of this replica. The library reads `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`.
 fn resource(replica: &str) -> Resource {
     let named = |resource: &Resource| {
         let name = resource.get(&"service.name".into());
@@ -211,7 +210,7 @@ fn exporter(config: &OtlpConfig, endpoint: &str) -> Result<MetricExporter, Telem
         .map_err(|error| TelemetryError::Otlp(error.to_string()))
 }
 
-/// Spans wait in a bounded queue until a thread sends them together.
+/// Spans wait in a bounded queue until a thread sends them in batches.
 fn span_provider(
     config: &TelemetryConfig,
     endpoint: &str,
@@ -242,12 +241,12 @@ fn span_provider(
         .build())
 }
 
-/// Where a signal goes, by the OTLP specification.
+/// The URL of a signal, as the OTLP specification defines it.
 fn signal(endpoint: &str, signal: &str) -> String {
     format!("{}/v1/{signal}", endpoint.trim_end_matches('/'))
 }
 
-/// How Prometheus names an instrument.
+/// The name that Prometheus uses for each instrument.
 pub fn prometheus_names() -> BTreeMap<String, &'static Instrument> {
     let name = |instrument: &&'static Instrument| {
         let mut name = instrument.name.replace('.', "_");

@@ -1,4 +1,4 @@
-//! Values of attributes: few for each attribute, and none that a caller can choose.
+//! The values of metric attributes. Each attribute has few values, and a caller can choose none of them.
 
 use std::{
     collections::BTreeSet,
@@ -10,11 +10,11 @@ use crate::model::{
     UsagePurpose,
 };
 
-/// What stands for values beyond the bound, and for what is not known.
+/// The value for names beyond the limit and for unknown names.
 pub(super) const OTHER: &str = "_OTHER";
 
-/// Names that callers can choose within what the configuration allows, such as those of models: the
-/// first so many keep their own, all others share one.
+/// A bounded set of label values for names that callers can choose, such as model names. The first `most` distinct
+/// names keep their value; all others share [`OTHER`].
 #[derive(Debug)]
 pub(super) struct Bounded {
     most: usize,
@@ -45,21 +45,21 @@ impl Bounded {
 /// Why the server ended a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionEnd {
-    /// It sent more control frames than it may.
+    /// It sent more control frames than the limit.
     Flood,
-    /// It never began to speak.
+    /// It never sent any data.
     Silent,
-    /// It had no call for too long.
+    /// It was idle (no call) for too long.
     Idle,
-    /// It had no call whose caller was known for too long.
+    /// It had no authenticated call for too long.
     Unauthenticated,
-    /// It had no such call, and gave its place to a newer one.
+    /// It had no authenticated call and was closed to admit a newer connection.
     Displaced,
     /// Its TLS handshake failed.
     HandshakeFailed,
     /// Its TLS handshake took too long.
     HandshakeTimeout,
-    /// Its TLS handshake gave its place to a newer one.
+    /// Its TLS handshake was aborted to admit a newer connection.
     HandshakeDisplaced,
 }
 
@@ -75,22 +75,21 @@ impl ConnectionEnd {
         Self::HandshakeDisplaced,
     ];
 }
-/// How a call of a tool came out that contextd itself made.
+/// The outcome of a tool call that contextd made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolResult {
-    /// The tool answered.
+    /// The tool succeeded.
     Success,
-    /// The tool answered that it failed.
+    /// The tool returned an error.
     Error,
-    /// Its server refused the call.
+    /// The MCP server rejected the call.
     Refused,
-    /// It was not sent.
+    /// The call was not sent.
     NotRun,
-    /// Its result is lost, or did not come in time: it may have run.
+    /// The result was lost or did not arrive in time; the tool may have run.
     Unknown,
 }
 
-/// The value for it.
 pub(super) fn connection_end(why: ConnectionEnd) -> &'static str {
     match why {
         ConnectionEnd::Flood => "flood",
@@ -104,7 +103,6 @@ pub(super) fn connection_end(why: ConnectionEnd) -> &'static str {
     }
 }
 
-/// The value for it.
 pub(super) fn tool_result(result: ToolResult) -> &'static str {
     match result {
         ToolResult::Success => "success",
@@ -115,7 +113,7 @@ pub(super) fn tool_result(result: ToolResult) -> &'static str {
     }
 }
 
-/// The state that an end leaves its turn in, and why.
+/// The state and reason of an ended turn.
 pub(super) fn ending(ending: &Ending) -> (&'static str, &'static str) {
     match ending {
         Ending::Completed(reason) => ("completed", completion(*reason)),
@@ -124,7 +122,7 @@ pub(super) fn ending(ending: &Ending) -> (&'static str, &'static str) {
     }
 }
 
-/// Every state that an end leaves its turn in, with why.
+/// Every pair of state and reason that a turn can end with.
 pub(super) fn endings() -> impl Iterator<Item = (&'static str, &'static str)> {
     use {CancelCause as C, CompletionReason as R, FailureReason as F};
     let completed = [
@@ -182,7 +180,7 @@ fn cancel(cause: CancelCause) -> &'static str {
     }
 }
 
-/// Why a turn failed, as metrics and logs name it.
+/// The name of a failure reason in metrics and logs.
 pub fn failure(reason: FailureReason) -> &'static str {
     match reason {
         FailureReason::ProviderAuth => "provider_auth",
@@ -206,7 +204,7 @@ pub(super) fn purpose(purpose: UsagePurpose) -> &'static str {
     }
 }
 
-/// Why an answer ended, in the words of the GenAI conventions where they have one.
+/// The name of a finish reason; the GenAI conventions' name where one exists.
 pub(super) fn finish(reason: FinishReason) -> &'static str {
     match reason {
         FinishReason::Stop => "stop",

@@ -1,4 +1,4 @@
-//! Lines of the log, each with the trace that it belongs to.
+//! Log formats that add the ids of the current trace to each line.
 
 use std::fmt;
 
@@ -13,14 +13,14 @@ use tracing_subscriber::{
 
 use super::Trace;
 
-/// The name of the field, also on the lines that bring it themselves.
+/// The name of the field, also used by lines that set it themselves.
 const TRACE_ID: &str = "trace_id";
 
-/// Adds `trace_id` and `span_id` to lines that are written within a trace.
+/// Adds `trace_id` and `span_id` to lines written within a trace.
 #[derive(Debug)]
 pub(super) struct Traced<F>(pub(super) F);
 
-/// How a line ends with the ids.
+/// Appends the ids to a formatted line.
 pub(super) trait Append {
     fn append(line: &mut String, trace: &str, span: &str);
 }
@@ -97,11 +97,11 @@ mod tests {
         }
     }
 
-    /// What is logged within a trace, and then outside of it.
+    /// Logs one line within a trace and one outside of it, and returns both.
     async fn logged(subscriber: impl FnOnce(Lines) -> Dispatch) -> Vec<String> {
         let lines = Lines::default();
         let dispatch = subscriber(lines.clone());
-        // With one subscriber in the process, other tests' threads may decide that nothing is logged.
+        // With a single subscriber in the process, threads of other tests may cause log callsites to be disabled.
         let _second = Dispatch::new(tracing_subscriber::registry());
         let _guard = tracing::dispatcher::set_default(&dispatch);
         let mut headers = http::HeaderMap::new();

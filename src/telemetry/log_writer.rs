@@ -1,6 +1,6 @@
-//! Lines of the log on their way to stderr. A separate thread writes them: a reader of the log that
-//! stalls must not hold the threads that serve. What does not fit, or cannot be written, is dropped and
-//! counted. Lines of the audit have room that no others take, and are counted apart.
+//! Writes log lines to stderr from a separate thread, so that a stalled reader of the log does not block the threads
+//! that serve requests. Lines that do not fit in the buffer or cannot be written are dropped and counted. Audit lines
+//! have reserved space in the buffer and are counted separately.
 
 use std::{
     io::{self, Write},
@@ -13,32 +13,32 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use super::names::AUDIT;
 
-/// Bytes of lines that may wait.
+/// Maximum bytes of buffered lines.
 const MOST_BYTES: usize = 8 * 1024 * 1024;
-/// Bytes beside them for lines of the audit.
+/// Additional bytes that are reserved for audit lines.
 const MOST_AUDIT_BYTES: usize = 8 * 1024 * 1024;
-/// How long the end of the process waits for the last lines.
+/// How long the process waits at exit for the last lines to be written.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
-/// Makes what writes a line.
+/// Creates a writer for each log line.
 #[derive(Debug, Clone)]
 pub(super) struct LogWriter(Arc<Queue>);
 
-/// Writes a line.
+/// Writes one line to the queue.
 #[derive(Debug)]
 pub(super) struct LineWriter {
     queue: Arc<Queue>,
     kind: Line,
 }
 
-/// What a line is for.
+/// The kind of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Line {
     Log,
     Audit,
 }
 
-/// The log of this process. Waits for its last lines when it is dropped.
+/// The log of this process. Dropping it waits for the last lines to be written.
 #[must_use]
 #[derive(Debug)]
 pub struct Log(Arc<Queue>);
@@ -52,15 +52,15 @@ struct Queue {
 #[derive(Debug, Default)]
 struct Pending {
     lines: Vec<u8>,
-    /// Those of them that are the audit's.
+    /// How many of them are audit lines.
     audit_lines: u64,
-    /// Lines that were dropped since the last report.
+    /// Lines dropped since the last report.
     dropped: Dropped,
-    /// Lines were taken that are not written yet.
+    /// Set while lines that were taken from the queue are not written yet.
     is_writing: bool,
 }
 
-/// Lines that were dropped.
+/// Counts of dropped lines.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Dropped {
     log: u64,
@@ -68,13 +68,13 @@ struct Dropped {
 }
 
 impl Dropped {
-    /// Says so in the log.
+    /// Logs the counts.
     fn report(self) {
         let Self { log, audit } = self;
         if log > 0 {
             tracing::warn!(
                 lines = log,
-                "lines of the log were dropped: its reader is too slow, or gone"
+                "log lines were dropped: stderr is blocked or closed"
             );
         }
         if audit > 0 {
@@ -82,13 +82,13 @@ impl Dropped {
                 target: AUDIT,
                 audit = true,
                 lines = audit,
-                "lines of the audit were dropped: the reader of the log is too slow, or gone"
+                "audit lines were dropped: stderr is blocked or closed"
             );
         }
     }
 }
 
-/// Begins to write lines to a sink.
+/// Starts the thread that writes lines to `sink`.
 pub(super) fn start(sink: impl Write + Send + 'static) -> io::Result<(LogWriter, Log)> {
     let queue = Arc::new(Queue::default());
     let writing = Arc::clone(&queue);
@@ -124,7 +124,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Writes what comes, all that waits at once.
+    /// Writes queued lines forever; all pending lines are written at once.
     fn write_all(&self, mut sink: impl Write) {
         loop {
             let pending = self.lock();
@@ -138,7 +138,7 @@ impl Queue {
             let written = sink.write_all(&lines).and_then(|()| sink.flush());
             let mut pending = self.lock();
             pending.is_writing = false;
-            // What cannot be written is said once something can be written again.
+            // Dropped lines are reported once writing succeeds again.
             let mut dropped = Dropped::default();
             match written {
                 Ok(()) => dropped = std::mem::take(&mut pending.dropped),
@@ -154,7 +154,7 @@ impl Queue {
         }
     }
 
-    /// Waits until all lines are written.
+    /// Waits until all lines are written, for at most `patience`.
     fn flush(&self, patience: Duration) {
         let unwritten = |pending: &mut Pending| pending.is_writing || !pending.lines.is_empty();
         let _ = self
@@ -211,7 +211,7 @@ mod tests {
 
     use super::*;
 
-    /// A sink that takes what it is given only when it is told to.
+    /// A sink that accepts a write only after it receives a signal.
     struct Stalled {
         go_on: Receiver<()>,
         written: SyncSender<Vec<u8>>,
@@ -275,7 +275,7 @@ mod tests {
             writer.line(Line::Audit).write_all(&line).unwrap();
         }
         assert_eq!(log.0.lock().dropped.audit, 0);
-        // The writer may have taken all that was there before it stalls.
+        // The writer may have taken everything queued before it stalled.
         for _ in 0..fit * 3 {
             writer.line(Line::Audit).write_all(&line).unwrap();
         }
@@ -287,7 +287,7 @@ mod tests {
     fn lines_that_cannot_be_written_are_counted() {
         let (sink, go, _reader) = stalled();
         let (writer, log) = start(sink).unwrap();
-        // The sink fails from now on.
+        // The sink fails from here on.
         drop(go);
         writer.line(Line::Audit).write_all(b"one\n").unwrap();
         writer.line(Line::Log).write_all(b"two\n").unwrap();

@@ -1,5 +1,5 @@
-//! What is measured: one method for each thing that happens. Attributes are made here alone, so that
-//! no id of a tenant or session can be among them.
+//! Records metrics: one method for each kind of occurrence. Attributes are built only here, so that no tenant or
+//! session id can become one.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -16,13 +16,13 @@ use super::{
 };
 use crate::model::{Compaction, CompactionState, Ending, Usage, UsagePurpose};
 
-/// Models that have labels of their own.
+/// Maximum number of models with a separate label value.
 const MOST_MODELS: usize = 200;
-/// MCP servers that have labels of their own.
+/// Maximum number of MCP servers with a separate label value.
 const MOST_SERVERS: usize = 100;
-/// Reasons of rejections that have labels of their own; there are fewer.
+/// Maximum number of rejection reasons with a separate label value; fewer exist.
 const MOST_REASONS: usize = 100;
-/// What retention removes, as `contextd.kind` names it.
+/// The kinds of rows that retention removes; values of `contextd.kind`.
 const REMOVED_KINDS: [&str; 6] = [
     "blobs",
     "events",
@@ -32,7 +32,7 @@ const REMOVED_KINDS: [&str; 6] = [
     "tool_sets",
 ];
 
-/// Why connections to the database cannot be made.
+/// Reasons for a failed connection to the database.
 const CONNECT_FAILURES: [&str; 4] = [
     "no_connection_left",
     "refused",
@@ -40,7 +40,7 @@ const CONNECT_FAILURES: [&str; 4] = [
     "unavailable",
 ];
 
-/// What is measured. Clones measure into the same instruments.
+/// The metrics of this replica. Clones share the same instruments.
 #[derive(Clone)]
 pub struct Metrics(Arc<Instruments>);
 
@@ -81,83 +81,81 @@ struct Instruments {
     reasons: Bounded,
 }
 
-/// What began a turn.
+/// What started a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TurnOrigin {
-    /// ExecuteTurn.
+    /// An ExecuteTurn request.
     Execute,
     /// A queued message.
     Queue,
 }
 
-/// Which part of what contextd adds to the time of a model.
+/// The part of a step in which contextd adds latency to the model call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// From the request to the first call of the model.
+    /// From the request to the first model call.
     BeforeCall,
-    /// From the last byte of the model to the commit of the step.
+    /// From the last byte of the model's response to the commit of the step.
     AfterCall,
 }
 
-/// How an attempt to take a turn over came out.
+/// The outcome of an attempt to take over a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Takeover {
-    /// It runs here.
+    /// The turn runs on this replica.
     Taken,
-    /// Another replica was first, or its owner lives.
+    /// Another replica took it over first, or its owner is alive.
     Lost,
-    /// It could not be tried.
+    /// The attempt failed.
     Failed,
 }
 
-/// A call of a model.
+/// The attributes of a model call.
 #[derive(Debug, Clone, Copy)]
 pub struct ModelCall<'a> {
-    /// Configured name of the provider.
+    /// The provider's configured name.
     pub provider: &'a str,
-    /// The model, without its provider.
+    /// The model's name, without the provider.
     pub model: &'a str,
-    /// What it is for.
     pub purpose: UsagePurpose,
 }
 
-/// How a call of a model went.
+/// The outcome of a model call.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CallOutcome {
-    /// How long it took.
+    /// Total duration of the call.
     pub total: Duration,
-    /// Until the first of the answer.
+    /// Time to the first chunk of the response.
     pub first: Option<Duration>,
-    /// What went wrong, of few values.
+    /// The error type; one of few values.
     pub error: Option<&'static str>,
 }
 
-/// Which way a wake-up went.
+/// The direction of a wake-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// To other replicas.
+    /// Sent to other replicas.
     Sent,
-    /// From this or another replica.
+    /// Received from this or another replica.
     Heard,
 }
 
-/// Connections of one pool.
+/// The state of one connection pool.
 #[derive(Debug, Clone, Copy)]
 pub struct PoolStatus {
-    /// Its name.
     pub name: &'static str,
-    /// Most connections.
+    /// Maximum number of connections.
     pub max: usize,
-    /// Those in use.
+    /// Connections in use.
     pub used: usize,
-    /// Those that are not.
+    /// Idle connections.
     pub idle: usize,
-    /// Who waits for one.
+    /// Callers waiting for a connection.
     pub pending: usize,
 }
 
 impl Default for Metrics {
-    /// Measures into nothing.
+    /// A no-op: without an exporter, nothing is collected.
     fn default() -> Self {
         Self::new(&SdkMeterProvider::builder().build())
     }
@@ -216,7 +214,7 @@ impl Metrics {
         metrics
     }
 
-    /// Counters are there from the start, so that a rate is right from the first event on.
+    /// Initializes all counters with 0, so that a rate includes the first event.
     fn begin(&self) {
         for origin in [TurnOrigin::Execute, TurnOrigin::Queue] {
             self.count_started(0, origin);
@@ -249,12 +247,12 @@ impl Metrics {
         }
     }
 
-    /// An RPC came; `method` is fully qualified, `None` for what is no RPC of ours.
+    /// Counts an RPC that arrived. `method` is fully qualified, or `None` if it is not one of our RPCs.
     pub fn rpc_started(&self, method: Option<&'static str>) {
         self.0.rpc_active.add(1, &[rpc_method(method)]);
     }
 
-    /// It was answered.
+    /// Records an RPC that was answered with the status `code`.
     pub fn rpc_ended(&self, method: Option<&'static str>, code: &'static str, took: Duration) {
         self.0.rpc_active.add(-1, &[rpc_method(method)]);
         let mut attributes = vec![
@@ -268,13 +266,13 @@ impl Metrics {
         self.0.rpc_duration.record(took.as_secs_f64(), &attributes);
     }
 
-    /// It was refused for this reason of ours.
+    /// Counts a rejected RPC by the reason of its ErrorInfo.
     pub fn rpc_rejected(&self, reason: &str) {
         let reason = KeyValue::new(attribute::REASON, self.0.reasons.label(reason));
         self.0.rpc_rejected.add(1, &[reason]);
     }
 
-    /// The server ended a connection.
+    /// Counts a connection that the server closed.
     pub fn connection_ended(&self, why: ConnectionEnd) {
         self.count_connection_ended(1, why);
     }
@@ -284,7 +282,7 @@ impl Metrics {
         self.0.connections_ended.add(connections, &[why]);
     }
 
-    /// A turn was started here.
+    /// Counts a turn that was started on this replica.
     pub fn turn_started(&self, origin: TurnOrigin) {
         self.count_started(1, origin);
     }
@@ -298,7 +296,7 @@ impl Metrics {
         self.0.turn_started.add(turns, &[origin]);
     }
 
-    /// A turn was ended by this replica.
+    /// Counts a turn that this replica ended.
     pub fn turn_ended(&self, ending: &Ending) {
         self.count_ended(1, label_values::ending(ending));
     }
@@ -311,17 +309,17 @@ impl Metrics {
         self.0.turn_ended.add(turns, &attributes);
     }
 
-    /// So many more turns run here.
+    /// Adds `more` to the number of turns running on this replica.
     pub fn turn_running(&self, more: i64) {
         self.0.turn_running.add(more, &[]);
     }
 
-    /// Readers of a turn were shown the first of its answer, so long after its request.
+    /// Records the time from a turn's request until its readers received the first token.
     pub fn first_token(&self, after: Duration) {
         self.0.turn_first_token.record(after.as_secs_f64(), &[]);
     }
 
-    /// What contextd added to the time of the model.
+    /// Records the latency that contextd added to a model call.
     pub fn overhead(&self, phase: Phase, took: Duration) {
         let phase = match phase {
             Phase::BeforeCall => "before_call",
@@ -331,12 +329,12 @@ impl Metrics {
         self.0.turn_overhead.record(took.as_secs_f64(), &[phase]);
     }
 
-    /// A step was committed.
+    /// Records the duration of a committed step.
     pub fn step_committed(&self, took: Duration) {
         self.0.step_duration.record(took.as_secs_f64(), &[]);
     }
 
-    /// A model was called.
+    /// Records a model call.
     pub fn model_called(&self, call: ModelCall<'_>, outcome: CallOutcome) {
         let mut attributes = self.call_attributes(call);
         if let Some(first) = outcome.first {
@@ -350,7 +348,7 @@ impl Metrics {
         self.0.model_duration.record(seconds, &attributes);
     }
 
-    /// What the provider reported of it.
+    /// Records the token usage that the provider reported for a call.
     pub fn tokens_used(&self, call: ModelCall<'_>, usage: &Usage) {
         for (kind, tokens) in [("input", usage.input), ("output", usage.output)] {
             let mut attributes = self.call_attributes(call);
@@ -373,7 +371,7 @@ impl Metrics {
         ]
     }
 
-    /// A tool of an MCP server was called.
+    /// Records a call of an MCP server's tool.
     pub fn tool_called(&self, server: &str, result: ToolResult, took: Duration) {
         let attributes = [
             KeyValue::new(attribute::OPERATION, span::EXECUTE_TOOL),
@@ -383,13 +381,13 @@ impl Metrics {
         self.0.tool_duration.record(took.as_secs_f64(), &attributes);
     }
 
-    /// A call is made again after this error.
+    /// Counts a retry of a model call, by the error that caused it.
     pub fn call_retried(&self, error: &'static str) {
         let error = KeyValue::new(attribute::ERROR_TYPE, error);
         self.0.model_retries.add(1, &[error]);
     }
 
-    /// A prompt was predicted to have so many tokens, and the provider reported so many.
+    /// Records the ratio of predicted to reported tokens of a prompt.
     pub fn estimated(&self, model: &str, predicted: u32, reported: u32) {
         if reported > 0 {
             let model = KeyValue::new(attribute::MODEL, self.0.models.label(model));
@@ -398,7 +396,7 @@ impl Metrics {
         }
     }
 
-    /// A compaction was applied, or failed.
+    /// Counts a compaction that was applied or failed.
     pub fn compacted(&self, compaction: &Compaction) {
         self.count_compaction(1, compaction.state);
         let Some(after) = &compaction.tokens_after else {
@@ -421,19 +419,19 @@ impl Metrics {
         self.0.compactions.add(compactions, &[result]);
     }
 
-    /// Old tool results were cleared.
+    /// Records a prune that cleared old tool results and saved `saved` tokens.
     pub fn pruned(&self, saved: u32) {
         self.0.prunes.add(1, &[]);
         self.0.pruned_tokens.add(saved.into(), &[]);
     }
 
-    /// So many messages wait in all queues, the oldest of them for so long.
+    /// Records the number of messages in all queues and the age of the oldest.
     pub fn queued(&self, messages: u64, oldest: Duration) {
         self.0.queue_depth.record(messages, &[]);
         self.0.queue_age.record(oldest.as_secs_f64(), &[]);
     }
 
-    /// A takeover was tried.
+    /// Counts an attempt to take over a turn.
     pub fn takeover(&self, result: Takeover) {
         self.count_takeover(1, result);
     }
@@ -448,17 +446,17 @@ impl Metrics {
         self.0.takeovers.add(turns, &[result]);
     }
 
-    /// A reader that came back was sent an event of so many bytes.
+    /// Counts the bytes of an event that was replayed to a reconnected reader.
     pub fn replayed(&self, bytes: usize) {
         self.0.replay_bytes.add(bytes as u64, &[]);
     }
 
-    /// A reader was handed an event so long after it was written.
+    /// Records the lag between the write of an event and its delivery to a reader.
     pub fn streamed(&self, lag: Duration) {
         self.0.stream_lag.record(lag.as_secs_f64(), &[]);
     }
 
-    /// A statement or transaction of the store, with what went wrong.
+    /// Records a database operation with its duration and, if it failed, its error type.
     pub fn database(&self, operation: &'static str, took: Duration, error: Option<&'static str>) {
         let mut attributes = vec![
             KeyValue::new(attribute::DB_SYSTEM, "postgresql"),
@@ -468,7 +466,7 @@ impl Metrics {
         self.0.db_duration.record(took.as_secs_f64(), &attributes);
     }
 
-    /// So long was waited for a connection.
+    /// Records the time spent waiting for a connection from the pool.
     pub fn waited_for_connection(&self, took: Duration, timed_out: bool) {
         self.0.db_wait.record(took.as_secs_f64(), &[]);
         if timed_out {
@@ -476,7 +474,7 @@ impl Metrics {
         }
     }
 
-    /// A connection to the database could not be made, for this reason.
+    /// Counts a failed connection to the database by its reason.
     pub fn connect_failed(&self, error: &'static str) {
         self.count_connect_failed(1, error);
     }
@@ -486,7 +484,7 @@ impl Metrics {
         self.0.db_connect_failures.add(connections, &[error]);
     }
 
-    /// Wake-ups went between replicas.
+    /// Counts wake-ups between replicas.
     pub fn wakeups(&self, direction: Direction, wakeups: usize) {
         let direction = match direction {
             Direction::Sent => "sent",
@@ -496,7 +494,7 @@ impl Metrics {
         self.0.wakeups.add(wakeups as u64, &[direction]);
     }
 
-    /// Something went because its time was over.
+    /// Counts rows that retention removed.
     pub fn removed(&self, kind: &'static str, rows: u64) {
         self.0
             .removed

@@ -1,4 +1,4 @@
-//! Logs, metrics and traces, and where they go. No content of messages is ever in them.
+//! Logs, metrics and traces, and their export. They never contain message content.
 
 use std::io::IsTerminal;
 
@@ -27,32 +27,32 @@ pub use metrics::Metrics;
 pub use names::AUDIT;
 pub use traces::{Span, Trace, Traces};
 
-/// Telemetry cannot be set up.
+/// Telemetry could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The log filter is wrong.
-    #[error("the log filter cannot be used")]
+    /// The log filter is invalid.
+    #[error("the log filter is invalid")]
     Filter(#[from] tracing_subscriber::filter::ParseError),
-    /// The registry of metrics cannot be read.
-    #[error("metrics cannot be set up")]
+    /// The metrics registry could not be created.
+    #[error("cannot set up metrics")]
     Metrics(#[from] opentelemetry_sdk::error::OTelSdkError),
-    /// The collector cannot be reached as it is configured.
-    #[error("OTLP cannot be set up: {0}")]
+    /// The OTLP exporter could not be created from its configuration.
+    #[error("cannot set up OTLP: {0}")]
     Otlp(String),
-    /// The thread that writes the log cannot be started.
-    #[error("the log cannot be written")]
+    /// The thread that writes the log could not be started.
+    #[error("cannot start the log writer")]
     Log(#[from] std::io::Error),
-    /// Telemetry was set up before.
+    /// Telemetry was already set up.
     #[error("telemetry is already set up")]
     SetUpTwice(#[from] tracing_subscriber::util::TryInitError),
 }
 
-/// What holds before the directives that the settings give, which may say otherwise of the same
-/// targets. Audit lines stay at any level; libraries that write what others sent them (errors of MCP
-/// servers, notices of the database) are silent.
+/// Log directives that precede the configured ones, which may override them for the same targets. Audit lines are
+/// logged at any level. Libraries that log what others sent (errors of MCP servers, notices of the database) are
+/// silenced.
 const DIRECTIVES: &str = "contextd::audit=info,rmcp=off,tokio_postgres=off";
 
-/// Starts logs on stderr. The last lines are written when what it returns is dropped.
+/// Starts logging to stderr. Dropping the returned [`Log`] writes the last lines.
 pub fn init(config: &TelemetryConfig) -> Result<Log, TelemetryError> {
     let (writer, log) = log_writer::start(std::io::stderr())?;
     let mut lines = tracing_subscriber::fmt::layer().with_writer(writer);

@@ -1,4 +1,4 @@
-//! Tells whoever started contextd how long work is coming along.
+//! Reports the progress of long-running startup work to the process that started contextd.
 
 use std::fmt;
 use std::io::Write;
@@ -6,32 +6,31 @@ use std::sync::Arc;
 
 use crate::config::LogFormat;
 
-/// One thing to tell.
+/// A progress message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// Something that may take a while begins: "creating the database cluster".
+    /// A step that may take a while has begun, for example "creating the database cluster".
     Step(String),
-    /// Serving has begun: "listening on 127.0.0.1:7070".
+    /// The server is ready, for example "listening on 127.0.0.1:7070".
     Ready(String),
 }
 
-/// Where notices go. Clones tell the same listener.
+/// The receiver of notices. Clones share it.
 #[derive(Clone)]
 pub struct Progress(Arc<dyn Fn(Notice) + Send + Sync>);
 
 impl Progress {
-    /// Notices go to `listener`.
+    /// Passes notices to `listener`.
     pub fn new(listener: impl Fn(Notice) + Send + Sync + 'static) -> Self {
         Self(Arc::new(listener))
     }
 
-    /// Notices go nowhere.
+    /// Discards all notices.
     pub fn silent() -> Self {
         Self::new(drop)
     }
 
-    /// Steps go to stderr, and the ready line goes to stdout as its only line; both have the log's
-    /// format.
+    /// Writes steps to stderr, and the ready line to stdout as its only line, both in the log's format.
     pub fn to_terminal(format: LogFormat) -> Self {
         Self::new(move |notice| match (notice, format) {
             (Notice::Step(step), LogFormat::Text) => eprintln!("contextd: {step}"),
@@ -43,12 +42,12 @@ impl Progress {
         })
     }
 
-    /// Something that may take a while begins.
+    /// Reports the start of a step that may take a while.
     pub fn step(&self, step: impl Into<String>) {
         (self.0)(Notice::Step(step.into()));
     }
 
-    /// Serving has begun.
+    /// Reports that the server is ready.
     pub fn ready(&self, line: impl Into<String>) {
         (self.0)(Notice::Ready(line.into()));
     }
@@ -60,7 +59,7 @@ impl fmt::Debug for Progress {
     }
 }
 
-/// A closed stdout is no reason to stop serving.
+/// Ignores write errors, because a closed stdout is no reason to stop serving.
 fn print_line(line: &str) {
     let mut stdout = std::io::stdout().lock();
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());

@@ -1,5 +1,5 @@
-//! The spans there are, one method for each: its name and its attributes. Never content; of ids those
-//! of the session and the turn.
+//! One method for each kind of span, which sets its name and attributes. Spans never contain message content; the only
+//! ids are those of the session and the turn.
 
 use std::time::Duration;
 
@@ -15,25 +15,24 @@ use crate::model::{
     Compaction, Ending, FinishReason, SessionKey, TurnId, Usage, event::StepPosition,
 };
 
-/// What came of a model call.
+/// The outcome of a model call.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ModelAnswer<'a> {
-    /// Tokens, as the provider reports them.
+    /// Token usage, as the provider reports it.
     pub usage: Option<&'a Usage>,
-    /// The model that answered, by its own account; empty when unknown.
+    /// The model that the provider reports to have used; empty if unknown.
     pub model: &'a str,
-    /// The provider's id of the answer; empty when unknown.
+    /// The provider's id of the response; empty if unknown.
     pub id: &'a str,
-    /// Why it stopped.
     pub finish: Option<FinishReason>,
-    /// Until the first of the answer.
+    /// Time to the first chunk of the response.
     pub first: Option<Duration>,
-    /// What went wrong, of few values.
+    /// The error type; one of few values.
     pub error: Option<&'static str>,
 }
 
 impl Trace {
-    /// An RPC that is answered; `None` for what is no RPC of ours.
+    /// A span for an RPC; `method` is `None` if it is not one of our RPCs.
     pub fn rpc(&self, method: Option<&'static str>) -> Span {
         let method = method.unwrap_or(OTHER);
         let attributes = vec![
@@ -43,7 +42,7 @@ impl Trace {
         self.span(method, Role::Server, attributes)
     }
 
-    /// A turn for as long as it runs on one replica.
+    /// A span for a turn. It covers the time that the turn runs on one replica.
     pub fn turn(&self, key: &SessionKey, turn: &TurnId) -> Span {
         let attributes = vec![
             KeyValue::new(attribute::OPERATION, span::TURN),
@@ -53,7 +52,7 @@ impl Trace {
         self.span(span::TURN, Role::Internal, attributes)
     }
 
-    /// One attempt at a step of it.
+    /// A span for one attempt at a step.
     pub fn step(&self, at: StepPosition) -> Span {
         let attributes = vec![
             KeyValue::new(attribute::STEP, i64::from(at.step)),
@@ -62,7 +61,7 @@ impl Trace {
         self.span(span::STEP, Role::Internal, attributes)
     }
 
-    /// A call of a model.
+    /// A span for a model call.
     pub fn model_call(&self, call: ModelCall<'_>) -> Span {
         let ModelCall {
             provider,
@@ -79,7 +78,7 @@ impl Trace {
         self.span(name, Role::Client, attributes)
     }
 
-    /// A call of a tool of an MCP server.
+    /// A span for a call of an MCP server's tool.
     pub fn tool_call(&self, server: &str, tool: &str) -> Span {
         let attributes = vec![
             KeyValue::new(attribute::OPERATION, span::EXECUTE_TOOL),
@@ -90,23 +89,23 @@ impl Trace {
         self.span(name, Role::Internal, attributes)
     }
 
-    /// A compaction that is made.
+    /// A span for a compaction.
     pub fn compaction(&self, key: &SessionKey) -> Span {
         let session = KeyValue::new(attribute::CONVERSATION, key.session.to_string());
         self.span(span::COMPACTION, Role::Internal, vec![session])
     }
 
-    /// A message that waits is looked after by this replica on its own account.
+    /// A span for the processing of a queued message that this replica starts without a request.
     pub fn queue_start(&self) -> Span {
         self.span(span::QUEUE_START, Role::Internal, Vec::new())
     }
 
-    /// Tools of the host were waited for until now.
+    /// A span that ends now, for the time spent waiting for tool results from the host.
     pub fn tools_waited(&self, waited: Duration) {
         drop(self.span_since(span::TOOL_WAIT, Role::Internal, Vec::new(), waited));
     }
 
-    /// A statement or transaction that ends now.
+    /// A span that ends now, for a database statement or transaction.
     pub fn database(&self, operation: &'static str, took: Duration, error: Option<&'static str>) {
         if !self.is_recorded() {
             return;
@@ -123,7 +122,7 @@ impl Trace {
 }
 
 impl Span {
-    /// An RPC was answered so. It failed if that is the server's fault.
+    /// Sets the status of an RPC. The span fails only if the error is the server's fault.
     pub fn answered(&self, code: &'static str, is_fault: bool) {
         self.set([KeyValue::new(attribute::RPC_STATUS, code)]);
         if is_fault {
@@ -131,7 +130,7 @@ impl Span {
         }
     }
 
-    /// A turn ended here.
+    /// Sets the state in which a turn ended on this replica.
     pub fn turn_ended(&self, ending: &Ending) {
         let (state, reason) = label_values::ending(ending);
         self.set([
@@ -144,7 +143,7 @@ impl Span {
         }
     }
 
-    /// A model call came to its end (feature row D23).
+    /// Sets the outcome of a model call (feature row D23).
     pub fn model_answered(&self, answer: ModelAnswer<'_>) {
         let ModelAnswer {
             usage,
@@ -195,7 +194,7 @@ impl Span {
         }
     }
 
-    /// A call of a tool came to its end.
+    /// Sets the outcome of a tool call.
     pub fn tool_answered(&self, result: ToolResult) {
         let label = label_values::tool_result(result);
         self.set([KeyValue::new(attribute::RESULT, label)]);
@@ -207,7 +206,7 @@ impl Span {
         }
     }
 
-    /// A compaction came to its end.
+    /// Sets the outcome of a compaction.
     pub fn compacted(&self, compaction: &Compaction) {
         let result = label_values::compaction(compaction.state);
         self.set([

@@ -1,6 +1,6 @@
-//! Spans, and where in a trace something happens. That travels with the task; a turn's is stored with it, so
-//! that whoever goes on with the turn goes on with its trace. Without a collector there are no spans,
-//! and the context of a caller is passed on as it came.
+//! Trace contexts and spans. The current trace travels with the task. A turn's trace is stored with the turn, so that a
+//! replica that takes the turn over continues its trace. Without a collector no spans are made, and the caller's trace
+//! context is passed on unchanged.
 
 use std::{borrow::Cow, fmt, future::Future, sync::Arc, time::Duration};
 
@@ -22,44 +22,44 @@ use opentelemetry_sdk::{
 use super::names::{self, attribute};
 use crate::config::TracesConfig;
 
-/// The W3C header that names the trace and the span.
+/// The W3C header with the trace id and the span id.
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-/// What the `tracestate` of a trace holds that is there for the log alone.
+/// The `tracestate` entry of a trace that exists only to put ids in the log.
 const FOR_THE_LOG: (&str, &str) = ("contextd", "log");
-/// Characters of a `tracestate` or `baggage` that is passed on; a longer one is left out.
+/// Maximum length of a `traceparent`, `tracestate` or `baggage` value in characters; a longer one is dropped.
 const MOST_PASSED_ON: usize = 1024;
 
 tokio::task_local! {
     static CURRENT: Trace;
 }
 
-/// Makes the spans of one replica.
+/// Creates the spans of one replica.
 #[derive(Clone, Default)]
 pub struct Traces {
     tracer: Option<Arc<SdkTracer>>,
     sends: Sends,
 }
 
-/// What services that models are called at are sent.
+/// Which headers are sent to model providers.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sends {
     traceparent: bool,
     baggage: bool,
 }
 
-/// Where in a trace something happens.
+/// A position in a trace: the context in which spans are created.
 #[derive(Clone, Default)]
 pub struct Trace {
     traces: Traces,
     context: Context,
 }
 
-/// Something that takes time. It ends when this is dropped.
+/// A span. It ends when it is dropped.
 #[must_use]
 #[derive(Debug)]
 pub struct Span {
     trace: Trace,
-    /// There is a span of its own in the trace.
+    /// Whether this created a span. If not, `trace` is the parent's.
     own: bool,
 }
 
@@ -76,14 +76,14 @@ impl fmt::Debug for Trace {
     }
 }
 
-/// What a span is, among those that call each other.
+/// The kind of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// It answers a call.
+    /// Handles a call.
     Server,
-    /// It calls.
+    /// Makes a call.
     Client,
-    /// Neither.
+    /// Neither handles nor makes a call.
     Internal,
 }
 
@@ -105,8 +105,8 @@ impl Traces {
         }
     }
 
-    /// Where a caller is, by the headers of its request. What is malformed is ignored. Where nothing is
-    /// exported and the caller is in no trace, there are ids all the same: for the log alone.
+    /// The trace of a request, from its headers. Malformed headers are ignored. If nothing is exported and the caller
+    /// has no trace, ids are generated for the log only.
     pub fn of_caller(&self, headers: &HeaderMap) -> Trace {
         let mut passed = HeaderMap::new();
         for name in ["traceparent", "tracestate", "baggage"] {
@@ -137,7 +137,7 @@ impl Traces {
         }
     }
 
-    /// Where a turn is, by what was stored with it.
+    /// The trace of a turn, from the text stored with it.
     pub fn of_stored(&self, stored: Option<&str>) -> Trace {
         let mut headers = HeaderMap::new();
         for (name, line) in ["traceparent", "tracestate", "baggage"]
@@ -162,7 +162,7 @@ impl Traces {
             context,
         };
         if self.tracer.is_some() && trace.is_for_the_log() {
-            // Begun by a replica that exports nothing: no parent of what is exported here.
+            // The trace was started by a replica that exports nothing, so it cannot be the parent of an exported span.
             return Trace {
                 traces: self.clone(),
                 context: Context::new(),
@@ -173,17 +173,17 @@ impl Traces {
 }
 
 impl Trace {
-    /// Where this task is.
+    /// The trace of the current task.
     pub fn current() -> Self {
         CURRENT.try_with(Clone::clone).unwrap_or_default()
     }
 
-    /// Does something here.
+    /// Runs a future with this as the current trace.
     pub async fn scope<F: Future>(self, doing: F) -> F::Output {
         CURRENT.scope(self, doing).await
     }
 
-    /// Something that happens here, with its name and attributes of the conventions.
+    /// Starts a span. Its name and attributes should follow the conventions in `names`.
     pub fn span(
         &self,
         name: impl Into<Cow<'static, str>>,
@@ -193,7 +193,7 @@ impl Trace {
         self.span_since(name, role, attributes, Duration::ZERO)
     }
 
-    /// The same, that began so long ago.
+    /// Starts a span whose start time is `ago` in the past.
     pub fn span_since(
         &self,
         name: impl Into<Cow<'static, str>>,
@@ -229,12 +229,12 @@ impl Trace {
         }
     }
 
-    /// Whether spans made here are exported.
+    /// Whether spans created here are exported.
     pub fn is_recorded(&self) -> bool {
         self.traces.tracer.is_some() && self.context.span().span_context().is_sampled()
     }
 
-    /// The ids of the trace and the span, as logs show them. `None` outside of every trace.
+    /// The trace id and span id, as logs show them. Returns `None` outside of a trace.
     pub fn ids(&self) -> Option<(String, String)> {
         let span = self.context.span();
         let context = span.span_context();
@@ -246,7 +246,7 @@ impl Trace {
         })
     }
 
-    /// What is stored with a turn. `None` outside of every trace.
+    /// The text that is stored with a turn. Returns `None` outside of a trace.
     pub fn stored(&self) -> Option<String> {
         let headers = self.headers(Sends {
             traceparent: true,
@@ -262,28 +262,27 @@ impl Trace {
         })
     }
 
-    /// Whether it has ids that nobody else knows.
+    /// Whether the trace exists only for the log: no other service has seen its ids.
     fn is_for_the_log(&self) -> bool {
         let (key, value) = FOR_THE_LOG;
         let span = self.context.span();
         span.span_context().trace_state().get(key) == Some(value)
     }
 
-    /// The headers that tell a model's service where it is called from, as far as it may know.
+    /// The trace headers for a request to a model provider, as far as the configuration allows.
     pub fn provider_headers(&self) -> HeaderMap {
         let Sends {
             traceparent,
             baggage,
         } = self.traces.sends;
         self.headers(Sends {
-            // It says "not sampled", which would keep the service from recording its part.
+            // A log-only trace is not sampled; sending it would stop the provider from recording its own spans.
             traceparent: traceparent && !self.is_for_the_log(),
             baggage,
         })
     }
 
-    /// The header that tells a caller where its request was answered; `None` where there is no trace
-    /// that it could join.
+    /// The header that reports the trace of a request to its caller. Returns `None` if the caller has no trace to join.
     pub fn traceparent(&self) -> Option<(HeaderName, HeaderValue)> {
         if self.is_for_the_log() {
             return None;
@@ -317,19 +316,19 @@ impl Trace {
 }
 
 impl Span {
-    /// Where it is: what happens in it happens there.
+    /// The position of this span, for creating child spans.
     pub fn trace(&self) -> &Trace {
         &self.trace
     }
 
-    /// Adds attributes.
+    /// Sets attributes.
     pub fn set(&self, attributes: impl IntoIterator<Item = KeyValue>) {
         if self.own {
             self.trace.context.span().set_attributes(attributes);
         }
     }
 
-    /// It went wrong, in one of few ways.
+    /// Marks the span as failed with an error type, one of few values.
     pub fn fail(&self, error: &'static str) {
         if self.own {
             let span = self.trace.context.span();

@@ -1,4 +1,4 @@
-//! The context of a session: what is counted, cleared, compacted, prepared for hosts and shown.
+//! The context of a session: counting, pruning, compaction, and prompts for hosts.
 
 pub mod compact;
 pub mod count;

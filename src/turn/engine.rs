@@ -1,4 +1,4 @@
-//! The turn engine: everything that turns need, one per replica.
+//! [`Engine`]: the shared state of the turn engine, one per replica.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -29,16 +29,16 @@ use crate::{
     },
 };
 
-/// Longest time, after the drain, for handing turns over and for what calls taught.
+/// Longest time after the drain for handing turns over and for saving calibrations.
 const LAST_WRITES: Duration = Duration::from_secs(5);
 
-/// The least time between two questions of turns for the window of a model of one server.
+/// Least time between two refreshes of one server's models that turns trigger.
 const ASKED_AGAIN: Duration = Duration::from_secs(5);
 
-/// How long a turn waits for one.
+/// Longest time that a turn waits for such a refresh.
 const WINDOW_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Everything that turns need; one per replica.
+/// The shared state of the turn engine, one per replica.
 #[derive(Debug)]
 pub struct Engine {
     pub(super) store: Store,
@@ -56,7 +56,7 @@ pub struct Engine {
     pub(super) draining: CancellationToken,
     pub(super) aborting: CancellationToken,
     pub(super) uploads: Arc<FairGate>,
-    /// Bytes that calls may hold which read whole sessions.
+    /// Bytes that calls which read whole sessions may hold.
     pub(super) prompt_memory: Arc<FairGate>,
     pub(super) counts: Arc<FairGate>,
     pub(super) postponed: Postponed,
@@ -66,7 +66,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Joins the parts.
+    /// Creates the engine of a replica.
     pub fn new(
         store: Store,
         (models, mcp): (Registry, mcp::Servers),
@@ -104,84 +104,90 @@ impl Engine {
         })
     }
 
-    /// The memory.
+    /// The database.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// What is measured.
+    /// The instruments of this replica.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
-    /// What makes spans.
+    /// Creates the spans of this replica.
     pub fn traces(&self) -> &Traces {
         &self.traces
     }
 
-    /// What is live.
+    /// The live channels of sessions.
     pub fn hub(&self) -> &Hub {
         &self.hub
     }
 
-    /// The time of day, for display only.
+    /// The wall-clock time, for display only.
     pub fn now(&self) -> jiff::Timestamp {
         self.clock.now()
     }
 
-    /// The leases of this replica.
+    /// The leases that this replica holds or may hold.
     pub fn leases(&self) -> &Arc<Leases> {
         &self.leases
     }
 
-    /// What tenants may use.
+    /// The limits of tenants and their usage.
     pub fn quotas(&self) -> &Arc<Quotas> {
         &self.quotas
     }
 
-    /// What the configuration says.
+    /// Settings from the configuration.
     pub fn rules(&self) -> &Rules {
         &self.rules
     }
 
-    /// Fires when the server shuts down: streams end, and nothing new begins.
+    /// Fires when the server shuts down: streams end, and no new work is admitted.
     pub fn draining(&self) -> &CancellationToken {
         &self.draining
     }
 
-    /// Lets turns come to a step boundary, for at most `patience`, and hands the rest over. Ends
-    /// when nothing runs any more.
+    /// Lets turns reach a step boundary, for at most `patience`, and hands the rest over. Returns
+    /// when no task runs any more, or when the time for the last writes has passed.
     pub async fn drain(&self, patience: Duration) {
         self.draining.cancel();
         self.tasks.close();
         let drained = tokio::time::timeout(patience, self.tasks.wait()).await;
-        // A database that gives no answer must not hold the process.
+        // An unresponsive database must not block the shutdown.
         let end = tokio::time::Instant::now() + LAST_WRITES;
         if drained.is_err() {
             self.aborting.cancel();
             let _ = tokio::time::timeout_at(end, self.tasks.wait()).await;
         }
-        // What the last calls taught, which only this replica knows. A count that takes long is given up.
+        // Only this replica has the calibration of its last calls. A count that takes long is
+        // abandoned.
         let counting = self.calibration_memory.counted();
         let _ = tokio::time::timeout_at(end - LAST_WRITES / 2, counting).await;
         match tokio::time::timeout_at(end, self.save_calibrations()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::warn!(%error, "calibration not saved")
+                tracing::warn!(%error, "failed to save the calibration")
             }
-            Err(_) => tracing::warn!("calibration not saved in time"),
+            Err(_) => tracing::warn!("timed out saving the calibration"),
         }
     }
 
-    /// The model that a reference names.
+    /// Resolves a model reference.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ModelNotFound`] if no configured provider has the model.
     pub fn model(&self, reference: &str) -> Result<Resolved, Error> {
         self.models
             .resolve(reference)
             .ok_or_else(|| Error::ModelNotFound(self.models.missing(reference)))
     }
 
-    /// The same, to be called: a server of one's own is asked for the window of the model where that
-    /// is not known. It was not loaded, or is started, when its models were listed.
+    /// Like [`Engine::model`], for a model that is about to be called. If the context window of a
+    /// model on a local server is unknown, the server's models are refreshed first: the model may
+    /// not have been loaded when they were listed.
     pub(super) async fn model_to_call(
         &self,
         reference: &str,
@@ -196,19 +202,20 @@ impl Engine {
             return Ok(model);
         }
         let asking = model.provider.refresh(self.now(), ASKED_AGAIN);
-        // Where it takes longer, a later step will know from the worker.
+        // If the refresh takes longer, a later step gets the window from the worker's refresh.
         let _ = tokio::time::timeout(WINDOW_PATIENCE, asking).await;
         self.model(reference)
     }
 
-    /// Refuses a turn of a tenant for which there is no room: on this replica, or by its limits.
+    /// Refuses a turn if this replica is at its limit of turns, or the tenant at one of its limits.
     pub(super) fn check_room(&self, tenant: &TenantId) -> Result<(), Error> {
         let (all, own) = self.leases.running(tenant);
         self.has_room(tenant, all, own)?;
         Ok(self.quotas.check_turn(tenant)?)
     }
 
-    /// Notes that a statement is about to be sent that begins a turn, for which there has to be room.
+    /// Registers a statement that is about to be sent and that begins a turn, if there is room for
+    /// the turn.
     pub(super) fn request_start(&self, key: &SessionKey) -> Result<GrantRequest, Error> {
         let tenant = &key.tenant;
         self.quotas.check_turn(tenant)?;
@@ -216,7 +223,8 @@ impl Engine {
         self.leases.request_start(key, admit)
     }
 
-    /// Whether one more turn or compaction of a tenant may run beside these.
+    /// Checks whether a tenant may run one more turn or compaction, given the counts of all running
+    /// ones (`all`) and of the tenant's (`own`).
     pub(super) fn has_room(&self, tenant: &TenantId, all: usize, own: usize) -> Result<(), Error> {
         let share = if self.rules.is_shared { own } else { 0 };
         if !has_fair_room(self.rules.max_running, all, share) {
@@ -225,7 +233,7 @@ impl Engine {
         Ok(self.quotas.check_running(tenant, own)?)
     }
 
-    /// The tenants that may begin no turn here now, among those that asked for something lately.
+    /// The tenants that cannot begin a turn here now, among those that were recently active.
     pub(super) fn tenants_without_room(&self) -> Vec<TenantId> {
         let mut tenants = self.quotas.tenants();
         tenants.extend(self.leases.running_by_tenant().into_keys());
@@ -235,7 +243,7 @@ impl Engine {
         tenants
     }
 
-    /// Tells other replicas what tenants use here, and reads what they use there.
+    /// Publishes what tenants use on this replica, and reads what they use on others.
     pub async fn keep_quotas(&self) -> Result<(), Error> {
         let running = self.leases.running_by_tenant();
         self.quotas.refresh(&running).await?;
@@ -244,13 +252,13 @@ impl Engine {
         Ok(())
     }
 
-    /// The limits of a tenant, and what it uses.
+    /// The limits of a tenant, and its usage.
     pub async fn tenant_state(&self, tenant: &TenantId) -> Result<TenantState, Error> {
         let (_, running) = self.leases.running(tenant);
         Ok(self.quotas.state(tenant, running).await?)
     }
 
-    /// Sets a tenant's own limits, and returns those in force.
+    /// Sets the tenant-specific limits of a tenant, and returns the limits in force.
     pub async fn set_limits(
         self: &Arc<Self>,
         tenant: TenantId,
@@ -263,33 +271,37 @@ impl Engine {
         .await
     }
 
-    /// Measures what tenants with such a limit have stored.
+    /// Measures the stored bytes of tenants that have a storage limit.
     pub async fn measure_storage(&self) -> Result<(), Error> {
         Ok(self.quotas.measure().await?)
     }
 
-    /// Refuses a reference that names no model.
+    /// Refuses references to unknown models.
     pub(super) fn check_models(&self, references: &[String]) -> Result<(), Error> {
         references
             .iter()
             .try_for_each(|reference| self.model(reference).map(drop))
     }
 
-    /// Asks all services for their lists of models.
+    /// Refreshes the model lists of all providers.
     pub async fn refresh_models(&self) -> Result<(), Error> {
         if let Some(interval) = self.rules.models_refresh {
-            // Less than from one round to the next, which are not exactly as far apart.
+            // Less than the interval: two rounds are not exactly one interval apart.
             self.models.refresh(self.now(), interval / 2).await;
         }
         Ok(())
     }
 
-    /// The models that providers know by name, in order of their references.
+    /// The models that providers list by name, ordered by reference.
     pub fn models(&self) -> Vec<Resolved> {
         self.models.models()
     }
 
-    /// The policy of a session, with its changes.
+    /// The policy of a session with the session's overrides applied.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::PolicyNotFound`] if the configuration no longer has the policy.
     pub fn policy(&self, config: &SessionConfig) -> Result<Policy, Error> {
         let named = self
             .rules
@@ -299,7 +311,8 @@ impl Engine {
         Ok(named.with(&config.overrides))
     }
 
-    /// The same; where the policy is no longer configured, the server's default.
+    /// Like [`Engine::policy`], but falls back to the server's default policy if the session's is
+    /// no longer configured.
     pub(super) fn policy_or_default(&self, config: &SessionConfig) -> Result<Policy, Error> {
         let default = || SessionConfig {
             policy: DEFAULT_POLICY.to_owned(),
@@ -308,12 +321,13 @@ impl Engine {
         self.policy(config).or_else(|_| self.policy(&default()))
     }
 
-    /// The bounds in force: the turn's over the session's over the server's.
+    /// The limits in force: those of the turn override those of the session, which override the
+    /// server's.
     pub fn limits(&self, config: &SessionConfig, request: &TurnRequest) -> Limits {
         request.limits.over(config.limits.over(self.rules.limits))
     }
 
-    /// Does what a caller asked for to its end, also when the caller has left.
+    /// Runs an operation to completion in a task of the server, even if the caller disconnects.
     pub(super) async fn supervised<T: Send + 'static, F>(
         self: &Arc<Self>,
         operation: impl FnOnce(Arc<Self>) -> F,
@@ -321,15 +335,16 @@ impl Engine {
     where
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
-        // Boxed first: each scope would hold the whole of it again, too much for a thread's stack.
+        // Boxed first: each scope would otherwise contain the whole future again, too much for a
+        // thread's stack.
         let operation = Trace::current().scope(Box::pin(operation(Arc::clone(self))));
         let operation = NewRequest::kept(operation);
         joined(self.tasks.spawn(Reach::kept(operation))).await
     }
 }
 
-/// The outcome of a task of the server's.
+/// The outcome of a task of the server. A panic becomes [`Error::Internal`].
 pub(super) async fn joined<T>(task: JoinHandle<Result<T, Error>>) -> Result<T, Error> {
     task.await
-        .map_err(|error| Error::Internal(format!("a task ended early: {error}")))?
+        .map_err(|error| Error::Internal(format!("a task failed: {error}")))?
 }

@@ -1,4 +1,4 @@
-//! Why a command on sessions and turns was refused.
+//! Errors of commands on sessions and turns.
 
 use crate::{
     mcp,
@@ -9,124 +9,115 @@ use crate::{
     provider, store,
 };
 
-/// Why a command was refused. Nothing was changed.
+/// Why a command was refused. A refused command has changed nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No session of this tenant has the id.
     #[error("no session has the id {0}")]
     SessionNotFound(SessionId),
-    /// A session with the chosen id exists.
-    #[error("a session with the id {0} exists")]
+    /// A session with the client-chosen id already exists.
+    #[error("a session with the id {0} already exists")]
     SessionExists(SessionId),
-    /// The session has no such turn.
     #[error("the session has no turn {0}")]
     TurnNotFound(TurnId),
     /// No blob of this tenant has the id.
     #[error("no blob has the id {0}")]
     BlobNotFound(BlobId),
-    /// A turn is running.
+    /// The command needs an idle session, and a turn is live in it.
     #[error("turn {turn} is running")]
     TurnInProgress {
-        /// Which.
         turn: TurnId,
         /// The newest seq of the session.
         last: Seq,
     },
-    /// The session has no such queued message.
     #[error("the session has no queued message {0}")]
     QueuedMessageNotFound(MessageId),
-    /// As many messages wait as may.
-    #[error("the session's queue is full: {limit} messages wait")]
+    /// The session's queue is at its limit.
+    #[error("the session's queue is at its limit of {limit} messages")]
     QueueFull {
-        /// The session.
         session: SessionId,
-        /// The most that may wait.
+        /// Most messages that may be pending.
         limit: u32,
     },
-    /// A provider was asked something beside a turn, and failed.
+    /// A provider request outside of a turn failed.
     #[error(transparent)]
     Provider(#[from] provider::Error),
-    /// The tools of an MCP server cannot be had.
+    /// The tools of an MCP server could not be listed or resolved.
     #[error(transparent)]
     Mcp(#[from] mcp::Error),
-    /// No configured provider has this model.
     #[error("{0}")]
     ModelNotFound(provider::registry::Missing),
-    /// The model's window is not known, and the policy wants one that is.
-    #[error("the context window of {0} is not known, and the session's policy requires one")]
+    /// The model's context window is unknown, and the policy requires a known one.
+    #[error("the context window of {0} is unknown, and the session's policy requires a known one")]
     ContextWindowUnknown(String),
-    /// The configuration names no such policy.
     #[error("the server's configuration has no policy {0}")]
     PolicyNotFound(String),
-    /// The session's configuration is not the one that the caller has seen.
-    #[error("the session has the etag {current}, not the one given")]
+    /// The etag of the request is not the current one.
+    #[error("the etag does not match: the session's current etag is {current}")]
     EtagMismatch {
-        /// The session.
         session: SessionId,
-        /// The etag it has.
+        /// The current etag.
         current: String,
     },
-    /// The key was used with another request.
+    /// The idempotency key was used with a different request.
     #[error("request_id {0} was used with a different request")]
     IdempotencyMismatch(RequestId),
-    /// A cursor is ahead of the session.
+    /// The cursor is ahead of the session.
     #[error("the cursor is ahead of the session, whose newest seq is {last}")]
     CursorAhead {
         /// The newest seq of the session.
         last: Seq,
     },
-    /// Events that a stream has shown are lost.
+    /// Events that a stream has delivered are no longer in the database, for example after a
+    /// failover.
     #[error(
-        "the database lost events that this stream has shown; the session's newest seq is {last}"
+        "the database lost events that this stream has delivered; the session's newest seq is {last}"
     )]
     EventsLost {
         /// The newest seq of the session.
         last: Seq,
     },
-    /// Calls that the host appended: their results are appended, too.
-    #[error("the calls were appended: {results:?}, {approvals:?}")]
+    /// The request answers tool calls that the host appended. Their results must be appended too.
+    /// The indices are positions in the request.
+    #[error(
+        "these calls were appended by the host; append their results too: results {results:?}, approvals {approvals:?}"
+    )]
     AppendedCalls {
-        /// Among the results.
         results: Vec<(usize, CallId)>,
-        /// Among the approvals.
         approvals: Vec<(usize, CallId)>,
     },
-    /// Messages that cannot follow what the session has.
-    #[error("the messages do not fit: {0:?}")]
+    /// The messages cannot follow the session's transcript.
+    #[error("the messages cannot follow the transcript: {0:?}")]
     Misfit(Vec<Flaw>),
-    /// The transcript is not the one that was looked at.
-    #[error("the transcript changed; its version is {version}")]
+    /// The transcript's version is not the one that the caller expects.
+    #[error("the transcript changed; its current version is {version}")]
     ContextChanged {
-        /// Its version now.
+        /// The current version.
         version: i64,
     },
-    /// The transcript ends in calls without results.
+    /// The transcript ends in tool calls without results.
     #[error("the transcript ends in tool calls without results")]
     TranscriptOpen(Vec<CallId>),
-    /// A seq to look back at is ahead of the session.
+    /// `at_seq` is ahead of the session.
     #[error("at_seq is ahead of the session, whose newest seq is {last}")]
     AtSeqAhead {
         /// The newest seq of the session.
         last: Seq,
     },
-    /// Calls that the session never had; the indices are positions in the request.
-    #[error("the session has no such calls: {results:?}, {approvals:?}")]
+    /// The session has no such tool calls. The indices are positions in the request.
+    #[error("the session has no such calls: results {results:?}, approvals {approvals:?}")]
     UnknownCalls {
-        /// Among the results.
         results: Vec<(usize, CallId)>,
-        /// Among the approvals.
         approvals: Vec<(usize, CallId)>,
     },
-    /// The session has no such compaction in force.
     #[error("the session has no compaction {0} in force")]
     CompactionNotFound(CompactionId),
-    /// Another compaction is being made.
+    /// Another compaction of the session is running.
     #[error("compaction {0} is running")]
     CompactionInProgress(CompactionId),
-    /// A newer compaction stands upon it.
+    /// A newer compaction builds on this one.
     #[error("compaction {newest} is newer: revert it first")]
     CompactionSuperseded {
-        /// Which.
+        /// The compaction to revert first.
         newest: CompactionId,
     },
     /// A compaction would not make the context smaller.
@@ -134,82 +125,79 @@ pub enum Error {
         "a compaction would leave {after} of {before} tokens: the newest input, pinned messages, instructions and tools stay"
     )]
     CompactionNoGain {
-        /// Tokens of the prompt.
+        /// Size of the current prompt.
         before: u32,
-        /// Tokens that would be left.
+        /// Size of the prompt after the compaction.
         after: u32,
     },
-    /// No prune of the session has that seq.
     #[error("no prune has the seq {0}")]
     PruneNotFound(Seq),
-    /// The prompt cannot be made to fit.
-    #[error("the prompt has about {used} tokens, and the model's window {window}")]
+    /// The prompt cannot be made to fit the model's window.
+    #[error(
+        "the prompt has about {used} tokens and exceeds the model's context window of {window} tokens"
+    )]
     ContextOverflow {
-        /// Tokens of the prompt.
         used: u32,
-        /// Tokens of the window.
         window: u32,
-        /// What has most of them.
+        /// The largest part of the prompt.
         largest: Occupant,
     },
-    /// The session has no such message of the model's.
+    /// The session has no assistant message with the id.
     #[error("the session has no assistant message {0}")]
     MessageNotFound(MessageId),
-    /// There is nothing that the model is to answer.
+    /// The model has nothing to respond to.
     #[error("there is nothing to run: no input, no queued message, and no transcript to continue")]
     NoInput,
-    /// The server is shutting down.
     #[error("the server is shutting down")]
     Draining,
     /// The caller's deadline passed before the turn was admitted.
-    #[error("the deadline passed before the turn was admitted; nothing was begun")]
+    #[error("the deadline passed before the turn was admitted; the turn was not started")]
     DeadlinePassed,
-    /// The server runs as many turns as it may.
+    /// The replica is at its limit of running turns.
     #[error("the server is at its limit of running turns")]
     Overloaded,
-    /// Another call copies the session into the fork.
+    /// Another request is still copying the session into the fork.
     #[error(
         "the session {0} is still being copied by the call that began the fork; repeat the request"
     )]
     ForkInProgress(SessionId),
-    /// The tenant is being deleted, with everything that it has.
+    /// The tenant and all its data are being deleted.
     #[error("the tenant {0} is being deleted")]
     TenantBeingDeleted(TenantId),
-    /// The tenant is at one of its limits.
+    /// A limit of the tenant is exceeded.
     #[error(transparent)]
     Exceeded(#[from] Exceeded),
-    /// The server takes as many uploads as it may.
-    #[error("the server is at its limit of uploads")]
+    /// The replica is at its limit of concurrent uploads.
+    #[error("the server is at its limit of concurrent uploads")]
     TooManyUploads,
-    /// Content over the limit.
     #[error("the content is larger than {limit} bytes")]
     ContentTooLarge {
-        /// The most bytes that are taken.
+        /// The limit in bytes.
         limit: u64,
     },
-    /// The messages of a session are as large as they may be.
+    /// The messages of the session that a model sees are at the limit.
     #[error(
-        "the messages of the session that a model sees would be larger than {limit} bytes: compact or prune them first"
+        "the session's messages in the context would exceed {limit} bytes: compact or prune the session first"
     )]
     SessionTooLarge {
-        /// The most bytes of them.
+        /// The limit in bytes.
         limit: u64,
     },
-    /// Content is not what its header said: what it is instead, where that was said.
+    /// The content does not match its header. Each field holds the actual value where it differs
+    /// from the declared one.
     #[error("the content does not match its header")]
     ContentMismatch {
-        /// Its length in bytes. `None` means as said.
+        /// The actual length in bytes. `None` if it matches or was not declared.
         bytes: Option<u64>,
-        /// Its SHA-256. `None` means as said.
+        /// The actual SHA-256. `None` if it matches or was not declared.
         sha256: Option<BlobId>,
     },
-    /// The caller left before the content was complete.
+    /// The client disconnected before the content was complete.
     #[error("the upload was abandoned")]
     UploadAbandoned,
-    /// The database.
     #[error(transparent)]
     Store(#[from] store::Error),
-    /// A defect.
+    /// A bug in the server.
     #[error("internal: {0}")]
     Internal(String),
 }

@@ -1,4 +1,4 @@
-//! Leases of turns: held here, taken over, handed over, and grants whose answer was lost.
+//! Leases of turns: those held here, takeover, handover, and grants with a lost response.
 
 pub mod leases;
 pub(in crate::turn) mod postponed;

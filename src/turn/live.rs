@@ -1,4 +1,4 @@
-//! What is being streamed: to readers here, and to other replicas.
+//! Streaming: partial text and notifications, to readers here and to other replicas.
 
 mod attendance;
 mod followed;

@@ -1,12 +1,12 @@
-//! The turn engine: admits turns, runs them, takes answers and messages, and keeps the context
-//! inside the window.
+//! The turn engine: admits turns, runs them, accepts tool results and messages, and keeps the
+//! context inside the model's window.
 //!
-//! A turn is admitted in one statement that also grants the lease ([`run::execute`]); then it is a
-//! supervised task that reads what is committed, asks [`run::decide`] what to do, and does it
-//! ([`run`]). When tools are open it ends: the replica that takes the last result
-//! ([`tools::submit`]), cancels the turn ([`run::cancel`]) or finds it overdue
-//! ([`lease::takeover`]) becomes its next owner. No state changes in a request's future: what a
-//! caller asks for runs to its end also when the caller has left.
+//! A turn is admitted in one statement that also grants the lease ([`run::execute`]). It then runs
+//! as a supervised task that reads the committed state, calls [`run::decide`] for the next action,
+//! and performs it ([`run`]). The task ends when tool calls are open. The next owner of the turn is
+//! the replica that stores the last result ([`tools::submit`]), cancels the turn ([`run::cancel`])
+//! or finds it overdue ([`lease::takeover`]). No state changes in a request's future: a command
+//! runs to completion even if the caller disconnects.
 
 pub mod context;
 mod engine;

@@ -1,5 +1,5 @@
-//! Optimistic concurrency: what an operation decides from is read without a lock, and what it writes
-//! applies only if nothing of that has changed.
+//! Optimistic concurrency: an operation reads what it decides from without a lock, and its write
+//! applies only if none of that has changed.
 
 use std::{
     future::Future,
@@ -8,11 +8,15 @@ use std::{
 
 use crate::{store, turn::Error};
 
-/// How often an operation looks before it is refused.
+/// Attempts after which an operation is refused.
 const TRIES: u32 = 10;
 
-/// Looks, decides and writes until that applies. An attempt returns `None` if the session changed
-/// between its look and its write.
+/// Repeats an attempt (read, decide, write) until it applies. An attempt returns `None` if the
+/// session changed between its read and its write.
+///
+/// # Errors
+///
+/// A conflict if the session changed during every attempt.
 pub(in crate::turn) async fn retry_on_change<T, F>(attempt: impl Fn() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<Option<T>, Error>>,
@@ -27,7 +31,7 @@ where
     .await
 }
 
-/// The same where an attempt that does not apply leaves something to the next one.
+/// Like [`retry_on_change`], but an attempt that did not apply passes a state to the next one.
 pub(in crate::turn) async fn retry_with<S, T, F>(
     first: S,
     attempt: impl Fn(S) -> F,
@@ -40,12 +44,12 @@ where
         .break_value()
         .ok_or_else(|| {
             Error::Store(store::Error::Conflict(
-                "the session kept changing".to_owned(),
+                "too many concurrent changes of the session".to_owned(),
             ))
         })
 }
 
-/// The same for what may also stay undone. Continues if no attempt applied.
+/// Like [`retry_with`], but returns `Continue` instead of an error if no attempt applied.
 pub(in crate::turn) async fn attempts<S, T, F>(
     first: S,
     attempt: impl Fn(S) -> F,

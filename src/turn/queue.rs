@@ -1,4 +1,4 @@
-//! Messages that are sent while a turn runs, and the turns that they start.
+//! Messages that are queued while a turn runs, and the turns that they start.
 
 mod backlog;
 pub mod enqueue;

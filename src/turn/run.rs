@@ -1,5 +1,5 @@
-//! The loop: read what is committed, decide, do it, commit. One step after the other, until the
-//! turn ends or waits for tools.
+//! The turn loop: read the committed state, decide, act, commit. One step after the other, until
+//! the turn ends or waits for tools.
 
 pub mod answer;
 mod call;
@@ -61,20 +61,20 @@ use crate::{
             memory::Looked,
             opening::step_started,
             spans::Spans,
-            state::{Flow, Making, Room, Run, StepContext},
+            state::{Flow, Making, NotLeft, Room, Run, StepContext},
             step_tools::tools_in_force,
             watch::Watch,
         },
     },
 };
 
-/// How long the first pause is when a turn cannot be read; each further one is twice as long.
+/// First pause after a failed read of a turn. It doubles with each further failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// How long a pause gets.
+/// Longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Runs a turn for as long as it can go on here. What goes wrong on the way ends the turn, or
-/// leaves it to the next owner.
+/// Runs a turn until it ends, waits for tools, or has to leave this replica. An error ends the turn
+/// or leaves it to the next owner.
 pub(in crate::turn) async fn run(
     engine: &Arc<Engine>,
     key: &SessionKey,
@@ -82,7 +82,7 @@ pub(in crate::turn) async fn run(
     lease: &Arc<Lease>,
     channel: &Arc<Channel>,
     (cause, sent): (Cause, Instant),
-) {
+) -> Result<(), NotLeft> {
     let mut run = Run {
         engine,
         key,
@@ -108,26 +108,24 @@ pub(in crate::turn) async fn run(
         watch: Watch::new(cause, sent),
         spans: Spans::new(cause),
     };
-    loop {
+    let left = loop {
         match Box::pin(run.step()).await {
             Ok(Flow::On) => {}
-            Ok(Flow::Over) => break,
-            Err(error) => {
-                run.give_up(&error).await;
-                break;
-            }
+            Ok(Flow::Over) => break Ok(()),
+            Err(error) => break run.give_up(&error).await,
         }
-    }
+    };
     run.close_message();
     channel.advance(run.seq);
     run.memory = None;
     if run.is_over && run.is_worth_pruning {
         engine.prune_after_turn(key).await;
     }
+    left
 }
 
 impl Run<'_> {
-    /// One round: look, decide, do.
+    /// One iteration: read, decide, act.
     async fn step(&mut self) -> Result<Flow, Error> {
         if self.lease.lost().is_cancelled() {
             return Ok(Flow::Over);
@@ -156,7 +154,7 @@ impl Run<'_> {
         trace.scope(Box::pin(self.go_on(owned, seen, read))).await
     }
 
-    /// What the look led to.
+    /// Decides and acts on the state that was read.
     async fn go_on(&mut self, owned: Owned, seen: Seen, read: Instant) -> Result<Flow, Error> {
         self.attend(&owned).await?;
         let transcript = match Transcript::new(seen.messages).close() {
@@ -209,7 +207,7 @@ impl Run<'_> {
         self.follow(&scene, transcript, next).await
     }
 
-    /// Does what was decided.
+    /// Performs the step that was decided.
     async fn follow(
         &mut self,
         scene: &StepContext<'_>,
@@ -218,7 +216,7 @@ impl Run<'_> {
     ) -> Result<Flow, Error> {
         match (next, transcript) {
             (Step::Call, Some(transcript)) => {
-                // The model or the policy may be another one than the turn was admitted with.
+                // The model or the policy may have changed since the turn was admitted.
                 budget(&scene.policy.context, scene.model)?;
                 if self.waited_for_tokens(scene).await {
                     return Ok(Flow::On);
@@ -255,12 +253,12 @@ impl Run<'_> {
                     .await
             }
             (Step::Call | Step::Begin | Step::Take { .. } | Step::Finish, None) => Err(
-                Error::Internal("a turn with open calls has an owner and nothing to do".to_owned()),
+                Error::Internal("unexpected owner of a turn that waits for tools".to_owned()),
             ),
         }
     }
 
-    /// Says once that this turn has a reader, where it is cancelled without one.
+    /// Records once that the turn has a reader, if the turn is to be cancelled without one.
     async fn attend(&mut self, owned: &Owned) -> Result<(), Error> {
         let Some(patience) = owned.request.cancel_after else {
             return Ok(());
@@ -272,9 +270,10 @@ impl Run<'_> {
             .await
     }
 
-    /// Asks the database again while it cannot be read, for two thirds of a lease: a turn outlives a
-    /// restart of its database, and what its model has answered is not lost with a connection. Then
-    /// it is left to a replica that can read it, although heartbeats may still reach the database.
+    /// Repeats a database access while the database is unavailable, for up to two thirds of a
+    /// lease: a turn survives a restart of its database, and a response is not lost with a
+    /// connection. After that the turn is left to a replica that can reach the database, although
+    /// this replica's heartbeats may still succeed.
     pub(super) async fn patiently<T, F>(&self, ask: impl Fn() -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, store::Error>>,
@@ -288,7 +287,7 @@ impl Run<'_> {
                         && !self.lease.lost().is_cancelled()
                         && Instant::now() < end =>
                 {
-                    tracing::warn!(session.id = %self.key.session, turn.id = %self.turn, %error, "reading a turn again");
+                    tracing::warn!(session.id = %self.key.session, turn.id = %self.turn, %error, "retrying a database access of a turn");
                     tokio::select! {
                         () = self.lease.lost().cancelled() => return Err(error.into()),
                         () = self.engine.aborting.cancelled() => return Err(error.into()),
@@ -304,6 +303,7 @@ impl Run<'_> {
         let owned = scene.owned;
         TurnProgress {
             step: owned.step,
+            is_answered: owned.completed_steps >= owned.step,
             takeovers: owned.takeovers,
             max_takeovers: self.engine.rules.max_takeovers,
             open_calls: owned.open_calls,
@@ -315,8 +315,8 @@ impl Run<'_> {
             grace_left: scene.grace_left(),
             late: owned.late,
             spent: owned.totals,
-            // Whether there is a next step is a matter of the configuration that it would be made
-            // for.
+            // The limits of the configuration in force, since they decide whether there is a next
+            // step.
             limits: self.engine.limits(&owned.in_force().config, &owned.request),
             last: transcript.and_then(|transcript| Last::of(transcript, self.turn)),
             waiting: owned.waiting,
@@ -325,7 +325,7 @@ impl Run<'_> {
         }
     }
 
-    /// Whether the newest message of the transcript is one that this turn took from the queue.
+    /// Whether the newest message of the transcript was taken from the queue by this turn.
     fn ends_in_taken(&self, transcript: &Closed) -> bool {
         let newest = transcript.messages().last();
         newest.is_some_and(|newest| {
@@ -333,8 +333,8 @@ impl Run<'_> {
         })
     }
 
-    /// Begins the next step, under the configuration in force. One that changes again and again
-    /// only holds it up for so long.
+    /// Begins the next step, under the configuration in force. After a bounded number of concurrent
+    /// configuration changes, the step begins anyway.
     async fn begin(&mut self, owned: &Owned, messages: &[Message]) -> Result<Flow, Error> {
         let Revision { number, config } = owned.in_force();
         let model = self
@@ -375,7 +375,7 @@ impl Run<'_> {
         }
     }
 
-    /// Takes in what a write answered.
+    /// Applies the outcome of a write.
     pub(super) fn after(&mut self, written: Written) -> Result<Flow, Error> {
         match written {
             Written::Fenced => Ok(Flow::Over),
@@ -401,14 +401,14 @@ impl Run<'_> {
         }
     }
 
-    /// What was shown of the message that is being written is committed or void.
+    /// Closes the open message in the channel: it is committed or void.
     fn close_message(&mut self) {
         if let Some(message) = self.writing.take() {
             self.channel.close_message(&message);
         }
     }
 
-    /// Lets any replica go on at once.
+    /// Hands the turn over, so that any replica can continue it immediately.
     pub(super) async fn hand_over(&mut self) -> Result<Flow, Error> {
         if self.engine.store.hand_over(self.key, self.right()).await? {
             self.engine.wake(Wakeup::HandOver(self.key.clone()));
@@ -416,7 +416,7 @@ impl Run<'_> {
         Ok(Flow::Over)
     }
 
-    /// What the next statement carries.
+    /// The fence of the next statement.
     pub(super) fn right(&self) -> TurnFence<'_> {
         TurnFence {
             turn: self.turn,

@@ -1,5 +1,5 @@
-//! Sessions: created, changed, forked, imported, deleted, alone or with their tenant; their uploads,
-//! and how long they are kept.
+//! Sessions: create, update, fork, import and delete, one at a time or with their tenant; also
+//! uploads and retention.
 
 pub mod append;
 pub mod create;

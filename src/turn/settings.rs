@@ -1,4 +1,4 @@
-//! What the server's configuration says about turns.
+//! Settings of the turn engine, as read from the server's configuration.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,80 +7,79 @@ use crate::{
     turn::run::retry::Retries,
 };
 
-/// What the server's configuration says about turns.
+/// Settings of the turn engine.
 #[derive(Debug, Clone)]
 pub struct Rules {
-    /// Model of sessions that name none.
+    /// The model of sessions that name none.
     pub default_model: String,
-    /// How often servers nearby are asked which models they have. `None` means no service is.
+    /// Interval between refreshes of the model lists of local model servers. `None` disables the
+    /// refresh.
     pub models_refresh: Option<Duration>,
-    /// Policies by name; `default` is one of them.
+    /// Policies by name. Contains [`DEFAULT_POLICY`].
     pub policies: BTreeMap<String, Policy>,
-    /// Bounds of turns that set none.
+    /// Limits of turns that set none.
     pub limits: Limits,
-    /// Owners that may fail on one step before the turn is given up.
+    /// Owners that may fail on one step before the turn is ended as failed.
     pub max_takeovers: u32,
-    /// Turns that run on this replica at once.
+    /// Most turns that run on this replica at once.
     pub max_running: usize,
-    /// Whether more than one tenant shares this replica.
     pub is_shared: bool,
-    /// Deltas within this time go out together.
+    /// Deltas that arrive within this time are sent together.
     pub delta_flush: Duration,
-    /// Bytes of one answer of a model.
+    /// Most bytes of one model response.
     pub max_answer_bytes: usize,
-    /// How failed calls of models are repeated.
+    /// Retry policy for failed model calls.
     pub retries: Retries,
-    /// How often text on its way is shared with other replicas. `None` means there are no others.
+    /// Interval at which partial text is shared with other replicas. `None` if there are no other
+    /// replicas.
     pub share_interval: Option<Duration>,
-    /// Within what time the database is polled for what was not announced.
+    /// Longest interval between two polls for changes that were not announced.
     pub poll_interval: Duration,
-    /// Bounds of uploads.
     pub uploads: UploadBounds,
-    /// Counts of tokens for hosts that run at once.
+    /// Most token counts for hosts that run at once.
     pub counts_at_once: usize,
-    /// Bytes of the messages of one session that a model sees, beyond which no large content is taken.
+    /// Limit in bytes of the messages of one session that a model sees. At the limit, no large
+    /// content is accepted.
     pub max_session_bytes: u64,
-    /// Bytes that all calls may hold together which read whole sessions.
+    /// Bytes that all calls which read whole sessions may hold together.
     pub prompt_memory: usize,
-    /// Bytes of media in one prompt.
     pub max_prompt_media_bytes: u64,
-    /// For how long what is kept.
     pub retention: Retention,
 }
 
 /// Name of the policy of sessions that name none.
 pub const DEFAULT_POLICY: &str = "default";
 
-/// For how long what is kept, and how it is removed.
+/// Retention periods, and how expired rows are removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Idempotency keys, from their request on.
+    /// Idempotency keys, measured from their request.
     pub request_ids: Duration,
-    /// Queued messages that ended, from their end on. Not shorter than `request_ids`: a repeated
-    /// request is answered from them.
+    /// Queued messages in a final state, measured from their end. Not shorter than `request_ids`: a
+    /// repeated request is answered from them.
     pub queue: Duration,
-    /// Events, from when they happened on. `None` means for as long as their session.
+    /// Events, measured from their creation. `None` means as long as their session.
     pub events: Option<Duration>,
-    /// Sessions, from their last use on. `None` means until they are deleted, or for their own
-    /// time to live.
+    /// Sessions, measured from their last use. `None` means until they are deleted, or until their
+    /// own time to live has passed.
     pub sessions: Option<Duration>,
-    /// Tool sets to which no configuration refers any more, from when that was first seen on.
+    /// Tool sets that no configuration references, measured from when that was first observed.
     pub tool_sets: Duration,
-    /// Within what time what is to go is looked for again.
+    /// Longest interval between two searches for expired rows.
     pub interval: Duration,
-    /// Most rows that one statement removes.
+    /// Most rows removed by one statement.
     pub batch: u32,
 }
 
-/// Bounds of uploads.
+/// Limits of uploads.
 #[derive(Debug, Clone, Copy)]
 pub struct UploadBounds {
-    /// Bytes of one.
+    /// Most bytes of one upload.
     pub max_bytes: u64,
-    /// How many run on this replica at once.
+    /// Most uploads that run on this replica at once.
     pub max_at_once: usize,
-    /// How long one may stand still.
+    /// Longest time an upload may wait for its next piece.
     pub idle: Duration,
-    /// How long one may take.
+    /// Longest duration of an upload.
     pub total: Duration,
 }

@@ -1,4 +1,4 @@
-//! Tool calls: handed out, answered by hosts or by MCP servers, and closed.
+//! Tool calls: requesting them, storing results of hosts and MCP servers, and closing them.
 
 pub(in crate::turn) mod batch;
 mod mcp;

@@ -1,5 +1,5 @@
-//! Long-running loops, all alike. Each waits, does one round, and stops when it is asked to. The
-//! first of several failed rounds is logged; each is tried again at the next.
+//! Periodic background tasks. Each waits, does one round, and stops on request. A failed round is
+//! retried at the next one; only the first of consecutive failures is logged.
 
 use std::{
     future::Future,
@@ -20,48 +20,54 @@ use crate::{
     turn::{Engine, Error},
 };
 
-/// Heartbeats within one lease.
+/// Heartbeats per lease duration.
 const BEATS_PER_LEASE: u32 = 3;
 
-/// Looks at the age of leases within one lease.
+/// Checks for expired leases per lease duration.
 const LOOKS_PER_LEASE: u32 = 30;
 
-/// How often to look for what uploads and late writers left.
+/// Interval between searches for the leftovers of uploads and late writers.
 const SWEEP: Duration = Duration::from_mins(10);
 
-/// How often to look for content that nothing refers to.
+/// Interval between searches for unreferenced blobs.
 const SWEEP_BLOBS: Duration = Duration::from_hours(1);
 
-/// How often a replica goes on with the deletion of tenants.
+/// Interval at which a replica continues the deletion of tenants.
 const ERASE: Duration = Duration::from_secs(1);
 
-/// How often what calls taught is written.
+/// Interval between writes of calibrations.
 const LESSONS: Duration = Duration::from_secs(30);
 
-/// What a replica remembers of a session that nothing writes is forgotten after this long, or twice that.
+/// A replica's memory of a session without writes is dropped after this time, at the latest after
+/// twice that.
 const SESSION_MEMORY: Duration = Duration::from_mins(15);
-/// How often the messages that wait are counted, by each replica.
+
+/// Interval between scans of all live turns. A scan finds turns without an owner that no dead or
+/// stopped replica points to.
+const TURNS: Duration = Duration::from_mins(5);
+
+/// Interval at which each replica counts the queued messages.
 const BACKLOG: Duration = Duration::from_secs(15);
 
-/// Looks for idle connections within the time after which they are closed.
+/// Searches for idle connections per idle timeout.
 const LOOKS_PER_IDLE_TIMEOUT: u32 = 2;
 
-/// The share of the poll interval after which a poll comes at the soonest, and at the latest. The
-/// rest is for doing what was found, so that the interval bounds both; what is between is drawn, so
-/// that replicas do not all look at the same moment.
+/// The earliest and the latest time of the next poll, as a share of the poll interval. The rest of
+/// the interval is for acting on what was found, so that the interval bounds both. The time in
+/// between is random, so that replicas do not poll in step.
 const POLL_SHARE: (f64, f64) = (0.7, 0.9);
 
-/// Panics of a loop in a row after which the process ends: it cannot do its work.
+/// Consecutive panics of a loop after which the process ends.
 const MOST_PANICS: u32 = 5;
-/// How long to wait until a task that panicked is begun again.
+/// Pause before a task that panicked is restarted.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
 
-/// When a loop does its next round, from the last one on.
+/// When a loop does its next round, measured from the start of the last one.
 #[derive(Debug, Clone, Copy)]
 enum Pace {
-    /// After this long.
+    /// After this time.
     Each(Duration),
-    /// After a time that is drawn, so that what is looked for is found and done within this long.
+    /// After a random time, early enough to also act on the findings within this time.
     Within(Duration),
 }
 
@@ -77,13 +83,13 @@ impl Pace {
     }
 }
 
-/// A number from 0 to 1, drawn at random.
+/// A random number from 0 to 1.
 fn drawn() -> f64 {
     RandomState::new().hash_one(()) as f64 / u64::MAX as f64
 }
 
-/// Starts all loops. They end when `stop` fires; the heartbeat goes on until `done` does, for turns
-/// that are still being drained. `broken` fires when one of them cannot go on.
+/// Starts all loops. They end when `stop` fires. The heartbeat continues until `done` fires, for
+/// turns that are still being drained. `broken` fires when a loop fails permanently.
 pub fn start(
     engine: &Arc<Engine>,
     stop: &CancellationToken,
@@ -137,9 +143,7 @@ pub fn start(
     loops.every("compactions", poll, stop, |engine| async move {
         engine.tend_compactions().await
     });
-    loops.every("takeover", poll, stop, |engine| async move {
-        engine.take_over().await
-    });
+    loops.take_over(poll, stop);
     loops.follow_tenants(stop, done);
     loops.sweep(stop);
     loops.every("backlog", Pace::Each(BACKLOG), done, |engine| async move {
@@ -170,8 +174,8 @@ pub fn start(
     loops.tasks
 }
 
-/// Keeps the keys of callers as they are in the database and the keys file, and, beside that, those of
-/// the issuer of tokens.
+/// Keeps the callers' keys in sync with the database and the keys file, and the issuer's keys in
+/// sync with the token issuer.
 pub fn keep_credentials(
     tasks: &TaskTracker,
     auth: &Arc<Auth>,
@@ -191,7 +195,7 @@ pub fn keep_credentials(
     tasks.spawn(every("token issuer", pace, tokens(), whose, issuer));
 }
 
-/// The loops that were started.
+/// The loops that were started, and what they share.
 struct Loops<'a> {
     tasks: TaskTracker,
     engine: &'a Arc<Engine>,
@@ -199,7 +203,18 @@ struct Loops<'a> {
 }
 
 impl Loops<'_> {
-    /// Starts those that look for what was left.
+    /// Starts the loops that look for turns without an owner.
+    fn take_over(&self, poll: Pace, stop: &CancellationToken) {
+        self.every("takeover", poll, stop, |engine| async move {
+            engine.take_over().await
+        });
+        self.every("turns", Pace::Each(TURNS), stop, |engine| async move {
+            engine.doubt();
+            engine.take_over_all().await
+        });
+    }
+
+    /// Starts the loops that remove the leftovers of uploads and unreferenced blobs.
     fn sweep(&self, stop: &CancellationToken) {
         self.every("uploads", Pace::Each(SWEEP), stop, |engine| async move {
             engine.sweep_uploads().await
@@ -210,7 +225,7 @@ impl Loops<'_> {
         });
     }
 
-    /// Starts those of a replica that has others beside it.
+    /// Starts the loops of a replica in a deployment with several replicas.
     fn share(&self, share: Duration, stop: &CancellationToken, done: &CancellationToken) {
         let (engine, until) = (Arc::clone(self.engine), done.clone());
         let telling = move || Arc::clone(&engine).tell_wakeups(until.clone());
@@ -228,7 +243,7 @@ impl Loops<'_> {
         });
     }
 
-    /// Starts those that keep what tenants may use, and what they use.
+    /// Starts the loops for limits, usage and the deletion of tenants.
     fn follow_tenants(&self, stop: &CancellationToken, done: &CancellationToken) {
         let quotas = Pace::Each(quota::REFRESH);
         self.every("quotas", quotas, done, |engine| async move {
@@ -244,7 +259,6 @@ impl Loops<'_> {
         });
     }
 
-    /// Starts one loop.
     fn every<F>(
         &self,
         name: &'static str,
@@ -260,7 +274,8 @@ impl Loops<'_> {
     }
 }
 
-/// A task that has its own loop, begun again where it panics.
+/// Runs a task that has its own loop, and restarts it after a panic. `broken` fires after too many
+/// panics.
 pub async fn supervised<F>(
     name: &'static str,
     broken: CancellationToken,
@@ -271,7 +286,7 @@ pub async fn supervised<F>(
     begin_again(name, AFTER_PANIC, broken, begin).await;
 }
 
-/// The same with a pause after each panic.
+/// Like [`supervised`], with the given pause after each panic.
 async fn begin_again<F>(
     name: &'static str,
     pause: Duration,
@@ -285,13 +300,13 @@ async fn begin_again<F>(
         if AssertUnwindSafe(task).catch_unwind().await.is_ok() {
             return;
         }
-        tracing::error!(worker = name, panics, "a task panicked; beginning it again");
+        tracing::error!(worker = name, panics, "a task panicked; restarting it");
         sleep(pause).await;
     }
     broken.cancel();
 }
 
-/// A task that the process cannot do without: where it ends before `stop` fires, or panics, the process
+/// Runs a task that the process depends on. If it panics, or ends before `stop` fires, the process
 /// ends.
 pub async fn required(
     name: &'static str,
@@ -300,13 +315,17 @@ pub async fn required(
 ) {
     let panicked = AssertUnwindSafe(task).catch_unwind().await.is_err();
     if panicked || !stop.is_cancelled() {
-        tracing::error!(worker = name, panicked, "a task ended too early");
+        tracing::error!(
+            worker = name,
+            panicked,
+            "a required task ended unexpectedly"
+        );
         broken.cancel();
     }
 }
 
-/// One loop. A round that panics is logged, and the next one is done: what panics again and again
-/// ends the loop, and with it the process.
+/// Runs one loop. A round that panics is logged and followed by the next one. Too many consecutive
+/// panics end the loop and the process.
 async fn every<T, E: std::fmt::Display, F>(
     name: &'static str,
     pace: Pace,
@@ -330,7 +349,7 @@ async fn every<T, E: std::fmt::Display, F>(
         let done = async { Reach::All.scope(round(whose)).await };
         let Ok(done) = AssertUnwindSafe(done).catch_unwind().await else {
             panics += 1;
-            tracing::error!(worker = name, panics, "a round panicked");
+            tracing::error!(worker = name, panics, "a worker round panicked");
             if panics >= MOST_PANICS {
                 broken.cancel();
                 return;
@@ -342,7 +361,7 @@ async fn every<T, E: std::fmt::Display, F>(
             Ok(()) => failing = false,
             Err(error) => {
                 if !failing {
-                    tracing::warn!(worker = name, %error, "a round failed; retrying");
+                    tracing::warn!(worker = name, %error, "a worker round failed; retrying");
                 }
                 failing = true;
             }
@@ -356,7 +375,8 @@ mod tests {
 
     use super::*;
 
-    /// How often a loop did its round until it ended, and whether it broke; these rounds panic.
+    /// The number of rounds that a loop did until it ended, and whether it fired `broken`. `panics`
+    /// selects the rounds that panic.
     async fn rounds(panics: fn(u32) -> bool) -> (u32, bool) {
         let (stop, broken) = (CancellationToken::new(), CancellationToken::new());
         let done = Arc::new(AtomicU32::new(0));

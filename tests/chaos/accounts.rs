@@ -1,6 +1,5 @@
-//! What the events of a session account for, compared with what is stored: the totals of turns, and
-//! which results are pruned. Pure functions, so that a test of the test command shows that each
-//! violation is found (`tests/it/chaos_checks.rs`).
+//! Compares the stored totals of turns and prune marks with the events of a session. Pure functions, so that a test
+//! under `cargo test` can show that each violation is found (`tests/it/chaos_checks.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,17 +7,16 @@ use contextd::pb::{self, event::Payload};
 
 use crate::harness::events::accounted;
 
-/// Marks of pruned results as they are stored.
+/// The stored marks of pruned results.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Marks {
-    /// The seq of the prune in force, by call.
+    /// The seq of the prune in effect, by call.
     pub(crate) in_force: BTreeMap<String, i64>,
-    /// Prunes that were taken back: the call, the seq of the prune, that of its restore.
+    /// Prunes that were undone: the call, the seq of the prune, the seq of its restore.
     pub(crate) past: BTreeSet<(String, i64, i64)>,
 }
 
-/// Turns whose terminal event has other totals than their `usage_recorded` events, compactions
-/// included, add up to.
+/// Turns whose terminal event has other totals than the sum of their `usage_recorded` events, compactions included.
 pub(crate) fn totals(listed: &BTreeMap<i64, pb::Event>) -> Vec<String> {
     let ended = listed.values().filter_map(|event| {
         let result = match &event.payload {
@@ -45,7 +43,7 @@ pub(crate) fn totals(listed: &BTreeMap<i64, pb::Event>) -> Vec<String> {
         .collect()
 }
 
-/// The marks that the events of prunes and restores lead to.
+/// The marks that result from the events of prunes and restores.
 fn told(listed: &BTreeMap<i64, pb::Event>) -> Marks {
     let mut marks = Marks::default();
     for (seq, event) in listed {
@@ -69,28 +67,28 @@ fn told(listed: &BTreeMap<i64, pb::Event>) -> Marks {
     marks
 }
 
-/// Marks that are not what the events of prunes and restores say.
+/// Marks that differ from those that result from the events.
 pub(crate) fn prunes(listed: &BTreeMap<i64, pb::Event>, stored: &Marks) -> Vec<String> {
     let told = told(listed);
     let in_force = |marks: &Marks| marks.in_force.clone().into_iter().collect::<BTreeSet<_>>();
     let mut wrong = Vec::new();
     for (call, seq) in in_force(&told).symmetric_difference(&in_force(stored)) {
         let by = if stored.in_force.get(call) == Some(seq) {
-            "is stored and no event says so"
+            "is stored, but no event reports it"
         } else {
-            "is said by events and not stored"
+            "is reported by events, but not stored"
         };
-        wrong.push(format!("that the prune at {seq} cleared {call} {by}"));
+        wrong.push(format!("the prune of {call} at {seq} {by}"));
     }
     for past in told.past.symmetric_difference(&stored.past) {
         let by = if stored.past.contains(past) {
-            "is stored and no event says so"
+            "is stored, but no event reports it"
         } else {
-            "is said by events and not stored"
+            "is reported by events, but not stored"
         };
         let (call, pruned, restored) = past;
         wrong.push(format!(
-            "that {call}, pruned at {pruned}, was restored at {restored} {by}"
+            "the restore at {restored} of {call}, pruned at {pruned}, {by}"
         ));
     }
     wrong

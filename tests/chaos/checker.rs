@@ -1,8 +1,8 @@
-//! What is left, read by somebody who knows nothing of how it came about: the invariants of what is
-//! stored (`harness/invariants`), and that all is at rest; every event shown as it is listed, every
-//! acknowledged input there once, every acknowledged message of the queue there once or ended
-//! otherwise once, totals and prunes as [`accounts`] reads them, compactions as [`overlays`] reads
-//! them, counters that a recount gives too, and a transcript that every dialect takes.
+//! An independent check of the state after a run. It checks the stored invariants (`harness/invariants`) and that
+//! everything is at rest. It also checks that every received event is listed, that every acknowledged input occurs
+//! once, that every acknowledged queued message was applied once or ended once in another way, that totals and prunes
+//! agree ([`accounts`]), that compactions agree ([`overlays`]), that counters equal a recount, and that every dialect
+//! accepts the transcripts.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,7 +31,7 @@ use crate::{
     reader,
 };
 
-/// What happens in every long run; one in which it does not shows nothing about it.
+/// What must happen in every long run; otherwise the run proves nothing about it.
 const HAPPENS: [&str; 24] = [
     "turn_completed",
     "turn_cancelled",
@@ -49,28 +49,28 @@ const HAPPENS: [&str; 24] = [
     "compaction_completed",
     "compaction_failed",
     "compaction_reverted",
-    "compacted for room",
-    "compacted at a share of the window",
-    "compacted by hand",
-    "compacted at the provider's word",
-    "compacted beside a turn",
+    "compacted to make room",
+    "compacted at the threshold",
+    "compacted manually",
+    "compacted after a provider overflow",
+    "compacted in parallel with a turn",
     "summarised",
     "tool_call_completed",
     "tool_call_cancelled",
 ];
 
-/// A run with so many kills is long.
+/// A run with at least this many kills is a long run.
 const LONG: usize = 100;
 
-/// Each finds what must not be left when everything is at rest; its first column says what. The
-/// invariants of sessions are `harness/invariants`.
+/// Queries for rows that must not exist when everything is at rest; the first column of a result identifies the row.
+/// `harness/invariants` has the invariants of sessions.
 const NEVER: [(&str, &str); 6] = [
     (
         "a call that is not closed",
         "select session_id || ' ' || call_id from tool_calls where closed_at is null",
     ),
     (
-        "a message that waits in an emptied queue",
+        "a message left in a drained queue",
         "select session_id || ' ' || message_id from queue where status = 0",
     ),
     (
@@ -80,7 +80,7 @@ const NEVER: [(&str, &str); 6] = [
           where p.pruned_at_seq is not null and e.kind is distinct from 'context_pruned'",
     ),
     (
-        "a compaction that nobody ends",
+        "a compaction that never ends",
         "select session_id || ' ' || compaction_id from compactions where status = 1",
     ),
     (
@@ -93,7 +93,7 @@ const NEVER: [(&str, &str); 6] = [
     ),
 ];
 
-/// Violations of the invariants in what is stored, of sessions that clients know and of all others.
+/// Violations of the invariants in the stored data, of sessions that clients know and of all others.
 async fn invariants(look: &Client, known: &BTreeMap<String, Session>) -> Vec<String> {
     let mut stored = read_all(look).await;
     for (name, session) in &mut stored {
@@ -117,7 +117,7 @@ async fn invariants(look: &Client, known: &BTreeMap<String, Session>) -> Vec<Str
     found.collect()
 }
 
-/// Everything that is wrong.
+/// All violations.
 pub(crate) async fn check(
     database: &TestDatabase,
     fleet: &Fleet,
@@ -130,7 +130,7 @@ pub(crate) async fn check(
     let mut random = Random::new(plan.seed, 4_000_000);
     let mut wrong = Vec::new();
     for (name, session) in clients.sessions() {
-        // What was asked for and never acknowledged may have come late.
+        // Unacknowledged requests may have been applied late.
         clients.bring_to_rest(&name, &mut random).await;
         let mut after = (1..)
             .take_while(|seq| session.seen.contains_key(seq))
@@ -190,7 +190,7 @@ pub(crate) async fn check(
         let name = name.clone();
         let books = tokio::spawn(async move { check_books(&client, &name).await });
         if let Err(error) = books.await {
-            wrong.push(format!("books that do not add up: {error}"));
+            wrong.push(format!("accounts that do not add up: {error}"));
         }
     }
     wrong.extend(clients.violations());
@@ -214,7 +214,7 @@ pub(crate) async fn check(
     wrong
 }
 
-/// Every durable event of a session, from its list.
+/// All durable events of a session, from ListEvents.
 async fn listed(address: SocketAddr, name: &str) -> BTreeMap<i64, pb::Event> {
     let mut listed = BTreeMap::new();
     let mut turns = try_turns(address).await.unwrap();
@@ -239,7 +239,7 @@ async fn listed(address: SocketAddr, name: &str) -> BTreeMap<i64, pb::Event> {
     }
 }
 
-/// What a client was shown is what is listed.
+/// Checks that the received events equal the listed ones.
 fn told(name: &str, session: &Session, listed: &BTreeMap<i64, pb::Event>) -> Option<String> {
     if *listed == session.seen {
         return None;
@@ -254,7 +254,7 @@ fn told(name: &str, session: &Session, listed: &BTreeMap<i64, pb::Event>) -> Opt
     ))
 }
 
-/// The marks of a session's pruned results, by call.
+/// The prune marks of a session's results, by call.
 async fn marks(look: &Client, name: &str) -> Marks {
     let in_force = "select call_id, pruned_at_seq from parts where session_id = $1 and pruned_at_seq is not null";
     let past = "select p.call_id, h.pruned_at_seq, h.restored_at_seq
@@ -273,9 +273,9 @@ async fn marks(look: &Client, name: &str) -> Marks {
     }
 }
 
-/// Adds up what happened in a session.
+/// Counts what happened in a session.
 fn count(happened: &mut BTreeMap<&'static str, usize>, listed: &BTreeMap<i64, pb::Event>) {
-    // The compaction that a turn began, and whether it went on meanwhile.
+    // The compaction that a turn started, and whether the turn continued during it.
     let mut beside = None;
     for event in listed.values() {
         *happened.entry(kind(event)).or_default() += 1;
@@ -291,7 +291,9 @@ fn count(happened: &mut BTreeMap<&'static str, usize>, listed: &BTreeMap<i64, pb
             (Some(Payload::CompactionCompleted(_)), Some((id, true)))
                 if overlays::about(event).is_some_and(|it| it.compaction_id == **id) =>
             {
-                *happened.entry("compacted beside a turn").or_default() += 1;
+                *happened
+                    .entry("compacted in parallel with a turn")
+                    .or_default() += 1;
             }
             _ => {}
         }
@@ -321,28 +323,27 @@ fn count(happened: &mut BTreeMap<&'static str, usize>, listed: &BTreeMap<i64, pb
     }
 }
 
-/// What set a compaction off that came in force.
+/// What triggered an applied compaction.
 fn set_off_by(event: &pb::Event) -> &'static str {
     match overlays::about(event).map(pb::Compaction::trigger) {
-        Some(CompactionTrigger::Overflow) => "compacted for room",
-        Some(CompactionTrigger::Threshold) => "compacted at a share of the window",
-        Some(CompactionTrigger::Manual) => "compacted by hand",
-        Some(CompactionTrigger::ProviderOverflow) => "compacted at the provider's word",
-        Some(CompactionTrigger::Unspecified) | None => "compacted for no reason",
+        Some(CompactionTrigger::Overflow) => "compacted to make room",
+        Some(CompactionTrigger::Threshold) => "compacted at the threshold",
+        Some(CompactionTrigger::Manual) => "compacted manually",
+        Some(CompactionTrigger::ProviderOverflow) => "compacted after a provider overflow",
+        Some(CompactionTrigger::Unspecified) | None => "compacted without a trigger",
     }
 }
 
-/// How a message of the queue ended.
+/// How a queued message ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum End {
-    /// It went into this message.
+    /// It was applied to the message with this id.
     Applied(String),
-    /// It was withdrawn, it expired, or it was given up.
+    /// It was withdrawn, expired or dropped.
     Otherwise,
 }
 
-/// How messages of the queue ended by the events, each of which should once; and the messages that
-/// rollbacks took back.
+/// How queued messages ended according to the events (each should end once), and the messages that rollbacks removed.
 fn ends(listed: &BTreeMap<i64, pb::Event>) -> (BTreeMap<&str, Vec<End>>, BTreeSet<&str>) {
     let (mut ends, mut void): (BTreeMap<&str, Vec<End>>, _) = (BTreeMap::new(), BTreeSet::new());
     for event in listed.values() {
@@ -370,8 +371,8 @@ fn ends(listed: &BTreeMap<i64, pb::Event>) -> (BTreeMap<&str, Vec<End>>, BTreeSe
     (ends, void)
 }
 
-/// Every acknowledged input is in the transcript once; every acknowledged message of the queue is,
-/// or it ended once otherwise. What a rollback took back is marked, and nothing else.
+/// Checks that every acknowledged input is in the transcript once, and that every acknowledged queued message is too,
+/// or ended once in another way. Exactly the messages that a rollback removed must be marked.
 async fn said(
     look: &Client,
     name: &str,
@@ -419,25 +420,30 @@ async fn said(
             .iter()
             .filter(|(message, is_void)| *is_void != void.contains(message.as_str()));
         wrong.extend(
-            marked.map(|found| format!("{words}: a rollback and its mark do not agree: {found:?}")),
+            marked
+                .map(|found| format!("{words}: a rollback and its void mark disagree: {found:?}")),
         );
     }
     wrong
 }
 
-/// Every transcript is taken by each dialect: the service looks at the request of one more turn.
+/// Checks that each dialect accepts every transcript: the service validates the request of one more turn.
 async fn taken(address: SocketAddr, sessions: &BTreeMap<String, Session>) -> Vec<String> {
     let mut wrong = Vec::new();
     for name in sessions.keys() {
         for dialect in DIALECTS {
             let request = turn(name, &format!("{dialect}/m"), "words=1 tools=0 pace=0");
-            let mut stream = try_turns(address)
-                .await
-                .unwrap()
-                .execute_turn(request)
-                .await
-                .unwrap()
-                .into_inner();
+            let mut turns = try_turns(address).await.unwrap();
+            let mut stream = match turns.execute_turn(request).await {
+                Ok(stream) => stream.into_inner(),
+                Err(status) => {
+                    wrong.push(format!(
+                        "{name}: a last turn over {dialect}: {}",
+                        status.message()
+                    ));
+                    continue;
+                }
+            };
             let seen = all(&mut stream).await;
             let end = seen.last().map(kind);
             if end != Some("turn_completed") {

@@ -1,6 +1,5 @@
-//! Clients: each has one session after the other, in which it runs turns while a meddler interferes
-//! and a reader reads. What they share: what was acknowledged, what they were shown, and what they
-//! complain of.
+//! Clients: each runs turns in one session after another while a meddler interferes and a reader reads. Their shared
+//! state: what was acknowledged, which events they received, and which violations they found.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,31 +30,30 @@ use crate::{
     visit::Visit,
 };
 
-/// No turn takes longer, whatever happens to it.
+/// Time limit of a turn under any faults.
 const LONGEST_TURN: Duration = Duration::from_secs(120);
-/// A stream that is silent for so long is given up.
+/// A stream that is silent for this long is closed.
 pub(crate) const SILENCE: Duration = Duration::from_secs(5);
-/// How long any other call may take.
+/// Time limit of any other call.
 pub(crate) const CALL: Duration = Duration::from_secs(10);
 
 /// What a replica is doing for a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
-    /// It streams the model's words.
+    /// It streams the model's response.
     Streaming,
-    /// It has the model's whole answer and commits it.
+    /// It has the model's complete response and commits it.
     Committing,
-    /// It waits for results of tools.
+    /// It waits for tool results.
     AwaitingTools,
-    /// It goes on with a turn: the last results are on their way to it, or it has taken the turn
-    /// over.
+    /// It resumes a turn: the last results are being sent to it, or it has taken the turn over.
     Resuming,
-    /// It has a summary written, or puts it in force.
+    /// It has a summary generated, or applies one.
     Compacting,
 }
 
 impl Phase {
-    /// All of them.
+    /// All phases.
     pub(crate) const ALL: [Self; 5] = [
         Self::Streaming,
         Self::Committing,
@@ -65,38 +63,35 @@ impl Phase {
     ];
 }
 
-/// A replica was seen in a phase.
+/// A replica was observed in a phase.
 #[derive(Debug, Clone)]
 pub(crate) struct Moment {
-    /// Which.
     pub(crate) phase: Phase,
-    /// Where.
+    /// The number of the replica.
     pub(crate) replica: usize,
-    /// When.
     pub(crate) at: Instant,
-    /// Words of the answer that is committed.
+    /// The mark of the response that is committed.
     pub(crate) mark: Option<String>,
-    /// What follows is a transaction: the end of a turn, or a compaction that comes in force.
+    /// The commit that follows ends a turn or applies a compaction.
     pub(crate) last: bool,
 }
 
-/// What one session was told and shown.
+/// What the clients of one session sent and received.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Session {
-    /// Words that nobody else said, of inputs of turns that were acknowledged, and the request of
-    /// each.
+    /// The marks of turn inputs that were acknowledged, and the request id of each.
     pub(crate) inputs: BTreeMap<String, String>,
-    /// The same of messages that were queued, by their ids.
+    /// The marks of enqueued messages, by message id.
     pub(crate) queued: BTreeMap<String, String>,
-    /// The durable events as they came, by seq.
+    /// The durable events received, by seq.
     pub(crate) seen: BTreeMap<i64, pb::Event>,
-    /// Compactions that were asked for, and what was answered, each time.
+    /// Compaction requests and the response of each attempt.
     pub(crate) compactions: Vec<(pb::CompactRequest, pb::Compaction)>,
-    /// Compactions that were taken back, by the answer.
+    /// Compactions that were reverted, by the response.
     pub(crate) reverted: BTreeSet<String>,
 }
 
-/// What all clients share.
+/// The shared state of all clients.
 #[derive(Clone)]
 pub(crate) struct Clients {
     fleet: Arc<Fleet>,
@@ -107,7 +102,7 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// None yet.
+    /// Creates the shared state without any session.
     pub(crate) fn new(fleet: &Arc<Fleet>, service: &Service, seed: u64) -> Self {
         let moments = broadcast::Sender::new(1024);
         let mut answers = service.answers.subscribe();
@@ -151,7 +146,7 @@ impl Clients {
         }
     }
 
-    /// Moments from now on.
+    /// Subscribes to the moments from now on.
     pub(crate) fn moments(&self) -> Receiver<Moment> {
         self.moments.subscribe()
     }
@@ -161,12 +156,12 @@ impl Clients {
         self.sessions.lock().unwrap().clone()
     }
 
-    /// What clients complain of.
+    /// The violations that clients found.
     pub(crate) fn violations(&self) -> Vec<String> {
         self.violations.lock().unwrap().clone()
     }
 
-    /// A replica was met in a phase.
+    /// Reports a replica in a phase.
     pub(crate) fn tell(&self, phase: Phase, replica: usize) {
         let _ = self.moments.send(Moment {
             phase,
@@ -177,12 +172,12 @@ impl Clients {
         });
     }
 
-    /// Something was wrong.
+    /// Records a violation.
     pub(crate) fn complain(&self, what: String) {
         self.violations.lock().unwrap().push(what);
     }
 
-    /// Notes something about a session.
+    /// Records something about a session.
     pub(crate) fn note(&self, session: &str, note: impl FnOnce(&mut Session)) {
         note(
             self.sessions
@@ -193,7 +188,7 @@ impl Clients {
         );
     }
 
-    /// Notes a durable event that was shown; the same seq never carries another.
+    /// Records a durable event that was received; a seq must always have the same event.
     pub(crate) fn see(&self, session: &str, event: &pb::Event) {
         let event = as_told_first(event.clone());
         let mut before = None;
@@ -208,7 +203,7 @@ impl Clients {
         }
     }
 
-    /// Any replica.
+    /// A random replica.
     pub(crate) fn any(&self, random: &mut Random) -> usize {
         random.below(self.fleet.replicas.len())
     }
@@ -221,8 +216,8 @@ impl Clients {
             .unwrap_or_else(|_| Err(Status::unavailable("no connection")))
     }
 
-    /// Repeats a call, at whichever replica, until it is answered. None: it was refused as
-    /// something that another time is not; any other refusal is complained of.
+    /// Repeats a call on random replicas until it gets a response. Returns `None` if it was refused for a temporary
+    /// reason; any other refusal is recorded as a violation.
     pub(crate) async fn insist<T, F>(
         &self,
         who: &str,
@@ -235,7 +230,7 @@ impl Clients {
         self.insist_unless(&[], who, random, call).await
     }
 
-    /// The same; it may also be refused for these reasons.
+    /// Like `insist`, but a refusal for one of these reasons is allowed too.
     pub(crate) async fn insist_unless<T, F>(
         &self,
         reasons: &[&str],
@@ -251,7 +246,7 @@ impl Clients {
             let answer = match self.reach(self.any(random)).await {
                 Ok(channel) => timeout(CALL, call(channel))
                     .await
-                    .unwrap_or_else(|_| Err(Status::unavailable("no answer"))),
+                    .unwrap_or_else(|_| Err(Status::unavailable("no response"))),
                 Err(status) => Err(status),
             };
             match answer {
@@ -271,11 +266,11 @@ impl Clients {
                 }
             }
         }
-        self.complain(format!("{who}: never answered"));
+        self.complain(format!("{who}: no response"));
         None
     }
 
-    /// Empties the queue of a session and waits until nothing runs in it and nobody compacts it.
+    /// Empties the queue of a session and waits until no turn and no compaction runs in it.
     pub(crate) async fn bring_to_rest(&self, name: &str, random: &mut Random) {
         let begun = Instant::now();
         while begun.elapsed() < LONGEST_TURN {
@@ -306,12 +301,11 @@ impl Clients {
             }
             pause(random, 20, 60).await;
         }
-        self.complain(format!("{name}: never came to rest"));
+        self.complain(format!("{name}: never became idle"));
     }
 }
 
-/// An event without what is only known later: that a message was voided, a result cleared, and that
-/// this is a repetition.
+/// An event without what is only known later: that a message was voided, a result cleared, and that this is a replay.
 pub(crate) fn as_told_first(mut event: pb::Event) -> pb::Event {
     event.replay = false;
     match event.payload.as_mut() {
@@ -332,7 +326,7 @@ pub(crate) fn as_told_first(mut event: pb::Event) -> pb::Event {
     event
 }
 
-/// Takes from a message what is only known later.
+/// Removes from a message what is only known later.
 pub(crate) fn unmark(message: &mut pb::Message) {
     (message.voided_at_seq, message.tokens) = (0, None);
     message.compacted_by.clear();
@@ -352,12 +346,12 @@ pub(crate) fn is_refused_as(status: &Status, reason: &str) -> bool {
         .is_some_and(|info| info.reason == reason)
 }
 
-/// A key that no other request has.
+/// A unique idempotency key.
 pub(crate) fn fresh_id() -> String {
     uuid::Uuid::now_v7().to_string()
 }
 
-/// A pause of so many milliseconds, and up to so many more.
+/// Sleeps for `least` milliseconds and up to `more` additional ones.
 pub(crate) async fn pause(random: &mut Random, least: usize, more: usize) {
     tokio::time::sleep(Duration::from_millis(
         u64::try_from(least + random.below(more)).unwrap_or_default(),
@@ -365,7 +359,7 @@ pub(crate) async fn pause(random: &mut Random, least: usize, more: usize) {
     .await;
 }
 
-/// One client's life: sessions of a few turns each.
+/// Runs a client: sessions of a few turns each.
 pub(crate) async fn live(clients: Clients, number: usize, stop: CancellationToken) {
     let mut random = Random::new(clients.seed, u64::try_from(number).unwrap_or_default());
     let mut session = 0;
@@ -410,7 +404,7 @@ pub(crate) async fn live(clients: Clients, number: usize, stop: CancellationToke
     }
 }
 
-/// A session that is kept in any way.
+/// Creates a session with a random policy.
 async fn create(clients: &Clients, name: &str, random: &mut Random) {
     let session = pb::Session {
         session_id: name.to_owned(),

@@ -1,5 +1,4 @@
-//! A meddler compacts a context by hand, in any way, and takes compactions back; each now and then
-//! by the same request again.
+//! Manual compactions and reverts by a meddler, in all variants; sometimes the same request is repeated.
 
 use contextd::pb::{self, CompactionState, context_service_client::ContextServiceClient};
 
@@ -10,16 +9,16 @@ use crate::{
     random::Random,
 };
 
-/// Why there may be nothing to compact.
+/// Allowed when nothing can be compacted.
 const NO_GAIN: [&str; 1] = ["COMPACTION_NO_GAIN"];
-/// Why a compaction may not be there to be taken back: another one was made meanwhile, or this one
-/// was taken back with its turn.
+/// Allowed when a compaction can no longer be reverted: another one was made concurrently, or it was reverted with its
+/// turn.
 const NOT_NEWEST: [&str; 2] = ["COMPACTION_SUPERSEDED", "COMPACTION_NOT_FOUND"];
-/// How many of the newest compactions are looked at.
+/// How many of the newest compactions are considered.
 const NEWEST: i32 = 5;
 
 impl Meddler {
-    /// Compacts by the policy or to a size, waiting for it or not.
+    /// Compacts by the policy or to a target size, with or without waiting for the result.
     pub(crate) async fn compact(&mut self) {
         let random = &mut self.random;
         let target = if random.happens(50) {
@@ -43,13 +42,13 @@ impl Meddler {
                 session.compactions.push((request.clone(), made))
             });
             if !request.wait && self.random.happens(50) {
-                self.prune().await; // what is being made is of another context by then
+                self.prune().await; // the running compaction then started from an outdated context
             }
             pause(&mut self.random, 0, 60).await;
         }
     }
 
-    /// Takes the newest compaction back, or tries to take back another one.
+    /// Reverts the newest compaction, or tries to revert another one.
     pub(crate) async fn revert(&mut self) {
         let list = pb::ListCompactionsRequest {
             session_id: self.session.clone(),
@@ -105,8 +104,10 @@ impl Meddler {
             if reverted.state() != CompactionState::Reverted
                 || reverted.compaction_id != request.compaction_id
             {
-                self.clients
-                    .complain(format!("{}: taken back is {reverted:?}", self.session));
+                self.clients.complain(format!(
+                    "{}: the reverted compaction is {reverted:?}",
+                    self.session
+                ));
             }
             self.clients.note(&self.session, |session| {
                 session.reverted.extend([reverted.compaction_id])
@@ -115,7 +116,7 @@ impl Meddler {
     }
 }
 
-/// What is answered to a request for a compaction.
+/// The response to a compaction request.
 pub(crate) async fn compact(
     clients: &Clients,
     request: &pb::CompactRequest,

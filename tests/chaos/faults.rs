@@ -1,4 +1,4 @@
-//! What is done to the replicas, and how often it met them at what.
+//! Injects faults into replicas, and counts in which phase each fault occurred.
 
 use std::{
     collections::BTreeMap,
@@ -14,16 +14,16 @@ use crate::{
     fleet::Fleet,
     harness::{
         TestDatabase,
-        proxy::{COMMIT, Landed, Link},
+        proxy::{Landed, Link},
     },
     random::Random,
 };
 
-/// A moment is over after this long.
+/// A moment is outdated after this time.
 const FRESH: Duration = Duration::from_millis(20);
-/// A commit comes within this time behind the model's last word, or not at all.
+/// A commit follows the end of the model's response within this time, or not at all.
 const SOON: Duration = Duration::from_millis(500);
-/// How long to wait for a moment of the phase that is wanted, before any other one is taken.
+/// How long to wait for a moment of the wanted phase before any other is accepted.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The ways to break a connection.
@@ -49,7 +49,7 @@ enum Cut {
     Model,
 }
 
-/// How often each fault was made.
+/// How often each fault was injected.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     kills: BTreeMap<Phase, usize>,
@@ -58,7 +58,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Whether everything that was planned was done, and every phase was met.
+    /// Whether all planned faults were injected and every phase was covered.
     pub(crate) fn is_whole(&self, plan: &Plan) -> bool {
         let met = Phase::ALL
             .iter()
@@ -85,7 +85,7 @@ impl fmt::Display for Tally {
         for (phase, [lost, landed]) in &self.landed {
             writeln!(
                 f,
-                "  of those {phase:?} whose answer was whole, {landed} had landed and {lost} had not"
+                "  of those {phase:?} whose response was complete, {landed} were committed and {lost} were not"
             )?;
         }
         writeln!(f, "connections broken: {}", self.broken())?;
@@ -96,7 +96,7 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Kills replicas, each time at a moment of the phase that was met least.
+/// Kills replicas, each time in the phase with the fewest kills so far.
 pub(crate) async fn kill(
     fleet: &Fleet,
     clients: &Clients,
@@ -118,9 +118,10 @@ pub(crate) async fn kill(
         };
         let replica = &fleet.replicas[moment.replica];
         let pause = match moment.phase {
-            // What ends a turn or puts a summary in force is a transaction whose COMMIT can be met.
+            // The end of a turn or of a compaction is a commit at which the replica can be killed.
             Phase::Committing | Phase::Compacting if moment.last => {
-                if !met_at_commit(&replica.database, &mut random).await {
+                let mark = moment.mark.as_deref().unwrap_or_default();
+                if !met_at_commit(&replica.database, mark, &mut random).await {
                     continue;
                 }
                 0
@@ -136,6 +137,7 @@ pub(crate) async fn kill(
         replica.kill().await;
         *tally.kills.entry(moment.phase).or_default() += 1;
         if let Some(mark) = &moment.mark {
+            commits_ended(&look).await;
             let sql = "select exists(select from parts where body like $1)";
             let landed: bool = look
                 .query_one(sql, &[&format!("%{mark}%")])
@@ -155,17 +157,15 @@ pub(crate) async fn kill(
     }
 }
 
-/// Lets the next commit come as far as its COMMIT and no answer back. False: there was none.
-async fn met_at_commit(link: &Link, random: &mut Random) -> bool {
+/// Stops traffic at the next commit, so that no response returns. Returns whether a commit occurred.
+async fn met_at_commit(link: &Link, mark: &str, random: &mut Random) -> bool {
     let before = link.times_cut();
-    link.strand_at(
-        COMMIT,
-        if random.happens(50) {
-            Landed::Yes
-        } else {
-            Landed::No
-        },
-    );
+    let landed = if random.happens(50) {
+        Landed::Yes
+    } else {
+        Landed::No
+    };
+    link.strand_at_commit_of(mark, landed);
     let met = tokio::time::timeout(SOON, link.was_cut(before + 1))
         .await
         .is_ok();
@@ -175,7 +175,7 @@ async fn met_at_commit(link: &Link, random: &mut Random) -> bool {
     met
 }
 
-/// A moment that has just come, at a replica that can be spared.
+/// A recent moment at a replica that may be killed.
 async fn next_moment(
     moments: &mut Receiver<Moment>,
     fleet: &Fleet,
@@ -196,7 +196,19 @@ async fn next_moment(
     }
 }
 
-/// Breaks connections, one way after the other.
+/// Waits until the commits that run now have ended: that of a killed replica continues in the database.
+async fn commits_ended(look: &tokio_postgres::Client) {
+    const NOW: &str = "select clock_timestamp()::text";
+    const RUNNING: &str = "
+        select exists(select from pg_stat_activity where datname = current_database() and state = 'active' and pid <> pg_backend_pid()
+                                                     and query like '-- store::commit::commit%' and query_start <= $1::text::timestamptz)";
+    let now: String = look.query_one(NOW, &[]).await.unwrap().get(0);
+    while look.query_one(RUNNING, &[&now]).await.unwrap().get(0) {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Breaks connections, alternating between the ways.
 pub(crate) async fn cut(fleet: &Fleet, plan: &Plan, tally: &mut Tally) {
     let mut random = Random::new(plan.seed, 3_000_000);
     let begun = Instant::now();
@@ -222,9 +234,9 @@ pub(crate) async fn cut(fleet: &Fleet, plan: &Plan, tally: &mut Tally) {
     }
 }
 
-/// Breaks the connection with the next commit; one that never comes is not waited for.
+/// Breaks the connection at the next commit; waits for the commit only for a limited time.
 async fn at_commit(link: &Link, landed: Landed) {
     let before = link.times_cut();
-    link.cut_at(COMMIT, landed);
+    link.cut_at_commit(landed);
     let _ = tokio::time::timeout(Duration::from_secs(3), link.was_cut(before + 1)).await;
 }

@@ -1,5 +1,4 @@
-//! Three replicas, each a process with links of its own to PostgreSQL, to its clients and to the
-//! model service.
+//! Three replicas, each a process with separate links to PostgreSQL, to its clients and to the model service.
 
 use std::{
     net::SocketAddr,
@@ -21,10 +20,9 @@ use crate::{
     model::{DIALECTS, SUMMARISER, Service},
 };
 
-/// How many.
 pub(crate) const REPLICAS: usize = 3;
 
-/// Tries of a start.
+/// Maximum attempts to start a replica.
 const STARTS: usize = 5;
 
 const SETTINGS: &str = "
@@ -43,11 +41,11 @@ acquire_timeout = '2s'
 
 /// A replica and its links.
 pub(crate) struct Replica {
-    /// Between its clients and it.
+    /// Between its clients and the replica.
     pub(crate) clients: Link,
-    /// Between it and PostgreSQL.
+    /// Between the replica and PostgreSQL.
     pub(crate) database: Link,
-    /// Between it and the model service.
+    /// Between the replica and the model service.
     pub(crate) model: Link,
     place: Place,
     reached: TestDatabase,
@@ -55,14 +53,13 @@ pub(crate) struct Replica {
     alive: AtomicBool,
 }
 
-/// All of them.
+/// All replicas.
 pub(crate) struct Fleet {
-    /// By number.
     pub(crate) replicas: Vec<Arc<Replica>>,
 }
 
 impl Fleet {
-    /// Starts them.
+    /// Starts all replicas.
     pub(crate) async fn start(database: &TestDatabase, service: &Service) -> Self {
         let mut replicas = Vec::new();
         for number in 0..REPLICAS {
@@ -86,7 +83,7 @@ impl Fleet {
         Self { replicas }
     }
 
-    /// How many are not dead.
+    /// The number of running replicas.
     pub(crate) fn alive(&self) -> usize {
         self.replicas
             .iter()
@@ -94,7 +91,7 @@ impl Fleet {
             .count()
     }
 
-    /// Makes every link whole, and waits until every replica serves.
+    /// Restores every link and waits until every replica serves.
     pub(crate) async fn heal(&self) {
         for replica in &self.replicas {
             for link in [&replica.clients, &replica.database, &replica.model] {
@@ -102,18 +99,18 @@ impl Fleet {
                 link.open();
             }
             let served = replica.served.lock().await;
-            assert!(served.is_some(), "a replica did not come back");
+            assert!(served.is_some(), "a replica did not restart");
         }
     }
 }
 
 impl Replica {
-    /// Whether it runs.
+    /// Whether the replica is running.
     pub(crate) fn is_alive(&self) -> bool {
         self.alive.load(Ordering::Relaxed)
     }
 
-    /// Starts it as a supervisor does: when its database breaks off meanwhile, once more.
+    /// Starts the replica as a supervisor does: again if it fails, for example because its database link is cut.
     async fn start(&self) -> Served {
         let mut failures = Vec::new();
         while failures.len() < STARTS {
@@ -125,7 +122,7 @@ impl Replica {
         panic!("{failures:#?}")
     }
 
-    /// kill -9; then it is started again, meanwhile.
+    /// Kills the replica with SIGKILL and restarts it in the background.
     pub(crate) async fn kill(self: &Arc<Self>) {
         let mut served = Arc::clone(&self.served).lock_owned().await;
         self.alive.store(false, Ordering::Relaxed);
@@ -133,6 +130,8 @@ impl Replica {
             assert!(!served.said().contains("panicked"), "{}", served.said());
             served.kill_9().await;
         }
+        // The network of a process that is gone closes its connections, also those that fell silent.
+        self.database.cut();
         let replica = Arc::clone(self);
         tokio::spawn(async move {
             let fresh = replica.start().await;
@@ -154,7 +153,7 @@ fn settings(number: usize, model: SocketAddr) -> String {
     format!("{SETTINGS}{providers}")
 }
 
-/// Speaks, and calls both tools where it is offered them and was asked to.
+/// A model that produces text, and calls both tools if they are offered and the user requests it.
 fn script() -> serde_json::Value {
     let words = "one two three four five six seven eight nine ten eleven twelve";
     json!({ "steps": [
@@ -168,7 +167,7 @@ fn script() -> serde_json::Value {
     ] })
 }
 
-/// Writes a summary; the first time in each process it breaks off.
+/// A model that writes a summary; the first call in each process fails.
 fn summariser() -> serde_json::Value {
     json!({ "steps": [
         { "say": [{ "error": { "kind": "broken", "message": "once", "times": 1 } }, { "text": "they talked and looked", "delay_ms": 20 }] }

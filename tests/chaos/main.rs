@@ -1,10 +1,9 @@
-//! Chaos: three replicas of the built program over one PostgreSQL, killed with kill -9 and cut off
-//! at every link, while clients run turns, come and go, answer twice and cancel, and others queue
-//! messages, interrupt, roll back, prune and compact. Then an independent checker reads what is
-//! left.
+//! Chaos test: three replicas of the built program on one PostgreSQL are killed with kill -9 and disconnected at every
+//! link, while clients run turns, disconnect and reconnect, submit results twice and cancel, and others enqueue
+//! messages, interrupt, roll back, prune and compact. Then an independent checker reads the final state.
 //!
-//! `script/chaos --kills 1000 --cuts 1000` makes a long run; `cargo test` a short one.
-//! docs/reliability.md says what is counted.
+//! `script/chaos --kills 1000 --cuts 1000` makes a long run, `cargo test` a short one. docs/reliability.md defines what
+//! is counted.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -41,7 +40,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{client::Clients, faults::Tally, fleet::Fleet, model::Service};
 
-/// What a run is made of.
+/// The parameters of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Plan {
     kills: usize,
@@ -50,7 +49,7 @@ struct Plan {
     seed: u64,
 }
 
-/// What `cargo test` runs.
+/// The run of `cargo test`.
 const SHORT: Plan = Plan {
     kills: 8,
     cuts: 16,
@@ -58,7 +57,7 @@ const SHORT: Plan = Plan {
     seed: 1,
 };
 
-/// Options of the usual test runner that come with a value.
+/// Options of the standard test runner that take a value.
 const WITH_VALUE: [&str; 5] = [
     "--test-threads",
     "--skip",
@@ -79,7 +78,7 @@ fn main() -> ExitCode {
     runtime.block_on(run(plan))
 }
 
-/// The plan that arguments ask for; none: a test is asked for by a name that is not ours.
+/// The plan from the arguments. Returns `None` if they select a test with another name.
 fn plan(arguments: &[String]) -> Option<Plan> {
     let mut plan = SHORT;
     let mut arguments = arguments.iter();
@@ -103,6 +102,21 @@ fn plan(arguments: &[String]) -> Option<Plan> {
         }
     }
     Some(plan)
+}
+
+/// Prints what is stored of a session, for the search of a cause.
+async fn print_history(client: &tokio_postgres::Client, session: &str) {
+    const HISTORY: &str = "
+        select 'event ' || concat_ws(' ', seq, epoch, turn_id, step, attempt, kind, refs) as line, seq, 0 as n from events where session_id = $1
+        union all
+        select 'message ' || concat_ws(' ', seq, message_id, turn_id, role, step, 'voided', voided_at_seq), seq, 1 from messages where session_id = $1
+        union all
+        select 'run ' || row_to_json(r), 1 << 30, 2 from session_run r where session_id = $1
+         order by seq, n";
+    println!("\n{session}:");
+    for row in client.query(HISTORY, &[&session]).await.unwrap() {
+        println!("  {}", row.get::<_, &str>(0));
+    }
 }
 
 async fn run(plan: Plan) -> ExitCode {
@@ -129,6 +143,16 @@ async fn run(plan: Plan) -> ExitCode {
     println!("took {:?}", begun.elapsed());
     for violation in violations.iter().take(50) {
         println!("VIOLATION: {violation}");
+    }
+    let client = database.client().await;
+    let sessions = violations
+        .iter()
+        .filter_map(|it| Some(it.split_once(':')?.0));
+    for session in std::collections::BTreeSet::from_iter(sessions)
+        .into_iter()
+        .take(5)
+    {
+        print_history(&client, session).await;
     }
     println!("violations: {}", violations.len());
     if violations.is_empty() && tally.is_whole(&plan) {

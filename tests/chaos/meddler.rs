@@ -1,6 +1,6 @@
-//! Whoever else is at a session while its client runs turns: messages are queued, withdrawn and
-//! left to expire, turns interrupted, cancelled and rolled back, old results cleared and brought
-//! back, contexts compacted and expanded again.
+//! Other activity in a session while its client runs turns: messages are enqueued, withdrawn and left to expire; turns
+//! are interrupted, cancelled and rolled back; old results are cleared and restored; contexts are compacted and the
+//! compactions reverted.
 
 use contextd::pb::{
     self, CancelMode, Delivery, IdleAction, QueuedMessageState,
@@ -15,7 +15,7 @@ use crate::{
     random::Random,
 };
 
-/// Meddles until the client has done.
+/// Interferes with a session until its client has finished.
 pub(crate) async fn meddle(
     clients: Clients,
     session: String,
@@ -42,7 +42,7 @@ pub(crate) async fn meddle(
     }
 }
 
-/// Somebody at a session.
+/// A second user of a session.
 pub(crate) struct Meddler {
     pub(crate) clients: Clients,
     pub(crate) session: String,
@@ -51,7 +51,7 @@ pub(crate) struct Meddler {
 }
 
 impl Meddler {
-    /// Queues a message of any kind; now and then it is withdrawn, or has little time.
+    /// Enqueues a message of any kind; sometimes it is withdrawn or expires soon.
     async fn say(&mut self) {
         self.said += 1;
         let words = format!("{}/said-{};", self.session, self.said);
@@ -125,7 +125,7 @@ impl Meddler {
             && message.state() == QueuedMessageState::Pending
         {
             self.clients.complain(format!(
-                "{}: {id} waits although it was withdrawn",
+                "{}: {id} is still queued although it was withdrawn",
                 self.session
             ));
         }
@@ -144,7 +144,7 @@ impl Meddler {
             .await;
     }
 
-    /// Ends whichever turn is live, with or without what it said.
+    /// Cancels the live turn, with or without a rollback.
     async fn cancel(&mut self) {
         let mode = *self.random.of(&[CancelMode::Stop, CancelMode::Rollback]);
         let request = pb::CancelTurnRequest {
@@ -161,7 +161,7 @@ impl Meddler {
             .await;
     }
 
-    /// Clears every result there is; now and then they come back, twice.
+    /// Clears all results; sometimes they are restored, with the request sent twice.
     pub(crate) async fn prune(&mut self) {
         let request = pb::PruneToolOutputsRequest {
             session_id: self.session.clone(),

@@ -1,5 +1,5 @@
-//! A model service over HTTP that speaks as it is asked to, fails now and then, and looks at every
-//! request as the strictest of the real ones would.
+//! A model service over HTTP that responds as the prompt requests, fails sometimes, and validates every request as
+//! strictly as the strictest real provider.
 
 use std::{
     collections::BTreeSet,
@@ -25,38 +25,38 @@ use tokio::{net::TcpListener, sync::broadcast};
 
 use crate::{harness::upstream::event, random::Random};
 
-/// The dialects that differ most in what they take.
+/// The dialects that differ most in what they accept.
 pub(crate) const DIALECTS: [&str; 4] = ["openai", "mistral", "deepseek", "compatible"];
 
-/// The model that writes summaries, of each dialect.
+/// The model that writes summaries, in each dialect.
 pub(crate) const SUMMARISER: &str = "summary";
 
-/// A prompt of so many messages is never said to be too long: hardly anything in it may go.
+/// A prompt of this many messages is never rejected as too long: almost nothing in it can be removed.
 const SHORT: usize = 5;
 
-/// Bytes of a request that make a token.
+/// Bytes of a request that count as a token.
 const BYTES_PER_TOKEN: usize = 4;
 
-/// How far an answer has come.
+/// The progress of a response.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
-    /// Who asked.
+    /// The replica that sent the request.
     pub(crate) replica: usize,
-    /// Words that no other answer has.
+    /// A text that no other response contains.
     pub(crate) mark: String,
-    /// It was sent whole: its replica has it now and commits it.
+    /// The response was sent completely; its replica now commits it.
     pub(crate) whole: bool,
-    /// It calls no tool: the turn ends with its commit.
+    /// The response calls no tool: its commit ends the turn.
     pub(crate) last: bool,
-    /// It is a summary: its compaction comes in force with its commit.
+    /// The response is a summary: its commit applies the compaction.
     pub(crate) summary: bool,
 }
 
-/// The service. It ends with the run.
+/// The service. It stops at the end of the run.
 pub(crate) struct Service {
-    /// Where it listens.
+    /// The address on which it listens.
     pub(crate) address: SocketAddr,
-    /// Told of every answer, while it is sent and when it was.
+    /// Receives the progress of every response.
     pub(crate) answers: broadcast::Sender<Answer>,
     shared: Arc<Shared>,
 }
@@ -70,7 +70,7 @@ struct Shared {
 }
 
 impl Service {
-    /// On a free port.
+    /// Starts the service on a free port.
     pub(crate) async fn start(seed: u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -97,17 +97,17 @@ impl Service {
         }
     }
 
-    /// From now on it does not fail.
+    /// Stops injecting failures.
     pub(crate) fn is_well(&self) {
         self.shared.faulty.store(false, Ordering::Relaxed);
     }
 
-    /// How often it was called.
+    /// The number of calls so far.
     pub(crate) fn calls(&self) -> usize {
         self.shared.calls.load(Ordering::Relaxed)
     }
 
-    /// What was wrong with requests.
+    /// The violations found in requests.
     pub(crate) fn violations(&self) -> Vec<String> {
         self.shared.violations.lock().unwrap().clone()
     }
@@ -115,7 +115,7 @@ impl Service {
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 
-/// What one answer is made of.
+/// A piece of a response.
 enum Piece {
     Bytes(Vec<u8>),
     Wait(Duration),
@@ -140,7 +140,7 @@ async fn respond(
         .map(|body| body.to_bytes())
         .unwrap_or_default();
     let Ok(asked) = serde_json::from_slice::<Value>(&body) else {
-        return Ok(status(400)); // its sender left in the middle
+        return Ok(status(400)); // the client disconnected during the request
     };
     let number = shared.calls.fetch_add(1, Ordering::Relaxed);
     let messages = asked["messages"].as_array().cloned().unwrap_or_default();
@@ -190,7 +190,7 @@ async fn respond(
         .unwrap())
 }
 
-/// An answer that is being sent.
+/// A response that is being sent.
 struct Playing {
     pieces: std::vec::IntoIter<Piece>,
     shared: Arc<Shared>,
@@ -233,7 +233,7 @@ fn status(code: u16) -> Response<Body> {
     Response::builder().status(code).body(body).unwrap()
 }
 
-/// A refusal of a prompt that does not fit.
+/// The error for a prompt that does not fit the context window.
 fn too_long() -> Response<Body> {
     let error = json!({ "error": { "message": "too long", "type": "invalid_request_error", "code": "context_length_exceeded" } });
     let frame = Ok(Frame::data(Bytes::from(error.to_string())));
@@ -245,7 +245,7 @@ fn too_long() -> Response<Body> {
         .unwrap()
 }
 
-/// The number that the last words of the user give for this.
+/// The number that the last user message requests for `key`; 0 if it requests none.
 fn wished(messages: &[Value], key: &str) -> usize {
     let asked = messages
         .iter()
@@ -260,7 +260,7 @@ fn wished(messages: &[Value], key: &str) -> usize {
         .unwrap_or_default()
 }
 
-/// How many tools are to be called now: none where there are results.
+/// The number of tools to call now; 0 after tool results.
 fn tools_wished(messages: &[Value]) -> usize {
     let answered = messages
         .last()
@@ -272,7 +272,7 @@ fn tools_wished(messages: &[Value]) -> usize {
     }
 }
 
-/// What the last words of the user ask for: words, then calls unless there were some.
+/// The response that the last user message requests: text, then tool calls unless it follows tool results.
 fn answer(messages: &[Value], mark: &str, tokens: usize, cut: bool) -> Vec<Piece> {
     let tools = tools_wished(messages);
     let mut pieces = spoken(
@@ -298,7 +298,7 @@ fn answer(messages: &[Value], mark: &str, tokens: usize, cut: bool) -> Vec<Piece
     pieces
 }
 
-/// A summary. Where chance may, it is cut short or says nothing now and then.
+/// A summary. With `random` it is sometimes truncated or empty.
 fn summary(mark: &str, tokens: usize, cut: bool, mut random: Option<&mut Random>) -> Vec<Piece> {
     let mut chance = |percent| {
         random
@@ -326,8 +326,8 @@ fn summary(mark: &str, tokens: usize, cut: bool, mut random: Option<&mut Random>
     pieces
 }
 
-/// So many words with pauses of so many milliseconds, told of now and then, and whether they break
-/// off in the middle.
+/// `words` words with pauses of `pace` milliseconds. Progress is reported every `told` words. With `cut`, the
+/// connection breaks in the middle.
 fn spoken(words: usize, pace: usize, told: usize, cut: bool) -> Vec<Piece> {
     let pause = Duration::from_millis(u64::try_from(pace).unwrap_or_default());
     let mut pieces = Vec::new();
@@ -347,7 +347,7 @@ fn spoken(words: usize, pace: usize, told: usize, cut: bool) -> Vec<Piece> {
     pieces
 }
 
-/// The end of an answer to a prompt of so many tokens: why, usage, and the marker.
+/// The end of a response: finish reason, usage for a prompt of `tokens` tokens, and the end marker.
 fn finished(reason: &str, tokens: usize) -> Vec<u8> {
     let end =
         json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": reason }], "usage": null });
@@ -370,7 +370,7 @@ fn text(message: &Value) -> String {
     }
 }
 
-/// Why a service would refuse these messages.
+/// The reasons why a provider would refuse these messages.
 fn flaws(messages: &[Value], dialect: &str) -> Vec<String> {
     let mut flaws = Vec::new();
     let mut open: BTreeSet<String> = BTreeSet::new();
@@ -380,7 +380,7 @@ fn flaws(messages: &[Value], dialect: &str) -> Vec<String> {
         let role = message["role"].as_str().unwrap_or_default();
         if role != "tool" && !open.is_empty() {
             flaws.push(format!(
-                "messages[{place}] stands before the results of {open:?}"
+                "messages[{place}] precedes the results of {open:?}"
             ));
             open.clear();
         }
@@ -389,7 +389,7 @@ fn flaws(messages: &[Value], dialect: &str) -> Vec<String> {
                 let id = message["tool_call_id"].as_str().unwrap_or_default();
                 if !open.remove(id) {
                     flaws.push(format!(
-                        "messages[{place}] is a result that nothing waits for: {id}"
+                        "messages[{place}] is a result without an open call: {id}"
                     ));
                 }
             }
@@ -399,7 +399,7 @@ fn flaws(messages: &[Value], dialect: &str) -> Vec<String> {
                     .cloned()
                     .unwrap_or_default();
                 if calls.is_empty() && text(message).is_empty() {
-                    flaws.push(format!("messages[{place}] says nothing"));
+                    flaws.push(format!("messages[{place}] is empty"));
                 }
                 for call in &calls {
                     let id = call["id"].as_str().unwrap_or_default().to_owned();
@@ -415,31 +415,27 @@ fn flaws(messages: &[Value], dialect: &str) -> Vec<String> {
                         ));
                     }
                     if !known.insert(id.clone()) {
-                        flaws.push(format!(
-                            "messages[{place}] has a call that there was before: {id}"
-                        ));
+                        flaws.push(format!("messages[{place}] repeats the call {id}"));
                     }
                     open.insert(id);
                 }
             }
             "user" if dialect == "mistral" && before == "tool" => {
                 flaws.push(format!(
-                    "messages[{place}] is the user's right behind a result"
+                    "messages[{place}] is a user message directly after a result"
                 ));
             }
-            "user" if text(message).is_empty() => {
-                flaws.push(format!("messages[{place}] says nothing"))
-            }
+            "user" if text(message).is_empty() => flaws.push(format!("messages[{place}] is empty")),
             "user" | "system" | "developer" => {}
             other => flaws.push(format!("messages[{place}] has the role {other:?}")),
         }
         before = role;
     }
     if !open.is_empty() {
-        flaws.push(format!("nothing answers {open:?}"));
+        flaws.push(format!("no result for {open:?}"));
     }
     if !["user", "tool"].contains(&before) {
-        flaws.push(format!("the last word is the {before}'s"));
+        flaws.push(format!("the last message has the role {before:?}"));
     }
     flaws
 }

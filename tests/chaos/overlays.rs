@@ -1,7 +1,6 @@
-//! What compactions left, read by somebody who knows nothing of how they came about: each began and
-//! ended once, one at a time; what the model sees is at each moment the newest one in force and
-//! what it does not stand for, never both and never neither; every message reads back as it was
-//! told; who asked again was told of the same; and what they cost is accounted for once.
+//! An independent check of the compactions of a session. Each started and ended once, one at a time. At each seq, the
+//! model sees the newest applied summary and the messages that it does not replace. Every message reads back as it was
+//! committed. A repeated request returned the same compaction. Their usage is accounted for once.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +20,7 @@ use crate::{
     random::Random,
 };
 
-/// A compaction as it is stored.
+/// A stored compaction.
 struct Overlay {
     id: String,
     status: i16,
@@ -33,7 +32,7 @@ struct Overlay {
     summary: Option<String>,
 }
 
-/// A message as it is stored.
+/// A stored message.
 struct Said {
     seq: i64,
     id: String,
@@ -42,12 +41,12 @@ struct Said {
     voided_at: Option<i64>,
 }
 
-/// Status numbers of the table.
+/// Values of the `status` column.
 const APPLIED: i16 = 2;
 const FAILED: i16 = 3;
 const REVERTED: i16 = 4;
 
-/// Everything that is wrong with the compactions of a session.
+/// All violations in the compactions of a session.
 pub(crate) async fn check(
     look: &Client,
     address: SocketAddr,
@@ -101,7 +100,7 @@ async fn messages(look: &Client, name: &str) -> Vec<Said> {
     rows.iter().map(said).collect()
 }
 
-/// The compaction that an event is about.
+/// The compaction of an event.
 pub(crate) fn about(event: &pb::Event) -> Option<&pb::Compaction> {
     match event.payload.as_ref()? {
         Payload::CompactionStarted(told) => told.compaction.as_ref(),
@@ -112,8 +111,7 @@ pub(crate) fn about(event: &pb::Event) -> Option<&pb::Compaction> {
     }
 }
 
-/// Each compaction began once, then ended once, as its row says, and the next one began behind
-/// that.
+/// Checks that each compaction started once and ended once, as its row says, and that the next one started after that.
 fn told(overlays: &[Overlay], listed: &BTreeMap<i64, pb::Event>) -> Vec<String> {
     let mut stories: BTreeMap<&str, Vec<(i64, &str)>> = BTreeMap::new();
     let mut wrong = Vec::new();
@@ -127,12 +125,12 @@ fn told(overlays: &[Overlay], listed: &BTreeMap<i64, pb::Event>) -> Vec<String> 
         stories.entry(id).or_default().push((*seq, kind));
         match kind {
             "compaction_started" => {
-                wrong.extend(open.map(|open| format!("{id} began while {open} was made")));
+                wrong.extend(open.map(|open| format!("{id} started while {open} was running")));
                 open = Some(id);
             }
             "compaction_completed" | "compaction_failed" if open == Some(id) => open = None,
             "compaction_completed" | "compaction_failed" => {
-                wrong.push(format!("{id} ended without a beginning"))
+                wrong.push(format!("{id} ended without a start"))
             }
             _ => {}
         }
@@ -156,7 +154,8 @@ fn told(overlays: &[Overlay], listed: &BTreeMap<i64, pb::Event>) -> Vec<String> 
                     "compaction_reverted",
                 ],
             ) => {
-                // The end of a turn is its last event; what was taken back with it is told behind.
+                // A compaction that is reverted with its turn has its event after the terminal event of the turn, and
+                // therefore after `reverted_at`.
                 let told = Some(story[2].0);
                 let in_time = if with_its_turn {
                     told > overlay.reverted_at
@@ -169,7 +168,7 @@ fn told(overlays: &[Overlay], listed: &BTreeMap<i64, pb::Event>) -> Vec<String> 
         };
         if !right {
             wrong.push(format!(
-                "{} has the status {} and the story {story:?}",
+                "{} has the status {} and the events {story:?}",
                 overlay.id, overlay.status
             ));
         }
@@ -177,12 +176,12 @@ fn told(overlays: &[Overlay], listed: &BTreeMap<i64, pb::Event>) -> Vec<String> 
     wrong.extend(
         stories
             .keys()
-            .map(|id| format!("{id} is told of and not stored")),
+            .map(|id| format!("{id} is reported, but not stored")),
     );
     wrong
 }
 
-/// Each stands upon the one that was in force, and the newest is taken back first.
+/// Checks that each compaction is based on the one that was in effect, and that the newest is reverted first.
 fn stacked(overlays: &[Overlay], listed: &BTreeMap<i64, pb::Event>) -> Vec<String> {
     let (mut stack, mut wrong): (Vec<&Overlay>, Vec<String>) = (Vec::new(), Vec::new());
     for seq in listed.keys() {
@@ -195,7 +194,7 @@ fn stacked(overlays: &[Overlay], listed: &BTreeMap<i64, pb::Event>) -> Vec<Strin
             stack
                 .drain(left..)
                 .filter(|overlay| overlay.reverted_at != Some(*seq))
-                .map(|overlay| format!("at {seq} one was taken back under {}", overlay.id)),
+                .map(|overlay| format!("at {seq} one was reverted beneath {}", overlay.id)),
         );
         for overlay in overlays
             .iter()
@@ -204,7 +203,7 @@ fn stacked(overlays: &[Overlay], listed: &BTreeMap<i64, pb::Event>) -> Vec<Strin
             let before = stack.last().map(|before| &before.id);
             if overlay.predecessor.as_ref() != before {
                 wrong.push(format!(
-                    "{} stands upon {:?}, not {before:?}",
+                    "{} is based on {:?}, not {before:?}",
                     overlay.id, overlay.predecessor
                 ));
             }
@@ -216,7 +215,7 @@ fn stacked(overlays: &[Overlay], listed: &BTreeMap<i64, pb::Event>) -> Vec<Strin
             };
             if !stack.last().is_none_or(covers) {
                 wrong.push(format!(
-                    "{} stands for {:?}, less than {before:?}",
+                    "{} covers {:?}, less than {before:?}",
                     overlay.id, overlay.range
                 ));
             }
@@ -226,8 +225,7 @@ fn stacked(overlays: &[Overlay], listed: &BTreeMap<i64, pb::Event>) -> Vec<Strin
     wrong
 }
 
-/// What the model sees as of a seq: the summary in force, and every message that is not void and
-/// that it does not stand for.
+/// What the model sees as of a seq: the summary in effect, and every message that is neither voided nor replaced by it.
 fn visible<'a>(overlays: &'a [Overlay], said: &'a [Said], at: i64) -> Vec<&'a str> {
     let applied = overlays
         .iter()
@@ -262,8 +260,8 @@ fn visible<'a>(overlays: &'a [Overlay], said: &'a [Said], at: i64) -> Vec<&'a st
     visible.into_iter().map(|(_, id)| id).collect()
 }
 
-/// Before and behind every compaction and every return from one, the list of what the model sees is
-/// that, in pages of any size.
+/// Checks that ListMessages returns what the model sees, before and after every compaction and every revert, with pages
+/// of any size.
 async fn seen(
     address: SocketAddr,
     name: &str,
@@ -329,7 +327,8 @@ async fn list(
     }
 }
 
-/// Every message that was told of reads back as it was told, and no other one but summaries.
+/// Checks that every committed message reads back as its event showed it, and that there are no other messages except
+/// summaries.
 async fn whole(
     address: SocketAddr,
     name: &str,
@@ -350,17 +349,17 @@ async fn whole(
         unmark(&mut message);
         let known = told.remove(&message.message_id);
         if known.as_ref() != Some(&message) && !message.is_summary {
-            wrong.push(format!("{message:?} was told as {known:?}"));
+            wrong.push(format!("{message:?} was reported as {known:?}"));
         }
     }
     wrong.extend(
         told.into_keys()
-            .map(|id| format!("{id} cannot be read any more")),
+            .map(|id| format!("{id} is no longer listed")),
     );
     wrong
 }
 
-/// Who asks again is told of the same compaction, and what was told of it stays true.
+/// Checks that a repeated request returns the same compaction, and that its reported state remains true.
 async fn repeated(
     clients: &Clients,
     session: &Session,
@@ -383,7 +382,7 @@ async fn repeated(
             .iter()
             .any(|overlay| overlay.id == told.compaction_id);
         if !stays || !stored || again.compaction_id != told.compaction_id {
-            wrong.push(format!("{told:?} was told, later {again:?}"));
+            wrong.push(format!("{told:?} was reported, later {again:?}"));
         }
     }
     for id in &session.reverted {
@@ -391,13 +390,13 @@ async fn repeated(
             .iter()
             .any(|overlay| overlay.id == *id && overlay.status == REVERTED)
         {
-            wrong.push(format!("{id} was said to be taken back"));
+            wrong.push(format!("{id} was reported as reverted"));
         }
     }
     wrong
 }
 
-/// The calls of all compactions are what the session was charged for them.
+/// Checks that the usage of all compactions equals what was recorded for the session.
 async fn spent(look: &Client, address: SocketAddr, name: &str) -> Option<String> {
     let mut contexts = ContextServiceClient::new(try_channel(address).await.unwrap());
     let mut usage = (0, 0, 0);
@@ -434,8 +433,6 @@ async fn spent(look: &Client, address: SocketAddr, name: &str) -> Option<String>
     let row = look.query_one(sql, &[&name]).await.unwrap();
     let charged = (row.get(0), row.get(1), row.get(2));
     (usage != charged).then(|| {
-        format!(
-            "compactions cost {usage:?} (calls, input, output), and {charged:?} is accounted for"
-        )
+        format!("compactions cost {usage:?} (calls, input, output), but {charged:?} is recorded")
     })
 }

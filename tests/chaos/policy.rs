@@ -1,5 +1,5 @@
-//! How sessions are kept: any way to clear old results, to take what waits, and to compact within a
-//! small window.
+//! Random session policies: all ways to prune old results, to deliver queued messages, and to compact in a small
+//! context window.
 
 use contextd::pb::{self, CompactionStrategy, ContextGuard, PruneMode, TakeMode};
 
@@ -8,12 +8,12 @@ use crate::{
     random::Random,
 };
 
-/// The smallest window: the newest words of a session and its tools fit it.
+/// The smallest context window, in tokens; the newest text of a session and its tools fit in it.
 const SMALL: usize = 400;
-/// Kept free in it for an answer.
+/// Tokens of it that are reserved for a response.
 const RESERVE: i32 = 60;
 
-/// Any of them.
+/// A random policy.
 pub(crate) fn any(random: &mut Random) -> pb::Policy {
     let window = random.happens(80).then(|| SMALL + random.below(SMALL));
     pb::Policy {
@@ -67,7 +67,7 @@ fn compaction(random: &mut Random) -> pb::CompactionPolicy {
     }
 }
 
-/// Strategies that ask a model come twice as often as those that ask none.
+/// A random strategy. Those that call a model are twice as likely as those that do not.
 pub(crate) fn any_strategy(random: &mut Random) -> CompactionStrategy {
     *random.of(&[
         CompactionStrategy::ReactiveOverflow,
@@ -79,7 +79,7 @@ pub(crate) fn any_strategy(random: &mut Random) -> CompactionStrategy {
     ])
 }
 
-/// The scripted summariser, or one over HTTP.
+/// The scripted summary model, or one over HTTP.
 fn any_summariser(random: &mut Random) -> String {
     let provider = if random.happens(20) {
         "scripted"

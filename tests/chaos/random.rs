@@ -1,17 +1,16 @@
-//! Chance that a seed fixes: what is chosen is the same in every run with it, when it happens is
-//! not.
+//! Randomness from a seed: the choices are the same in every run with the seed, their timing is not.
 
-/// A generator (splitmix64).
+/// A random number generator (splitmix64).
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// One of many with the same seed.
+    /// One of many generators with the same seed.
     pub(crate) fn new(seed: u64, number: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number.wrapping_mul(0xd1b5_4a32_d192_ed03))
     }
 
-    /// Another one that follows from this one.
+    /// Another generator that is derived from this one.
     pub(crate) fn other(&mut self) -> Self {
         Self(self.next())
     }
@@ -24,18 +23,18 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Less than that.
+    /// A number below `end`.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         let end = u64::try_from(end.max(1)).unwrap_or(u64::MAX);
         usize::try_from(self.next() % end).unwrap_or_default()
     }
 
-    /// Whether something of so many percent happens.
+    /// True in `percent` percent of the calls.
     pub(crate) fn happens(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
-    /// One of these.
+    /// A random choice.
     pub(crate) fn of<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.below(choices.len())]
     }

@@ -1,5 +1,5 @@
-//! A reader of a session: it follows everything from the first event on, leaves in the middle and
-//! comes back elsewhere.
+//! A reader of a session: it reads all events from the first on, disconnects in the middle and reconnects to another
+//! replica.
 
 use contextd::pb::{self, turn_service_client::TurnServiceClient};
 use tokio::time::timeout;
@@ -41,14 +41,13 @@ pub(crate) async fn read(
         match left {
             Ok(()) => {}
             Err(status) if passes(&status) => {}
-            Err(status) => clients.complain(format!("{session}: a reader is told {status:?}")),
+            Err(status) => clients.complain(format!("{session}: a reader got {status:?}")),
         }
         pause(&mut random, 5, 60).await;
     }
 }
 
-/// One stream behind a seq, to its end or for as long as chance wants. The next event is always the
-/// next number.
+/// Reads one stream after a seq, to its end or for a random time. Checks that each durable event has the next seq.
 pub(crate) async fn follow(
     clients: &Clients,
     channel: Channel,
@@ -66,7 +65,7 @@ pub(crate) async fn follow(
     let mut turns = TurnServiceClient::new(channel);
     let opened = timeout(CALL, turns.watch_events(request)).await;
     let mut stream = opened
-        .unwrap_or_else(|_| Err(Status::unavailable("no answer")))?
+        .unwrap_or_else(|_| Err(Status::unavailable("no response")))?
         .into_inner();
     loop {
         let next = timeout(SILENCE, stream.message())
@@ -78,7 +77,7 @@ pub(crate) async fn follow(
         if event.seq > 0 {
             if event.seq != *after + 1 {
                 clients.complain(format!(
-                    "{session}: a reader is shown {} behind {}",
+                    "{session}: a reader got event {} after {}",
                     event.seq, *after
                 ));
             }

@@ -1,4 +1,5 @@
-//! One turn of a client: it leaves in the middle, comes back elsewhere, answers twice and cancels.
+//! One turn of a client, which disconnects in the middle, reconnects to another replica, submits results twice and
+//! cancels.
 
 use contextd::pb::{
     self, BusyPolicy, CancelMode, event::Payload, turn_service_client::TurnServiceClient,
@@ -16,14 +17,14 @@ use crate::{
     random::Random,
 };
 
-/// A turn that is refused because another one runs is asked for so often.
+/// How often a turn is retried that is refused because another one is running.
 const REFUSALS: usize = 20;
-/// Words that make an input long enough that a window fills up.
+/// The number of words that make an input long enough to fill a context window.
 const FILLERS: usize = 40;
-/// Enough words that it pays to clear a result.
+/// The number of words that make it worthwhile to prune a result.
 const RESULT_WORDS: usize = 60;
 
-/// One turn, over as many streams as it takes.
+/// One turn, over any number of streams.
 pub(crate) struct Visit<'a> {
     clients: &'a Clients,
     request: pb::ExecuteTurnRequest,
@@ -36,7 +37,7 @@ pub(crate) struct Visit<'a> {
 }
 
 impl<'a> Visit<'a> {
-    /// One that has not begun.
+    /// A turn that has not started.
     pub(crate) fn new(
         clients: &'a Clients,
         session: &str,
@@ -74,12 +75,12 @@ impl<'a> Visit<'a> {
         }
     }
 
-    /// What it was shown.
+    /// The kinds of the events received.
     pub(crate) fn kinds(&self) -> &[&'static str] {
         &self.kinds
     }
 
-    /// Does not give up before the turn's end, unless others keep the session busy.
+    /// Continues until the end of the turn, unless other turns keep the session busy.
     pub(crate) async fn until_the_end(&mut self, random: &mut Random) {
         while self.refusals < REFUSALS {
             let replica = self.clients.any(random);
@@ -101,7 +102,7 @@ impl<'a> Visit<'a> {
         Ok(TurnServiceClient::new(self.clients.reach(replica).await?))
     }
 
-    /// One stream. True: the turn has ended.
+    /// Reads one stream. Returns whether the turn has ended.
     async fn stay(&mut self, replica: usize, random: &mut Random) -> Result<bool, Status> {
         self.request.after_seq = self.after;
         let opened = timeout(
@@ -112,7 +113,7 @@ impl<'a> Visit<'a> {
         )
         .await;
         let mut stream = opened
-            .unwrap_or_else(|_| Err(Status::unavailable("no answer")))?
+            .unwrap_or_else(|_| Err(Status::unavailable("no response")))?
             .into_inner();
         loop {
             let Some(event) = self.next(&mut stream).await? else {
@@ -126,7 +127,7 @@ impl<'a> Visit<'a> {
                 self.answer(replica, &waiting, random).await?;
             }
             if random.happens(2) {
-                return Ok(false); // leaves without a word
+                return Ok(false); // disconnects without notice
             }
             match self.cancel_after.as_mut() {
                 Some(0) => {
@@ -170,7 +171,7 @@ impl<'a> Visit<'a> {
         self.kinds.push(kind(event));
         if event.seq != self.after + 1 && self.after != 0 {
             self.clients.complain(format!(
-                "{}: event {} came behind {}",
+                "{}: event {} arrived after {}",
                 self.input, event.seq, self.after
             ));
         }
@@ -178,7 +179,7 @@ impl<'a> Visit<'a> {
         self.clients.see(&self.request.session_id, event);
     }
 
-    /// Sends results: all at once or one by one, now and then twice and to two replicas at once.
+    /// Submits results: all at once or one by one, sometimes twice and to two replicas at the same time.
     async fn answer(
         &self,
         replica: usize,
@@ -218,7 +219,7 @@ impl<'a> Visit<'a> {
         )
         .await;
         answered
-            .unwrap_or_else(|_| Err(Status::unavailable("no answer")))
+            .unwrap_or_else(|_| Err(Status::unavailable("no response")))
             .map(drop)
     }
 
@@ -235,7 +236,7 @@ impl<'a> Visit<'a> {
         let replica = self.clients.any(random);
         let answered = timeout(CALL, self.turns(replica).await?.cancel_turn(request)).await;
         answered
-            .unwrap_or_else(|_| Err(Status::unavailable("no answer")))
+            .unwrap_or_else(|_| Err(Status::unavailable("no response")))
             .map(drop)
     }
 }

@@ -1,5 +1,5 @@
-//! Predictions against what providers reported for recorded requests: the goals, whatever the
-//! prices in the table.
+//! Compares predicted prompt sizes with the sizes that providers reported for recorded requests, against the error
+//! goals, regardless of the prices in the table.
 
 #[path = "../../examples/accuracy/cases.rs"]
 mod cases;
@@ -41,7 +41,7 @@ fn first_prompts_are_predicted_within_the_error_goal() {
 #[test]
 fn p10_prompts_after_a_usage_report_are_predicted_more_closely_with_tool_rounds_too() {
     let cases = recorded();
-    // Few pairs are without calls, and most of those answers are of some tokens only.
+    // Few pairs have no tool calls, and most of their responses have only a few tokens.
     for (calls, least, p90) in [
         (&[true, false][..], 78, 5.0),
         (&[true][..], 58, 5.0),
@@ -61,8 +61,7 @@ fn p10_prompts_after_a_usage_report_are_predicted_more_closely_with_tool_rounds_
     }
 }
 
-/// What a family says of its own accuracy must not be wishful: nearly every family with enough
-/// recordings keeps its margin.
+/// The error margin that a model family declares must hold: nearly every family with enough recordings stays within it.
 #[test]
 fn model_families_stay_within_their_error_margins() {
     let cases = recorded();
@@ -79,7 +78,7 @@ fn model_families_stay_within_their_error_margins() {
     }
 }
 
-/// A service whose answers break off at once.
+/// A provider whose responses fail immediately.
 #[derive(Debug)]
 struct Mute(String);
 
@@ -123,15 +122,15 @@ fn said(message: &Message) -> pb::InputMessage {
     }
 }
 
-/// What is said of a recorded request before any call: by GetContextStats, by CountTokens, and by
-/// the step that would send it.
+/// The sizes predicted for a recorded request before any call: by GetContextStats, by CountTokens, and by the step that
+/// would send it.
 struct Sizes {
     stats: Pair,
     counted: Pair,
     started: Option<i32>,
 }
 
-/// A session that would send a request.
+/// A session that would send this request.
 fn session(case: &cases::Case, session_id: String) -> pb::Session {
     let cases::Case { recorded, prompt } = case;
     pb::Session {
@@ -147,7 +146,7 @@ fn session(case: &cases::Case, session_id: String) -> pb::Session {
     }
 }
 
-/// The sizes of a request; none: the API does not take it.
+/// The predicted sizes of a request. Returns `None` if the API rejects the request.
 async fn sizes(host: &Host, case: &cases::Case) -> Option<Sizes> {
     let cases::Case { recorded, prompt } = case;
     let taken = |status: tonic::Status| {
@@ -235,7 +234,7 @@ async fn sizes(host: &Host, case: &cases::Case) -> Option<Sizes> {
     })
 }
 
-/// A host whose models are those of these cases, and answer nothing.
+/// A host with the models of these cases. Their calls return no response.
 async fn mute(cases: &[cases::Case]) -> Host {
     let services: BTreeMap<String, ()> = cases
         .iter()
@@ -252,8 +251,8 @@ async fn mute(cases: &[cases::Case]) -> Host {
     Host::with(options).await
 }
 
-/// What GetContextStats says of a request once the earlier one was reported. `None` means that the
-/// API does not take it, or that a session sends it otherwise: with another choice of tools.
+/// The size that GetContextStats predicts for a request after the usage of the earlier one was reported. Returns `None`
+/// if the API rejects the request, or if a session would send it differently, with another tool choice.
 async fn after_report(host: &Host, pair: Continued<'_>) -> Option<u32> {
     let Continued { earlier, later } = pair;
     let (answer, rest) = pair.since().split_at(1);
@@ -374,7 +373,7 @@ async fn context_stats_and_steps_before_the_first_call_are_as_close_as_count_tok
             stats.count >= least && steps >= 300,
             "{stats:?}, {steps} steps"
         );
-        // Each part is rounded by itself where it is stored: a median of none may be that.
+        // Sizes are rounded per part when they are stored, which alone can move the median this much.
         assert!(
             stats.median <= counted.median * 1.2 + 0.02,
             "{stats:?}, {counted:?}"
@@ -387,7 +386,7 @@ async fn context_stats_and_steps_before_the_first_call_are_as_close_as_count_tok
     }
 }
 
-/// The score itself, on numbers that can be checked by hand.
+/// Checks the score itself with numbers that can be verified by hand.
 #[test]
 fn accuracy_score_reports_the_actual_error() {
     let pair = |predicted, actual| Pair {

@@ -1,6 +1,6 @@
-//! Services whose chat template may be strict: no two messages of one role in a row, instructions
-//! at the beginning only, an assistant between results and the user. Whatever a session went
-//! through, its next request keeps to that.
+//! Services with a strict chat template: no two consecutive messages of the same role, instructions only at the
+//! beginning, and an assistant message between tool results and the user. The next request conforms to these rules
+//! after any history of the session.
 
 use std::sync::Arc;
 
@@ -22,8 +22,7 @@ use crate::harness::{
     upstream::{Reply, Upstream, event, finished, said as answer},
 };
 
-/// A replica with a service for each of these dialects, named like it, whose model `m` takes
-/// pictures.
+/// A replica with one service per dialect, named after it. Each has a model `m` that accepts images.
 async fn services(dialects: &[&'static Dialect]) -> (Vec<Upstream>, Host) {
     let mut upstreams = Vec::new();
     let mut options = Options::default();
@@ -73,7 +72,7 @@ fn picture(call: &pb::ToolCall) -> pb::ToolResult {
     }
 }
 
-/// Compacts the session of that name.
+/// Compacts the given session.
 async fn compact(host: &Host, session: &str) {
     let request = pb::CompactRequest {
         session_id: session.into(),
@@ -84,8 +83,8 @@ async fn compact(host: &Host, session: &str) {
     host.contexts().compact(request).await.unwrap();
 }
 
-/// What a session goes through, one after the other; the upstream fails the test if any request is
-/// out of order.
+/// Runs a session through all events that affect the order of messages. The upstream fails the test if a request
+/// violates the order.
 async fn lives_through_everything(dialect: &'static Dialect, upstream: &Upstream, host: &Host) {
     upstream.strict();
     let name = dialect.name;
@@ -133,7 +132,7 @@ async fn lives_through_everything(dialect: &'static Dialect, upstream: &Upstream
     said("Here.");
     completed(&host.run(asks("One.")).await);
 
-    // A failed turn leaves a user's message, an empty answer leaves nothing.
+    // A failed turn leaves a user message. An empty response leaves nothing.
     upstream.answer(Reply::error(400, "invalid", "No."));
     failed(&host.run(asks("Two.")).await);
     upstream.answer(Reply::events(finished("stop")));
@@ -141,7 +140,7 @@ async fn lives_through_everything(dialect: &'static Dialect, upstream: &Upstream
     said("Again.");
     completed(&host.run(asks("Four.")).await);
 
-    // A picture out of a tool, and results after which the turn failed.
+    // A tool result with an image, then tool results after which the turn fails.
     upstream.answer(calls_look());
     said("A picture.");
     completed(&host.run_with(asks("Five."), picture).await);
@@ -155,7 +154,7 @@ async fn lives_through_everything(dialect: &'static Dialect, upstream: &Upstream
     said("Seen.");
     completed(&host.run(asks("Seven.")).await);
 
-    // A summary is a user's message, and so may be what follows it.
+    // A summary is sent as a user message. The message after it may be one too.
     said("In short: they looked.");
     compact(host, name).await;
     said("Fine.");
@@ -172,7 +171,7 @@ async fn lives_through_everything(dialect: &'static Dialect, upstream: &Upstream
     );
     assert_eq!(requests.len(), 11, "{name}");
 
-    // What RenderContext shows is what was sent.
+    // RenderContext returns what was sent.
     let at_seq = events
         .iter()
         .find(|event| kind(event) == "step_started")

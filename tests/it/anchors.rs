@@ -1,5 +1,5 @@
-//! What was measured of a context, and its counters, after everything that makes another context of
-//! it. All of these ways of asking agree: GetContextStats, RenderContext, CountTokens.
+//! The context size anchor and its counters after every operation that produces a different context. GetContextStats,
+//! RenderContext and CountTokens must agree.
 
 use std::sync::Arc;
 
@@ -15,7 +15,6 @@ use crate::harness::{
     upstream::Upstream,
 };
 
-/// The other model.
 const OTHER: &str = "scripted/other";
 
 fn reports(words: &str, input: u32, output: u32) -> Value {
@@ -28,7 +27,7 @@ async fn host() -> Host {
     Host::with(options).await
 }
 
-/// The size with its basis, after all who know it have been asked.
+/// The size and its basis. Fails if GetContextStats, RenderContext and CountTokens disagree.
 async fn size(host: &Host, session: &str) -> (i32, TokenBasis) {
     let stats = host.stats(session).await;
     let used = stats.used.clone().unwrap();
@@ -107,7 +106,7 @@ async fn counting_a_session_starts_from_its_anchor() {
         .unwrap()
         .into_inner();
     let total = counted.total.unwrap();
-    // Once something follows the answer, it stands in a message: 4 tokens.
+    // Once a message follows the response, the response counts as a message: 4 more tokens.
     assert_eq!(total.tokens, 5_100 + 4 + counted.message_tokens[0].tokens);
     assert_ne!(
         total.basis(),
@@ -271,7 +270,7 @@ async fn a_rollback_restores_the_previous_anchor() {
         5_000,
         "not with what is gone"
     );
-    // The tools of the newest turn count.
+    // The tools of the newest turn are counted.
     let tools: i32 = stats.tools.iter().map(|tool| tool.tokens).sum();
     let used = stats.used.unwrap();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Turns over a service that speaks Anthropic Messages: what is particular to it.
+//! Behavior specific to turns with a provider that uses Anthropic Messages.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use crate::harness::{
     validate::Api,
 };
 
-/// A model that binds its reasoning to what stands before it.
+/// A model whose reasoning is only valid after the prompt that produced it.
 const MODEL: &str = "main/claude-haiku-5-5";
 
 fn provider(upstream: &Upstream) -> Anthropic {
@@ -225,7 +225,7 @@ async fn items_of_another_provider_are_not_counted_as_they_are_not_sent() {
         ]
     };
     let used = async |session: &str| host.stats(session).await.used.unwrap().tokens;
-    // In a session without a call everything is estimated.
+    // Without a model call in the session, everything is estimated.
     for (session, provider) in [("own", "main"), ("other", "other")] {
         host.create(pb::Session {
             session_id: session.to_owned(),
@@ -237,7 +237,7 @@ async fn items_of_another_provider_are_not_counted_as_they_are_not_sent() {
     }
     let (own, other) = (used("own").await, used("other").await);
     assert!(own > 2_000 && other < 200, "{own} {other}");
-    // After a call that was measured, what is new.
+    // After a measured call, only the new messages are estimated.
     host.run(turn("other", "", "Hello")).await;
     let before = used("other").await;
     host.append("other", search("other")).await;

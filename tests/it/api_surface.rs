@@ -1,5 +1,5 @@
-//! The whole API as it is published: what is built answers, what is not says so by name, and
-//! nothing is forgotten.
+//! The complete published API: implemented RPCs respond, unimplemented RPCs and fields are refused by name, and the
+//! lists cover everything.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ const FORK_SESSION: &str = "contextd.v1.SessionService/ForkSession";
 const EXECUTE_TURN: &str = "contextd.v1.TurnService/ExecuteTurn";
 const SUBMIT_TOOL_RESULTS: &str = "contextd.v1.TurnService/SubmitToolResults";
 
-/// RPCs that do their work.
+/// RPCs that are implemented.
 const BUILT: [&str; 42] = [
     "contextd.v1.AdminService/GetServerInfo",
     "contextd.v1.AdminService/CreateKey",
@@ -80,7 +80,7 @@ fn files() -> FileDescriptorSet {
     FileDescriptorSet::decode(DESCRIPTOR_SET).unwrap()
 }
 
-/// The services of the proto, in full.
+/// The full names of the services in the proto files.
 fn services() -> BTreeSet<String> {
     let files = files()
         .file
@@ -92,7 +92,7 @@ fn services() -> BTreeSet<String> {
         .collect()
 }
 
-/// The RPCs of the proto, in full.
+/// The full names of the RPCs in the proto files.
 fn rpcs() -> BTreeSet<String> {
     let services = files().file.into_iter().flat_map(|file| file.service);
     let named = |service: prost_types::ServiceDescriptorProto| {
@@ -106,7 +106,7 @@ fn rpcs() -> BTreeSet<String> {
     services.flat_map(named).collect()
 }
 
-/// What is not built: an RPC, or one of its fields.
+/// The refusal of an unimplemented RPC, or of one of its fields.
 fn not_built(rpc: &str, field: Option<&str>) -> Refusal {
     let metadata = [("rpc", Some(rpc)), ("field", field)];
     Refusal {
@@ -120,7 +120,7 @@ fn not_built(rpc: &str, field: Option<&str>) -> Refusal {
     }
 }
 
-/// A request that asks for something that is not built, and the path of the field that asks.
+/// A request that uses an unimplemented field, and the path of that field.
 struct Ask {
     rpc: &'static str,
     request: Vec<u8>,
@@ -135,14 +135,14 @@ fn ask(rpc: &'static str, request: &impl Message, field: impl Into<String>) -> A
     }
 }
 
-/// A turn with something changed.
+/// An ExecuteTurn request with a modification.
 fn execute(field: &str, change: impl FnOnce(&mut pb::ExecuteTurnRequest)) -> Ask {
     let mut request = turn("new", "scripted/demo", "Hello");
     change(&mut request);
     ask(EXECUTE_TURN, &request, field)
 }
 
-/// A session, made by itself, with a turn, and of another one.
+/// The requests that set a session: creating it alone, creating it with a turn, and updating it.
 fn sessions(field: &str, session: pb::Session) -> [Ask; 3] {
     let create = pb::CreateSessionRequest {
         session: Some(session.clone()),
@@ -164,7 +164,7 @@ fn sessions(field: &str, session: pb::Session) -> [Ask; 3] {
     ]
 }
 
-/// Each part of a policy that is not built.
+/// Every part of a policy that is not implemented.
 fn policies() -> [(&'static str, pb::Policy); 1] {
     let cancel_wait = pb::ToolPolicy {
         cancel_wait: Some(Duration::default()),
@@ -179,7 +179,7 @@ fn policies() -> [(&'static str, pb::Policy); 1] {
     )]
 }
 
-/// What a session may not yet hold.
+/// Session fields that are not implemented.
 fn session_asks() -> Vec<Ask> {
     let none = pb::Session::default;
     let mut sessions_of: Vec<(String, pb::Session)> = Vec::new();
@@ -198,7 +198,7 @@ fn session_asks() -> Vec<Ask> {
         .collect()
 }
 
-/// What appended messages may not yet hold.
+/// Fields of appended messages that are not implemented.
 fn append_asks() -> Vec<Ask> {
     let part = |content| pb::Part {
         content: Some(content),
@@ -300,7 +300,7 @@ async fn an_unimplemented_field_is_refused_by_name() {
     assert_eq!(database.row_counts().await, before);
 }
 
-/// Lists the services by one version of reflection.
+/// Lists the services through one version of the reflection API.
 macro_rules! reflected {
     ($version:ident, $channel:expr) => {{
         use $version::{
@@ -316,7 +316,7 @@ macro_rules! reflected {
             request(MessageRequest::FileContainingSymbol(
                 "contextd.v1.TurnService".to_owned(),
             )),
-            // What clients such as grpcurl ask for to show the details of an error.
+            // Clients such as grpcurl request this symbol to display error details.
             request(MessageRequest::FileContainingSymbol(
                 "google.rpc.ErrorInfo".to_owned(),
             )),
@@ -363,7 +363,7 @@ async fn both_reflection_versions_list_every_service_and_the_error_details() {
     }
 }
 
-/// What `Watch` says of a service, until it says what is wanted.
+/// The statuses that `Watch` returns for a service, up to the expected one.
 async fn watch_until(
     stream: &mut tonic::Streaming<tonic_health::pb::HealthCheckResponse>,
     wanted: ServingStatus,

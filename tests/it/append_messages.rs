@@ -1,4 +1,4 @@
-//! AppendMessages: a host's own conversation behind a session's transcript, whole or not at all.
+//! AppendMessages: adds messages of a host to the transcript of a session, atomically.
 
 use std::cell::Cell;
 
@@ -16,7 +16,7 @@ use crate::harness::{
     transcripts::{append, calls, check_books, ids, message, results, says},
 };
 
-/// A model that is done at once.
+/// A model that completes each turn immediately.
 fn talks() -> Options {
     answering(&[json!([{"text": "Fine."}])])
 }
@@ -39,7 +39,7 @@ fn reason(result: Result<impl std::fmt::Debug, Status>) -> String {
     refusal(&result.unwrap_err()).reason
 }
 
-/// A conversation with everything that may be appended.
+/// A conversation with every kind of message that can be appended.
 fn conversation() -> Vec<pb::InputMessage> {
     let part = |content| pb::Part {
         content: Some(content),
@@ -510,8 +510,8 @@ async fn append_is_refused_during_a_turn_with_its_turn_id() {
     );
 }
 
-/// Appends and turns on two replicas, all at once, round after round: a turn is never interrupted,
-/// calls are answered before anything else, and what was acknowledged is there.
+/// Concurrent appends and turns on two replicas, in many rounds: a turn is never interrupted, calls get their results
+/// before anything else follows, and every acknowledged message is in the transcript.
 #[tokio::test(flavor = "multi_thread")]
 async fn appends_and_turns_on_two_replicas_never_interleave() {
     let script = || {
@@ -540,7 +540,7 @@ async fn appends_and_turns_on_two_replicas_never_interleave() {
             ],
         };
         let leaves_open = open.is_none() && round % 3 == 0;
-        // The turns come a little later in one round, a little sooner in another.
+        // The delay before the turns varies between rounds.
         let run = async |host: &Host| {
             for _ in 0..round % 5 {
                 host.session("chat").await;
@@ -565,7 +565,7 @@ async fn appends_and_turns_on_two_replicas_never_interleave() {
             match outcome {
                 Ok(mut stream) => {
                     ran += 1;
-                    // Once more while its calls wait.
+                    // Another append while the calls are pending.
                     let late = append("chat", vec![says(pb::Role::User, "Late")]);
                     assert_eq!(reason(other.try_append(late).await), "TURN_IN_PROGRESS");
                     check_books(&client, "chat").await;
@@ -619,8 +619,7 @@ async fn appends_and_turns_on_two_replicas_never_interleave() {
     );
 }
 
-/// Messages of an append: text, calls with their results, calls without, and what answers earlier
-/// ones.
+/// Messages of an append: text, calls with their results, calls without results, and results of earlier calls.
 #[derive(Debug, Clone, Copy)]
 enum Deed {
     Say,

@@ -1,5 +1,5 @@
-//! Tools that a person is asked about first: what is asked, what a yes, a no, a changed argument
-//! and silence lead to, and that each call is decided once.
+//! Tools that require the approval of a user: which calls request it, the effects of approval, denial, changed
+//! arguments and no decision, and that each call is decided once.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::harness::{
 };
 use AnswerStatus::{Accepted, Duplicate, NotRequested, Stale};
 
-/// Two calls that ask first, and one that does not.
+/// A model that makes two calls that require approval and one that does not.
 fn options() -> Options {
     let send = json!({"tool_call": {"name": "send", "arguments": {"to": "Ann"}}});
     answering(&[
@@ -50,7 +50,7 @@ fn edited(call: &str, arguments: &str) -> pb::Approval {
     }
 }
 
-/// The calls that a person was asked about.
+/// The calls for which approval was requested.
 fn asked(events: &[pb::Event]) -> Vec<String> {
     let call = |event: &pb::Event| match &event.payload {
         Some(Payload::ApprovalRequested(pending)) => Some(pending.call.clone().unwrap().call_id),
@@ -704,7 +704,7 @@ async fn an_approval_at_the_timeout_is_accepted_or_reported_stale() {
             })
             .await;
         let call = calls_made(&until_action(&mut stream).await.0).remove(0);
-        tokio::time::sleep(Duration::from_millis(moment)).await; // the moment is what is tried out
+        tokio::time::sleep(Duration::from_millis(moment)).await; // the time of the decision is what varies
         let decided = other.decide(&session, vec![approve(&call)]).await;
         let rest = all(&mut stream).await;
         let requests = requested(&rest).len();

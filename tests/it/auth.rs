@@ -1,4 +1,4 @@
-//! Who may call, and what each caller sees.
+//! Authentication and authorization: who can call, and what each caller can access.
 
 mod access;
 mod audit;
@@ -33,7 +33,7 @@ use tonic::{
 
 use crate::harness::{Options, Replica, raw};
 
-/// A connection that sends a key.
+/// A channel that sends a key with each call.
 pub(crate) type Keyed = InterceptedService<Channel, Key>;
 
 /// An API key of a keys file.
@@ -54,7 +54,7 @@ impl Interceptor for Key {
     }
 }
 
-/// A keys file that tests write.
+/// A keys file that a test writes.
 pub(crate) struct KeysFile(NamedTempFile);
 
 impl KeysFile {
@@ -74,7 +74,7 @@ impl KeysFile {
         Key(key)
     }
 
-    /// Callers have to have one of its keys.
+    /// Options that require a key of this file.
     fn required(&self) -> Options {
         Options {
             auth: AuthConfig {
@@ -87,12 +87,12 @@ impl KeysFile {
     }
 }
 
-/// A connection with a key.
+/// Connects with a key.
 async fn connect(replica: &Replica, key: &Key) -> Keyed {
     InterceptedService::new(replica.channel().await, key.clone())
 }
 
-/// All RPCs: path without the first slash, and the name of the request.
+/// All RPCs: the path without the leading slash, and the name of the request type.
 fn rpcs() -> Vec<(String, String)> {
     let services = POOL.services();
     let methods = services.flat_map(|service| {
@@ -109,7 +109,7 @@ fn rpcs() -> Vec<(String, String)> {
     methods.collect()
 }
 
-/// A request of that type from JSON.
+/// Encodes a request of the given type from JSON.
 fn request(message: &str, json: Value) -> Vec<u8> {
     let descriptor = POOL.get_message_by_name(message).unwrap();
     DynamicMessage::deserialize(descriptor, json)

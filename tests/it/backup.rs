@@ -17,7 +17,7 @@ fn place() -> Place {
         {"when": {"call": 0}, "say": [{"tool_call": {"name": "look", "arguments": {"at": "this"}}}]},
         {"when": {"has_result_of": ["look"]}, "say": [{"text": "{{result:look}}"}]},
     ]});
-    // Policies name roles, which a server elsewhere does not have yet.
+    // Policies name roles that another server does not have yet.
     Place::new("[database]\nrow_security = true\n").script("looks", &call)
 }
 
@@ -44,7 +44,7 @@ async fn transcript(served: &Served) -> (Option<pb::Session>, Vec<pb::Message>) 
     (session, messages.messages)
 }
 
-/// A backup is taken while a turn waits for its tool; restored elsewhere, the turn goes on.
+/// A backup is taken while a turn waits for its tool. After a restore to another server, the turn continues.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_that_waited_when_the_backup_was_made_goes_on_after_the_restore() {
     let home = place();
@@ -72,16 +72,12 @@ async fn a_turn_that_waited_when_the_backup_was_made_goes_on_after_the_restore()
         fs::metadata(&file).unwrap().permissions().mode() & 0o777,
         0o600
     );
-    // What is said afterwards is not in it.
+    // Later messages are not in the backup.
     let later = turn("later", "scripted/looks", "Look.");
     drop(served.turns().await.execute_turn(later).await.unwrap());
     let twice = home.run_with_file("backup", &file).await;
-    assert!(
-        said(&twice).contains("is there already"),
-        "{}",
-        said(&twice)
-    );
-    // A database that is in use, or has something in it, is not written over.
+    assert!(said(&twice).contains("already exists"), "{}", said(&twice));
+    // A database that is in use or not empty is not overwritten.
     let in_use = home.run_with_file("restore", &file).await;
     assert!(
         said(&in_use).contains("in use by another contextd"),

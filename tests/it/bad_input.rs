@@ -1,5 +1,5 @@
-//! Everything a caller can get wrong: each mistake is refused before admission, named by code,
-//! reason and fields, and leaves the database as it was.
+//! Every mistake that a caller can make: each is refused before admission with a code, a reason and the fields, and
+//! does not change the database.
 
 mod answers;
 mod context;

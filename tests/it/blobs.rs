@@ -1,5 +1,5 @@
-//! Large content: events and pages stay within what clients read, and the whole stays readable,
-//! also by range.
+//! Large content: events and pages stay within the message size that clients accept, and the complete content can be
+//! read as a blob, also by range.
 
 use contextd::pb::{self, blob_service_client::BlobServiceClient, event::Payload, part::Content};
 use prost::Message as _;
@@ -11,12 +11,12 @@ use crate::harness::{
     requests::{result, submit, tools, turn},
 };
 
-/// Bytes that no event exceeds.
+/// Maximum bytes of an event.
 const MOST: usize = 1024 * 1024;
-/// Calls in one answer.
+/// Tool calls in one response.
 const CALLS: usize = 40;
 
-/// A model that calls `look` so many times at once, and then is done.
+/// A model that makes this many `look` calls at once, then completes.
 fn many_calls(calls: usize) -> String {
     let call = r#"{"tool_call":{"name":"look","arguments":{}}}"#;
     let calls = vec![call; calls].join(",");
@@ -32,7 +32,7 @@ async fn forty_large_results_are_previewed_in_one_event_and_kept_whole_as_blobs(
     let mut turns = replica.turns().await;
     let mut request = turn("large", "scripted/many", "look");
     request.tools = tools(&["look"]);
-    // Results that are cleared after the end of the turn would be listed as cleared.
+    // Results that are cleared at the end of the turn would be listed as cleared.
     let kept = pb::PrunePolicy {
         mode: pb::PruneMode::OnOverflow.into(),
         ..pb::PrunePolicy::default()

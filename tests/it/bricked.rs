@@ -1,6 +1,5 @@
-//! No everyday event leaves a session in which no turn reaches the model any more: results that are
-//! too large together, an input larger than the window, a smaller window; and at random, over every
-//! protocol.
+//! Ordinary events never leave a session in a state in which no turn reaches the model: tool results that are too large
+//! in total, an input larger than the window, a smaller window, and random histories over every protocol.
 
 use std::{cell::Cell, collections::BTreeSet};
 
@@ -29,7 +28,7 @@ use crate::{
     protocols::speaks::{Protocol, Says},
 };
 
-/// Histories that are tried.
+/// Number of random histories.
 const CASES: u32 = 200;
 const STRATEGIES: [CompactionStrategy; 4] = [
     CompactionStrategy::ReactiveOverflow,
@@ -38,7 +37,7 @@ const STRATEGIES: [CompactionStrategy; 4] = [
     CompactionStrategy::Truncation,
 ];
 
-/// How the results of one answer's calls come.
+/// How the results of the calls of one response are submitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Come {
     Together,
@@ -75,7 +74,7 @@ fn looks(calls: usize) -> Options {
     answering(&answers, &json!([{"text": "In short."}]))
 }
 
-/// Runs a turn to its end; the results of each answer's calls are of so many characters.
+/// Runs a turn to its end. Each tool result has this many characters.
 async fn run(
     host: &Host,
     request: pb::ExecuteTurnRequest,
@@ -87,7 +86,7 @@ async fn run(
     finish(host, &session, &mut stream, chars, come).await
 }
 
-/// Reads a turn to its end; the results of further calls are of so many characters.
+/// Reads a turn to its end. The results of further calls have this many characters.
 async fn finish(
     host: &Host,
     session: &str,
@@ -237,7 +236,7 @@ async fn u18_after_an_input_larger_than_the_window_the_next_turn_is_answered() {
     }
 }
 
-/// A turn whose input is pinned.
+/// A turn with a pinned input.
 fn pinned(session: &str, words: &str) -> pb::ExecuteTurnRequest {
     let mut request = turn(session, "", words);
     request.input.get_or_insert_default().pinned = true;
@@ -274,7 +273,7 @@ async fn a_pinned_input_larger_than_the_window_is_cut_before_the_next_turn_fails
             shown.contains("Always answer in Latin."),
             "a pinned message that fits stays"
         );
-        // A later compaction leaves it out too, and each can be taken back.
+        // A later compaction removes it too, and each compaction can be reverted.
         for n in 0..4 {
             host.append("s", one_turn(&format!("c{n}"), 2_000)).await;
         }
@@ -422,7 +421,7 @@ async fn a_session_goes_on_with_a_model_of_a_smaller_window() {
     host.sessions().update_session(smaller).await.unwrap();
     host.submit("s", vec![result(&pending[1], "Nothing.")])
         .await;
-    // A model that no longer sees that it has called the tools calls them again.
+    // A model that no longer sees its tool calls makes them again.
     let rest = finish(&host, "s", &mut stream, 100, Come::Together).await;
     assert_eq!(ends(&rest), "turn_completed", "{:?}", kinds(&rest));
     let seen = run(&host, turn("s", "", "And now?"), 100, Come::Together).await;
@@ -456,47 +455,47 @@ async fn a_prune_without_protection_clears_every_result_of_an_idle_session() {
     assert_eq!(prune(0).await, 3);
 }
 
-/// What happens in a session.
+/// An operation on a session.
 #[derive(Debug, Clone)]
 enum Deed {
-    /// A turn with an input of this share of the window, in tenths.
+    /// A turn whose input is this share of the window, in tenths.
     Say(usize),
-    /// The same with a pinned input.
+    /// Like `Say`, with a pinned input.
     Pin(usize),
-    /// A turn whose answer calls tools; each result has this share of the window.
+    /// A turn whose response calls tools. Each result is this share of the window.
     Work(usize, usize, Come),
-    /// A turn whose answer calls a tool that there is not.
+    /// A turn whose response calls a tool that does not exist.
     Invent(String),
-    /// A turn with a picture; the tool that it calls gives one too.
+    /// A turn with an image, whose tool result is an image too.
     Show,
-    /// The same with pictures that the service cannot read.
+    /// Like `Show`, with images that the service cannot read.
     Unreadable,
-    /// A turn whose prompt the service finds too long so many times.
+    /// A turn whose prompt the service rejects as too long this many times.
     TooLong(usize),
-    /// A turn that the service cannot serve.
+    /// A turn that the service rejects.
     Broken,
-    /// The host appends messages of this share of the window, the last of the user.
+    /// The host appends messages of this share of the window. The last one is a user message.
     Append(usize),
     Prune,
     Compact(CompactionStrategy, i32),
-    /// The window becomes another one.
+    /// Changes the window.
     Window(i32),
 }
 
-/// Names of tools that models invent.
+/// Names of tools that do not exist.
 fn invented() -> Vec<String> {
     let names = ["read_file", "$READFILE", "get_weather<|channel|>commentary"];
     let long = "a".repeat(300);
     names.into_iter().map(str::to_owned).chain([long]).collect()
 }
 
-/// What a picture contains that no service can read.
+/// Content of an image that no service can read.
 const UNREADABLE: &[u8] = b"unreadable!!";
 
-/// A picture that no service can read, as its bytes and as a part.
+/// An image that no service can read, as bytes and as a part.
 fn unreadable(number: usize) -> pb::Part {
     let mut data = crate::protocols::PICTURE.to_vec();
-    // What follows is then the same in base64, wherever it stands.
+    // This makes the base64 encoding of the following bytes independent of their position.
     data.resize(data.len().next_multiple_of(3), 0);
     data.extend(UNREADABLE);
     data.extend(number.to_string().bytes());
@@ -510,7 +509,7 @@ fn unreadable(number: usize) -> pb::Part {
     }
 }
 
-/// How each service refuses it.
+/// The response with which each service refuses the image.
 fn refusal_of_a_picture(protocol: Protocol) -> Reply {
     let words = "The image data you provided does not represent a valid image.";
     match protocol {
@@ -555,7 +554,7 @@ fn window() -> impl Strategy<Value = i32> {
     proptest::sample::select(vec![2_048, 4_096, 8_192, 16_384])
 }
 
-/// One session at one service.
+/// One session with one service.
 struct Driver<'a> {
     host: &'a Host,
     client: &'a Client,
@@ -569,7 +568,7 @@ struct Driver<'a> {
 
 impl Driver<'_> {
     fn words(&self, tenths: usize) -> String {
-        // A word is a token.
+        // One word is one token.
         let tokens = usize::try_from(self.window).unwrap() * tenths / 10;
         format!("Well? {}", "word ".repeat(tokens))
     }
@@ -710,7 +709,7 @@ impl Driver<'_> {
         self.host.sessions().update_session(request).await.unwrap();
     }
 
-    /// The next turn reaches the model, with what the user says.
+    /// Fails unless the next turn reaches the model with the input of the user.
     async fn check(&self, what: &str) {
         self.says(Says::default().text("Yes."));
         let before = self.service.count();
@@ -725,7 +724,7 @@ impl Driver<'_> {
         assert_eq!(self.service.count(), before + 1, "{what}");
         let sent = self.service.newest();
         assert!(sent.body.contains("And is it so?"), "{what}");
-        // A token of words is five characters of it; what frames them in the request is extra.
+        // A token of text is five characters here. The overhead of the request is extra.
         let most = usize::try_from(self.window).unwrap() * 6 + 6_000;
         assert!(sent.body.len() <= most, "{what}: {} bytes", sent.body.len());
         check_books(self.client, &self.session).await;
@@ -798,7 +797,7 @@ fn after_any_turn_the_next_ordinary_input_reaches_the_model() {
         .unwrap();
 }
 
-/// A history that the property above found: the session's text was taken for half of what it was.
+/// A regression found by the property above: the text of the session was estimated at half of its size.
 #[tokio::test]
 async fn pictures_that_cost_less_than_expected_teach_nothing_about_text() {
     let service = Upstream::start().await;

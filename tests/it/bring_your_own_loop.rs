@@ -1,5 +1,4 @@
-//! docs/bring-your-own-loop.md and docs/import.md are run as they are written: each of their calls
-//! in order, with what they say comes back.
+//! Runs docs/bring-your-own-loop.md and docs/import.md as written: each call in order, with the documented response.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -13,14 +12,14 @@ use crate::{
     protocols::speaks::Protocol,
 };
 
-/// A call of the page: the RPC, the request, and what of the answer is shown.
+/// A call of the page: the RPC, the request, and the documented part of the response.
 struct Step {
     rpc: String,
     request: String,
     answer: String,
 }
 
-/// The blocks of a page: `grpcurl -d '...' ADDRESS RPC`, followed by a block of JSON.
+/// The steps of a page: `grpcurl -d '...' ADDRESS RPC`, followed by a block of JSON.
 fn steps(page: &str) -> Vec<Step> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join(page);
     let page = fs::read_to_string(page).unwrap();
@@ -53,7 +52,7 @@ fn pool() -> DescriptorPool {
     DescriptorPool::decode(DESCRIPTOR_SET).unwrap()
 }
 
-/// Makes a call as grpcurl makes it.
+/// Makes a call like grpcurl.
 async fn call(host: &Host, rpc: &str, request: &str) -> Value {
     let (service, method) = rpc.split_once('/').unwrap();
     let pool = pool();
@@ -70,8 +69,8 @@ async fn call(host: &Host, rpc: &str, request: &str) -> Value {
     serde_json::to_value(answer.unwrap()).unwrap()
 }
 
-/// Whether everything that is shown is there. `"$NAME"` stands for a value that is another one each
-/// time: it is kept under that name.
+/// Fails unless the response contains everything in the documented part. `"$NAME"` is a placeholder for a value that
+/// differs between runs and is stored under that name.
 fn check(shown: &Value, came: &Value, kept: &mut BTreeMap<String, String>, at: &str) {
     match (shown, came) {
         (Value::Object(shown), Value::Object(came)) => {
@@ -99,7 +98,7 @@ fn check(shown: &Value, came: &Value, kept: &mut BTreeMap<String, String>, at: &
     }
 }
 
-/// Makes the calls of a page, and returns which.
+/// Makes the calls of a page and returns their RPCs.
 async fn follow(host: &Host, page: &str) -> Vec<String> {
     let mut kept: BTreeMap<String, String> = BTreeMap::new();
     let mut made = Vec::new();

@@ -1,4 +1,4 @@
-//! CancelTurn: what is kept, what is closed, and what the answer says.
+//! CancelTurn: what is kept, what is closed, and the response.
 
 use crate::harness::{
     Host, Options,
@@ -16,7 +16,7 @@ use contextd::pb::{
 use serde_json::json;
 use tonic::Code;
 
-/// A model that begins to speak, waits, and ends; that calls tools; and that answers at once.
+/// Models that block in the middle of a response, that call tools, and that respond immediately.
 fn options() -> Options {
     let script = json!({"steps": [
         {"when": {"user_contains": "slowly"}, "say": [{"text": "So far"}, {"wait_for": "go"}, {"text": " so good."}]},

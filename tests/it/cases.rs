@@ -1,5 +1,5 @@
-//! What services and hosts do today: each case is named after its id. The answers of services are in
-//! `tests/fixtures/cases`, written by hand.
+//! Current behavior of services and hosts: each case is named after its id. The responses of services are in
+//! `tests/fixtures/cases` and were written by hand.
 
 mod answers;
 mod bricked;
@@ -10,7 +10,7 @@ use std::{fs, path::Path};
 
 use crate::harness::upstream::Reply;
 
-/// The answer of a service in a case.
+/// The response of the service in a case.
 fn answer(file: &str) -> Reply {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/fixtures/cases")

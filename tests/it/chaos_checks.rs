@@ -1,4 +1,4 @@
-//! The checks of `tests/chaos` that are pure functions: each finds what must not be.
+//! The checks of `tests/chaos` that are pure functions. Each must find the violation that it is for.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ mod accounts;
 
 use accounts::{Marks, prunes, totals};
 
-/// Events with these payloads, numbered from 1, all of one turn.
+/// Events of one turn with these payloads, numbered from 1.
 fn listed(payloads: Vec<Payload>) -> BTreeMap<i64, pb::Event> {
     let event = |(seq, payload)| {
         (
@@ -114,18 +114,18 @@ fn the_checker_finds_marks_of_results_that_no_prune_or_restore_made() {
     };
     check(
         |it| assert!(it.in_force.remove("a").is_some()),
-        &["that the prune at 1 cleared a is said by events and not stored"],
+        &["the prune of a at 1 is reported by events, but not stored"],
     );
     check(
         |it| assert!(it.in_force.insert("c".to_owned(), 3).is_none()),
-        &["that the prune at 3 cleared c is stored and no event says so"],
+        &["the prune of c at 3 is stored, but no event reports it"],
     );
     check(
         |it| assert!(it.past.pop_first().is_some()),
-        &["that b, pruned at 1, was restored at 2 is said by events and not stored"],
+        &["the restore at 2 of b, pruned at 1, is reported by events, but not stored"],
     );
     check(
         |it| assert!(it.past.insert(("a".to_owned(), 1, 4))),
-        &["that a, pruned at 1, was restored at 4 is stored and no event says so"],
+        &["the restore at 4 of a, pruned at 1, is stored, but no event reports it"],
     );
 }

@@ -1,5 +1,5 @@
-//! `contextd chat`, the built program, with a server that is a process of its own: in scripts, at a
-//! terminal, through a restart.
+//! `contextd chat`, the built program, with a server in a separate process: in scripts, in a terminal, and across a
+//! restart.
 
 use contextd::pb;
 use serde_json::{Value, json};
@@ -12,18 +12,18 @@ use crate::harness::{
     terminal::{Terminal, chat_output},
 };
 
-/// A lost process is noticed soon.
+/// A short lease, so that a lost process is detected soon.
 const SHORT_LEASE: &str = "[turn]\nlease_ttl = '2s'\npoll_interval = '50ms'\n";
 
 const WORDS: &str = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen \
                      eighteen nineteen twenty";
 
-/// Says twenty words, for more than half a second.
+/// A response of twenty words that takes more than half a second.
 fn slow() -> Value {
     json!({ "steps": [{ "say": [{ "reasoning": "Let me count." }, { "text": WORDS, "delay_ms": 30 }] }] })
 }
 
-/// The words of the answer on a screen, without what is told beside them.
+/// The words of the response on a screen, without status lines.
 fn words_of(screen: &str) -> Vec<&str> {
     screen
         .lines()
@@ -38,7 +38,7 @@ fn is_aside(line: &str) -> bool {
         "-> ",
         "<- ",
         "context: ",
-        "to go on: ",
+        "to continue: ",
         "Let me count.",
     ]
     .iter()
@@ -134,7 +134,7 @@ Have a good trip!
     );
     assert_eq!(
         lines[5..],
-        [holds.as_str(), "to go on: contextd chat --session trip"]
+        [holds.as_str(), "to continue: contextd chat --session trip"]
     );
 
     let again = chat_output(served.address, &["--session", "trip", "--once", "Hello"]).await;
@@ -169,9 +169,7 @@ async fn chat_continues_an_answer_after_its_server_was_killed_and_restarted() {
     );
     terminal.shows("three").await;
     served.kill_9().await;
-    terminal
-        .shows("(the connection is lost; reconnecting ...)")
-        .await;
+    terminal.shows("(connection lost; reconnecting ...)").await;
     let served = place.serve_at(address).await;
     let (code, screen) = terminal.ended().await;
     assert_eq!(code, Some(0), "{screen}");
@@ -204,7 +202,8 @@ async fn ctrl_c_cancels_the_turn_and_keeps_its_text() {
     let (code, screen) = terminal.ended().await;
     assert_eq!(code, Some(1), "{screen}");
     assert!(
-        screen.contains("(cancelling; Ctrl-C again leaves)\n") && screen.contains("(cancelled)\n"),
+        screen.contains("(cancelling; press Ctrl-C again to exit)\n")
+            && screen.contains("(cancelled)\n"),
         "{screen}"
     );
     let turn = newest_turn(&served, "count").await;
@@ -238,7 +237,9 @@ async fn ctrl_c_pressed_twice_exits_even_if_the_server_is_down() {
     let (code, screen) = terminal.ended().await;
     assert_eq!(code, Some(130), "{screen}");
     assert!(
-        screen.contains("(the turn goes on without you)\nto go on: contextd chat --session "),
+        screen.contains(
+            "(the turn continues in the background)\nto continue: contextd chat --session "
+        ),
         "{screen}"
     );
 }
@@ -263,13 +264,13 @@ async fn chat_runs_turns_shows_history_and_exits() {
         ),
         (
             "/model scripted/nobody",
-            &["(from the next message on: scripted/nobody)\n"],
+            &["(using scripted/nobody from the next message on)\n"],
         ),
         ("Are you there?", &["(MODEL_NOT_FOUND)\n"]),
-        ("/nonsense", &["no such command: /nonsense"]),
+        ("/nonsense", &["unknown command: /nonsense"]),
         (
             "/model scripted/demo",
-            &["(from the next message on: scripted/demo)\n"],
+            &["(using scripted/demo from the next message on)\n"],
         ),
         ("Hello", &["; 6 messages\n"]),
         ("/stats", &["Context of scripted/demo\n", "Computed from "]),
@@ -291,7 +292,7 @@ async fn chat_runs_turns_shows_history_and_exits() {
     assert_eq!(code, Some(0), "{screen}");
     let last = screen.lines().last().unwrap();
     assert!(
-        last.starts_with("to go on: contextd chat --session ") && !last.ends_with("talk"),
+        last.starts_with("to continue: contextd chat --session ") && !last.ends_with("talk"),
         "{screen}"
     );
 }
@@ -311,7 +312,10 @@ async fn chat_first_follows_a_turn_that_already_runs() {
     let output = chat_output(served.address, &["--session", "busy", "--once", "Hello"]).await;
     let answer = String::from_utf8(output.stdout).unwrap();
     let aside = String::from_utf8(output.stderr).unwrap();
-    assert!(aside.starts_with("(a turn is running here)\n"), "{aside}");
+    assert!(
+        aside.starts_with("(a turn is running in this session)\n"),
+        "{aside}"
+    );
     assert!(
         answer.starts_with(&format!("{WORDS}\nHello! I am the demo")),
         "{answer} {aside}"
@@ -347,10 +351,10 @@ async fn chat_errors_in_a_script_exit_with_code_1() {
     assert!(
         told(&["--once", " "])
             .await
-            .contains("there is nothing to say")
+            .contains("the message is empty")
     );
     assert!(
-        told(&[]).await.contains("there is nothing to say"),
+        told(&[]).await.contains("the message is empty"),
         "stdin is empty"
     );
     served.stop().await;
@@ -364,7 +368,7 @@ async fn chat_errors_in_a_script_exit_with_code_1() {
 // --- Typing while the agent works
 // ------------------------------------------------------------------------------------
 
-/// Says its words slowly, unless it is asked about tests.
+/// Writes a response slowly, unless the prompt mentions tests.
 fn slow_unless_asked() -> Value {
     json!({ "steps": [
         { "when": { "user_contains": "tests" }, "say": [{ "text": "And the tests are fine." }] },
@@ -372,7 +376,7 @@ fn slow_unless_asked() -> Value {
     ] })
 }
 
-/// Whether texts stand on a screen in this order.
+/// Whether a screen contains these texts in this order.
 fn in_order(screen: &str, texts: &[&str]) -> bool {
     texts.is_sorted_by_key(|text| {
         screen
@@ -381,7 +385,7 @@ fn in_order(screen: &str, texts: &[&str]) -> bool {
     })
 }
 
-/// Row D10: typed while the agent works, taken by the same turn.
+/// Row D10: input typed while the agent works is applied to the same turn.
 #[tokio::test(flavor = "multi_thread")]
 async fn input_typed_during_a_turn_is_queued_and_applied() {
     let database = TestDatabase::new().await;
@@ -395,10 +399,10 @@ async fn input_typed_during_a_turn_is_queued_and_applied() {
     terminal.types("Count");
     terminal.shows("three").await;
     terminal.types("Look at the tests too");
-    terminal.shows("(queued, number 1)\n").await;
+    terminal.shows("(queued at position 1)\n").await;
     terminal.types("/stats");
     terminal
-        .shows("(while a turn runs only messages are taken, and /quit)\n")
+        .shows("(while a turn is running, only messages and /quit are accepted)\n")
         .await;
     terminal.shows("; 4 messages\n").await;
     terminal.asks(4).await;
@@ -407,9 +411,9 @@ async fn input_typed_during_a_turn_is_queued_and_applied() {
     assert_eq!(code, Some(0), "{screen}");
     let order = [
         "three",
-        "(queued, number 1)\n",
+        "(queued at position 1)\n",
         "twenty",
-        "(taken now: Look at the tests too)\n",
+        "(sent to the model: Look at the tests too)\n",
         "And the tests are fine.\n",
     ];
     assert!(in_order(&screen, &order), "{screen}");
@@ -436,14 +440,16 @@ async fn input_typed_before_a_cancel_goes_into_the_next_turn() {
     terminal.types("Count");
     terminal.shows("two").await;
     terminal.types("Look at the tests too");
-    terminal.shows("(queued, number 1)\n").await;
+    terminal.shows("(queued at position 1)\n").await;
     terminal.interrupt();
     terminal
-        .shows("(a queued message waits; it goes with your next one)\n")
+        .shows("(1 message is queued; it is sent with your next one)\n")
         .await;
     terminal.asks(3).await;
     terminal.types("Go on");
-    terminal.shows("(taken now: Look at the tests too)\n").await;
+    terminal
+        .shows("(sent to the model: Look at the tests too)\n")
+        .await;
     terminal.shows("And the tests are fine.\n").await;
     terminal.asks(4).await;
     terminal.types("/quit");
@@ -457,7 +463,7 @@ async fn unsent_input_is_listed_on_exit() {
     let place = Place::new(SHORT_LEASE).script("slow", &slow_unless_asked());
     for (begun, expected) in [
         (false, "\nnot sent: Look at the tests too\n"),
-        (true, "\nperhaps not sent: Look at the tests too\n"),
+        (true, "\nmay not have been sent: Look at the tests too\n"),
     ] {
         let served = place.serve().await;
         let mut terminal = Terminal::chat(
@@ -474,19 +480,23 @@ async fn unsent_input_is_listed_on_exit() {
             terminal.types("Count");
         }
         terminal
-            .shows("(the connection is lost; reconnecting ...)\n")
+            .shows("(connection lost; reconnecting ...)\n")
             .await;
         terminal.types("Look at the tests too");
-        terminal.shows("(kept until the server is back)\n").await;
+        terminal
+            .shows("(kept until the server is available again)\n")
+            .await;
         terminal.interrupt();
-        terminal.shows("(cancelling; Ctrl-C again leaves)\n").await;
+        terminal
+            .shows("(cancelling; press Ctrl-C again to exit)\n")
+            .await;
         terminal.interrupt();
         let (_, screen) = terminal.ended().await;
         assert!(screen.contains(expected), "{screen}");
     }
 }
 
-/// What the demo's manual tells to try.
+/// The steps that the demo's manual suggests.
 #[tokio::test(flavor = "multi_thread")]
 async fn demo_applies_a_message_sent_while_it_answers() {
     let database = TestDatabase::new().await;
@@ -498,7 +508,7 @@ async fn demo_applies_a_message_sent_while_it_answers() {
     terminal.shows("Rome is worth").await;
     terminal.types("Keep it short, please.");
     terminal
-        .shows("(taken now: Keep it short, please.)\n")
+        .shows("(sent to the model: Keep it short, please.)\n")
         .await;
     terminal.shows("In short: ").await;
     terminal.asks(3).await;

@@ -1,4 +1,4 @@
-//! The command line and the configuration, from the library and from the built binary.
+//! The command line and the configuration, tested through the library and the built binary.
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::path::{Path, PathBuf};
@@ -9,11 +9,12 @@ use clap::CommandFactory;
 use contextd::cli::Cli;
 use contextd::config::{
     self, COMMAND_FLAGS, Config, ConfigError, Environment, Loaded, OutputLimits, SETTINGS, Sources,
-    defaults, format_duration, parse_duration, redact_url, variable_of,
+    defaults, variable_of,
 };
 use contextd::model::Keep;
+use contextd::settings::{format_duration, parse_duration, redact_url};
 
-/// A file of settings, variables and flags.
+/// A configuration file, environment variables and flags.
 #[derive(Default)]
 struct Given<'a> {
     file: &'a str,
@@ -106,7 +107,7 @@ fn every_setting_with_a_flag_can_be_given_by_its_flag_and_by_its_variable() {
         "otlp-endpoint" => "http://collector:4318",
         other => panic!("no example for --{other}"),
     };
-    // Some settings are valid beside others only.
+    // Some settings are only valid in combination with others.
     let beside = |flag: &str| match flag {
         "auth-required" => "[auth]\nkeys_file = 'f'",
         "keys-file" => "[auth]\nrequired = true",
@@ -271,11 +272,11 @@ fn all_configuration_problems_are_reported_together() {
         "`telemetry.log_format` (from CONTEXTD_LOG_FORMAT): unknown variant `xml`, expected `text` or `json`",
         "`turn.tool_timeout` (from DIR/contextd.toml): invalid type: integer `600`, expected a duration such as \"15s\"",
         "unknown key `turn.retries` (from DIR/contextd.toml)",
-        "`database.url` (from --database-url): must look like postgres://user:password@host:5432/name",
         "`turn.lease_ttl` (from DIR/contextd.toml): 100ms is not between 500ms and 10m",
         "`turn.default_max_steps` (from DIR/contextd.toml): 2000 is not between 1 and 1000 steps",
         "`turn.turn_timeout` (from DIR/contextd.toml): 169h is not between 1s and 168h",
-        "`models.default_model` (from --default-model): no provider `elsewhere` is configured; there is scripted",
+        "`database.url` (from --database-url): must look like postgres://user:password@host:5432/name",
+        "`models.default_model` (from --default-model): no provider `elsewhere` is configured; configured providers: scripted",
     ];
     assert_eq!(problems, expected);
 }
@@ -321,7 +322,7 @@ fn listening_on_other_interfaces_requires_authentication_and_tls_or_a_decision_a
     let tls = [("tls-cert", "/cert.pem"), ("tls-key", "/key.pem")];
     with(&[&keys[..], &tls].concat(), &[]);
     with(&tls, &["callers are not authenticated", "--auth-required"]);
-    with(&keys[..1], &["no credential could ever be valid"]);
+    with(&keys[..1], &["no credential source is configured"]);
     with(
         &[&keys[1..], &tls].concat(),
         &["configured but not required"],
@@ -786,7 +787,7 @@ fn a_command_warns_before_it_sends_a_key_in_plain_text() {
         stderr(&output).to_owned()
     };
     let key = [("CONTEXTD_API_KEY", "ctxd_secret")];
-    // No loopback address, though it leads nowhere else.
+    // This is not a loopback address, although it leads to this machine.
     let said = info("http://0.0.0.0:1", &key);
     let warning = "warning: the API key is sent to http://0.0.0.0:1 in plain text";
     let (before, after) = said.split_once(warning).expect(&said);
@@ -874,7 +875,7 @@ fn entry_of<'a>(help: &'a str, flag: &str) -> &'a str {
     &entry[..end.unwrap_or(entry.len())]
 }
 
-/// Runs the built binary with these variables and no others.
+/// Runs the built binary with only these environment variables.
 fn contextd(args: &[&str], variables: &[(&str, &str)]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_contextd"))
         .args(args)

@@ -1,5 +1,5 @@
-//! What waited becomes one message: the table of all shapes, as the JSON that the model's service
-//! is sent.
+//! Queued messages are coalesced into one message: a table of all combinations, with the JSON that is sent to the model
+//! service.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,10 @@ use contextd::{
 };
 use serde_json::Value;
 
-/// The table: by kind and number of messages, the parts that the service is sent, or the text
-/// alone.
+/// The table: by kind and number of messages, the parts that are sent to the service, or only the text.
 const TABLE: &str = include_str!("../fixtures/coalescing.json");
 
-/// How many messages wait.
+/// Numbers of queued messages.
 const NUMBERS: [usize; 4] = [1, 2, 3, 12];
 
 fn medium(media_type: &str, name: String, contents: &mut Contents) -> Part {
@@ -60,7 +59,7 @@ fn message(kind: &str, n: usize, contents: &mut Contents) -> InputMessage {
     InputMessage::new(Role::User, parts)
 }
 
-/// What the service is sent of a message.
+/// The JSON that is sent to the service for a message.
 fn sent(said: InputMessage, contents: Contents) -> Value {
     let stored = |part| StoredPart {
         size: estimate::part(&part, Role::User),
@@ -112,7 +111,7 @@ fn sent(said: InputMessage, contents: Contents) -> Value {
     body["messages"][0]["content"].take()
 }
 
-/// Row D8: one part on a line, so that the table can be read.
+/// Row D8: one part per line, so that the table is readable.
 #[test]
 fn queued_messages_are_coalesced_as_the_table_says() {
     let mut shapes = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Compactions: what stands for older messages, by a call and by a turn, in force and taken back.
+//! Compactions: what replaces older messages, requested by a call or made by a turn, applied and reverted.
 
 use contextd::{
     model::{Prompt, config::ContextPolicy},
@@ -18,10 +18,10 @@ use crate::harness::{
 };
 
 mod failures;
+mod hidden_step;
 mod targets;
 
-/// The calls that are accounted for: the compaction that each was for, and the message that it
-/// wrote.
+/// The recorded model calls: the compaction that each was for, and the message that it wrote.
 async fn accounts(host: &Host) -> Vec<(String, String)> {
     let events = host.events("s", "", 0, 1_000).await;
     let calls = events.into_iter().filter_map(|event| match event.payload {
@@ -31,15 +31,15 @@ async fn accounts(host: &Host) -> Vec<(String, String)> {
     calls.collect()
 }
 
-/// The model that summarises.
+/// The model that writes summaries.
 pub(crate) const SUMMARISER: &str = "scripted/sum";
 
-/// A model that answers with one word, and one that summarises with these words.
+/// A model that responds "Fine.", and one that returns this summary.
 pub(crate) fn options(summary: &Value) -> Options {
     answering(&[json!([{"text": "Fine."}])], summary)
 }
 
-/// The same with a model that answers like this.
+/// Like [`options`], with these responses.
 pub(crate) fn answering(answers: &[Value], summary: &Value) -> Options {
     let sum = json!({"context_window": 100_000, "max_output": 4_000, "steps": [{"say": summary}]})
         .to_string();
@@ -59,8 +59,7 @@ async fn host() -> Host {
     Host::with(options(&in_short())).await
 }
 
-/// A session whose context is compacted by this policy within a window of so many tokens, with a
-/// turn for each size.
+/// A session with this compaction policy and a window of this many tokens, with a turn for each size.
 pub(crate) async fn session(
     host: &Host,
     window: i32,
@@ -155,7 +154,7 @@ pub(crate) async fn listed(host: &Host) -> Vec<pb::Compaction> {
     }
 }
 
-/// What the model sees, in words.
+/// The model's view as text.
 pub(crate) async fn seen(host: &Host) -> Vec<String> {
     let live = host.listed("s", MessageView::Live, 0, false, 3).await;
     live.iter()
@@ -163,7 +162,7 @@ pub(crate) async fn seen(host: &Host) -> Vec<String> {
         .collect()
 }
 
-/// What is stored of a session, the compactions and the log left out.
+/// The stored messages and counters of a session, without compactions and events.
 async fn stored(host: &Host) -> (String, String) {
     let client = host.database.client().await;
     let messages = "select string_agg(m::text || p::text, ';' order by m.seq, p.idx)
@@ -176,7 +175,7 @@ async fn stored(host: &Host) -> (String, String) {
     )
 }
 
-/// Fails unless the counters are what the model's view adds up to.
+/// Fails unless the counters equal a recount of the model's view.
 pub(crate) async fn assert_recount(host: &Host, session: &str) {
     let live = host
         .listed(session, MessageView::Live, 0, false, 1_000)
@@ -206,7 +205,7 @@ pub(crate) fn first_words(prompt: &Prompt) -> String {
     }
 }
 
-/// The conversations that were given to the summariser, oldest first.
+/// The conversations that were sent to the summary model, oldest first.
 pub(crate) fn asked(host: &Host) -> Vec<String> {
     let prompts = host.replica.scripted.prompts();
     prompts
@@ -610,7 +609,7 @@ async fn a_failed_summary_falls_back_to_the_next_strategy() {
         );
         assert_eq!(made[0].usage.unwrap().calls, 1, "{what}");
         assert_recount(&host, "s").await;
-        // What need not become smaller is left alone rather than cut.
+        // If the context does not have to become smaller, it is left unchanged rather than truncated.
         let relaxed = Host::with(options(&summary)).await;
         session(
             &relaxed,
@@ -837,7 +836,7 @@ async fn prepare_context_compacts_what_does_not_fit_and_reports_it() {
     assert_recount(&host, "s").await;
 }
 
-/// The lines for people of one kind.
+/// The texts of the notices with this code.
 fn notices(events: &[pb::Event], code: pb::NoticeCode) -> Vec<&str> {
     let notices = events.iter().filter_map(|event| match &event.payload {
         Some(Payload::Notice(notice)) if notice.code() == code => Some(notice.text.as_str()),
@@ -879,7 +878,7 @@ async fn readers_of_a_turn_get_a_nearly_full_notice() {
             "The context is nearly full: {used} of 10000 tokens"
         )]
     );
-    // What happened before a stream began is told by its events alone.
+    // A stream reports what happened before it began only through the events.
     let mut replay = host.watch("s", &events[0].turn_id, 0).await;
     assert_eq!(
         notices(&all(&mut replay).await, pb::NoticeCode::ContextNearlyFull),

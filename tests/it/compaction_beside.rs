@@ -1,4 +1,4 @@
-//! Summaries that are written while the turn goes on.
+//! Background summaries, which are written while the turn continues.
 
 use contextd::pb::{self, CompactionState, CompactionTrigger, event::Payload};
 use serde_json::{Value, json};
@@ -14,10 +14,10 @@ use crate::{
     },
 };
 
-/// What stands in a prompt that begins with the summary.
+/// The beginning of a prompt that starts with the summary.
 const SUMMARY: &str = "User: [Previous conversation summary]\n\nIn short.";
 
-/// A model that answers like this, and one that summarises once it may.
+/// A model with these responses, and a summary model that blocks until it is released.
 async fn host(answers: &[Value]) -> Host {
     Host::with(answering(
         answers,
@@ -26,7 +26,7 @@ async fn host(answers: &[Value]) -> Host {
     .await
 }
 
-/// A session that has four fifths of what would be compacted, and more.
+/// A session that has reached more than four fifths of the size at which it is compacted.
 async fn nearly_full(host: &Host, background: bool) {
     let policy = pb::CompactionPolicy {
         background: Some(background),
@@ -42,7 +42,7 @@ fn look() -> pb::ExecuteTurnRequest {
     }
 }
 
-/// How many summaries each call of the model was given, in order.
+/// The number of summaries in the prompt of each model call, in order.
 fn summaries(host: &Host) -> Vec<usize> {
     let prompts = host.replica.scripted.prompts();
     let given = prompts.iter().filter(|prompt| prompt.model == "it");

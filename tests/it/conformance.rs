@@ -1,4 +1,4 @@
-//! `contextd conformance` finds what hosts do wrong, and nothing in a host that does it right.
+//! `contextd conformance` finds the faults of hosts, and reports nothing for a host without faults.
 
 use std::{collections::BTreeSet, path::Path, time::Duration};
 
@@ -9,7 +9,7 @@ mod host;
 
 use host::{FAULT, Fault};
 
-/// Hosts at the same time.
+/// Number of concurrent hosts.
 const PARALLEL: usize = 4;
 
 async fn kit() -> Kit {
@@ -19,15 +19,15 @@ async fn kit() -> Kit {
     });
     let setup = Setup {
         program: env!("CARGO_BIN_EXE_contextd").into(),
-        // Where the user who runs PostgreSQL gets through.
+        // A directory that the user who runs PostgreSQL can access.
         temporary: Path::new("/tmp").to_owned(),
         environment: kept.collect(),
     };
     Kit::start(setup).await.unwrap()
 }
 
-/// This program as a host with that fault. Its lines go to where the standard output of the command goes; what the test
-/// harness prints does not.
+/// Runs this program as a host with the given fault. The host writes to the standard output of the command; the output
+/// of the test harness is discarded.
 fn command(fault: Fault) -> Vec<std::ffi::OsString> {
     let this = std::env::current_exe().unwrap();
     let script = r#"exec 3>&1 1>/dev/null; exec "$@""#;
@@ -54,7 +54,7 @@ fn options(fault: Fault, scenarios: &[&str], timeout: Duration) -> Options {
     }
 }
 
-/// Runs a host that does nothing wrong. Returns how many runs there were.
+/// Runs a host without faults. Returns the number of runs.
 async fn passes(fault: Fault, scenarios: &[&str]) -> usize {
     let kit = kit().await;
     let mut runs = 0;
@@ -79,13 +79,13 @@ async fn a_host_without_faults_passes_the_conformance_kit() {
     assert!(runs > 60, "{runs} runs");
 }
 
-/// What the kit does while a tool runs is done before its result counts.
+/// The kit completes what it does during a tool call before the result is processed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_with_quick_tools_does_not_outrun_the_conformance_kit() {
     passes(Fault::HurriesTools, &["model-switch", "interrupt"]).await;
 }
 
-/// Each fault, a scenario that shows it, and the check that finds it.
+/// Each fault, a scenario that reveals it, and the check that finds it.
 const FAULTS: &[(Fault, &str, &str)] = &[
     (Fault::RunsCallsAgain, "cut-while-tools-run", "calls.twice"),
     (Fault::ForgetsTheCursor, "drain", "after_seq.behind"),

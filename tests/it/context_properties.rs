@@ -1,5 +1,5 @@
-//! Whatever is done to a context: its books are right, a call keeps its result, no word is lost,
-//! and what is taken back was as if it never happened.
+//! Properties of any sequence of context operations: counters are correct, a call keeps its result, no text is lost,
+//! and a reverted operation has no effect.
 
 use std::cell::Cell;
 
@@ -18,9 +18,9 @@ use crate::{
     },
 };
 
-/// Sessions that are tried: each is a dozen calls.
+/// Number of sessions. Each has about a dozen operations.
 const CASES: u32 = 200;
-/// Whether it pays is another matter: what can be cleared is.
+/// Clears every result that can be cleared, whether or not it pays off.
 const ALL_RESULTS: (Option<i32>, Option<i32>, Option<i32>) = (Some(0), Some(0), Some(0));
 
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +60,7 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
     proptest::collection::vec(deed, 4..16)
 }
 
-/// One session, and what was ever said in it.
+/// One session, and all text that was ever in it.
 struct Driver<'a> {
     host: &'a Host,
     client: &'a Client,
@@ -68,7 +68,7 @@ struct Driver<'a> {
     said: Vec<Vec<Option<part::Content>>>,
     made: usize,
     pruned: Vec<i64>,
-    /// What the model saw as of each seq.
+    /// The model's view at each seq.
     history: Vec<(i64, Vec<pb::Message>)>,
 }
 
@@ -157,7 +157,7 @@ impl Driver<'_> {
                     unplaced(live),
                     "a fork has what its source has"
                 );
-                // Its history is that of its source, where it cannot be changed from here.
+                // It has the history of its source, which cannot be changed through the fork.
                 self.pruned.clear();
                 self.said = self.everything().await;
             }
@@ -218,7 +218,8 @@ impl Driver<'_> {
         }
     }
 
-    /// The id of what is in force now; none: nothing could go, or it would have gained too little.
+    /// Returns the id of the compaction that was applied. Returns `None` if nothing could be removed or the gain was
+    /// too small.
     async fn compact(&self, strategy: CompactionStrategy, target_tokens: i32) -> Option<String> {
         let request = pb::CompactRequest {
             session_id: self.session.clone(),
@@ -254,7 +255,7 @@ impl Driver<'_> {
             .unwrap();
     }
 
-    /// What was ever said, summaries left out.
+    /// Everything in the transcript, without summaries.
     async fn everything(&self) -> Vec<Vec<Option<part::Content>>> {
         let all = self
             .host
@@ -271,15 +272,15 @@ impl Driver<'_> {
         .collect()
     }
 
-    /// Notes what the model sees now.
+    /// Records the current view of the model.
     async fn note(&mut self) {
         let seq = self.host.session(&self.session).await.last_seq;
         self.history.push((seq, unplaced(self.live().await)));
     }
 
-    /// Whatever happened since, each view is what it was.
+    /// Fails unless each recorded view is unchanged.
     async fn check_history(&self, what: &str) {
-        // 0 is no seq: it stands for now.
+        // 0 is not a seq: it means the current view.
         for (seq, seen) in self.history.iter().filter(|(seq, _)| *seq > 0) {
             let listed = self
                 .host
@@ -293,7 +294,7 @@ impl Driver<'_> {
         self.host.live(&self.session).await
     }
 
-    /// What is stored of the session, its compactions and its log left out.
+    /// The stored messages and counters of the session, without compactions and events.
     async fn stored(&self) -> (Option<String>, String) {
         let messages = "select string_agg(m::text || p::text, ';' order by m.seq, p.idx)
                           from messages m join parts p using (tenant_id, session_id, message_id) where session_id = $1 and not m.is_summary";
@@ -359,7 +360,7 @@ impl Driver<'_> {
     }
 }
 
-/// Messages without what a fork does not have from its source: the session, and when a result was
+/// Messages without the fields that differ between a fork and its source: the session, and the time when a result was
 /// cleared.
 fn unplaced(mut messages: Vec<pb::Message>) -> Vec<pb::Message> {
     for message in &mut messages {
@@ -377,7 +378,7 @@ fn unplaced(mut messages: Vec<pb::Message>) -> Vec<pb::Message> {
     messages
 }
 
-/// A part without its mark of having been cleared for the model.
+/// A part without the mark that it was cleared for the model.
 fn unmarked(content: part::Content) -> part::Content {
     match content {
         part::Content::ToolResult(result) => part::Content::ToolResult(pb::ToolResult {

@@ -1,4 +1,5 @@
-//! The size of the next prompt is one number, wherever it is shown and whatever decides by it.
+//! The size of the next prompt is one number: every API that returns it and every decision based on it must use the
+//! same value.
 
 use contextd::{
     model::config::ContextPolicy,
@@ -17,8 +18,7 @@ use crate::harness::{
 const SEES: &str = "scripted/sees";
 const BLIND: &str = "scripted/blind";
 
-/// A model that takes pictures and documents, and one that takes nothing but text and answers with
-/// these.
+/// A model that accepts images and documents, and a model that accepts only text and has these responses.
 fn models(answers: &[Value]) -> Options {
     let takes = ["image/*", "application/pdf"];
     let look = json!({"when": {"user_contains": "look"}, "say": [call("look")]});
@@ -45,7 +45,7 @@ fn media(media_type: &str, data: Vec<u8>) -> pb::Part {
     }
 }
 
-/// A document that is taken for 12,000 tokens.
+/// A document that counts as 12,000 tokens.
 fn document() -> pb::Part {
     media("application/pdf", vec![b'x'; 600_000])
 }
@@ -54,18 +54,18 @@ fn picture() -> pb::Part {
     media("image/gif", b"GIF89a\x40\x01\xf0\x00 a picture".to_vec())
 }
 
-/// An end of an answer, with the usage that is reported or none.
+/// The end of a response, with the reported usage, if any.
 fn ends(reason: &str, reported: Option<(u32, u32)>) -> Value {
     let usage = reported.map(|(input, output)| json!({"input": input, "output": output}));
     json!({"finish": {"reason": reason, "usage": usage}})
 }
 
-/// An answer that stops in the middle until `go` is released.
+/// A response that blocks in the middle until `go` is released.
 fn waits() -> Value {
     json!([{"text": "Well, "}, {"wait_for": "go"}, {"text": "done."}, ends("stop", Some((600, 5)))])
 }
 
-/// A session that began with [`SEES`], which was shown these, and goes on with [`BLIND`].
+/// A session that starts with [`SEES`], receives these parts, and switches to [`BLIND`].
 async fn switched(host: &Host, session: &str, shown: Vec<pb::Part>) {
     let made = pb::Session {
         session_id: session.to_owned(),
@@ -104,7 +104,7 @@ fn asks(session: &str, parts: Vec<pb::Part>) -> pb::ExecuteTurnRequest {
     }
 }
 
-/// The size that each step began with.
+/// The size in each `step_started` event.
 fn started(events: &[pb::Event]) -> Vec<pb::TokenCount> {
     let size = |event: &pb::Event| match &event.payload {
         Some(Payload::StepStarted(step)) => step.context_tokens.clone(),
@@ -113,7 +113,7 @@ fn started(events: &[pb::Event]) -> Vec<pb::TokenCount> {
     events.iter().filter_map(size).collect()
 }
 
-/// The size that decided what was done before each call.
+/// The size on which the decisions before each call were based.
 fn decided(events: &[pb::Event]) -> Vec<i32> {
     let size = |event: &pb::Event| match &event.payload {
         Some(Payload::UsageRecorded(recorded)) => {
@@ -257,7 +257,7 @@ async fn unsupported_media_take_no_room_from_results() {
         ..pb::Session::default()
     };
     switch(&host, narrow).await;
-    // 12,000 tokens: with the document there would be room for 9,500 at most.
+    // 12,000 tokens. If the document counted, there would be room for at most 9,500.
     let words = "x".repeat(48_000);
     let events = host
         .run_with(turn("s", "", "Go on."), |call| {

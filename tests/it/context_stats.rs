@@ -1,5 +1,4 @@
-//! GetContextStats: the size of the next prompt, what it is made of, and what was spent, through
-//! the public API.
+//! GetContextStats through the public API: the size of the next prompt, its composition, and what was used.
 
 use contextd::{
     model::{TenantId, config::ContextPolicy},
@@ -24,9 +23,9 @@ fn says(words: &str, input: u32, output: u32) -> Value {
     json!([{"text": words}, {"finish": {"reason": "stop", "usage": {"input": input, "output": output}}}])
 }
 
-/// Appends a user's message of this size.
+/// Appends a user message of this size.
 async fn append(host: &Host, session: &str, tokens: usize) -> pb::AppendMessagesResponse {
-    // A message costs 4 tokens, and 4 letters one more.
+    // A message costs 4 tokens, plus one per 4 letters.
     let message = pb::InputMessage {
         role: pb::Role::User.into(),
         parts: vec![text(&"x".repeat(4 * (tokens - 4)))],
@@ -117,8 +116,7 @@ async fn context_size_is_the_anchor_plus_new_messages_and_drives_the_triggers() 
         (5_120, receipt.context_version)
     );
     assert_adds_up(&stats);
-    // What a turn says of its prompt is the same number, with the words it begins with on top: 16
-    // letters.
+    // The turn reports the same size for its prompt, plus its input of 16 letters.
     let events = host.run(turn("s", "", "four times four.")).await;
     let started = events.iter().find_map(|event| match &event.payload {
         Some(Payload::StepStarted(step)) => step.context_tokens.clone(),
@@ -142,8 +140,7 @@ async fn each_call_reports_predicted_and_actual_tokens_and_the_last_is_stored() 
         tools: tools(&["look"]),
         ..turn("s", MODEL, "Look")
     };
-    // 20 tokens since the call: 4 for the message, 16 for 64 letters; the call itself is in the
-    // reported output.
+    // 20 tokens since the call: 4 for the message, 16 for 64 letters. The call itself is part of the reported output.
     let events = host
         .run_with(request, |call| result(&call.call_id, &"x".repeat(64)))
         .await;
@@ -264,7 +261,7 @@ async fn calibration_of_a_model_survives_a_restart_and_corrects_counts() {
             Some(Payload::UsageRecorded(recorded)) => Some(recorded.calibration_ratio),
             _ => None,
         });
-        // What this call teaches is learnt beside it: the statistics have it now or soon.
+        // The calibration is updated in the background, so the statistics may still have the old value.
         (told.unwrap(), host.stats(session).await.calibration_ratio)
     };
     let plain = count(&host).await;
@@ -374,7 +371,7 @@ async fn context_stats_count_each_category_and_the_free_window() {
     host.create(made).await;
     append(&host, "s", 250).await;
     let stats = host.stats("s").await;
-    let around = |exact: i32| exact..=exact + 6; // the blocks' headings, and what opens the answer
+    let around = |exact: i32| exact..=exact + 6; // the headings of the blocks, and the beginning of the response
     let expected = [
         (C::SystemPrompt, 500),
         (C::Tools, 100),
@@ -500,7 +497,7 @@ async fn context_stats_of_a_large_context_add_up() {
         "{}",
         stats.used_ratio
     );
-    // The last size that is not compacted leaves the reserve free.
+    // The largest size that is not compacted leaves the reserve free.
     assert_eq!(
         (stats.free_tokens, stats.auto_compact_buffer),
         (131_900, 16_000)
@@ -515,7 +512,7 @@ async fn context_stats_of_a_large_context_add_up() {
         }]
     );
     for words in [
-        "52,100 of 200,000 tokens (26%) (the newest estimated)\n[####################",
+        "52,100 of 200,000 tokens (26%) (partly estimated)\n[####################",
         "  System prompt                        4,000    2.0%\n",
         "  Tools (1)                            8,000    4.0%\n",
         "  Free                               131,900   66.0%\n",
@@ -762,7 +759,7 @@ async fn a_turn_whose_model_gets_an_unknown_window_fails_where_the_policy_refuse
     let failure = failed.failure.unwrap();
     assert_eq!(failure.reason(), pb::FailureReason::ContextOverflow);
     assert!(
-        failure.message.contains("vague/model") && failure.message.contains("not known"),
+        failure.message.contains("vague/model") && failure.message.contains("is unknown"),
         "{}",
         failure.message
     );
@@ -829,7 +826,7 @@ async fn definitions_of_a_services_own_tools_are_counted_for_its_models() {
     assert!((1_000..1_100).contains(&tools), "{tools}");
 }
 
-/// With the windows that models have.
+/// With the built-in windows of models.
 fn as_shipped(options: Options) -> Options {
     Options {
         context: ContextPolicy::default(),

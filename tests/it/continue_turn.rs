@@ -1,4 +1,4 @@
-//! Turns that begin without input: they go on from the transcript as it stands.
+//! Turns without input, which continue the existing transcript.
 
 use contextd::pb::{self, CompletionReason, FailureReason, TurnState, event::Payload};
 use serde_json::json;
@@ -11,7 +11,7 @@ use crate::harness::{
     requests::{result, tools, turn},
 };
 
-/// A turn in that session without input.
+/// A turn without input in this session.
 fn go_on(session: &str) -> pb::ExecuteTurnRequest {
     pb::ExecuteTurnRequest {
         input: None,
@@ -21,7 +21,7 @@ fn go_on(session: &str) -> pb::ExecuteTurnRequest {
     }
 }
 
-/// A model that fails once, and then answers.
+/// A model that fails once, then responds.
 fn failing_once() -> Options {
     let error = json!({"error": {"kind": "bad_request", "message": "no", "times": 1}});
     Options::default().script(

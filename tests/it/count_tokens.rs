@@ -1,4 +1,4 @@
-//! What hosts are told when they ask how large a prompt would be.
+//! CountTokens: the predicted size of a prompt.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -21,7 +21,7 @@ use crate::harness::{
     upstream::{Reply, Upstream},
 };
 
-/// A provider with OpenAI's models and whatever else is named, which are never called.
+/// A provider with OpenAI's models and any other name. It is never called.
 #[derive(Debug)]
 struct Silent(Catalog);
 
@@ -81,7 +81,7 @@ fn hello() -> pb::CountTokensRequest {
 async fn a_model_is_counted_with_its_own_vocabulary_and_overhead() {
     let (_database, _replica, mut contexts) = service().await;
     let (total, counts) = count(&mut contexts, hello()).await;
-    // Four of the text, four around the message, three that open the answer.
+    // Four of the text, four around the message, three that open the response.
     assert_eq!((total.tokens, total.basis()), (11, TokenBasis::Tokenizer));
     assert_eq!(total.estimator, "o200k+gpt-4-chat");
     assert_eq!(counts.message_tokens[0].tokens, 8);
@@ -114,7 +114,7 @@ async fn each_family_is_counted_with_its_vocabulary_or_with_a_margin_without_it(
         ("gpt-3.5-turbo", Tokenizer, "cl100k+gpt-3.5"),
         ("mixtral-8x7b", Tokenizer, "mistral-v1+mixtral"),
         ("mistral-large", Tokenizer, "tekken+mistral"),
-        // Their vocabularies are no part of the build.
+        // Their vocabularies are not part of the build.
         ("llama-3.1-8b", Heuristic, "o200k+llama-3"),
         ("llama-2-7b", Heuristic, "o200k+llama-2"),
         ("of-nobody", Heuristic, "o200k+unknown"),
@@ -195,7 +195,7 @@ async fn messages_are_added_to_a_sessions_next_prompt_and_nothing_is_stored() {
     };
     let (alone, _) = count(&mut contexts, of(vec![])).await;
     let (longer, counts) = count(&mut contexts, of(vec![says(pb::Role::User, "And then?")])).await;
-    // The answer that was measured stands in a message from now on: 4 tokens.
+    // The measured response now counts as a message: 4 more tokens.
     assert_eq!(
         longer.tokens - alone.tokens,
         4 + counts.message_tokens[0].tokens
@@ -254,7 +254,7 @@ async fn calls_update_the_calibration() {
         .unwrap()
         .into_inner())
     .await;
-    // What is learnt is counted aside from the turn.
+    // The calibration is updated in the background.
     let client = database.client().await;
     let stored = "select model, ratio, calls from tenant_calibration where tenant_id = 'default'";
     eventually("what the call taught is written", || async {
@@ -291,7 +291,51 @@ async fn calls_update_the_calibration() {
     assert!((learnt["scripted/large"].ratio - (ratio + (2.0 - ratio) * 0.8)).abs() < 1e-9);
 }
 
-/// Row A11: what the two kinds of servers are asked, beside the version in their address.
+/// Row A12
+#[tokio::test(flavor = "multi_thread")]
+async fn only_so_many_calls_of_a_model_are_counted_between_two_writes() {
+    const TURNS: usize = 80;
+    const AT_MOST: i64 = 64 + 4; // calls that are being counted at the time of the write are extra
+    let says = r#"{"steps": [{"say": [{"text": "Fine."}, {"finish": {"usage": {"input": 1000, "output": 2}}}]}]}"#;
+    let options = Options {
+        workers: false,
+        ..Options::default()
+    };
+    let (database, replica) = Replica::alone(options.script("large", says)).await;
+    let run = async |session: &str| {
+        let request = turn(session, "scripted/large", &"hello ".repeat(200));
+        let mut turns = replica.turns().await;
+        all(&mut turns.execute_turn(request).await.unwrap().into_inner()).await;
+    };
+    let client = database.client().await;
+    let learnt = async || {
+        as_worker(replica.engine.save_calibrations()).await.unwrap();
+        let stored = "select coalesce(sum(calls), 0)::bigint from tenant_calibration";
+        client
+            .query_one(stored, &[])
+            .await
+            .unwrap()
+            .get::<_, i64>(0)
+    };
+    // The first call waits for the vocabulary.
+    run("before").await;
+    eventually("the first call to teach something", || async {
+        learnt().await > 0
+    })
+    .await;
+    for n in 0..TURNS {
+        run(&format!("s{n}")).await;
+    }
+    let all = learnt().await;
+    assert!((32..=AT_MOST).contains(&(all - 1)), "{all}");
+    run("after").await;
+    eventually("a call after the write to teach something", || async {
+        learnt().await > all
+    })
+    .await;
+}
+
+/// Row A11: the counting endpoints of both kinds of servers are outside of the version path of their address.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_exact_count_calls_the_providers_counting_endpoint() {
     let tables = [
@@ -376,7 +420,7 @@ async fn a_missing_vocabulary_is_logged_once() {
     served.ended().await;
     let logged = served.said();
     assert_eq!(
-        logged.matches("vocabulary is not known").count(),
+        logged.matches("vocabulary is unknown").count(),
         1,
         "{logged}"
     );

@@ -1,4 +1,4 @@
-//! Who can read the password of PostgreSQL on its way.
+//! Who can read the password of PostgreSQL in transit.
 
 use std::{net::SocketAddr, path::Path, sync::Arc};
 
@@ -16,7 +16,7 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-/// How a password came.
+/// How the client sent the password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Came {
     InClearText,
@@ -24,8 +24,8 @@ enum Came {
     Never,
 }
 
-/// A server that asks for a password in clear text and refuses it. Without a certificate it answers
-/// that it does not speak TLS.
+/// A server that requests a password in clear text and refuses it. Without a certificate, it responds that it does not
+/// support TLS.
 async fn server(tls: Option<TlsAcceptor>) -> (SocketAddr, mpsc::Receiver<Came>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -38,7 +38,7 @@ async fn server(tls: Option<TlsAcceptor>) -> (SocketAddr, mpsc::Receiver<Came>) 
     (address, came)
 }
 
-/// Serves one connection. Returns `None` if its client ends it before the password is asked for.
+/// Serves one connection. Returns `None` if the client ends it before the password is requested.
 async fn password(
     mut stream: TcpStream,
     tls: Option<&TlsAcceptor>,
@@ -72,7 +72,7 @@ async fn startup(stream: &mut (impl AsyncRead + Unpin)) -> Option<()> {
     Some(())
 }
 
-/// Asks for the password, says how it came, and refuses it.
+/// Requests the password, reports how it was sent, and refuses it.
 async fn asked(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     how: Came,
@@ -84,7 +84,7 @@ async fn asked(
     let _ = stream.flush().await;
     let mut answer = [0; 12];
     if stream.read_exact(&mut answer).await.is_ok() && answer[5..11] == *b"s3cret" {
-        let _ = told.try_send(how); // before the migration ends by what follows
+        let _ = told.try_send(how); // before the following response ends the migration
     }
     let length = u32::try_from(REFUSED.len() + 4).unwrap();
     let _ = stream.write_u8(b'E').await;
@@ -93,7 +93,6 @@ async fn asked(
     let _ = stream.flush().await;
 }
 
-/// A certificate authority.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -120,14 +119,13 @@ impl Authority {
     }
 }
 
-/// How the password comes to such a server from a migration of the database at that URL, and what
-/// the migration fails with.
+/// Migrates the database at this URL. Returns how the password was sent, and the error of the migration.
 async fn migrated(tls: Option<TlsAcceptor>, ca: &Path, host: &str, query: &str) -> (Came, String) {
     let (address, mut came) = server(tls).await;
     let port = address.port();
     let url = format!("postgres://tester:s3cret@{host}:{port}/d?hostaddr=127.0.0.1{query}");
     let mut config = Config::default();
-    config.database.url = Some(url.into());
+    config.database.url = Some(url.as_str().into());
     config.database.ca_file = Some(ca.to_owned());
     let migrated = app::migrate(&config, &Progress::silent()).await;
     let problem = format!("{:#}", migrated.expect_err("the password is refused"));

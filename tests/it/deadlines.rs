@@ -1,5 +1,5 @@
-//! Deadlines of callers, as the server answers them. Generated stubs would answer by themselves at
-//! the same moment, so that the requests here are plain HTTP/2.
+//! Deadlines of callers, as enforced by the server. Generated stubs would time out at the same moment on the client, so
+//! the requests here are plain HTTP/2.
 
 use contextd::pb::{self, event::Payload};
 use prost::bytes::Bytes;
@@ -16,7 +16,7 @@ use crate::harness::{
 
 const EXECUTE_TURN: &str = "contextd.v1.TurnService/ExecuteTurn";
 
-/// Calls an RPC as a client with that deadline does.
+/// Calls an RPC with the given `grpc-timeout`.
 async fn call(
     replica: &Replica,
     rpc: &str,
@@ -80,7 +80,7 @@ async fn a_turn_whose_caller_left_before_its_admission_is_not_begun() {
     let status = Status::from_header_map(response.headers()).expect("no status");
     assert_eq!(refusal(&status).reason, "DEADLINE_EXCEEDED");
     lock.batch_execute("rollback").await.unwrap();
-    // Its request was the first to wait for the tables.
+    // This request was the first to wait for the tables.
     call(&replica, EXECUTE_TURN, &asks("stays"), "20S").await;
     let sql = "select session_id from turns";
     until("a turn to begin", || async {
@@ -94,7 +94,7 @@ async fn a_turn_whose_caller_left_before_its_admission_is_not_begun() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deadline_ends_the_stream_and_not_the_turn() {
-    // It waits for the results of tools, for as long as nobody sends any.
+    // It waits for the results of tools until they are submitted.
     let (_database, replica) =
         Replica::alone(Options::default().script("tools", two_tools().to_string())).await;
     let response = call(

@@ -1,5 +1,5 @@
-//! DeleteSession: gone for everybody at once, with its turn and its queue; its rows and its id a
-//! while later.
+//! DeleteSession: the session, its turn and its queue disappear for every client at once. Its rows and its id are
+//! removed later.
 
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ use crate::harness::{
     requests::{result, submit, tools, turn},
 };
 
-/// A model that waits in mid-text, that calls tools, and that answers at once; the output of its
-/// tools is cut.
+/// Models that block in the middle of a text, that call tools, and that respond immediately. The output of the tools is
+/// truncated.
 fn options() -> Options {
     let script = json!({"steps": [
         {"when": {"user_contains": "slowly"}, "say": [{"text": "So far"}, {"wait_for": "go"}, {"text": " so good."}]},
@@ -93,7 +93,7 @@ fn key(session: &str) -> SessionKey {
     SessionKey::new(TenantId::new("default"), SessionId::new(session))
 }
 
-/// Queues a message, for which there is no RPC yet.
+/// Queues a message through the store.
 async fn enqueue(host: &Host, session: &str, id: &str) {
     let message = MessageId::new(id);
     let idempotency = Idempotency {
@@ -121,7 +121,7 @@ async fn enqueue(host: &Host, session: &str, id: &str) {
     .unwrap();
 }
 
-/// Everything to the end of a stream, and the status that ends it.
+/// Reads a stream to its end. Returns its events and its final status.
 async fn to_the_end<T: Carrier>(stream: &mut Streaming<T>) -> (Vec<pb::Event>, Status) {
     let mut events = Vec::new();
     loop {
@@ -133,7 +133,7 @@ async fn to_the_end<T: Carrier>(stream: &mut Streaming<T>) -> (Vec<pb::Event>, S
     }
 }
 
-/// Lets the time pass for which the rows of deleted sessions stay, and removes them.
+/// Lets the retention period of deleted sessions pass, and removes their rows.
 async fn purge(host: &Host) {
     let sql = "update session_run set version = version + 1, lease_until = now() - interval '1 second' where state = 3";
     host.database
@@ -145,7 +145,7 @@ async fn purge(host: &Host) {
     as_worker(host.replica.engine.purge()).await.unwrap();
 }
 
-/// Rows of a session, by table, of the tables that still have some.
+/// The number of rows of a session in each table that has any.
 async fn rows(host: &Host, session: &str) -> Vec<(String, i64)> {
     let client = host.database.client().await;
     let tables = "select table_name::text from information_schema.columns
@@ -484,7 +484,7 @@ async fn a_deletion_stops_the_model_call_on_any_replica() {
             (end.cause(), end.outcome()),
             (CancelCause::SessionDeleted, CancelOutcome::Unspecified)
         );
-        // Nobody lets the model go on: its owner hears that the turn is no longer its own.
+        // The model is not released: its owner is notified that it lost the turn.
         host.at_rest().await;
     }
     host.release("go");
@@ -588,7 +588,7 @@ async fn deletions_at_once_on_two_replicas_delete_once() {
         let (known, unknown) = answers.split_at(4);
         let done = unknown.iter().filter(|answer| answer.is_ok()).count();
         assert!(done <= 1, "{answers:?}");
-        // Either the four with one key all made it, or one of the others did before them.
+        // Either the four requests with the same key succeeded, or one of the others succeeded before them.
         assert!(
             known.iter().all(|answer| answer.is_ok() == (done == 0)),
             "{answers:?}"
@@ -685,7 +685,7 @@ async fn a_slow_reader_of_a_session_whose_rows_are_being_removed_gets_no_event_w
     };
     let durable = seen.iter().filter(|event| event.seq > 0).count();
     assert_eq!(page().await, (durable, false), "{:?}", kinds(&seen));
-    // As the purge has done halfway.
+    // The state after a purge was interrupted halfway.
     let client = host.database.client().await;
     for table in ["parts", "messages"] {
         let sql = format!("delete from {table} where session_id = 's'");

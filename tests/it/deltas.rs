@@ -1,5 +1,5 @@
-//! The words of an answer on their way: deltas before the commit, the open message for who comes
-//! late, reasoning apart.
+//! Streaming of responses: deltas before the commit, the open message for a reader that joins late, and separate
+//! reasoning.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -53,8 +53,7 @@ async fn deltas_come_before_the_commit_and_add_up_to_it() {
         tools: tools(&["look"]),
         ..turn("s", MODEL, "Go on.")
     };
-    // Who reads too late gets the message and no deltas of it: the commits wait here until all is
-    // read.
+    // A slow reader gets the message without its deltas, so the commit waits here until all deltas are read.
     let mut stream = host.execute(asks).await;
     let mut seen = until_written(&mut stream, "And on.").await;
     host.release("all of it is read");
@@ -298,7 +297,7 @@ async fn reasoning_is_stored_and_counted_separately() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fast_long_answer_is_sent_in_few_deltas_with_the_first_at_once() {
-    // Nothing but the size of what waits makes a delta go out, after the first.
+    // After the first delta, only the size of the pending text triggers a delta.
     let answer = json!([{"text": "first "}, {"wait_for": "more"}, {"repeat": {"text": "word ", "times": 10_000}}]);
     let options = Options {
         delta_flush: Duration::from_secs(600),
@@ -324,8 +323,7 @@ async fn a_fast_long_answer_is_sent_in_few_deltas_with_the_first_at_once() {
 // --- Hidden parts
 // --------------------------------------------------------------------------------------------------
 
-/// Reasoning that a service hides, and then an answer in two words; it goes on when "more" and
-/// "end" are released.
+/// Reasoning that a service hides, then a response in two words. It continues when "more" and "end" are released.
 fn hides_its_reasoning() -> Reply {
     let hidden = json!({"type": "reasoning.encrypted", "data": "c2VjcmV0", "format": "openai-responses-v1", "id": "rs_1", "index": 0});
     Reply::events(event(
@@ -338,7 +336,7 @@ fn hides_its_reasoning() -> Reply {
     .then(finished("stop"))
 }
 
-/// Row D3: the part that is hidden has an index, and no delta.
+/// Row D3: a hidden part has an index and no deltas.
 #[tokio::test(flavor = "multi_thread")]
 async fn text_after_hidden_reasoning_is_streamed_completely_on_every_replica() {
     let upstream = Upstream::start().await;
@@ -379,8 +377,8 @@ async fn text_after_hidden_reasoning_is_streamed_completely_on_every_replica() {
     assert_eq!(shown(&seen_late), whole, "for a reader that came late");
 }
 
-/// What a client shows of a message that is being written: the deltas, on top of what there was
-/// when it came. Parts without text are left out.
+/// What a client shows of an unfinished message: the text of the open message plus the deltas. Parts without text are
+/// omitted.
 fn shown(events: &[pb::Event]) -> BTreeMap<(String, i32), String> {
     let mut shown = BTreeMap::new();
     for event in events {
@@ -401,10 +399,10 @@ fn shown(events: &[pb::Event]) -> BTreeMap<(String, i32), String> {
 // --- Settled messages
 // ----------------------------------------------------------------------------------------------
 
-/// The lock that the look of a turn's owner waits for where [`waits`] is in force.
+/// The lock for which the read of the turn's owner waits while [`waits`] is in force.
 const LOOK: i64 = 7_031;
 
-/// An owner that reads what is committed once nobody else has [`LOOK`].
+/// Makes the owner wait for [`LOOK`] before it reads what is committed.
 fn waits(sql: &'static str) -> &'static str {
     if sql.starts_with("-- store::turn_read::owned\n") {
         let waiting = format!(
@@ -417,8 +415,7 @@ fn waits(sql: &'static str) -> &'static str {
     }
 }
 
-/// A stream that gives a sign of life each second: when it does, it has shown everything that it
-/// had.
+/// A stream with a heartbeat each second: when one arrives, everything before it was sent.
 fn lively() -> Option<pb::StreamOptions> {
     let heartbeat_interval = Some(prost_types::Duration {
         seconds: 1,
@@ -430,7 +427,7 @@ fn lively() -> Option<pb::StreamOptions> {
     })
 }
 
-/// The deltas, by their message.
+/// The messages that have deltas.
 fn deltas(events: &[pb::Event]) -> BTreeSet<String> {
     written(events)
         .into_keys()
@@ -438,13 +435,13 @@ fn deltas(events: &[pb::Event]) -> BTreeSet<String> {
         .collect()
 }
 
-/// Row D3: the second turn begins while the channel still has the answer of the first one, and its
-/// model is called a moment later.
+/// Row D3: the second turn begins while the channel still contains the first response, and its model is called a moment
+/// later.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_does_not_stream_the_previous_turns_answer() {
-    // The first answer waits until it is seen, so that it is not shown by its commit alone.
+    // The first response blocks until it is seen, so that it is not only shown by its commit.
     let answer = json!([{"reasoning": "Hm."}, {"text": "One two."}, {"wait_for": "seen"}]);
-    // No worker tidies the channel up.
+    // No worker cleans up the channel.
     let host = Host::with(Options {
         session_memory: 0,
         replace: Some(waits),
@@ -452,7 +449,7 @@ async fn a_turn_does_not_stream_the_previous_turns_answer() {
         ..answering(&[answer])
     })
     .await;
-    // A second reader keeps the channel, as the end of a long turn does.
+    // A second reader keeps the channel open, as at the end of a long turn.
     host.create(pb::Session {
         session_id: "s".to_owned(),
         model: MODEL.to_owned(),
@@ -500,10 +497,10 @@ async fn a_turn_does_not_stream_the_previous_turns_answer() {
     );
 }
 
-/// Row D3: a stream that begins after an answer was committed.
+/// Row D3: a stream that begins after a response was committed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_past_a_commit_is_not_sent_its_message_as_open() {
-    // No worker tidies the channel up.
+    // No worker cleans up the channel.
     let host = Host::with(Options {
         workers: false,
         ..answering(&[json!([{"text": "One two."}])])
@@ -544,8 +541,7 @@ async fn a_reader_past_a_commit_is_not_sent_its_message_as_open() {
         assert_eq!(deltas(&seen), BTreeSet::new());
     };
     again().await;
-    // The channel learns of a commit a moment later than the table: here it still takes the message
-    // for open.
+    // The channel is notified of a commit a moment later than the table: here it still considers the message open.
     let key = SessionKey::new(TenantId::new("default"), SessionId::new("s"));
     let channel = host
         .replica

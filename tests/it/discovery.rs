@@ -1,5 +1,4 @@
-//! What services say of their models in their lists: it is used and shown, and what cannot be read
-//! changes nothing.
+//! Discovery of models: the model lists of services are used and shown, and unreadable entries have no effect.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -24,14 +23,14 @@ use crate::harness::{
 
 const NOON: &str = "2026-11-23T12:00:00Z";
 
-/// Too short to spare any question.
+/// A discovery interval that never skips a request.
 const AT_ONCE: Duration = Duration::from_nanos(2);
 
 fn noon() -> Timestamp {
     NOON.parse().unwrap()
 }
 
-/// A replica that has models as services list them, and asks when it is told to.
+/// A replica that requests model lists only when the test triggers it.
 fn asking(options: Options) -> Options {
     Options {
         context: ContextPolicy::default(),
@@ -42,7 +41,7 @@ fn asking(options: Options) -> Options {
     }
 }
 
-/// LM Studio's list with one model, loaded with that window.
+/// LM Studio's list with one model, loaded with this window.
 fn loaded(window: u32) -> Reply {
     let instance = json!({"id": "qwen", "config": {"context_length": window}});
     let model = json!({
@@ -88,7 +87,7 @@ fn limit(tokens: i32, source: ModelSource) -> Option<pb::ModelLimit> {
     })
 }
 
-/// The window with which the first step of these events began.
+/// The window at the first step.
 fn window(events: &[pb::Event]) -> i32 {
     let window = |event: &pb::Event| match &event.payload {
         Some(Payload::StepStarted(started)) => Some(started.context_window),
@@ -198,8 +197,8 @@ async fn a_list_that_keeps_failing_is_logged_once_until_it_is_read_again() {
     let host = Host::with(asking(upstream.options("lmstudio"))).await;
     let counts = || {
         [
-            "a list of models could not be read; what was known stays in force",
-            "read a list of models",
+            "failed to refresh the model list; keeping the previous one",
+            "read the model list",
         ]
         .map(|message| logged.lines(message).len())
     };

@@ -1,5 +1,5 @@
-//! Readers on other replicas than the one that runs the turn, and readers that are slow: they miss
-//! no event and no word, and see none twice.
+//! Readers on other replicas than the owner of the turn, and slow readers: they miss no event and no text, and receive
+//! nothing twice.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::harness::{
     requests::{result, tools, turn},
 };
 
-/// What a client shows: the durable events, and the text of the open message.
+/// The state of a client: the durable events, and the text of the open message.
 #[derive(Debug, Default)]
 struct Screen {
     cursor: i64,
@@ -32,7 +32,7 @@ struct Screen {
 }
 
 impl Screen {
-    /// Takes in an event as a client does, and fails on a gap or a double.
+    /// Applies an event like a client. Fails on a gap or a duplicate.
     fn show(&mut self, event: &pb::Event) {
         self.pulse.feel(event);
         if event.seq > 0 {
@@ -141,8 +141,7 @@ async fn chunks(host: &Host) -> i64 {
         .get(0)
 }
 
-/// Nothing is left of what was written down, once what was on its way when its message was
-/// committed is swept.
+/// Waits until no stored chunk is left, after a sweep of chunks that arrived late.
 async fn none_left(host: &Host) {
     eventually("the chunks to be gone", || async {
         as_worker(host.replica.engine.sweep_chunks()).await.unwrap();
@@ -151,12 +150,12 @@ async fn none_left(host: &Host) {
     .await;
 }
 
-/// The text of each part of the message that is open, in order.
+/// The text of each part of the open message, in order.
 fn open(screen: &Screen) -> Vec<&str> {
     screen.open.values().map(String::as_str).collect()
 }
 
-/// Reads on until the open message has these texts.
+/// Reads until the open message has these texts.
 async fn read_until(
     stream: &mut Streaming<pb::WatchEventsResponse>,
     screen: &mut Screen,
@@ -172,7 +171,7 @@ async fn read_until(
     }
 }
 
-/// Reads on to the end of the turn.
+/// Reads to the end of the turn.
 async fn read_to_end(stream: &mut Streaming<pb::WatchEventsResponse>, screen: &mut Screen) {
     while !screen.over {
         screen.show(
@@ -248,7 +247,7 @@ async fn a_new_reader_on_another_replica_gets_the_text_so_far_and_then_deltas() 
     let other = host.beside(Options::default()).await;
     let mut own = host.execute(asks("s")).await;
     until_written(&mut own, "One ☂").await;
-    // The first reader on another replica makes the owner write the text down.
+    // The first reader on another replica makes the owner store the text.
     let _first = other.watch("s", "", 0).await;
     eventually("the text to be written down", || async {
         chunks(&host).await > 0
@@ -320,8 +319,7 @@ async fn partial_text_is_stored_only_while_another_replica_has_a_reader() {
     read_until(&mut stream, &mut screen, &["Hm.", "One ☂ and more", "{}"]).await;
 }
 
-/// Row D3: words that died with their replica are void, and those of its successor come in their
-/// place.
+/// Row D3: partial text of a dead replica is void and is replaced by the text of its successor.
 #[tokio::test(flavor = "multi_thread")]
 async fn partial_text_of_a_dead_replica_is_voided_on_every_other() {
     let gone = Host::with(speaks()).await;
@@ -369,7 +367,7 @@ async fn partial_text_of_a_dead_replica_is_voided_on_every_other() {
 // --- Any point, any replica
 // ----------------------------------------------------------------------------------------
 
-/// A small generator of numbers below a bound, the same ones for the same seed.
+/// A small generator of numbers below a bound. The sequence depends only on the seed.
 struct Dice(u64);
 
 impl Dice {
@@ -382,8 +380,7 @@ impl Dice {
     }
 }
 
-/// A client that reads a few events, goes away, and comes back to some replica, until the turn is
-/// over.
+/// A client that reads a few events, disconnects, and reconnects to a random replica, until the turn has ended.
 async fn restless(
     hosts: &[Host],
     session: &str,
@@ -425,8 +422,8 @@ async fn restless(
     (screen, visits)
 }
 
-/// Row D3: I1, with words. A seed that fails is named in the output; the timing of the run is not
-/// part of it.
+/// Row D3: I1, including deltas. The output names the seed of a failure; the timing of a run is not determined by the
+/// seed.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_event_or_delta_is_lost_or_duplicated_when_a_reader_switches_replicas() {
     const WORDS: &str =
@@ -447,7 +444,7 @@ async fn no_event_or_delta_is_lost_or_duplicated_when_a_reader_switches_replicas
             first,
         ];
         let mut dice = Dice(seed);
-        // Every other time the replica that runs the turn dies on the way.
+        // With every second seed, the replica that runs the turn dies during the test.
         let dies_after = (seed % 2 == 1).then(|| 1 + dice.below(6));
         eprintln!("seed {seed}, the owner dies after {dies_after:?} visits");
         hosts[0].execute(asks("s")).await;
@@ -468,7 +465,7 @@ async fn no_event_or_delta_is_lost_or_duplicated_when_a_reader_switches_replicas
 // --- Slow readers
 // --------------------------------------------------------------------------------------------------
 
-/// A connection over which a stream holds next to nothing that was not read.
+/// A connection whose windows are too small for a stream to buffer much.
 async fn narrow(replica: &Replica) -> TurnServiceClient<Channel> {
     let endpoint = Channel::from_shared(format!("http://{}", replica.address)).unwrap();
     let endpoint = endpoint

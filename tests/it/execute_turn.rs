@@ -1,5 +1,5 @@
-//! ExecuteTurn: what a turn does, step by step, what ends it, what it leaves behind, and what a
-//! repeated request gets.
+//! ExecuteTurn: the steps of a turn, the conditions that end it, the state after it, and the response to a repeated
+//! request.
 
 use std::time::Duration;
 
@@ -472,8 +472,7 @@ async fn messages_of_a_turn_are_stored_in_order() {
     })
     .await;
     let calls = requested(&first);
-    // The second call is answered first: the results are stored in the order of the calls all the
-    // same.
+    // The second call gets its result first. The results are still stored in the order of the calls.
     host.submit("s", vec![result(&calls[1], "b")]).await;
     host.submit("s", vec![result(&calls[0], "a")]).await;
     let second = until(&mut stream, |payload| {
@@ -878,7 +877,7 @@ async fn a_busy_session_refuses_a_turn_and_names_the_running_one() {
     let head = until(&mut stream, |payload| {
         matches!(payload, Payload::Thinking(_))
     })
-    .await; // and nothing is written until it speaks
+    .await; // nothing is written until the model responds
     let before = host.database.row_counts().await;
     let refused = host
         .try_execute(turn("s", MODEL, "And?"))

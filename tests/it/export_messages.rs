@@ -1,4 +1,5 @@
-//! ExportMessages: the whole conversation in the shapes of other APIs, with what happened to it.
+//! ExportMessages: the complete conversation in the formats of other APIs, with its cancels, compactions and pruned
+//! results.
 
 use contextd::pb::{self, CancelMode, MessageView, PromptFormat, part::Content};
 use serde_json::Value;
@@ -15,7 +16,7 @@ use crate::{
 };
 use serde_json::json;
 
-/// The formats that a conversation is exported in.
+/// The formats of an export.
 const SHAPES: [PromptFormat; 6] = [
     PromptFormat::OpenaiChat,
     PromptFormat::Anthropic,
@@ -25,7 +26,6 @@ const SHAPES: [PromptFormat; 6] = [
     PromptFormat::AiSdk7,
 ];
 
-/// All pages of an export.
 async fn export(
     host: &Host,
     session: &str,
@@ -53,7 +53,7 @@ async fn export(
     }
 }
 
-/// The conversation that exported messages are together.
+/// The exported messages as one conversation.
 fn joined(messages: &[pb::ExportedMessage]) -> Value {
     let elements = messages.iter().flat_map(|message| {
         let elements: Vec<Value> = serde_json::from_str(&message.messages_json).unwrap();
@@ -62,13 +62,13 @@ fn joined(messages: &[pb::ExportedMessage]) -> Value {
     elements.collect()
 }
 
-/// What is stored of messages, without what names them.
+/// The stored content of messages, without their ids.
 fn stored(messages: &[pb::Message]) -> Vec<(pb::Role, String, Vec<pb::Part>)> {
     let of_one = |message: &pb::Message| {
         let mut parts = message.parts.clone();
         for part in &mut parts {
             part.tokens = None;
-            // Calls of Gemini without ids have ids of contextd's, which the export gives.
+            // Gemini calls without ids get ids from contextd, which the export includes.
             if let Some(Content::ToolCall(call)) = &part.content {
                 let own = format!(r#""id":"{}","#, call.call_id);
                 part.provider_metadata_json = part.provider_metadata_json.replace(&own, "");

@@ -1,5 +1,5 @@
-//! Model services that fail once the turn is admitted: the RPC is fine, the turn is not, and the
-//! session goes on.
+//! Model services that fail after the turn is admitted: the RPC succeeds, the turn fails, and the session remains
+//! usable.
 
 use crate::harness::{
     Host, Options,
@@ -12,7 +12,7 @@ use contextd::pb::{
 };
 use serde_json::{Value, json};
 
-/// A model that says these when the user mentions a failure, and is well otherwise.
+/// A model that returns this if the input mentions a failure, and otherwise succeeds.
 async fn failing(say: Value) -> Host {
     let script = json!({"steps": [
         {"when": {"user_contains": "fail"}, "say": say},
@@ -21,7 +21,7 @@ async fn failing(say: Value) -> Host {
     Host::with(Options::default().script("it", script.to_string())).await
 }
 
-/// One turn that fails, and one after it that does not.
+/// Runs a turn that fails, and one after it that succeeds.
 async fn check(host: &Host, reason: FailureReason, phase: FailurePhase) -> pb::Failure {
     let mut stream = host.execute(turn("s", MODEL, "Please fail")).await;
     let seen = all(&mut stream).await;
@@ -160,7 +160,10 @@ async fn an_answer_over_the_size_limit_fails_the_turn() {
     )
     .await;
     let failure = check(&host, FailureReason::ProviderBroken, FailurePhase::Stream).await;
-    assert_eq!(failure.message, "answer too large: more than 786432 bytes");
+    assert_eq!(
+        failure.message,
+        "response too large: more than 786432 bytes"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,5 @@
-//! Turns that go on with another model of their policy when their own cannot be called: after which
-//! errors, what readers are told, what is sent, and what is kept.
+//! Turns that continue with a fallback model of their policy when their own model cannot be called: the errors that
+//! trigger it, the events, the requests, and what is kept.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -35,7 +35,7 @@ const FIRST: &str = "first/gpt-4o";
 const SECOND: &str = "second/gpt-4o";
 const THIRD: &str = "third/gpt-4o";
 
-/// Three services, and a replica that calls a model twice at most.
+/// Three services, and a replica that makes at most two attempts per model.
 struct Services {
     host: Host,
     first: Upstream,
@@ -63,7 +63,7 @@ impl Services {
         Self::with(Options::default()).await
     }
 
-    /// Calls of each.
+    /// The number of calls of each service.
     fn calls(&self) -> [usize; 3] {
         [&self.first, &self.second, &self.third].map(|service| service.requests().len())
     }
@@ -82,7 +82,7 @@ fn options_of(options: Options, services: &[&Upstream]) -> Options {
     })
 }
 
-/// A turn of a session on the first of these, which goes on with the others.
+/// A turn in a session on the first of these models, with the others as fallbacks.
 fn asks(models: &[&str]) -> pb::ExecuteTurnRequest {
     let [own, others @ ..] = models else {
         panic!("a session has a model")

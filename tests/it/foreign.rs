@@ -1,5 +1,5 @@
-//! AppendMessages.messages_json: conversations in the shapes of other APIs, and where they go from
-//! there.
+//! AppendMessages.messages_json: imported conversations in the formats of other APIs, and the requests and exports made
+//! from them.
 
 use contextd::pb::{self, FieldReason, PromptFormat, part::Content};
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ use crate::{
 
 const PICTURE: &str = "iVBORw0KGgoAAAANSUhEUgAAAUAAAADwCAIAAAAgYSBwaWN0dXJl";
 
-/// A model that is done at once.
+/// A model that completes each turn immediately.
 fn talks() -> Options {
     answering(&[json!([{"text": "Fine."}])])
 }
@@ -37,7 +37,7 @@ pub(crate) fn append(
     }
 }
 
-/// The same conversation in each shape: words, a picture, a thought, two calls and their results.
+/// The same conversation in each format: text, an image, reasoning, two calls and their results.
 pub(crate) fn conversation(format: PromptFormat) -> Value {
     let asks = "What is this?";
     match format {
@@ -115,7 +115,7 @@ pub(crate) const FORMATS: [PromptFormat; 5] = [
     PromptFormat::AiSdk,
 ];
 
-/// What is said in a message, in short.
+/// A summary of the content of a message.
 pub(crate) fn outline(message: &pb::Message) -> String {
     let part = |part: &pb::Part| match &part.content {
         Some(Content::Text(text)) => text.clone(),
@@ -225,8 +225,8 @@ async fn imported_reasoning_goes_back_to_the_model_that_is_named() {
     }
 }
 
-/// A model of a protocol that takes reasoning back which was imported. Newer ones of Anthropic's bind
-/// it to a prompt that is not known here.
+/// A model of a protocol that accepts imported reasoning. Newer models of Anthropic bind reasoning to a prompt that is
+/// not known here.
 fn reasons(protocol: Protocol) -> String {
     match protocol {
         Protocol::Anthropic => "anthropic/claude-sonnet-4-5".to_owned(),
@@ -234,7 +234,7 @@ fn reasons(protocol: Protocol) -> String {
     }
 }
 
-/// The messages of a request, without markers of the prompt cache.
+/// The messages of a request, without prompt cache markers.
 fn messages_of(body: &Value) -> Value {
     fn unmark(value: &mut Value) {
         match value {

@@ -1,4 +1,4 @@
-//! ForkSession: a session of its own from what another one had said.
+//! ForkSession: creates an independent session from a prefix of another one.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +26,7 @@ use crate::harness::{
     transcripts::{calls, check_books, fork, ids, message, results, says},
 };
 
-/// Calls a tool once, then says something.
+/// A model that calls a tool once, then responds with text.
 fn looks() -> Options {
     answering(&[
         json!([call("look"), finish("tool_calls")]),
@@ -38,7 +38,8 @@ fn reason(result: Result<pb::Session, Status>) -> String {
     refusal(&result.unwrap_err()).reason
 }
 
-/// Messages as a fork lists them: its own session, and no times of events that it does not have.
+/// Messages as a fork lists them: with the session of the fork, and without the times of events that the fork does not
+/// have.
 fn of_fork(messages: &[pb::Message], session: &str) -> Vec<pb::Message> {
     let mut messages = messages.to_vec();
     for message in &mut messages {
@@ -101,7 +102,7 @@ async fn a_fork_copies_the_session_at_its_seq_and_leaves_the_source_unchanged() 
         );
         assert_eq!(host.live(&id).await, of_fork(live, &id), "live, {what}");
         check_books(&client, &id).await;
-        // A fork of the fork, further back, is the same as one of the original.
+        // A fork of the fork at an earlier seq equals a fork of the original.
         let Point {
             seq: earlier,
             live: then,
@@ -128,7 +129,7 @@ async fn a_fork_copies_the_session_at_its_seq_and_leaves_the_source_unchanged() 
             .get::<_, String>(0),
         before
     );
-    // Compactions that were copied can be taken back, as in the original.
+    // Copied compactions can be reverted, as in the original.
     let last = format!("fork-{}", points.len() - 1);
     completed(
         &host
@@ -208,7 +209,7 @@ async fn a_turn_on_a_fork_sees_the_history_and_numbers_its_events_after_it() {
     assert_eq!(told, ids(&branch)[..5]);
     assert_eq!(outline(&host.messages("chat").await), outline(&branch)[..4]);
     assert_eq!(host.session("chat").await.last_seq, at);
-    // The calls of the original are known, and closed.
+    // The calls of the original are known and closed.
     let first = events::requested(&asked).remove(0);
     assert_eq!(
         host.submit("branch", vec![result(&first, "late")]).await,
@@ -347,8 +348,8 @@ async fn full_tool_outputs_stay_readable_from_a_fork() {
     );
 }
 
-/// Forks of a session on one replica while its turns run on another: none waits, each is a closed
-/// beginning of the original with counters of its own, and the original never notices.
+/// Forks of a session on one replica while its turns run on another: no fork waits, each is a closed prefix of the
+/// original with correct counters, and the original is not affected.
 #[tokio::test(flavor = "multi_thread")]
 async fn forks_of_a_running_session_are_closed_prefixes_and_do_not_disturb_it() {
     let script = || {
@@ -444,7 +445,7 @@ async fn a_fork_does_not_wait_for_the_owner_of_a_running_turn() {
     let host = Host::with(waits).await;
     let mut stream = host.execute(turn("chat", MODEL, "Hello")).await;
     events::until_written(&mut stream, "One").await;
-    // The owner's row is locked meanwhile, as in the middle of a commit.
+    // The row of the owner is locked, as in the middle of a commit.
     let mut owner = host.database.client().await;
     let locked = owner.transaction().await.unwrap();
     locked
@@ -475,10 +476,10 @@ async fn a_fork_does_not_wait_for_the_owner_of_a_running_turn() {
 // --- Long sessions
 // -------------------------------------------------------------------------------------------------
 
-/// Messages of a long session: more than one statement copies.
+/// Messages of a long session: more than one statement can copy.
 const LONG: usize = 1_200;
 
-/// A long session with calls in it, and a part of it compacted away.
+/// A long session with tool calls.
 async fn long_session(host: &Host) {
     host.create(pb::Session {
         session_id: "chat".to_owned(),
@@ -495,7 +496,7 @@ async fn long_session(host: &Host) {
     }
 }
 
-/// Makes a statement that writes more messages than one batch fail as one that takes too long does.
+/// Makes a statement that writes more than `most` messages of a fork fail like one that times out.
 async fn no_statement_may_be_long(client: &tokio_postgres::Client, most: usize) {
     let trigger = format!(
         "create function too_long() returns trigger language plpgsql as $$
@@ -586,7 +587,7 @@ async fn a_fork_that_fails_midway_leaves_nothing_and_can_be_retried() {
     assert_eq!(host.try_fork(request).await.unwrap(), forked, "repeated");
 }
 
-/// The beginning of a copy of `chat` in pieces of 100 messages.
+/// Starts a copy of `chat` in pieces of 100 messages.
 async fn claim(host: &Host, idempotency: &Idempotency) -> Copying {
     let key = SessionKey::new(TenantId::new("default"), SessionId::new("chat"));
     let store = host.replica.engine.store();
@@ -732,7 +733,7 @@ async fn a_fork_copies_nothing_of_a_session_that_took_the_id_of_its_source() {
     assert!(!as_worker(store.open_fork(&copying)).await.unwrap());
 }
 
-/// The copy of more than this many messages waits for the holder of a lock.
+/// After this number of messages, the copy waits for the holder of a lock.
 const STOPS: &str = "
     create function waits() returns trigger language plpgsql as $$
     begin
@@ -742,14 +743,14 @@ const STOPS: &str = "
     create trigger waits after insert on messages for each statement execute function waits();";
 const STOPPED: &str = "select exists (select from pg_locks where locktype = 'advisory' and objid = 7 and not granted)";
 
-/// What forks long sessions, and gives up statements after this time.
+/// A place with a short lease and this statement timeout.
 fn short(statement_timeout: &str) -> Place {
     Place::new(&format!(
         "{SHORT_LEASE}[database]\nstatement_timeout = '{statement_timeout}'\n"
     ))
 }
 
-/// Kills a replica that copies a session, in the middle. The request that began it.
+/// Kills a replica in the middle of copying a session. Returns the request that started the fork.
 async fn killed_in_the_middle(host: &Host) -> pb::ForkSessionRequest {
     let client = host.database.client().await;
     client.batch_execute(STOPS).await.unwrap();
@@ -810,7 +811,7 @@ async fn the_error_of_a_fork_that_is_still_being_copied_says_so() {
         let set = format!("{set} {until} where session_id = 'fork'");
         client.batch_execute(&set).await.unwrap();
     };
-    // As if the one that copies it were only slow.
+    // As if the replica that copies it were only slow.
     lease("now() + interval '1 h'").await;
     let place = short("1s");
     let replica = place.serve_over(&host.database).await;

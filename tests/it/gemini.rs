@@ -1,4 +1,4 @@
-//! Turns over a service that speaks Gemini's generateContent, and refuses what the real one refuses.
+//! Turns with a service that uses Gemini's generateContent and refuses what the real service refuses.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::harness::{
     validate::Api,
 };
 
-/// The path of calls to a model.
+/// The path of calls of a model.
 fn path(model: &str) -> String {
     format!("/v1beta/models/{model}:streamGenerateContent?alt=sse")
 }
@@ -91,7 +91,7 @@ async fn a_turn_with_parallel_calls_returns_what_gemini_signed() {
         .iter()
         .map(|part| part.as_object().unwrap().keys().collect())
         .collect();
-    // What was thought needs not go back: nothing signs it.
+    // Reasoning without a signature does not have to be returned.
     assert_eq!(
         kinds,
         [

@@ -1,5 +1,4 @@
-//! How a model is to answer: what a host asks for reaches the model, field by field, and no further
-//! than it can.
+//! Generation settings: what a host sets reaches the model, field by field, as far as the model supports it.
 
 use contextd::{
     model::{
@@ -28,7 +27,7 @@ fn required() -> Option<pb::ToolChoice> {
     choose(Choice::Mode(pb::ToolChoiceMode::Required.into()))
 }
 
-/// A session that wishes something in every field.
+/// Settings with a value in every field.
 fn wishing() -> pb::Generation {
     pb::Generation {
         temperature: Some(0.5),
@@ -51,7 +50,7 @@ fn wishing() -> pb::Generation {
     }
 }
 
-/// The same in the model's words.
+/// The same settings as the model receives them.
 fn wished() -> Generation {
     Generation {
         temperature: Temperature::new(0.5),
@@ -72,7 +71,7 @@ fn wished() -> Generation {
     }
 }
 
-/// A turn in the session `s`, which is made with wishes in every field.
+/// A turn in the session `s`, which is created with a value in every field.
 fn asks(generation: Option<pb::Generation>) -> pb::ExecuteTurnRequest {
     let session = pb::Session {
         generation: Some(wishing()),
@@ -86,7 +85,7 @@ fn asks(generation: Option<pb::Generation>) -> pb::ExecuteTurnRequest {
     }
 }
 
-/// What each call of the model was asked for, oldest first.
+/// The settings of each model call, oldest first.
 fn prompted(host: &Host) -> Vec<Generation> {
     host.replica
         .scripted

@@ -1,4 +1,4 @@
-//! The checker of invariants finds what must not be: for each rule, a sound session is broken.
+//! The checker of invariants finds violations: for each rule, a valid session is broken.
 
 use crate::harness::invariants::{
     Call, Event, Message, Part, Queued, QueuedStatus, RunState, Stored, Turn, answers_of_a_step,
@@ -46,8 +46,8 @@ fn queued(id: &str, status: QueuedStatus, seq: i64) -> Queued {
     }
 }
 
-/// A turn that called a tool, took a queued message and ended; another message was withdrawn, and a
-/// third one waits.
+/// A turn that called a tool, applied a queued message and ended. Another message was withdrawn, and a third one is
+/// queued.
 fn sound() -> Stored {
     Stored {
         turn: "t".to_owned(),
@@ -99,7 +99,7 @@ fn sound() -> Stored {
     }
 }
 
-/// The rules that a changed session breaks, as `I4 batch`.
+/// The rules that a changed session violates, such as `I4 batch`.
 fn broken(change: impl FnOnce(&mut Stored)) -> Vec<String> {
     let mut session = sound();
     change(&mut session);

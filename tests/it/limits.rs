@@ -1,4 +1,4 @@
-//! Turns whose time is up, and turns that nobody reads any more.
+//! Turns that reach their timeout, and turns without readers.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ fn asks(timeout: u64, grace: u64) -> pb::ExecuteTurnRequest {
     }
 }
 
-/// How many tools the model was told of, call by call.
+/// The number of tools in each model call.
 fn offered(host: &Host) -> Vec<usize> {
     host.replica
         .scripted
@@ -46,7 +46,7 @@ fn offered(host: &Host) -> Vec<usize> {
         .collect()
 }
 
-/// Waits until the turn's own time is up.
+/// Waits until the turn has exceeded its timeout.
 async fn past_its_time(host: &Host) {
     let sql = "select turn_deadline < now() from session_run where session_id = 's'";
     let client = host.database.client().await;
@@ -221,7 +221,7 @@ async fn grace_period_ends_and_keeps_the_partial_answer() {
     assert_eq!(said(messages(&seen).last().unwrap()), "In sh");
 }
 
-/// Row D29: a batch that is handed out one by one is closed as a whole.
+/// Row D29: calls that are requested one at a time are closed together.
 #[tokio::test(flavor = "multi_thread")]
 async fn sequential_calls_do_not_delay_the_grace_step() {
     let host = Host::scripted(&[
@@ -333,7 +333,7 @@ async fn every_ending_leaves_the_session_idle_and_clean() {
     }
 }
 
-// --- Nobody reads
+// --- No readers
 // --------------------------------------------------------------------------------------------------
 
 fn read_by_somebody(first: Value) -> (Options, pb::ExecuteTurnRequest) {
@@ -432,7 +432,7 @@ async fn a_disconnect_cancels_nothing_unless_requested() {
     let mut other = host.execute(requested).await;
     let other_head = until_written(&mut other, "So far").await;
     drop((stream, other));
-    // By then nobody has read either turn for long enough.
+    // By then both turns have been without readers for long enough.
     eventually("the turn that requested it to be cancelled", || async {
         let turn = host.turn("requested", &turn_id(&other_head)).await;
         turn.state() == TurnState::Cancelled
@@ -445,7 +445,7 @@ async fn a_disconnect_cancels_nothing_unless_requested() {
     assert_eq!(said(&host.messages("s").await[1]), "So far so good.");
 }
 
-// --- The service behind it
+// --- Connections to the service
 // -----------------------------------------------------------------------------------------
 
 /// Row D18

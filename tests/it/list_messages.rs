@@ -1,4 +1,4 @@
-//! ListMessages: everything with its marks, or what the model sees; now, or as it was at a seq.
+//! ListMessages: all messages with their marks, or only the model's view, now or as of a seq.
 
 use contextd::{
     model::Content as Told,
@@ -16,7 +16,7 @@ use crate::harness::{
     transcripts::{calls, ids, one_turn, results, says},
 };
 
-/// Calls a tool once, then says something.
+/// A model that calls a tool once, then responds with text.
 fn looks() -> Options {
     answering(&[
         json!([call("look"), finish("tool_calls")]),
@@ -39,7 +39,7 @@ fn words(messages: &[pb::Message]) -> Vec<&str> {
         .collect()
 }
 
-/// The compaction that took each message out of the prompt, where one did.
+/// The compaction that removed each message from the prompt, for those that were removed.
 fn taken_out(messages: &[pb::Message]) -> Vec<(i64, &str)> {
     let out = messages
         .iter()
@@ -66,10 +66,10 @@ async fn a_message_costs_what_its_parts_have_in_characters_and_four_tokens() {
         let size = |message: &pb::Message| message.tokens.as_ref().unwrap().tokens - 4;
         listed.iter().map(size).collect()
     };
-    // Each call is "look" and "{}"; each short result is "seen c1".
+    // Each call is "look" and "{}". Each short result is "seen c1".
     assert_eq!(tokens().await, [4, 2, 2, 2, 2, 2, 2, 2, 100, 2]);
     let used = host.stats("s").await.used.unwrap();
-    // Three tokens open the answer.
+    // The beginning of the response takes three tokens.
     assert_eq!(used.tokens, 120 + 10 * 4 + 3);
     assert_eq!(used.margin, 17, "a tenth, rounded up");
     let prune = pb::PruneToolOutputsRequest {
@@ -80,7 +80,7 @@ async fn a_message_costs_what_its_parts_have_in_characters_and_four_tokens() {
         ..Default::default()
     };
     host.contexts().prune_tool_outputs(prune).await.unwrap();
-    // "[Old tool result content cleared]"
+    // The tokens of "[Old tool result content cleared]".
     assert_eq!(tokens().await, [4, 2, 2, 2, 2, 2, 2, 2, 9, 2]);
 }
 
@@ -308,7 +308,7 @@ async fn the_model_gets_what_the_live_view_shows() {
     );
 }
 
-/// A call's id that a compaction took out of the prompt is still taken.
+/// The id of a call that a compaction removed from the prompt remains in use.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_id_outside_the_live_view_is_not_reused() {
     let says_again = json!([{"tool_call": {"name": "look", "id": "c1"}}]);

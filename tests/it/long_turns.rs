@@ -1,5 +1,4 @@
-//! Turns that go on for hundreds of steps inside a small window, with every strategy and with
-//! summarisers of every kind.
+//! Turns of hundreds of steps within a small window, with every strategy and every kind of summary model.
 
 use std::sync::{
     Arc, Mutex,
@@ -26,14 +25,14 @@ use crate::{
     },
 };
 
-/// The request that must never be lost.
+/// The request that must always be in the prompt.
 const REQUEST: &str = "Read all of it, and tell me the last word.";
 const PINNED: &str = "Never push to main.";
 const STEPS: u32 = 300;
-/// Bytes of one result: 2 MB in all.
+/// Bytes of one result; 2 MB in total.
 const RESULT: usize = 2_000_000 / STEPS as usize;
 
-/// What becomes of a summary.
+/// The behavior of the summary model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Writes {
     Well,
@@ -43,20 +42,19 @@ enum Writes {
     CutOff,
 }
 
-/// A model service that refuses what its window cannot hold, and that goes on calling a tool for so
-/// many steps.
+/// A model service that refuses prompts that exceed its window, and that calls a tool in this many steps.
 #[derive(Debug)]
 struct Strict {
-    /// Tokens that it takes.
+    /// Tokens that it accepts.
     window: u32,
-    /// Tokens that it says it takes.
+    /// Tokens that it declares to accept.
     declared: u32,
     writes: Writes,
     steps: u32,
     calls: AtomicU32,
     refused: AtomicU32,
     summaries: AtomicU32,
-    /// Prompts that lacked the request or what is pinned.
+    /// Prompts without the request or without the pinned message.
     forgetful: AtomicU32,
 }
 
@@ -145,7 +143,7 @@ fn finished(prompt: &Prompt, reason: FinishReason) -> Chunk {
     })
 }
 
-/// Whether a prompt has what must always be there, word for word.
+/// Whether a prompt contains everything that it must contain verbatim.
 fn remembers(prompt: &Prompt) -> bool {
     let has = |words: &str| {
         let text = |message: &Message| matches!(&message.parts[0].part.content, Content::Text(text) if text == words);
@@ -189,7 +187,7 @@ impl Provider for Strict {
     }
 }
 
-/// Runs the turn; the events, and the host.
+/// Runs the turn. Returns the events and the host.
 async fn run(strict: &Arc<Strict>, strategy: CompactionStrategy) -> (Vec<pb::Event>, Host) {
     let options = Options {
         context: ContextPolicy::default(),
@@ -291,7 +289,7 @@ async fn three_hundred_steps_complete_in_windows_of_8_16_and_128_thousand_tokens
         let strict = Strict::new(window, Writes::Well);
         check(Arc::clone(&strict), CompactionStrategy::ReactiveOverflow).await;
         let summaries = strict.summaries.load(Ordering::Relaxed);
-        // In a large window it is enough to clear old results.
+        // In a large window, clearing old results is sufficient.
         assert_eq!(
             summaries > 0,
             window < 40_000,
@@ -415,7 +413,7 @@ async fn a_prompt_too_long_for_the_provider_is_summarised() {
             <= made.tokens_before.as_ref().unwrap().tokens,
         "{made:?}"
     );
-    // Nor is the summariser, which is the same model, given as much as was refused.
+    // The summary model, which is the same model, is not sent as much as was refused either.
     assert_eq!(strict.refused.load(Ordering::Relaxed), 1);
     assert_eq!(
         made.usage.unwrap().calls,
@@ -425,7 +423,7 @@ async fn a_prompt_too_long_for_the_provider_is_summarised() {
     assert_recount(&host, "s").await;
 }
 
-/// A local model server: it writes on and on, once or always.
+/// A local model server whose response does not end, once or always.
 #[derive(Debug)]
 struct Talkative {
     always: bool,
@@ -559,7 +557,7 @@ async fn a_turn_whose_answers_keep_filling_the_window_fails_with_the_category_si
     assert!(!failure.categories.is_empty());
 }
 
-/// A local model server whose first answer has so many tokens, and whose others are short.
+/// A local model server whose first response has this many tokens. The others are short.
 #[derive(Debug)]
 struct Measured {
     tokens: usize,
@@ -589,7 +587,7 @@ impl Provider for Measured {
     }
 
     fn call(&self, prompt: Arc<Prompt>) -> Answer {
-        // Four letters are a token of an answer that is being written.
+        // Four letters count as one token of an unfinished response.
         let tokens = if self.calls.fetch_add(1, Ordering::Relaxed) == 0 {
             self.tokens
         } else {
@@ -603,7 +601,7 @@ impl Provider for Measured {
     }
 }
 
-/// The first turn of a session at such a server: its events.
+/// Runs the first turn of a session with such a server. Returns its events.
 async fn measured(tokens: usize) -> Vec<pb::Event> {
     let options = Options {
         context: ContextPolicy::default(),
@@ -658,8 +656,8 @@ async fn an_answer_is_stopped_beyond_nine_tenths_of_the_window_and_not_one_token
     assert_eq!(restarts(room + 1).await, 1, "one more is too many");
 }
 
-/// A local model server that calls a tool twice at once, then fills the window after another call,
-/// and makes that one call again.
+/// A local model server that first makes two tool calls at once, then makes another call and fills the window, and then
+/// repeats only that call.
 #[derive(Debug, Default)]
 struct Busy {
     calls: AtomicU32,

@@ -1,4 +1,4 @@
-//! Tools of MCP servers, which contextd calls: against a real server over real HTTP.
+//! Tools of MCP servers, which contextd calls, against a real server over HTTP.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering::SeqCst},
@@ -21,13 +21,13 @@ use crate::harness::{
     requests::{approve, one_by_one, result, turn},
 };
 
-/// What the model reads of a call whose result is lost.
+/// The text that the model receives for a call whose result was lost.
 const UNKNOWN: &str = "outcome of the call is unknown";
 
-/// Long enough for every call that ends.
+/// Longer than any call that completes.
 const AMPLE: Duration = Duration::from_secs(60);
 
-/// All tools of the server that the configuration names `played`.
+/// All tools of the server that is configured as `played`.
 fn played() -> pb::McpServerTools {
     pb::McpServerTools {
         server: "played".to_owned(),
@@ -61,7 +61,7 @@ async fn host(server: &McpServer, call_timeout: Duration, answers: &[Value]) -> 
     Host::with(options).await
 }
 
-/// The only result: its outcome and its text.
+/// The outcome and the text of the only result.
 fn outcome(events: &[pb::Event]) -> (ToolOutcome, String) {
     let [result] = results(events)[..] else {
         panic!("not one result")
@@ -115,7 +115,7 @@ async fn calls_of_one_step_run_at_once_on_an_mcp_server() {
         json!([{"text": "Done."}]),
     ];
     let host = host(&server, AMPLE, &answers).await;
-    // Each of the two ends only while the other runs.
+    // Each of the two calls ends only while the other one runs.
     let events = host.run(asks(played())).await;
     assert_eq!(completed(&events).reason(), CompletionReason::Stop);
     assert_eq!(server.begun(), ["meets", "meets"]);
@@ -325,7 +325,7 @@ async fn no_call_of_an_mcp_server_begins_once_a_cancel_is_committed() {
     let host = Host::with(options).await;
     let mut stream = host.execute(asks(played())).await;
     crate::harness::events::until_written(&mut stream, "Hm.").await;
-    // As another replica commits it, whose notification is late.
+    // As committed by another replica whose notification is delayed.
     let cancel = "update session_run set version = version + 1, cancel = 1, cancel_cause = 1, cancel_reason = '' where session_id = 's'";
     let client = host.database.client().await;
     assert_eq!(client.execute(cancel, &[]).await.unwrap(), 1);
@@ -498,10 +498,10 @@ async fn a_call_whose_process_was_killed_is_not_begun_again() {
     served.stop().await;
 }
 
-/// How often the open calls of a session cannot be read yet.
+/// How many more times reading the open calls of a session fails.
 static OUTAGES: AtomicUsize = AtomicUsize::new(3);
 
-/// The statement that reads open calls fails as in a short outage of the database.
+/// Makes the statement that reads open calls fail, as in a short outage of the database.
 fn without_open_calls(sql: &'static str) -> &'static str {
     let one_less = |left: usize| left.checked_sub(1);
     let reads = sql.starts_with("-- store::tool_call::open");
@@ -521,7 +521,7 @@ async fn a_call_begins_although_the_database_could_not_be_read_at_first() {
         ..answering(&answers)
     })
     .await;
-    // A reader may meet the outage too.
+    // The stream of a reader may fail too.
     drop(host.execute(asks(played())).await);
     eventually("the turn to end", || async {
         let messages = host.messages("s").await;
@@ -551,12 +551,12 @@ async fn arguments_that_cannot_be_sent_end_the_call_with_the_reason() {
     assert_eq!(server.begun(), [] as [&str; 0]);
 }
 
-/// Calls `echo` in two turns, between which the server is restarted.
+/// Calls `echo` in two turns and restarts the server between them.
 async fn restarted_between_calls(habits: Habits) -> (McpServer, Vec<(ToolOutcome, String)>) {
     let server = McpServer::with(habits).await;
     let answers = [json!([echo("hi")]), json!([{"text": "Done."}])];
     let host = host(&server, Duration::from_secs(10), &answers).await;
-    // The set is stored: after the restart only the call meets the server.
+    // The tool set is stored, so after the restart only the call contacts the server.
     let request = pb::ExecuteTurnRequest {
         session: Some(pb::Session {
             tools: from(played()),

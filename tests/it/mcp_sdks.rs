@@ -1,5 +1,5 @@
-//! MCP servers of the official SDKs, which are restarted between two turns. The Rust SDK's runs in
-//! `mcp.rs`; those of other languages are started by `script/mcp-check`.
+//! MCP servers built with the official SDKs, restarted between two turns. The server of the Rust SDK runs in `mcp.rs`;
+//! those of other languages are started by `script/mcp-check`.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -23,10 +23,10 @@ use crate::harness::{
     requests::turn,
 };
 
-/// The folder of the programs, each of which serves at the port that it is given.
+/// The folder of the programs. Each serves on the port that it is given.
 const FOLDER: &str = "CONTEXTD_TEST_MCP_SDKS";
 
-/// A server of an SDK.
+/// A server built with an SDK.
 struct Served {
     program: PathBuf,
     address: SocketAddr,
@@ -82,7 +82,7 @@ fn spawn(program: &PathBuf, address: SocketAddr) -> Child {
         .unwrap()
 }
 
-/// What the only call of a turn gave.
+/// The result of the only call of a turn.
 async fn gave(host: &Host, request: pb::ExecuteTurnRequest) -> (ToolOutcome, Vec<pb::Part>) {
     let events = host.run(request).await;
     let result = results(&events)[0];
@@ -99,7 +99,7 @@ async fn turns_go_on_where_servers_of_the_official_sdks_are_restarted() {
         .collect();
     programs.sort();
     assert!(!programs.is_empty(), "no server");
-    // Those that want a token take the ones of this server.
+    // Servers that require a token accept those of this server.
     let issuer = McpServer::with(Habits {
         oauth: true,
         ..Habits::default()

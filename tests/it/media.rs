@@ -1,5 +1,5 @@
-//! Images and files: stored once, shown to the model where they were said, and words to a model
-//! that cannot take them.
+//! Images and files: stored once, sent to the model at their place in the conversation, and replaced by text for a
+//! model that does not support them.
 
 use std::sync::Arc;
 
@@ -21,11 +21,11 @@ use crate::harness::{
     upstream::{Reply, Upstream, finished, said as answer},
 };
 
-/// A picture of 320 x 240 pixels, as far as its beginning says.
+/// The beginning of a GIF image of 320 x 240 pixels.
 const PICTURE: &[u8] = b"GIF89a\x40\x01\xf0\x00 a picture";
-/// [`PICTURE`] as a service is sent it.
+/// [`PICTURE`] in the format that is sent to a service.
 const PICTURE_URL: &str = "data:image/gif;base64,R0lGODlhQAHwACBhIHBpY3R1cmU=";
-/// What a model reads in place of what it cannot take.
+/// The text that a model receives in place of unsupported content.
 const UNSUPPORTED: &str = "[unsupported content]";
 
 fn medium(media_type: &str, source: Source) -> pb::Part {
@@ -45,7 +45,7 @@ fn picture() -> pb::Part {
     medium("image/gif", Source::Data(PICTURE.to_vec()))
 }
 
-/// A picture that is told from others.
+/// An image that differs from those with other names.
 fn picture_of(name: &str) -> pb::Part {
     medium(
         "image/gif",
@@ -76,7 +76,7 @@ fn asks(session: &str, model: &str, parts: Vec<pb::Part>) -> pb::ExecuteTurnRequ
     request
 }
 
-/// A model behind a service that takes pictures, and what the service is sent.
+/// A model of a service that accepts images and records its requests.
 fn seeing(upstream: &Upstream, dialect: &str) -> Options {
     let takes = vec!["image/*".to_owned(), "application/pdf".to_owned()];
     let declared = Declared {
@@ -98,8 +98,7 @@ fn reply(words: &str) -> Reply {
     Reply::events([answer(&[words]), finished("stop")].concat())
 }
 
-/// Scripts that tell what they are told: one model that takes pictures, and one that takes nothing
-/// but text.
+/// Scripts that echo their input: one model that accepts images, and one that accepts only text.
 fn echoing() -> Options {
     let steps = json!([{"say": [{"echo_prompt": true}]}]);
     let sees = json!({"input_media_types": ["image/*"], "steps": steps});
@@ -108,7 +107,7 @@ fn echoing() -> Options {
         .script("blind", json!({"steps": steps}).to_string())
 }
 
-/// What a model that echoes was told in the last user message.
+/// The last user message that an echoing model received.
 fn told(events: &[pb::Event]) -> Value {
     let said = messages(events)
         .into_iter()
@@ -133,13 +132,9 @@ fn left_out(events: &[pb::Event]) -> Vec<&pb::UnsupportedInput> {
         .collect()
 }
 
-/// Without a word of what refers to stored content.
-fn without_references(sql: &'static str) -> &'static str {
-    if sql.starts_with("-- store::commit::media:") {
-        sql.replace(" where ", " where false and ").leak()
-    } else {
-        sql
-    }
+/// A commit that does not write references to stored content.
+fn without_references(commit: &str) -> String {
+    commit.replace("if 'media' = any", "if false and 'media' = any")
 }
 
 async fn count(host: &Host, table: &str) -> i64 {
@@ -271,7 +266,7 @@ async fn unsupported_media_are_sent_as_text_and_reported_once() {
         model: "scripted/blind".to_owned(),
         media_type: "image/gif".to_owned(),
         filename: "look".to_owned(),
-        errors: vec!["The model is not known to take image/gif.".to_owned()],
+        errors: vec!["The model is not known to accept image/gif.".to_owned()],
         replacement: UNSUPPORTED.to_owned(),
     };
     assert_eq!(left_out(&events), [&expected]);
@@ -471,7 +466,8 @@ async fn a_rendered_prompt_notes_each_replaced_medium() {
         };
         prompt.notes.iter().map(note).collect()
     };
-    let why = "look (image/gif) is not sent. The model is not known to take image/gif.".to_owned();
+    let why =
+        "look (image/gif) is not sent. The model is not known to accept image/gif.".to_owned();
     let each = [(&wrote[0], 1), (&wrote[2], 0)];
     let expected =
         each.map(|(id, part)| (PromptNoteKind::Unsupported, id.clone(), part, why.clone()));
@@ -759,7 +755,7 @@ async fn a_prompt_has_the_newest_media_up_to_its_byte_limit() {
     assert_eq!(bytes, [None, Some(21), Some(21)]);
     assert_eq!(
         left_out(&events)[0].errors,
-        ["The prompt holds as many bytes of media as it may without it."]
+        ["The prompt is at its limit of media bytes without it."]
     );
 }
 
@@ -863,14 +859,12 @@ async fn a_call_repeated_after_a_takeover_includes_its_media() {
     assert_eq!(told(&events)[0]["media"]["bytes"], 20);
 }
 
-/// What the references of messages are for.
+/// Shows why messages reference blobs.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_reference_guard_a_referenced_blob_is_swept() {
-    let host = Host::with(Options {
-        replace: Some(without_references),
-        ..echoing()
-    })
-    .await;
+    let host = Host::with(echoing()).await;
+    let database = &host.database;
+    database.write_commits_otherwise(without_references).await;
     host.run(asks("s", "scripted/sees", vec![picture()])).await;
     let client = host.database.client().await;
     client

@@ -1,4 +1,4 @@
-//! What hosts see of models: whose they are, what is known of them, and who said it.
+//! Models in the API: their provider, their properties, and the source of each property.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -11,7 +11,7 @@ use tonic::{Code, transport::Channel};
 
 use crate::harness::{Options, Replica, errors::refusal, upstream::Upstream, validate::Api};
 
-/// A provider that knows its models and calls none.
+/// A provider that lists its models and calls none.
 #[derive(Debug)]
 struct Silent(Catalog);
 
@@ -49,7 +49,7 @@ fn declared() -> BTreeMap<String, Declared> {
     [("gpt-4o".to_owned(), best), ("local".to_owned(), local)].into()
 }
 
-/// A server with `scripted`, with OpenAI's models, and with a server of somebody's own.
+/// A server with `scripted`, with OpenAI's models, and with a self-hosted server.
 async fn service() -> (Replica, ModelServiceClient<Channel>) {
     let provider =
         |host: &str, declared| Arc::new(Silent(Catalog::new(host, declared))) as Arc<dyn Provider>;
@@ -92,7 +92,7 @@ fn limit(tokens: i32, source: ModelSource) -> Option<pb::ModelLimit> {
     })
 }
 
-/// All models of a provider, page by page.
+/// Reads all pages of the models of a provider.
 async fn list(
     models: &mut ModelServiceClient<Channel>,
     provider: &str,

@@ -1,5 +1,5 @@
-//! News between replicas: with polls ten minutes apart, only wake-ups make a replica look. Whatever
-//! one replica does, readers on the others see it at once.
+//! Notifications between replicas: polls are ten minutes apart, so only notifications make a replica read changes.
+//! Readers on other replicas see every change immediately.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::harness::{
     transcripts::one_turn,
 };
 
-/// A replica that finds nothing by polling, within the time of a test.
+/// A replica whose polling finds nothing within the duration of a test.
 fn without_polls(options: Options) -> Options {
     Options {
         poll: Duration::from_secs(600),
@@ -28,8 +28,7 @@ fn without_polls(options: Options) -> Options {
     }
 }
 
-/// The replica that runs turns, the one whose readers wait, and a third one; none finds anything by
-/// polling.
+/// The replica that runs turns, the replica of the readers, and a third one. None of them finds changes by polling.
 async fn three(options: impl Fn() -> Options) -> [Host; 3] {
     let first = Host::with(without_polls(options())).await;
     let hosts = [
@@ -46,14 +45,14 @@ async fn three(options: impl Fn() -> Options) -> [Host; 3] {
     hosts
 }
 
-/// A reader of a session that has nothing to show yet.
+/// A reader of a session without new events.
 async fn reader(host: &Host, session: &str) -> Streaming<pb::WatchEventsResponse> {
     let mut stream = host.watch(session, "", 0).await;
     until(&mut stream, |payload| matches!(payload, Payload::Sync(_))).await;
     stream
 }
 
-/// Reads up to an event of this kind, however many signs of life come meanwhile.
+/// Reads up to an event of this kind, ignoring heartbeats.
 async fn sees(stream: &mut Streaming<pb::WatchEventsResponse>, wanted: &str) -> Vec<pb::Event> {
     let reading = async {
         let mut seen: Vec<pb::Event> = Vec::new();
@@ -68,7 +67,7 @@ async fn sees(stream: &mut Streaming<pb::WatchEventsResponse>, wanted: &str) -> 
         .unwrap_or_else(|_| panic!("no {wanted} came"))
 }
 
-/// Reads up to the error that a stream ends with.
+/// Reads up to the error with which a stream ends.
 async fn fails<T: Carrier>(stream: &mut Streaming<T>) -> Status {
     let reading = async {
         loop {
@@ -127,7 +126,7 @@ async fn a_remote_reader_sees_every_phase_of_a_turn() {
         })
         .await,
     );
-    // The next step is begun by another replica, whose model has not said anything yet.
+    // Another replica starts the next step. Its model has not responded yet.
     third.submit("s", vec![result(&calls[0], "fine")]).await;
     sees(&mut stream, "step_started").await;
     third.release("second");
@@ -214,8 +213,7 @@ async fn a_remote_reader_sees_the_end_of_a_waiting_turn_that_another_replica_can
     sees(&mut stream, "turn_cancelled").await;
 }
 
-/// The session is deleted on one replica, while another one runs its turn and a third one has a
-/// reader.
+/// The session is deleted on one replica, while another one runs its turn and a third one has a reader.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deletion_ends_remote_readers_and_stops_the_remote_owner() {
     let [owner, readers, third] =
@@ -284,8 +282,7 @@ async fn a_remote_reader_sees_what_changes_a_session_without_a_turn() {
     sees(&mut stream, "compaction_completed").await;
 }
 
-/// A wake-up names its session: the other sessions that are followed are left to their own
-/// wake-ups.
+/// A notification names its session. Other sessions with readers are not read.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wakeup_makes_a_replica_check_the_named_session() {
     let options = || answering(&[json!([{"text": "Fine."}])]);
@@ -295,7 +292,7 @@ async fn a_wakeup_makes_a_replica_check_the_named_session() {
         readers.replica.engine.hears_wakeups()
     })
     .await;
-    // What this one does is told to no other replica.
+    // This replica sends no notifications.
     let silent = host
         .beside(Options {
             workers: false,

@@ -1,5 +1,5 @@
-//! Turns over services that speak Chat Completions: the README's turn, requests as they go out, and
-//! what is never shown.
+//! Turns with services that use Chat Completions: the turn of the README, the requests that are sent, and what is never
+//! exposed.
 
 use std::sync::Arc;
 
@@ -38,8 +38,8 @@ fn labels(call: &pb::ToolCall) -> pb::ToolResult {
     result(&call.call_id, &format!("{} is crimson", call.tool_name))
 }
 
-/// A service, what it sent first and then, the tools it called, its last words, characters of its
-/// reasoning, and its tokens.
+/// A service, its first and second response, the called tools, the final text, the characters of its reasoning, and the
+/// tokens that it reported.
 type Recording = (
     &'static str,
     &'static str,
@@ -98,7 +98,7 @@ const RECORDINGS: [Recording; 5] = [
     ),
 ];
 
-/// Rows D27 and S3: the turn of the README, over what five services really sent.
+/// Rows D27 and S3: the turn of the README, with recorded responses of five services.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_with_two_parallel_tools_is_the_same_over_every_recorded_service() {
     for (dialect, first, second, names, last, thought, totals) in RECORDINGS {
@@ -107,7 +107,7 @@ async fn a_turn_with_two_parallel_tools_is_the_same_over_every_recorded_service(
         upstream.answer(Reply::events(recorded(second)));
         let host = Host::with(upstream.options(dialect)).await;
         let seen = host.run_with(asks(&names), labels).await;
-        // A model may stop where its answer was limited; what comes before is the same.
+        // The finish reason may be that the response was limited. The events before it are the same.
         assert_eq!(kinds(&seen)[..14], TWO_TOOLS[..14], "{dialect}");
         assert!(
             matches!(
@@ -157,7 +157,7 @@ async fn a_turn_with_two_parallel_tools_is_the_same_over_every_recorded_service(
             shown.iter().any(|text| *text == said(&stored[3])),
             "{dialect}: {shown:?}"
         );
-        // The second call of the model sees the first answer and both results.
+        // The second model call contains the first response and both results.
         let sent = upstream.requests()[1].json["messages"].clone();
         let roles: Vec<&str> = sent
             .as_array()
@@ -416,7 +416,7 @@ async fn oversized_call_arguments_fail_before_they_are_buffered() {
         (failure.reason(), failure.message.as_str()),
         (
             FailureReason::ProviderBroken,
-            "answer too large: more than 786432 bytes"
+            "response too large: more than 786432 bytes"
         )
     );
     assert!(!failure.recoverable, "it would be too large again");
@@ -444,7 +444,7 @@ async fn an_endless_sse_event_is_not_buffered_without_bound() {
     upstream.left(1).await;
 }
 
-/// A window of no tokens says that nobody knows it.
+/// A window of 0 tokens means that the window is unknown.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_declared_model_has_its_window_and_others_have_none() {
     let upstream = Upstream::start().await;
@@ -454,7 +454,7 @@ async fn a_declared_model_has_its_window_and_others_have_none() {
         "openai",
         &[("our-own", 32_000)],
     );
-    // Without a window of the policy's, which would win.
+    // Without a window in the policy, which would take precedence.
     let options = crate::harness::Options {
         context: ContextPolicy::default(),
         ..crate::harness::Options::default()

@@ -1,5 +1,4 @@
-//! A prompt that does not fit: it is not sent, or made smaller once; and a turn that ends says what
-//! fills the window.
+//! A prompt that does not fit is not sent, or is made smaller once. A turn that fails reports what fills the window.
 
 use contextd::{
     model::{Content, message::PRUNED_WORDS},
@@ -16,7 +15,7 @@ use crate::harness::{
     upstream::{Reply, Upstream, provider, said as answer},
 };
 
-/// A model whose first so many answers are that the prompt is too long.
+/// A model that rejects its first `times` prompts as too long.
 async fn too_long(times: u32) -> Host {
     let error =
         json!({"error": {"kind": "too_long", "message": "prompt is too long", "times": times}});
@@ -32,7 +31,7 @@ fn session(policy: pb::Policy) -> pb::Session {
     }
 }
 
-/// Two old results of 2,000 tokens: less than is ever cleared otherwise.
+/// Two old results of 2,000 tokens, which is less than pruning normally clears.
 async fn with_results(host: &Host) {
     host.create(session(pb::Policy::default())).await;
     for call in ["c1", "c2"] {
@@ -163,7 +162,7 @@ async fn a_prompt_larger_than_the_window_is_not_sent() {
     );
 }
 
-/// A host of a service that takes requests of so many bytes, or says so itself.
+/// A host of a service with this maximum request size in bytes. With `None`, the service reports its limit.
 async fn narrow(upstream: &Upstream, max_request_bytes: Option<usize>) -> Host {
     let settings = contextd::provider::http::Settings {
         max_request_bytes,
@@ -175,7 +174,7 @@ async fn narrow(upstream: &Upstream, max_request_bytes: Option<usize>) -> Host {
     host
 }
 
-/// How many results in a request are cleared.
+/// The number of cleared results in a request.
 fn cleared(request: &Value) -> usize {
     request["messages"]
         .as_array()
@@ -255,7 +254,7 @@ async fn a_request_that_stays_over_the_byte_limit_fails_with_the_breakdown() {
         ContextCategory::ToolResults
     );
     assert!(
-        failure.message.contains("the service takes 1500"),
+        failure.message.contains("the service accepts at most 1500"),
         "{}",
         failure.message
     );

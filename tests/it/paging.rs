@@ -1,4 +1,4 @@
-//! Lists, page by page: everything once, in order, and no page too large for a client.
+//! Lists, page by page: every item once, in order, and no page too large for a client.
 
 use contextd::pb::{
     session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
@@ -18,11 +18,11 @@ use crate::harness::{
     requests::{enqueue, tool, turn},
 };
 
-/// Bytes that a page may have; clients take 4 MiB unless they are told otherwise.
+/// Maximum bytes of a page. Clients accept 4 MiB by default.
 const LARGEST: usize = 2 * 1024 * 1024;
 const TALKS: &str = r#"{"steps": [{"say": [{"text": "Fine."}]}]}"#;
 
-/// A session with turns that say these words.
+/// A session with one turn per text.
 async fn session(words: &[String]) -> (TestDatabase, Replica, Vec<pb::Event>) {
     let (database, replica) = Replica::alone(Options::default().script("talks", TALKS)).await;
     let mut turns = replica.turns().await;
@@ -38,7 +38,7 @@ fn short(turns: usize) -> Vec<String> {
     (0..turns).map(|i| format!("Hello {i}")).collect()
 }
 
-/// Texts of which two fit into a page, and not three.
+/// Texts of which two fit into a page and three do not.
 fn long(turns: usize) -> Vec<String> {
     (0..turns)
         .map(|i| format!("{i}{}", "x".repeat(900 * 1024)))
@@ -434,7 +434,7 @@ async fn messages_and_queued_messages_are_read_up_to_a_number_of_bytes() {
                 (6, true),
                 "{view:?} {page:?}: there may be more"
             );
-            let fits = if page == Page::After(Seq(0)) { 4 } else { 5 }; // the last one of all is short
+            let fits = if page == Page::After(Seq(0)) { 4 } else { 5 }; // the last message is short
             assert_eq!(read(16, 2 << 20).await, (fits, true), "{view:?} {page:?}");
             assert_eq!(
                 read(16, 1).await,

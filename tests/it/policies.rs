@@ -1,4 +1,4 @@
-//! Named policies: configured, chosen by a session, and overridden by it.
+//! Named policies: configured, selected by a session, and overridden by it.
 
 use contextd::pb::{self, context_service_client::ContextServiceClient, part::Content};
 use prost_types::FieldMask;
@@ -40,8 +40,7 @@ async fn create(served: &Served, id: &str, policy: &str, overrides: pb::Policy) 
         .unwrap();
 }
 
-/// The window, what is kept free of it, and how many results were cleared of two that were
-/// appended, with the characters of the last.
+/// The window, the reserve, how many of two appended results were cleared, and the characters of the last one.
 async fn managed(served: &Served, id: &str) -> (i32, i32, i32, usize) {
     let mut sessions = served.sessions().await;
     for call in ["c1", "c2"] {

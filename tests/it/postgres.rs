@@ -1,4 +1,4 @@
-//! The private PostgreSQL: it starts whatever was left behind, and never outlives its contextd.
+//! The embedded PostgreSQL: it starts after any kind of shutdown, and never outlives its contextd.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -17,15 +17,15 @@ use nix::unistd::{Pid, User, geteuid};
 use tempfile::TempDir;
 use tokio_postgres::{Client, Config, NoTls};
 
-/// What the helper test below says when it holds a server, on a line of its own.
+/// The line that the helper test below prints when its server runs.
 const HOLDING: &str = "holding";
-/// Tells it which contextd guards the server.
+/// Variable with the contextd program that guards the server.
 const GUARD_PROGRAM: &str = "CONTEXTD_TEST_GUARD_PROGRAM";
-/// Tells the helper test below where to start a server.
+/// Variable with the directory in which the helper test below starts a server.
 const HOLD_AT: &str = "CONTEXTD_TEST_HOLD_AT";
 
-/// A place for one cluster that the unprivileged user of a test run by root can reach. Removed
-/// after its server ended.
+/// A directory for one cluster that is accessible to the unprivileged user of a test run by root. Removed after its
+/// server has ended.
 struct Place {
     root: TempDir,
 }
@@ -59,7 +59,7 @@ impl Place {
         start(self.settings()).await.unwrap()
     }
 
-    /// Makes a cluster, leaves it stopped.
+    /// Creates a cluster and leaves it stopped.
     async fn with_a_cluster() -> Self {
         let place = Self::new();
         place.start().await.stop().await.unwrap();
@@ -75,7 +75,7 @@ impl Place {
             .ok()
     }
 
-    /// A directory that the server's user owns.
+    /// Makes the server's user the owner of a path.
     fn own(&self, path: &Path) {
         fs::create_dir(path).unwrap();
         let (uid, gid) = server_user();
@@ -149,7 +149,7 @@ async fn recall(postgres: &Postgres) -> String {
     .await
 }
 
-/// Zombies count as ended: where process 1 does not reap, an orphan stays one.
+/// Zombies count as ended: if process 1 does not reap, an orphan remains a zombie.
 fn alive(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ")
@@ -320,7 +320,7 @@ async fn start_waits_for_orphaned_backends_after_the_postmaster_is_killed() {
         recall(&start(place.durable()).await.unwrap()).await,
         "recovered"
     );
-    let _ = busy.await.unwrap(); // the old backend answered or not; it is gone
+    let _ = busy.await.unwrap(); // the old backend may or may not have responded before it ended
 }
 
 #[tokio::test]
@@ -356,7 +356,7 @@ async fn after_kill_9_of_the_guard_the_next_start_stops_the_orphan_and_says_so()
     assert!(
         said.lock()
             .unwrap()
-            .contains(&format!("run left (pid {orphan})"))
+            .contains(&format!("run (pid {orphan})"))
     );
 }
 
@@ -386,7 +386,7 @@ fn the_guard_ends_its_program_when_the_pipe_closes_and_not_before() {
 #[test]
 fn the_guard_ends_with_its_program() {
     let mut guard = guard_of(&["-", "/bin/sh", "-c", "exit 7"]);
-    let _pipe = guard.stdin.take(); // open until the end, where `wait` would close it
+    let _pipe = guard.stdin.take(); // keeps the pipe open until the end; `wait` would close it
     assert_eq!(guard.wait().unwrap().code(), Some(7));
 }
 
@@ -400,7 +400,7 @@ fn guard_of(args: &[&str]) -> Child {
         .unwrap()
 }
 
-/// Not a test: the program that the tests below kill. It starts a server and holds it until then.
+/// Not a test: the program that the tests below kill. It starts a server and keeps it running.
 #[tokio::test]
 #[ignore = "run by other tests, as a process of its own"]
 async fn hold() {
@@ -420,9 +420,8 @@ async fn hold() {
     std::future::pending().await
 }
 
-/// A program, copied there by another process: one that is forked here while a copy is open for
-/// writing would hold it open for a moment longer, and a program that is open for writing cannot be
-/// run.
+/// Copies a program with another process. A process that is forked here while the copy is open for writing would keep
+/// it open for a moment longer, and a program that is open for writing cannot be executed.
 fn copied(program: &Path, folder: &Path) -> PathBuf {
     let copy = folder.join(program.file_name().unwrap());
     assert!(
@@ -435,8 +434,7 @@ fn copied(program: &Path, folder: &Path) -> PathBuf {
     copy
 }
 
-/// Runs `hold` as a process, as an ordinary user if `user` is given, and returns once its server is
-/// up.
+/// Runs `hold` in a separate process, as an ordinary user if `user` is given. Returns once its server runs.
 fn holder(place: &Place, user: Option<(u32, u32)>) -> Child {
     let home = place.root.path().join("home");
     fs::create_dir(&home).unwrap();
@@ -445,7 +443,7 @@ fn holder(place: &Place, user: Option<(u32, u32)>) -> Child {
         PathBuf::from(env!("CARGO_BIN_EXE_contextd")),
     ];
     if user.is_some() {
-        programs = programs.map(|program| copied(&program, &home)); // where any user can reach them
+        programs = programs.map(|program| copied(&program, &home)); // any user can access this directory
     }
     let [it, contextd] = programs;
     let mut command = Command::new(it);
@@ -540,7 +538,7 @@ async fn a_foreign_directory_is_not_touched() {
     fs::write(place.data_dir().join("thesis.txt"), "years of work").unwrap();
     let error = failure(place.settings()).await;
     assert!(
-        error.contains("is not empty and not a PostgreSQL cluster"),
+        error.contains("is not empty and is not a PostgreSQL cluster"),
         "{error}"
     );
     assert!(place.data_dir().join("thesis.txt").exists());
@@ -552,7 +550,7 @@ async fn a_process_that_reuses_a_dead_servers_pid_is_ignored() {
     let mut stranger = Command::new("/bin/sleep");
     stranger.arg("600");
     if geteuid().is_root() {
-        stranger.uid(server_user().0); // PostgreSQL itself is misled only by a process of its own user
+        stranger.uid(server_user().0); // PostgreSQL itself is only misled by a process of the same user
     }
     let mut stranger = stranger.spawn().unwrap();
     let stale = format!(
@@ -615,7 +613,7 @@ async fn connections_of_another_user_are_refused() {
             .current_dir("/")
             .output()
     };
-    let Ok(nobody) = psql(65534) else { return }; // no psql here
+    let Ok(nobody) = psql(65534) else { return }; // psql is not available
     assert!(
         String::from_utf8_lossy(&nobody.stderr).contains("Permission denied"),
         "{nobody:?}"
@@ -661,7 +659,7 @@ async fn a_runtime_directory_that_the_server_can_enter_is_used_and_a_closed_one_
 #[tokio::test]
 async fn an_inaccessible_parent_directory_is_named() {
     if !geteuid().is_root() {
-        return; // an ordinary user's server can go wherever that user can
+        return; // the server of an ordinary user can access everything that the user can
     }
     let place = Place::new();
     let closed = place.root.path().join("closed");
@@ -669,7 +667,7 @@ async fn an_inaccessible_parent_directory_is_named() {
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
     let error = failure(settings_at(&closed.join("deeper/data"))).await;
     assert!(
-        error.starts_with(&format!("{} does not let user", closed.display())),
+        error.contains(&format!("cannot access {}, which", closed.display())),
         "{error}"
     );
 }
@@ -681,7 +679,7 @@ async fn a_cluster_of_another_version_is_refused_naming_both_versions() {
     fs::write(place.data_dir().join("PG_VERSION"), "12\n").unwrap();
     let error = failure(place.settings()).await;
     assert!(
-        error.contains("was made by PostgreSQL 12, but the binaries found are 1"),
+        error.contains("was created by PostgreSQL 12, but the binaries found are 1"),
         "{error}"
     );
 }

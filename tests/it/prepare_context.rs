@@ -1,5 +1,5 @@
-//! PrepareContext: the next prompt of a host that calls the model itself, made to fit, with a
-//! report of what was done.
+//! PrepareContext: returns the next prompt for a host that calls the model itself, made to fit, with a report of the
+//! changes.
 
 use contextd::{
     model::message::PRUNED_WORDS,
@@ -246,7 +246,7 @@ async fn a_compaction_is_due_at_its_share_of_the_window_and_beyond_the_room_to_t
         CompactionTrigger::{Overflow, Threshold},
     };
     let host = host().await;
-    // A window of 10,000 tokens, of which 1,000 are kept for the answer.
+    // A window of 10,000 tokens, of which 1,000 are reserved for the response.
     let guarded = pb::CompactionPolicy {
         guard: pb::ContextGuard::TwoLevel.into(),
         ..by(ReactiveOverflow)
@@ -314,7 +314,7 @@ async fn an_estimate_is_taken_for_as_large_as_it_may_be_where_it_decides() {
     }
 }
 
-/// Reports a call of the session's prompt, which had so many tokens.
+/// Reports a call with the session's prompt as having had this many input tokens.
 async fn measure(host: &Host, session: &str, input_tokens: i32) {
     let request = pb::RenderContextRequest {
         session_id: session.to_owned(),
@@ -339,7 +339,7 @@ async fn measure(host: &Host, session: &str, input_tokens: i32) {
 async fn prepare_context_refuses_an_open_or_oversized_prompt_without_pruning() {
     let host = Host::scripted(&[json!([call("look")]), json!([{"text": "Fine."}])]).await;
     host.with_turns("s", &[300]).await;
-    // What is pruned or compacted would fit.
+    // Pruning or compaction would make it fit.
     let off = pb::CompactionPolicy {
         enabled: Some(false),
         ..Default::default()
@@ -404,7 +404,7 @@ async fn prepare_context_refuses_an_open_or_oversized_prompt_without_pruning() {
     );
 }
 
-/// The same, with what waits taken first.
+/// A request that also applies queued messages.
 fn taking(session: &str, request: &str) -> pb::PrepareContextRequest {
     pb::PrepareContextRequest {
         apply_queued_messages: true,
@@ -412,7 +412,7 @@ fn taking(session: &str, request: &str) -> pb::PrepareContextRequest {
     }
 }
 
-/// The id of a message that is queued.
+/// Enqueues a message and returns its id.
 async fn waits(host: &Host, request: pb::EnqueueMessageRequest) -> String {
     host.enqueue(request)
         .await
@@ -421,7 +421,7 @@ async fn waits(host: &Host, request: pb::EnqueueMessageRequest) -> String {
         .queued_message_id
 }
 
-/// The ids under which messages waited that a preparation took.
+/// The ids of the queued messages that were applied.
 fn applied(report: &pb::PrepareReport) -> Vec<&str> {
     report
         .applied_messages

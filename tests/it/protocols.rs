@@ -1,7 +1,6 @@
-//! The same conversation over every protocol: a turn of several steps with reasoning, parallel
-//! calls, a picture of the user's and one of a tool's, a retry, a prompt that is too long, a cancel
-//! within the answer, a compaction, and another model in between. Every request is held against
-//! what the real API of its protocol refuses.
+//! The same conversation over every protocol: a turn of several steps with reasoning, parallel calls, an image of the
+//! user and one of a tool, a retry, a prompt that is too long, a cancel during a response, a compaction, and another
+//! model in between. Every request is checked against what the real API of its protocol refuses.
 
 mod rules;
 pub(crate) mod speaks;
@@ -32,7 +31,7 @@ pub(crate) fn picture() -> pb::Part {
     }
 }
 
-/// What a tool gives: words that are worth clearing, or a picture.
+/// The result of a tool: text that is worth clearing, or an image.
 pub(crate) fn gives(call: &pb::ToolCall) -> pb::ToolResult {
     let parts = match call.tool_name.as_str() {
         "list" => vec![text("As shown:"), picture()],
@@ -45,7 +44,7 @@ pub(crate) fn gives(call: &pb::ToolCall) -> pb::ToolResult {
     }
 }
 
-/// A session on a model, and what it is asked.
+/// A turn in a session with this model.
 fn asks(model: &str, words: &str, parts: Vec<pb::Part>) -> pb::ExecuteTurnRequest {
     let mut request = turn("s", model, words);
     let input = request.input.get_or_insert_default();
@@ -64,7 +63,7 @@ fn asks(model: &str, words: &str, parts: Vec<pb::Part>) -> pb::ExecuteTurnReques
     }
 }
 
-/// A service of each protocol, and a host that calls them all.
+/// A service for each protocol, and a host that calls all of them.
 pub(crate) async fn served() -> (Vec<(Protocol, Upstream)>, Host) {
     let mut options = Options {
         call_attempts: 2,
@@ -79,7 +78,7 @@ pub(crate) async fn served() -> (Vec<(Protocol, Upstream)>, Host) {
     (services, Host::with(options).await)
 }
 
-/// The thoughts that a request carries.
+/// The number of reasoning items in a request.
 fn thoughts(protocol: Protocol, body: &Value) -> usize {
     let body = body.to_string();
     protocol
@@ -301,7 +300,7 @@ async fn render_context_shows_the_bytes_that_each_protocol_sends() {
     }
 }
 
-/// The model has to call that tool.
+/// Settings that force a call of this tool.
 fn forces(tool: &str) -> pb::Generation {
     pb::Generation {
         tool_choice: Some(pb::ToolChoice {

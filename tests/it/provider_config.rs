@@ -1,4 +1,4 @@
-//! `[providers.NAME]`: how a model service is configured, what is refused, and that a key is never
+//! `[providers.NAME]`: the configuration of a model service, the values that are refused, and that a key is never
 //! written anywhere.
 
 use std::{fs, path::PathBuf};
@@ -198,17 +198,17 @@ fn all_problems_of_a_provider_configuration_are_reported_together() {
     assert_eq!(
         problems(file),
         [
-            "`providers.keyless.api_key_env`: https://api.openai.com/v1 wants a key; name the variable that holds it, such as \"OPENAI_API_KEY\"".to_owned(),
+            format!("`providers.main.connect_timeout` {from}: 1ms is not between 100ms and 1h"),
+            format!("`providers.main.rules.max_stop_sequences` {from}: 17 is not between 0 and 16 sequences"),
+            "`providers.keyless.api_key_env`: https://api.openai.com/v1 requires an API key; name the environment variable that holds it, such as \"OPENAI_API_KEY\"".to_owned(),
             format!(
                 "`providers.main.base_url` {from}: `llm.example.org` must look like https://host/v1 or http://127.0.0.1:8080/v1"
             ),
-            format!("`providers.main.api_key` {from}: give the key once: api_key, api_key_env or api_key_file"),
-            format!("`providers.main.headers.Host` {from}: is a header that contextd writes itself"),
+            format!("`providers.main.api_key` {from}: set only one of api_key, api_key_env and api_key_file"),
+            format!("`providers.main.headers.Host` {from}: is set by contextd and cannot be configured"),
             format!("`providers.main.headers.bad name` {from}: is not the name of a header"),
-            format!("`providers.main.connect_timeout` {from}: 1ms is not between 100ms and 1h"),
             format!("`providers.main.rules.reasoning_field` {from}: needs reasoning_back = \"in_loop\" or \"while_calls\" in the same rules"),
             format!("`providers.main.rules.reasoning_placeholder` {from}: needs reasoning_back = \"in_loop\" or \"while_calls\" in the same rules"),
-            format!("`providers.main.rules.max_stop_sequences` {from}: 17 is not between 0 and 16 sequences"),
             format!("`providers.main.models.big.max_output` {from}: 11 is not between 1 and 10 tokens"),
         ]
     );
@@ -322,7 +322,7 @@ fn a_key_comes_from_a_variable_or_a_file() {
     );
 }
 
-/// A place whose provider `main` is the service, with its key in a file beside it.
+/// A place whose provider `main` is the service, with its key in a separate file.
 fn place(upstream: &Upstream, dir: &tempfile::TempDir) -> Place {
     let key: PathBuf = dir.path().join("key");
     fs::write(&key, format!("{KEY}\n")).unwrap();
@@ -563,8 +563,8 @@ fn configured_providers_override_well_known_variables() {
             "scripted/demo",
         ),
         ("[models]\ndetect_providers = false", &[], "scripted/demo"),
-        // A provider that is configured under that name, and one whose key the variable holds: it
-        // may belong to a gateway.
+        // A provider with that configured name, and a provider whose key is in the variable: it may belong to a
+        // gateway.
         (openai, &["groq"], "scripted/demo"),
         (gateway, &["groq"], "scripted/demo"),
         (
@@ -662,7 +662,7 @@ async fn a_server_with_a_well_known_variable_says_so_and_lists_its_models() {
         .unwrap()
         .into_inner();
     assert_eq!(session.session.unwrap().model, "openai/gpt-5-mini");
-    // The demo needs no key and stays.
+    // The demo needs no key and remains available.
     completed(&run(&served, turn("s", "scripted/demo", "Hello")).await);
     served.terminate();
     served.ended().await;
@@ -691,10 +691,10 @@ fn a_service_that_speaks_responses_is_configured_by_its_kind() {
     };
     assert_eq!(main.api_version.as_deref(), Some("preview"));
     for (more, told) in [
-        ("", "wants a key"),
+        ("", "requires an API key"),
         (
             "api_key = 'k'\napi_version = 'a b'",
-            "a version has letters",
+            "must consist of letters",
         ),
         ("api_key = 'k'\ndialect = 'klingon'", "klingon"),
     ] {

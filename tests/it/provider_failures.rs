@@ -1,5 +1,4 @@
-//! A model service that refuses, breaks or falls silent: what the turn becomes, and that no secret
-//! is told.
+//! A model service that refuses, fails or stalls: the outcome of the turn, and that no secret is exposed.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,7 +15,7 @@ use crate::harness::{
 
 const MODEL: &str = "main/gpt-4o";
 
-/// What the turn fails with when the service answers so, and that the session goes on.
+/// Returns the failure of a turn with this response of the service. Fails unless the session remains usable.
 async fn failure(reply: Reply) -> pb::Failure {
     let upstream = Upstream::start().await;
     upstream.answer(reply);
@@ -161,7 +160,7 @@ async fn an_undecodable_answer_fails_the_turn_with_its_reason() {
     let table = [
         (
             Reply::new(200, "text/html").then(html),
-            "it answered with text/html in place of a stream of events: an HTML page titled Sign in",
+            "the content type of its response is text/html, not that of an event stream: an HTML page titled Sign in",
             FailureReason::ProviderBroken,
             FailurePhase::Generate,
         ),
@@ -173,23 +172,23 @@ async fn an_undecodable_answer_fails_the_turn_with_its_reason() {
         ),
         (
             Reply::json(200, &json!({"choices": []})),
-            "it answered with application/json in place of a stream of events",
+            "the content type of its response is application/json, not that of an event stream",
             FailureReason::ProviderBroken,
             FailurePhase::Generate,
         ),
         (
             Reply::new(302, "text/html").header("location", "http://127.0.0.1:1/"),
-            "it answered 302, a redirect, which is not followed",
+            "it returned 302, a redirect, which is not followed",
             FailureReason::ProviderBroken,
             FailurePhase::Generate,
         ),
         (
             Reply::events(""),
-            "the answer ended without its end marker",
+            "the response ended without its end marker",
             FailureReason::ProviderBroken,
             FailurePhase::Generate,
         ),
-        (begun(), "the answer ended without its end marker", FailureReason::ProviderBroken, FailurePhase::Stream),
+        (begun(), "the response ended without its end marker", FailureReason::ProviderBroken, FailurePhase::Stream),
         (
             begun().then("data: {\"choices\": [\n\n"),
             "an event of the stream cannot be read: it is cut off, at byte 13",
@@ -301,7 +300,7 @@ async fn a_stalled_answer_times_out() {
             (failure.reason(), failure.phase()),
             (FailureReason::ProviderTimeout, phase)
         );
-        assert_eq!(failure.message, "nothing came for 0.05 seconds");
+        assert_eq!(failure.message, "received no data for 0.05 seconds");
         upstream.left(1).await;
     }
 }

@@ -1,5 +1,5 @@
-//! Old tool results: cleared by a call or by a turn, by policy, and brought back; and results that
-//! there is no room for.
+//! Old tool results: cleared by a call or during a turn, by policy, and restored; and results that exceed the available
+//! room.
 
 use std::sync::Arc;
 
@@ -130,7 +130,7 @@ async fn results_are_pruned_after_completed_and_cancelled_turns() {
     }
 }
 
-/// What is stored of a session, its log left out.
+/// The stored messages and counters of a session, without its events.
 async fn stored(host: &Host, session: &str) -> (String, String) {
     let client = host.database.client().await;
     let parts = "select string_agg(p::text, ';' order by message_id, idx) from parts p where session_id = $1";
@@ -278,7 +278,7 @@ async fn a_prune_request_may_override_the_policy_numbers() {
     assert_eq!(prune(&host, numbers(0, 0, 0)).await.call_ids, ["c1", "c2"]);
 }
 
-/// What a turn remembers is old after a pause.
+/// What a turn cached is out of date after a pause.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_another_replica_prunes_while_a_call_waits_to_be_repeated_is_hidden_from_it() {
     let limited = json!({"error": {"kind": "rate_limited", "message": "Wait.", "retry_after_ms": 4_000, "times": 1}});
@@ -311,7 +311,7 @@ async fn what_another_replica_prunes_while_a_call_waits_to_be_repeated_is_hidden
     assert_eq!(results_in(again), [PRUNED_WORDS]);
 }
 
-/// A model that looks twice, then speaks; of its prompts so much is cached.
+/// A model that calls `look` in two steps, then returns text. This many tokens of each prompt are cached.
 fn looks_twice(cached: u32) -> Vec<Value> {
     let finish = |reason: &str| json!({"finish": {"reason": reason, "usage": {"input": 100_000, "output": 10, "cache_read": cached}}});
     vec![
@@ -321,15 +321,14 @@ fn looks_twice(cached: u32) -> Vec<Value> {
     ]
 }
 
-/// Runs a turn of two steps in a session whose old results are worth clearing; the kinds of its
-/// events.
+/// Runs a turn of two steps in a session with old results that are worth clearing. Returns the kinds of its events.
 async fn run(policy: pb::PrunePolicy, cached: u32, window: i32) -> (Host, Vec<&'static str>) {
     let host = Host::with(answering(&looks_twice(cached))).await;
     let kinds = run_of(&host, MODEL, policy, window).await;
     (host, kinds)
 }
 
-/// The same with a model of that host.
+/// Like [`run`], with a model of the given host.
 async fn run_of(
     host: &Host,
     model: &str,
@@ -349,7 +348,7 @@ async fn run_of(
         ..pb::Session::default()
     })
     .await;
-    // Less than is worth clearing, until the turn's own results are in.
+    // Less than is worth clearing until the turn's own results are added.
     for (n, tokens) in [19_000, 2_000, 19_000, 19_000].into_iter().enumerate() {
         host.append("s", one_turn(&format!("c{n}"), tokens)).await;
     }
@@ -361,8 +360,8 @@ async fn run_of(
     kinds(&events)
 }
 
-/// A service that takes these prices, and whose cache holds 99,000 of the 100,000 tokens of each
-/// prompt. Its model looks twice.
+/// A service with these prices, whose cache has 99,000 of the 100,000 tokens of each prompt. Its model calls `look` in
+/// two steps.
 #[derive(Debug)]
 struct Priced(Option<CachePrices>);
 
@@ -437,8 +436,8 @@ async fn a_turn_prunes_when_the_prices_of_the_cache_make_it_pay() {
 /// Row S17
 #[tokio::test(flavor = "multi_thread")]
 async fn results_are_pruned_after_a_failed_turn() {
-    // Nothing is cleared before the call: by the policy of then there is room. The one in force
-    // when the turn has failed clears.
+    // Nothing is cleared before the call, because there is room under the policy at that time. The policy in force when
+    // the turn fails clears the results.
     let refused = json!([{"wait_for": "go"}, {"error": {"kind": "bad_request", "message": "no"}}]);
     let host = Host::with(answering(&[refused])).await;
     let policy = |mode: pb::PruneMode| {
@@ -583,7 +582,7 @@ async fn a_result_larger_than_the_room_is_truncated_and_kept_as_a_blob() {
         .unwrap_or_else(|| panic!("{id} is whole"));
     assert_eq!(truncation.original_chars, 60_000);
     assert!(truncation.for_room, "by the room, not by the tool's limits");
-    // 16,000 tokens less 4,000 for the answer, less what is there already, less a margin.
+    // 16,000 tokens minus 4,000 for the response, the existing context and a margin.
     assert!(
         (42_300..43_600).contains(&truncation.kept_chars),
         "{truncation:?}"
@@ -605,7 +604,7 @@ async fn a_result_larger_than_the_room_is_truncated_and_kept_as_a_blob() {
     assert!(last.tokens + last.margin <= 16_000 - 4_000, "{last:?}");
 }
 
-/// Leaves out what differs between a session and its fork.
+/// Clears the fields that differ between a session and its fork.
 fn leave_out_what_differs(messages: &mut [pb::Message]) {
     for message in messages {
         message.session_id.clear();
@@ -621,8 +620,8 @@ fn leave_out_what_differs(messages: &mut [pb::Message]) {
     }
 }
 
-/// What a session is made of as of a seq: the model's view, everything, and a fork's view; what
-/// differs by session left out.
+/// The session as of a seq: the model's view, all messages, and the view of a fork, without the fields that differ
+/// between them.
 async fn as_of(host: &Host, session: &str, seq: i64, look: &str) -> [Vec<pb::Message>; 3] {
     let fork_of = format!("{session}-{seq}-{look}");
     host.try_fork(fork(session, seq, &fork_of)).await.unwrap();

@@ -1,5 +1,4 @@
-//! What a user sends while the agent works: acknowledged, listed, withdrawn, and taken between two
-//! steps as one message.
+//! Messages sent while the agent works: acknowledged, listed, withdrawn, and applied between two steps as one message.
 
 use std::collections::BTreeMap;
 
@@ -20,8 +19,8 @@ use crate::harness::{
     requests::{enqueue, input, result, tools, turn},
 };
 
-/// A model that calls `look` until the user asks to be told, and then tells what it was told. It
-/// waits for `go` where asked to.
+/// A model that calls `look` unless the input contains "tell", in which case it returns its prompt, or "wait", in which
+/// case it blocks until `go` is released.
 fn options() -> Options {
     let steps = json!({"steps": [
         {"when": {"user_contains": "tell"}, "say": [{"echo_prompt": true}]},
@@ -39,7 +38,7 @@ fn asks(session: &str, words: &str) -> pb::ExecuteTurnRequest {
     }
 }
 
-/// What the model was told in a message that echoes it: who speaks, and the texts of its parts.
+/// The messages of the prompt that the model returned: the role, and the texts of the parts.
 fn told(event: &pb::Message) -> Vec<(String, Vec<String>)> {
     let prompt: Value = serde_json::from_str(&said(event)).unwrap();
     let text = |part: &Value| part["text"].as_str().unwrap_or_default().to_owned();
@@ -133,8 +132,7 @@ fn input_of(words: &str) -> pb::InputMessage {
     }
 }
 
-/// Rows D8, D10: while tools are awaited, messages wait; they go in with the results, as one
-/// message.
+/// Rows D8, D10: messages wait while tools run, and are applied together with the results, as one message.
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_sent_while_tools_run_are_one_message_in_the_next_call() {
     let host = Host::with(options()).await;
@@ -203,7 +201,7 @@ async fn messages_sent_while_tools_run_are_one_message_in_the_next_call() {
     );
 }
 
-/// Row I3: at the end of a turn a message is in it, or visibly waits.
+/// Row I3: at the end of a turn, a message is in the turn or still pending.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_sent_during_the_last_step_keeps_the_turn_going() {
     let host = Host::with(options()).await;
@@ -433,7 +431,7 @@ async fn an_undecodable_queued_message_is_dropped_with_a_reason() {
     assert_eq!(dropped, Some((broken, pb::DropReason::Unreadable)));
     assert_eq!(applied(&events)[0].messages.len(), 1);
 
-    // One that would have started a turn holds up no other.
+    // A message that would have started a turn does not block others.
     let starts = |words| pb::EnqueueMessageRequest {
         on_idle: pb::IdleAction::StartTurn.into(),
         ..enqueue("t", words)
@@ -522,7 +520,7 @@ async fn a_message_enqueued_during_a_compaction_waits_without_error() {
     assert_eq!(applied(&events).len(), 1);
 }
 
-/// A turn that is begun by what waits, and a transcript that is gone on with, look at the queue.
+/// Both a turn without input and a turn that continues the transcript apply queued messages.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_without_input_starts_from_queued_messages() {
     let host = Host::with(options()).await;
@@ -572,7 +570,7 @@ async fn a_turn_without_input_starts_from_queued_messages() {
     assert_eq!(kinds(&events)[..5], first, "input first, then what waited");
 }
 
-/// Whoever runs a turn is slow to read what it begins with.
+/// Delays the owner's first read of a turn.
 fn slow_owned(sql: &'static str) -> &'static str {
     if !sql.starts_with("-- store::turn_read::owned") {
         return sql;
@@ -692,7 +690,7 @@ async fn session_readers_see_queued_messages() {
     host.release("go");
 }
 
-/// A model that calls `look`, then answers, and reports what its prompts had.
+/// A model that calls `look`, then responds, and reports the tokens of its prompts.
 fn reporting() -> Options {
     let used =
         |reason: &str| json!({"finish": {"reason": reason, "usage": {"input": 700, "output": 9}}});
@@ -704,7 +702,7 @@ fn reporting() -> Options {
     Options::default().script("it", steps.to_string())
 }
 
-/// A session that takes one message at each boundary.
+/// A session that applies one message at each boundary.
 async fn one_at_a_time(host: &Host, session: &str) {
     let queue = pb::QueuePolicy {
         max_pending: None,
@@ -725,7 +723,7 @@ async fn one_at_a_time(host: &Host, session: &str) {
     .await;
 }
 
-/// The texts of a message as the model gets it.
+/// The text of a message as the model receives it.
 fn words_of(message: &Message) -> String {
     let texts = message.parts.iter().map(|part| match &part.part.content {
         Content::Text(text) => text.as_str(),
@@ -734,7 +732,7 @@ fn words_of(message: &Message) -> String {
     texts.collect()
 }
 
-/// Of each call of the model, the user messages that came since the call before, in their words.
+/// The text of the user messages that are new in each model call.
 fn new_words(host: &Host) -> Vec<Vec<String>> {
     let prompts = host.replica.scripted.prompts();
     let mut known = 0;
@@ -818,7 +816,7 @@ async fn one_at_a_time_applies_one_queued_message_per_model_call() {
     assert_eq!(new_words(&host), expected, "beside the input of a turn");
 }
 
-/// Fails unless each call was predicted as large as the step said that it was made for; the calls.
+/// Fails unless the prediction for each call equals the size in its `step_started` event. Returns the calls.
 fn assert_predicted(events: &[pb::Event]) -> usize {
     let mut step = None;
     let mut calls = 0;

@@ -1,5 +1,5 @@
-//! What follows the end of a turn: whether a message that waits starts the next one, interrupts
-//! this one, or goes on waiting.
+//! What happens after a turn: whether a queued message starts the next turn, interrupts the current one, or remains
+//! queued.
 
 use contextd::pb::{self, event::Payload};
 use serde_json::json;
@@ -15,7 +15,7 @@ use crate::harness::{
     requests::{enqueue, result, tools, turn},
 };
 
-/// A model that waits for `go` where the user says so, and calls `look` where the user says so.
+/// A model that blocks until `go` is released or calls `look`, if the input says so.
 fn options() -> Options {
     let steps = json!({"steps": [
         {"when": {"user_contains": "wait"}, "say": [{"text": "Well, "}, {"wait_for": "go"}, {"text": "done."}]},
@@ -83,7 +83,7 @@ async fn waiting(host: &Host, session: &str) -> Streaming<pb::ExecuteTurnRespons
     stream
 }
 
-/// Everything of a session once no turn of it runs any more and `turns` have been.
+/// All events of a session, once this many turns have ended.
 async fn story(host: &Host, session: &str, turns: usize) -> Vec<pb::Event> {
     let ended = |events: &[pb::Event]| {
         kinds(events)
@@ -98,7 +98,7 @@ async fn story(host: &Host, session: &str, turns: usize) -> Vec<pb::Event> {
     host.events(session, "", 0, 100).await
 }
 
-/// What each turn was told and said, in order.
+/// The text of all messages, in order.
 fn words(events: &[pb::Event]) -> Vec<String> {
     messages(events).into_iter().map(said).collect()
 }
@@ -142,8 +142,8 @@ async fn a_message_to_an_idle_session_waits_or_starts_a_turn() {
     );
 }
 
-/// Row D19: what waits for the end of a turn starts the next one in the transaction that ends it,
-/// and takes all that waited.
+/// Row D19: a message for after the turn starts the next turn in the transaction that ends the turn, and that turn
+/// applies all pending messages.
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_for_after_the_turn_start_the_next_turn_in_the_same_transaction() {
     let host = Host::with(options()).await;
@@ -245,8 +245,8 @@ async fn after_its_deadline_a_turn_is_followed_by_what_asked_for_one() {
     is_followed(limits, false, pb::CompletionReason::Deadline).await;
 }
 
-/// Runs a turn with these limits that calls a tool while messages wait, one of which starts a turn,
-/// and ends for this reason once the call is answered or its time is up.
+/// Runs a turn with these limits that calls a tool while messages are pending, one of which starts a turn. Fails unless
+/// it ends for this reason once the call has its result or the timeout is reached.
 async fn is_followed(limits: pb::TurnLimits, answers: bool, reason: pb::CompletionReason) {
     let host = Host::with(options()).await;
     let mut stream = host
@@ -329,7 +329,7 @@ async fn a_turn_that_waits_for_tools_is_interrupted_on_any_replica() {
     assert!(kinds(&ended).contains(&"tool_call_cancelled"));
     let events = story(&other, "s", 2).await;
     assert_eq!(words(&events).last().unwrap(), "Fine: Stop");
-    // One that another replica is writing in.
+    // A turn that runs on the other replica.
     let mut stream = waiting(&host, "t").await;
     other.enqueue(interrupts("t", "Stop")).await;
     assert_eq!(
@@ -349,7 +349,7 @@ async fn an_interrupt_in_an_idle_session_starts_a_turn_and_cancels_nothing() {
     assert!(!kinds(&events).contains(&"turn_cancelled"));
 }
 
-/// Row D9: sending to a busy session queues.
+/// Row D9: sending to a busy session queues the message.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_queued_during_another_follows_the_turn_that_applies_its_input() {
     let host = Host::with(options()).await;
@@ -521,8 +521,8 @@ async fn a_busy_session_refuses_a_turn_without_input() {
     host.release("go");
 }
 
-/// What nobody started, because its replica stopped or the session held appended calls, is started
-/// by whoever finds it.
+/// A turn that was not started, because its replica stopped or the session had open appended calls, is started by the
+/// worker that finds the message.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_without_its_turn_is_found_by_the_worker() {
     let host = Host::with(options()).await;

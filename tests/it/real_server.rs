@@ -1,5 +1,5 @@
-//! Conversations with a real server, llama.cpp's, in the three protocols that it speaks. These tests
-//! are ignored unless they are asked for: `script/real-server` starts the server and runs them.
+//! Conversations with a real server, llama.cpp, in the three protocols that it supports. These tests are ignored by
+//! default: `script/real-server` starts the server and runs them.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -30,37 +30,36 @@ use crate::harness::{
     transcripts::{message, says},
 };
 
-/// Where the server listens, such as `127.0.0.1:8089`.
+/// Variable with the address of the server, such as `127.0.0.1:8089`.
 const ADDRESS: &str = "CONTEXTD_TEST_LLAMA_SERVER";
 
-/// Where a server of the same model listens whose template has tools and reasoning.
+/// Variable with the address of a server of the same model with a template for tools and reasoning.
 const TOOLS_ADDRESS: &str = "CONTEXTD_TEST_LLAMA_TOOLS_SERVER";
 
-/// The model with its own template.
+/// The model with its original template.
 const MODEL: &str = "smollm2";
 
-/// The model with a template whose calls and definitions are written as Qwen 3's, as which it is
-/// counted.
+/// The model with a template that formats calls and definitions like Qwen 3. It is counted as Qwen 3.
 const TOOLS_MODEL: &str = "smollm2-qwen3";
 
-/// What the server is started with.
+/// The window with which the server is started.
 const WINDOW: i32 = 4_096;
 
 const PROTOCOLS: [&str; 3] = ["chat", "responses", "messages"];
 
-/// Where a server listens.
+/// The address of a server.
 fn address(variable: &str) -> String {
     std::env::var_os(variable)
         .and_then(|address| address.into_string().ok())
         .unwrap_or_else(|| panic!("{variable} is not set: run script/real-server"))
 }
 
-/// The server as a provider of each protocol, with that window declared.
+/// The server as a provider of each protocol, with this declared window.
 fn providers(window: Option<u32>) -> Options {
     providers_of(&address(ADDRESS), MODEL, window)
 }
 
-/// A server as a provider of each protocol, with that window of its model declared.
+/// A server as a provider of each protocol, with this declared window of its model.
 fn providers_of(address: &str, model: &str, window: Option<u32>) -> Options {
     let settings = || Settings {
         base_url: format!("http://{address}/v1"),
@@ -123,7 +122,7 @@ fn asks(protocol: &str, words: &str, most: i32) -> pb::ExecuteTurnRequest {
     }
 }
 
-/// What was counted before the last call of these events, and what the server reported after it.
+/// The estimate of the last call, and the usage that the server reported for it.
 fn recorded(events: &[pb::Event]) -> (pb::CallEstimate, pb::Usage) {
     let recorded = |event: &pb::Event| match &event.payload {
         Some(Payload::UsageRecorded(it)) => Some((it.estimate.unwrap(), it.usage.clone().unwrap())),
@@ -185,7 +184,7 @@ async fn a_conversation_adds_up_in_each_protocol() {
     }
 }
 
-/// A session that takes the window of the server for eight times what it is.
+/// A session that is configured with eight times the window of the server.
 async fn mistaken(host: &Host, protocol: &str, managed: bool) {
     let policy = pb::Policy {
         context_window: Some(8 * WINDOW),
@@ -292,7 +291,7 @@ async fn an_answer_is_cancelled_mid_stream_and_the_next_turn_goes_on() {
     }
 }
 
-/// llama.cpp has no schemas in Messages: there the setting is not sent, and reported.
+/// llama.cpp does not support schemas in Messages: there the setting is omitted and reported.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a real server: script/real-server"]
 async fn an_answer_holds_to_a_schema_in_chat_and_responses() {
@@ -327,14 +326,14 @@ async fn an_answer_holds_to_a_schema_in_chat_and_responses() {
     }
 }
 
-/// Cities with the weather and the time that the tools give for them.
+/// Cities with the results of the weather and time tools.
 const CITIES: [(&str, &str, &str); 3] = [
     ("Oslo", "snow", "07:00"),
     ("Cairo", "sun", "14:00"),
     ("Rome", "rain", "12:00"),
 ];
 
-/// Two tools, each of which takes one of these cities.
+/// Two tools, each with one of these cities as argument.
 fn city_tools() -> Option<pb::ToolSet> {
     let cities: Vec<_> = CITIES.iter().map(|(city, ..)| city).collect();
     let schema = json!({
@@ -359,7 +358,7 @@ fn city_tools() -> Option<pb::ToolSet> {
     })
 }
 
-/// What the tool gives for that city.
+/// The result of a tool for a city.
 fn found(tool: &str, city: &str) -> &'static str {
     let (_, weather, time) = CITIES.iter().find(|(name, ..)| *name == city).unwrap();
     match tool {
@@ -369,7 +368,7 @@ fn found(tool: &str, city: &str) -> &'static str {
     }
 }
 
-/// Earlier turns in which both tools are called at once: a model of this size copies them.
+/// Earlier turns in which both tools are called at once, which a model of this size imitates.
 fn examples() -> Vec<pb::InputMessage> {
     let turn = |(city, weather, time): &(&str, &str, &str)| {
         let id = |tool: &str| format!("{tool}-{city}");
@@ -403,7 +402,7 @@ fn question(city: &str) -> String {
     format!("How are things in {city}?")
 }
 
-/// The last prompt that the server read, as its own list of slots shows it.
+/// The last prompt that the server processed, from its list of slots.
 async fn last_prompt(server: &str) -> String {
     let page = format!("http://{server}/slots");
     let slots = reqwest::get(page).await.unwrap().text().await.unwrap();
@@ -411,7 +410,7 @@ async fn last_prompt(server: &str) -> String {
     slots[0]["prompt"].as_str().expect("a prompt").to_owned()
 }
 
-/// What the session's next prompt has with these words added, as the server counts it.
+/// The size of the session's next prompt with this input, as counted by the server.
 async fn counted_by_the_server(host: &Host, session: &str, words: &str) -> i32 {
     let request = pb::CountTokensRequest {
         session_id: session.to_owned(),
@@ -425,7 +424,6 @@ async fn counted_by_the_server(host: &Host, session: &str, words: &str) -> i32 {
     total.tokens
 }
 
-/// The call that a part is.
 fn call_of(part: &pb::Part) -> Option<&pb::ToolCall> {
     match &part.content {
         Some(Content::ToolCall(call)) => Some(call),
@@ -442,7 +440,7 @@ fn reasoning_of(message: &pb::Message) -> String {
     message.parts.iter().map(text).collect()
 }
 
-/// Fails unless the text has these in this order.
+/// Fails unless the text contains these in this order.
 fn assert_in_order(text: &str, wanted: &[&str]) {
     let mut rest = text;
     for words in wanted {
@@ -453,7 +451,7 @@ fn assert_in_order(text: &str, wanted: &[&str]) {
     }
 }
 
-/// A question that both tools must be called for.
+/// A question that requires calls of both tools.
 fn asks_with_tools(protocol: &str, city: &str) -> pb::ExecuteTurnRequest {
     let mut request = asks(protocol, &question(city), 160);
     request.model = format!("{protocol}/{TOOLS_MODEL}");
@@ -467,7 +465,7 @@ fn asks_with_tools(protocol: &str, city: &str) -> pb::ExecuteTurnRequest {
     request
 }
 
-/// What the host answers a call with.
+/// The result of a call.
 fn answered(call: &pb::ToolCall) -> pb::ToolResult {
     let arguments: Value = serde_json::from_str(&call.arguments_json).unwrap();
     let city = arguments["city"].as_str().unwrap();
@@ -500,7 +498,7 @@ async fn two_parallel_calls_are_answered_and_their_reasoning_goes_back_in_each_p
         assert_eq!(names, ["weather", "clock"], "{protocol}");
         let ids: Vec<_> = called.iter().map(|it| it.call_id.clone()).collect();
         assert_eq!(ids, calls, "{protocol}: both are requested at once");
-        // The last call is answered first.
+        // The last call gets its result first.
         for call in called.iter().rev() {
             host.submit(protocol, vec![answered(call)]).await;
         }
@@ -518,25 +516,25 @@ async fn two_parallel_calls_are_answered_and_their_reasoning_goes_back_in_each_p
         let tags = ["<think>", thought, "</think>", "weather", "clock"];
         let results = ["</tool_call>", "rain", "12:00"];
         assert_in_order(turn, &[&tags[..], &results].concat());
-        // Before any call nothing is known of this template, whose tags are five tokens each, and one in
-        // Qwen's own vocabulary.
+        // Before the first call, nothing is known about this template. Its tags are five tokens each, and one token
+        // each in Qwen's vocabulary.
         check_steps(protocol, &events, exact, 8);
 
-        // The user speaks, and the tool loop is over.
+        // The next input ends the tool loop.
         let exact = counted_by_the_server(&host, protocol, &question("Oslo")).await;
         let events = host
             .run_with(asks_with_tools(protocol, "Oslo"), answered)
             .await;
         completed(&events);
         check_steps(protocol, &events, exact, 20);
-        // Messages sends all reasoning of the model's own, and the template decides.
+        // Messages includes all reasoning of the model, and the template decides whether it is used.
         let is_sent = last_prompt(&server).await.contains(thought);
         assert_eq!(is_sent, protocol == "messages", "{protocol}");
     }
 }
 
-/// Compares what was counted before each call with what the server reported. `exact`: what the
-/// server counted before the first; `first_share`: the share of the first prompt by which it may be off.
+/// Compares the estimate of each call with the usage that the server reported. `exact` is the server's count before the
+/// first call. The first estimate may deviate by the size divided by `first_share`.
 fn check_steps(protocol: &str, events: &[pb::Event], exact: i32, first_share: i32) {
     let recorded = |event: &pb::Event| match &event.payload {
         Some(Payload::UsageRecorded(it)) => Some((it.estimate.unwrap(), it.usage.clone().unwrap())),

@@ -1,4 +1,4 @@
-//! RecordUsage: what a host's own calls used, and what their reports teach about sizes.
+//! RecordUsage: the usage of a host's own calls, and its effect on predicted sizes.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -53,7 +53,7 @@ async fn record(host: &Host, request: pb::RecordUsageRequest) -> pb::RecordUsage
     try_record(host, request).await.unwrap()
 }
 
-/// The prompt of now: its version and its size.
+/// The version and the size of the current prompt.
 async fn prompt(host: &Host) -> (i64, i32) {
     let request = pb::RenderContextRequest {
         session_id: "s".to_owned(),
@@ -487,7 +487,7 @@ async fn record_usage_is_refused_during_a_turn() {
     );
 }
 
-/// Statements that read the transcript, of the test below alone.
+/// Number of statements that read the transcript, only counted in the test below.
 static TRANSCRIPTS_READ: AtomicUsize = AtomicUsize::new(0);
 
 fn counting_transcripts(sql: &'static str) -> &'static str {
@@ -566,8 +566,7 @@ async fn record_usage_does_not_read_the_transcript() {
     );
 }
 
-/// From now on reading a text, a call, a plain result or what is attached to reasoning fails. Media
-/// stay readable.
+/// Makes reading a text, a call, a plain result or the attachment of reasoning fail. Media remain readable.
 async fn make_unreadable(host: &Host, session: &str) {
     let unreadable = "update parts set rest = case kind when 'reasoning' then rest || '\\xff'::bytea when 'tool_result' then null
                                                         else '\\xff'::bytea end,
@@ -589,7 +588,7 @@ async fn make_unreadable(host: &Host, session: &str) {
         .expect_err("reading the transcript fails");
 }
 
-/// The size of a session's prompt, made of its whole transcript.
+/// The version and the size of a session's prompt, computed from the whole transcript.
 async fn whole_size(host: &Host, session: &str) -> (i64, pb::TokenCount) {
     let request = pb::RenderContextRequest {
         session_id: session.to_owned(),
@@ -606,7 +605,7 @@ async fn whole_size(host: &Host, session: &str) -> (i64, pb::TokenCount) {
     (prompt.context_version, prompt.tokens.unwrap())
 }
 
-/// An answer of the model `main/m` that thought at length, with something attached or not.
+/// A response of the model `main/m` with long reasoning, with or without an attachment.
 fn thought(mut answer: pb::InputMessage, attached: bool) -> pb::InputMessage {
     let reasoning = pb::Reasoning {
         text: "Hm, let me see. ".repeat(100),
@@ -640,7 +639,7 @@ fn thought(mut answer: pb::InputMessage, attached: bool) -> pb::InputMessage {
     answer
 }
 
-/// A user's picture, which has no words.
+/// An image of the user, without text.
 fn picture() -> pb::Part {
     let media = pb::Media {
         media_type: "image/gif".to_owned(),
@@ -653,7 +652,7 @@ fn picture() -> pb::Part {
     }
 }
 
-/// A result that shows a picture.
+/// A result that contains an image.
 fn shown(call: &str) -> pb::InputMessage {
     let mut result = crate::harness::requests::result(call, "a picture");
     result.parts.push(picture());
@@ -666,8 +665,8 @@ fn shown(call: &str) -> pb::InputMessage {
     )
 }
 
-/// Whether sizes are what the whole transcript comes to while none of its text can be read: before
-/// any call was measured, in the report of a call, and with what is new since.
+/// Fails unless sizes equal those of the whole transcript while none of its text can be read: before any measured call,
+/// in the report of a call, and with new messages after it.
 async fn assert_sizes_need_no_text(host: &Host, model: &str, what: &str) {
     let read = |attached| thought(says(pb::Role::Assistant, "So."), attached);
     let user = |words: &str| message(pb::Role::User, vec![text(words), picture()]);
@@ -821,7 +820,8 @@ async fn record_usage_does_not_wait_for_the_calibration_write() {
     blocker.batch_execute("rollback").await.unwrap();
 }
 
-/// What cannot be the size of the prompt, and what is a sum over the rounds of the provider's own tools.
+/// Reports that cannot be the size of the prompt, and reports that are sums over the rounds of the provider's own
+/// tools.
 #[tokio::test(flavor = "multi_thread")]
 async fn u02_reports_that_do_not_tell_the_size_of_the_prompt_count_and_anchor_nothing() {
     let host = host().await;

@@ -1,5 +1,5 @@
-//! Turns whose model or policy is no longer configured, turns that cannot be taken over, and many
-//! turns that can.
+//! Turns whose model or policy is no longer configured, turns that cannot be taken over, and large numbers of turns
+//! that can.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::harness::{
     survivor::{Survivor, asking, two_tools},
 };
 
-/// A model that calls a tool, and answers once it has the result.
+/// A model that calls a tool and responds after its result.
 fn options() -> Options {
     let script = serde_json::json!({"steps": [
         {"when": {"call": 0}, "say": [{"text": "Let me look."}, call("look")]},
@@ -23,7 +23,7 @@ fn options() -> Options {
     Options::default().script("it", script.to_string())
 }
 
-/// A turn that waits for its tool; its id and the call's.
+/// Runs a turn until it waits for its tool. Returns its id and the id of the call.
 async fn waiting(host: &Host, session: &str) -> (String, String) {
     let request = pb::ExecuteTurnRequest {
         tools: tools(&["look"]),
@@ -34,7 +34,7 @@ async fn waiting(host: &Host, session: &str) -> (String, String) {
     (turn_id(&events), requested(&events).remove(0))
 }
 
-/// Lets the time of every open call be over.
+/// Expires the timeout of every open call.
 async fn time_passes(host: &Host) {
     let sql =
         "update tool_calls set deadline = now() - interval '1 second' where closed_at is null;
@@ -47,7 +47,7 @@ async fn time_passes(host: &Host) {
         .unwrap();
 }
 
-/// The reason of a turn that has failed by then.
+/// Waits until the turn fails. Returns the reason.
 async fn failure(host: &Host, session: &str, turn: &str) -> FailureReason {
     eventually("the turn to end", || async {
         host.turn(session, turn).await.state() != TurnState::AwaitingTools
@@ -157,7 +157,7 @@ async fn a_waiting_turn_whose_policy_was_removed_gets_its_results_and_fails() {
     assert!(failure.message.contains("careful"), "{}", failure.message);
 }
 
-/// Copies of a session, each with all its rows.
+/// Copies a session with all its rows this many times.
 async fn copy(host: &Host, session: &str, copies: usize) {
     let sql = format!(
         "do $$ declare t text; cols text; begin
@@ -235,7 +235,7 @@ async fn one_round_takes_over_all_turns_that_need_an_owner() {
     host.at_rest().await;
 }
 
-/// An idle session with a queued message that asks for a turn.
+/// An idle session with a queued message that starts a turn.
 async fn idle_with_starter(host: &Host, session: &str, model: &str) {
     host.run(turn(session, model, "Go")).await;
     host.enqueue(enqueue(session, "And on")).await;

@@ -1,4 +1,4 @@
-//! RenderContext: the next prompt as it will be sent, and what is not in it.
+//! RenderContext: the next prompt as it will be sent, and notes about what it does not contain.
 
 use contextd::pb::{self, PromptFormat, PromptNoteKind, part};
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ async fn render(host: &Host, request: pb::RenderContextRequest) -> pb::Prompt {
     try_render(host, request).await.unwrap()
 }
 
-/// A session with everything that a prompt is made of.
+/// A session with everything that a prompt can contain.
 fn rich() -> pb::Session {
     let notes = pb::PinnedBlock {
         name: "notes".to_owned(),

@@ -1,5 +1,4 @@
-//! What a replay costs: how often its content is read from the database, and that it is not written
-//! there again.
+//! The cost of a replay: how often its content is read from the database, and that it is not written again.
 
 use contextd::{
     grpc::stream::Waiting,
@@ -17,12 +16,12 @@ use crate::harness::{
     transcripts::message,
 };
 
-/// Steps that each end in a large result.
+/// Number of steps that each end with a large result.
 const STEPS: usize = 20;
 /// Characters of a result.
 const LARGE: usize = 100_000;
 
-/// A replica over a link that counts, with nothing else to do than to serve a reader.
+/// A replica whose database connections go through a link that counts bytes. It only serves a reader.
 async fn counting(host: &Host, link: &Link, reader: Waiting) -> Host {
     Host::over(
         link.database(&host.database),
@@ -35,7 +34,7 @@ async fn counting(host: &Host, link: &Link, reader: Waiting) -> Host {
     .await
 }
 
-/// Everything a session has to show, once, as a reader with that much room gets it.
+/// Replays all events of a session once.
 async fn replay(host: &Host, session: &str) -> Vec<pb::Event> {
     let request = pb::WatchEventsRequest {
         session_id: session.to_owned(),
@@ -54,7 +53,7 @@ fn bytes(events: &[pb::Event]) -> u64 {
     events.iter().map(|event| event.encoded_len() as u64).sum()
 }
 
-/// A session with many large results, each of which is larger than what may wait for a reader.
+/// A session with many large results, each larger than the buffer of a reader.
 async fn with_large_results() -> Host {
     let mut answers = vec![json!([call("look")]); STEPS];
     answers.push(json!([{"text": "Done."}]));
@@ -87,7 +86,7 @@ async fn a_replay_reads_content_from_the_database_once() {
     ] {
         let link = Link::to_database(&host.database).await;
         let other = counting(&host, &link, reader).await;
-        // Connections and statements are there before it is measured.
+        // Opens connections and prepares statements before the measurement.
         other.session("s").await;
         let before = link.carried(Way::Back);
         let seen = replay(&other, "s").await;
@@ -127,8 +126,8 @@ async fn a_page_of_events_reads_content_from_the_database_once() {
     );
 }
 
-/// An event that is too large for a client goes out as a preview, and the whole as a blob: the
-/// first reader stores it.
+/// An event that is too large for a client is sent as a preview with a reference to a blob, which the first reader
+/// stores.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_oversized_event_is_stored_as_a_blob_once_however_often_it_is_read() {
     let host = Host::with(Options::default()).await;

@@ -1,5 +1,5 @@
-//! Turns over services that speak the Responses API: requests as they go out, and what goes back of
-//! an answer.
+//! Turns with services that use the Responses API: the requests that are sent, and the parts of a response that are
+//! returned.
 
 use std::collections::BTreeMap;
 
@@ -273,7 +273,7 @@ async fn prompts_are_counted_by_the_service() {
     assert_eq!(asked.json["store"], Value::Null);
 }
 
-/// llama.cpp (b11434) counts, older servers do not.
+/// llama.cpp (b11434) counts tokens, older servers do not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_prompt_is_predicted_where_a_local_server_does_not_count() {
     let upstream = Upstream::start().await;

@@ -1,7 +1,7 @@
-//! What is left when contextd stops, is killed, or changes: everything that was committed, and
-//! turns that go on elsewhere.
+//! The state after contextd stops, is killed, or is upgraded: everything that was committed is preserved, and turns
+//! continue on other replicas.
 //!
-//! Every contextd here is the built program in a process of its own.
+//! Every contextd here is the built program in a separate process.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ use crate::harness::{
     },
 };
 
-/// Longer than a test needs to take a lock.
+/// A lease that is longer than a test needs to acquire a lock.
 const LATER_LEASE: &str = "[turn]\nlease_ttl = '3s'\npoll_interval = '50ms'\n";
 
 async fn transcript(served: &Served, session: &str) -> Vec<pb::Message> {
@@ -48,7 +48,7 @@ async fn transcript(served: &Served, session: &str) -> Vec<pb::Message> {
     page.messages
 }
 
-/// All that a session tells, byte for byte.
+/// The encoded messages and events of a session.
 async fn bytes(served: &Served, session: &str) -> Vec<Vec<u8>> {
     let messages = transcript(served, session).await;
     let events = events(served, session).await;
@@ -59,7 +59,7 @@ async fn bytes(served: &Served, session: &str) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// A turn with reasoning, text, two tools and an answer.
+/// Runs a turn with reasoning, text, two tools and a response.
 async fn whole_turn(served: &Served, session: &str) {
     let mut request = turn(
         session,
@@ -68,7 +68,7 @@ async fn whole_turn(served: &Served, session: &str) {
     );
     request.tools = tools(&["get_weather", "get_time"]);
     let mut host = Survivor::new(request);
-    // It holds the state of a whole turn.
+    // The future contains the state of a whole turn.
     Box::pin(host.finish_at(served)).await;
 }
 
@@ -76,7 +76,7 @@ fn kill_9(pid: i32) {
     kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
 }
 
-// --- Everything is still there
+// --- State after a shutdown
 // -------------------------------------------------------------------------------------
 
 #[tokio::test(flavor = "multi_thread")]
@@ -96,7 +96,7 @@ async fn a_session_is_byte_for_byte_the_same_after_every_kind_of_shutdown() {
     );
 
     served.kill_9().await;
-    let served = place.serve().await; // at once, while the orphaned PostgreSQL still stops
+    let served = place.serve().await; // immediately, while the orphaned PostgreSQL is still stopping
     assert!(
         bytes(&served, "chat").await == written,
         "after kill -9 of contextd"
@@ -173,7 +173,7 @@ async fn an_ordinary_user_serves_and_runs_a_turn() {
     served.stop().await;
 }
 
-// --- Turns go on elsewhere
+// --- Turns continue on other replicas
 // -----------------------------------------------------------------------------------------
 
 /// Row F1
@@ -254,15 +254,15 @@ async fn a_turn_whose_owner_is_killed_while_it_waits_for_tools_loses_nothing() {
     );
 }
 
-/// Lets an answer come to the moment of its commit and no further, kills its owner, and gives the
-/// process id of the database's side of the commit, which waits for the lock that is returned.
+/// Blocks a response in its commit and kills its owner. Returns the connection that holds the lock, a connection to
+/// inspect the database, and the process id of the backend that waits in the commit.
 async fn killed_in_mid_commit(
     database: &TestDatabase,
     owner: Served,
     host: &mut Survivor,
 ) -> (tokio_postgres::Client, tokio_postgres::Client, i32) {
     const WAITING: &str = "select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' \
-                           and query = 'commit'";
+                           and query like '-- store::commit::commit%'";
     const AT_COMMIT: &str = "
         create function wait_at_commit() returns trigger language plpgsql
             as 'begin perform pg_advisory_xact_lock_shared(7); return null; end';
@@ -290,7 +290,7 @@ async fn killed_in_mid_commit(
     (lock, look, waiting)
 }
 
-/// Like [`two_tools`], with time to take a lock before the commit.
+/// Like [`two_tools`], with time to acquire a lock before the commit.
 fn two_tools_later() -> Value {
     let mut script = two_tools();
     script["steps"][0]["say"]
@@ -339,7 +339,7 @@ async fn turns_whose_owner_is_killed_at_any_moment_around_their_commits_are_fini
     const TURNS: u32 = 8;
     let mut place = Place::new(SHORT_LEASE);
     for number in 0..TURNS {
-        // Commits 3 ms apart; every other turn has tools.
+        // Commits 3 ms apart. Every other turn has tools.
         let mut script = if number % 2 == 0 { two_tools() } else { slow() };
         let first = [
             json!({ "text": "Hm." }),
@@ -367,11 +367,11 @@ async fn turns_whose_owner_is_killed_at_any_moment_around_their_commits_are_fini
         for host in &mut hosts {
             host.send_to(&first).await.unwrap();
         }
-        // Not a first word: a reader that comes late is shown the whole message instead.
+        // Does not wait for a delta: a reader that joins late gets the whole message instead.
         hosts[0]
             .until(|payload| matches!(payload, Payload::StepStarted(_)))
             .await;
-        tokio::time::sleep(Duration::from_millis(moment)).await; // the moment is what is tried out
+        tokio::time::sleep(Duration::from_millis(moment)).await; // the time of the kill is what varies
         first.kill_9().await;
         let mut lost = 0;
         for host in &mut hosts {
@@ -483,7 +483,7 @@ async fn refusal(place: &Place, database: &TestDatabase) -> String {
     stderr
 }
 
-/// A server that takes no requests: it says why to everybody who asks, and lives.
+/// A server that accepts no requests: it reports why to every caller, and is live.
 async fn check_unready(served: &Served, reason: &str, words: &str) {
     served.says(&format!("not ready: {words}")).await;
     becomes(&mut served.health().await, ServingStatus::NotServing).await;
@@ -519,7 +519,7 @@ async fn check_unready(served: &Served, reason: &str, words: &str) {
     assert!(told.contains(words), "{told}");
 }
 
-/// Row F35: pods that start before the migration.
+/// Row F35: replicas that start before the migration.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_before_its_migration_waits_for_it_and_says_so() {
     let database = TestDatabase::empty().await;
@@ -541,7 +541,7 @@ async fn a_server_before_its_migration_waits_for_it_and_says_so() {
     served.stop().await;
 }
 
-/// Row F5: it starts while the database is away.
+/// Row F5: a replica that starts while the database is unavailable.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_starts_before_its_database_waits_for_it_and_says_so() {
     let mut cluster = Cluster::start(&[]).await;
@@ -576,7 +576,7 @@ async fn a_missing_database_is_reported_at_once() {
     );
 }
 
-/// A migration that this program does not have.
+/// Records a migration that this program does not have.
 async fn newer_migration(database: &TestDatabase, oldest_program: &str) {
     let newer = format!(
         "insert into refinery_schema_history (version, name, applied_on, checksum, oldest_program) \
@@ -585,7 +585,7 @@ async fn newer_migration(database: &TestDatabase, oldest_program: &str) {
     database.client().await.batch_execute(&newer).await.unwrap();
 }
 
-/// Row F35: a restart, and a roll-back, after the migration.
+/// Row F35: a restart and a roll-back after the migration.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_newer_schema_that_allows_for_this_program_is_served_and_left_as_it_is() {
     let database = TestDatabase::new().await;
@@ -603,13 +603,13 @@ async fn a_newer_schema_that_allows_for_this_program_is_served_and_left_as_it_is
     );
 }
 
-/// Row F35: the oldest program.
+/// Row F35: the schema requires a newer program.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_newer_schema_that_does_not_allow_for_this_program_is_refused() {
     for (oldest_program, words) in [
         (
             "999",
-            "migration 999, which only a contextd with migration 999 or later can work on",
+            "migration 999, which requires a contextd with migration 999 or later",
         ),
         (
             "null",

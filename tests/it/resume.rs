@@ -1,4 +1,4 @@
-//! Streams that are cut and taken up again, and turns whose replica is gone.
+//! Streams that are interrupted and resumed, and turns whose replica has died.
 
 use std::time::Duration;
 
@@ -33,8 +33,7 @@ fn asks(session: &str) -> pb::ExecuteTurnRequest {
     }
 }
 
-/// Reads at most so many messages and answers the calls when they are to be answered; whether the
-/// stream ended.
+/// Reads up to `most` events and submits results when calls require them. Returns whether the stream ended.
 async fn read<T: Carrier>(
     host: &Host,
     session: &str,
@@ -67,7 +66,7 @@ fn last_seq(seen: &[pb::Event]) -> i64 {
     seqs(seen).last().copied().unwrap_or_default()
 }
 
-/// Every durable event once and in order, the same as those that are stored.
+/// Fails unless every durable event was received once and in order, and equals the stored event.
 async fn assert_whole(host: &Host, session: &str, seen: &[pb::Event], cut: usize) {
     assert_eq!(seqs(seen), (1..=15).collect::<Vec<_>>(), "cut behind {cut}");
     assert_eq!(kinds(seen), TWO_TOOLS, "cut behind {cut}");
@@ -247,7 +246,7 @@ async fn a_turn_is_followed_from_another_replica() {
 // --- Replicas
 // ------------------------------------------------------------------------------------------------------
 
-/// A replica that says its name, waits, and ends.
+/// A replica whose model writes its name, blocks, and ends.
 fn speaking(name: &str, signal: &str) -> Options {
     let answer = json!([{"text": name}, {"wait_for": signal}, {"text": " ends."}]);
     Options {
@@ -342,7 +341,9 @@ async fn a_replica_that_lost_its_lease_stops_calling_the_model() {
     let mut watch = heir.watch("s", &turn_id(&head), 0).await;
     until_written(&mut watch, "B").await;
     assert_eq!(slow.replica.engine.leases().count(), 1);
-    as_worker(slow.replica.engine.beat()).await.unwrap();
+    as_worker(slow.replica.engine.look_for_cancels())
+        .await
+        .unwrap();
     slow.at_rest().await;
     heir.release("go");
     assert_eq!(
@@ -364,14 +365,7 @@ async fn a_replica_that_takes_over_its_own_turn_stops_the_first_attempt() {
     let host = Host::with(options).await;
     let mut stream = host.execute(turn("s", MODEL, "Hello")).await;
     let head = until_written(&mut stream, "A").await;
-    let client = host.database.client().await;
-    client
-        .execute(
-            "update session_run set version = version + 1, lease_until = now() - interval '1 second'",
-            &[],
-        )
-        .await
-        .unwrap();
+    host.database.owner_died("session_id = 's'").await;
     as_worker(host.replica.engine.take_over()).await.unwrap();
     let taken = until(&mut stream, |payload| {
         matches!(payload, Payload::TextDelta(_))

@@ -1,5 +1,5 @@
-//! Retention: what is removed when its time is over, what stays, and what readers are told. Time
-//! passes by ageing all stored times.
+//! Retention: what is removed when its retention period is over, what is kept, and what readers are notified of. Tests
+//! advance time by ageing all stored timestamps.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,7 +24,7 @@ mod tool_sets;
 
 const HOUR: Duration = Duration::from_hours(1);
 
-/// A model that answers at once, or calls a tool first when it has one.
+/// A model that responds immediately, or first calls a tool if it has one.
 fn options(retention: Retention) -> Options {
     let script = json!({"steps": [
         {"when": {"user_contains": "look", "call": 0}, "say": [call("look"), finish("tool_calls")]},
@@ -37,7 +37,7 @@ fn options(retention: Retention) -> Options {
     }
 }
 
-/// Everything for ever, unless a test says otherwise.
+/// A retention that keeps everything, as a base for tests.
 fn for_ever() -> Retention {
     let ever = 10_000 * 24 * HOUR;
     Retention {
@@ -51,8 +51,8 @@ fn for_ever() -> Retention {
     }
 }
 
-/// Makes everything that is stored older, as if so much time had passed. Events of live turns stay
-/// as they are: an event with another time is another one to the streams that have shown it.
+/// Subtracts this duration from all stored timestamps. Events of live turns are not changed, because a stream would
+/// treat an event with another time as a different event.
 async fn age(client: &Client, by: Duration) {
     let columns = "select table_name::text, string_agg(format('%1$I = %1$I - interval ''%2$s seconds''', column_name, $1::text), ', ')
                      from information_schema.columns
@@ -65,7 +65,7 @@ async fn age(client: &Client, by: Duration) {
     {
         let (table, mut set): (String, String) = (row.get(0), row.get(1));
         if table == "session_run" {
-            set += ", version = version + 1"; // whoever remembers it reads it again
+            set += ", version = version + 1"; // invalidates cached sessions
         }
         let of = match table.as_str() {
             "events" => {
@@ -163,7 +163,7 @@ async fn list(
         .map(tonic::Response::into_inner)
 }
 
-/// The oldest seq that a refusal names.
+/// The oldest seq in a refusal.
 fn oldest(status: &tonic::Status) -> i64 {
     let refused = refusal(status);
     assert_eq!(
@@ -177,7 +177,7 @@ fn oldest(status: &tonic::Status) -> i64 {
 // --- A day of traffic
 // ----------------------------------------------------------------------------------------------
 
-/// What a day keeps, in hours.
+/// Retention periods in hours, scaled to a day.
 fn of_a_day() -> Retention {
     Retention {
         request_ids: 6 * HOUR,
@@ -189,8 +189,8 @@ fn of_a_day() -> Retention {
     }
 }
 
-/// An hour of traffic: a session that is used all day, one that is used in this hour only, one with
-/// a time to live of its own, and one that is deleted.
+/// An hour of traffic: a session that is used all day, one that is used only in this hour, one with a time to live, and
+/// one that is deleted.
 async fn an_hour(host: &Host, hour: u32) {
     let looks = pb::ExecuteTurnRequest {
         tools: tools(&["look"]),
@@ -232,7 +232,7 @@ async fn tables_stop_growing_once_retention_applies() {
         an_hour(&host, hour).await;
         age(&client, HOUR).await;
         as_worker(host.replica.engine.retain()).await.unwrap();
-        age(&client, Duration::from_mins(1)).await; // what follows a deleted session has left
+        age(&client, Duration::from_mins(1)).await; // the readers of a deleted session have ended
         as_worker(host.replica.engine.purge()).await.unwrap();
         sizes.push(host.database.row_counts().await.into_iter().collect());
     }
@@ -251,9 +251,8 @@ async fn tables_stop_growing_once_retention_applies() {
             at(24)
         );
     }
-    // What belongs to the one session that is used all day grows with its transcript, and with one
-    // small event per turn: it is counted below. Of a model there is one ratio, written in the course
-    // of the first day.
+    // The rows of the one session that is used all day grow with its transcript, by one small event per turn; they are
+    // counted below. There is one calibration ratio per model, written during the first day.
     let grows = [
         "messages",
         "parts",
@@ -300,10 +299,10 @@ async fn tables_stop_growing_once_retention_applies() {
 // --- Growth
 // --------------------------------------------------------------------------------------------------------
 
-/// Turns over which growth is measured.
+/// Number of turns over which growth is measured.
 const MEASURED: i64 = 200;
 
-/// What each table gains by [`MEASURED`] turns: rows, and bytes with its indexes.
+/// The growth of each table in [`MEASURED`] turns: rows, and bytes including indexes.
 async fn growth(options: Options, ask: &str) -> BTreeMap<String, [i64; 2]> {
     let host = Host::with(options).await;
     let client = host.database.client().await;
@@ -347,14 +346,14 @@ async fn growth(options: Options, ask: &str) -> BTreeMap<String, [i64; 2]> {
         *rows -= before[table][0];
         *bytes -= before[table][1];
     });
-    // Chunks are gone with the commit of their message, and there is one ratio per model.
+    // Chunks are removed with the commit of their message, and there is one ratio per model.
     after.retain(|table, [rows, _]| {
         *rows > 0 && !["partial_chunks", "tenant_calibration"].contains(&table.as_str())
     });
     after
 }
 
-/// What a turn adds, as docs/operations.md says.
+/// What a turn adds, as documented in docs/operations.md.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_adds_as_many_rows_as_documented() {
     let manual = include_str!("../../docs/operations.md");
@@ -464,7 +463,7 @@ async fn a_reader_overtaken_by_retention_gets_an_error() {
     let last = host.session("chat").await.last_seq;
     age(&host.database.client().await, 2 * HOUR).await;
     as_worker(host.replica.engine.retain()).await.unwrap();
-    // What a stream reads next after its cursor was looked at.
+    // What a stream reads next after its cursor was checked.
     let most = contextd::store::event_page::Most {
         events: 32,
         bytes: 1 << 20,
@@ -496,7 +495,7 @@ async fn events_of_a_live_turn_stay_however_old_they_are() {
     let mut stream = host.execute(asks).await;
     let (seen, [calls, _]) = crate::harness::events::until_action(&mut stream).await;
     let live: Vec<i64> = crate::harness::events::seqs(&seen);
-    // An event with another time than the one that a stream has shown is another event to it.
+    // A stream treats an event with another time than the one it has sent as a different event.
     drop(stream);
     let old = "update events set at = at - interval '1 day'; update sessions set created_at = created_at - interval '1 day'";
     client.batch_execute(old).await.unwrap();
@@ -516,7 +515,7 @@ async fn events_of_a_live_turn_stay_however_old_they_are() {
     let mut stream = host.watch("chat", &seen[0].turn_id, last).await;
     host.submit("chat", vec![result(&calls[0], "Seen.")]).await;
     completed(&all(&mut stream).await);
-    // Once it has ended they go, at the next look.
+    // After the turn has ended, its events are removed by the next sweep.
     age(&client, 2 * HOUR).await;
     as_worker(host.replica.engine.retain()).await.unwrap();
     let end = host.session("chat").await.last_seq;
@@ -633,6 +632,8 @@ async fn a_session_is_deleted_when_it_was_not_used_for_its_time_to_live() {
             "{session}, 45 minutes after its last use"
         );
     }
+    // The step that applies the message reads how long ago the turn began, so the end of the turn counts as a use.
+    host.enqueue(enqueue("live", "And then?")).await;
     host.release("go");
     all(&mut live).await;
     age(&client, Duration::from_mins(70)).await;
@@ -864,7 +865,7 @@ async fn media_of_a_removed_queued_message_are_released_and_those_of_the_transcr
     let withdrawn = host.enqueue(withdrawn).await.queued_message.unwrap();
     host.cancel_queued("chat", &withdrawn.queued_message_id)
         .await;
-    // One that came with its turn, and one that began it from the queue.
+    // One blob in the input of a turn, and one in a queued message that started a turn.
     host.run(pb::ExecuteTurnRequest {
         input: Some(shows(b"two")),
         ..turn("chat", MODEL, "")
@@ -911,7 +912,7 @@ async fn replicas_that_sweep_at_once_do_not_wait_for_each_other() {
         host.ask(&format!("chat-{session}"), "Hello.").await;
     }
     age(&client, 2 * HOUR).await;
-    // Another replica is in the middle of its batch, and stays there.
+    // Another replica is blocked in the middle of its batch.
     let batch = holder.transaction().await.unwrap();
     let held = "select 1 from idempotency where session_id = 'chat-0' for update";
     assert_eq!(batch.query(held, &[]).await.unwrap().len(), 1);
@@ -934,7 +935,7 @@ async fn replicas_that_sweep_at_once_do_not_wait_for_each_other() {
     assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (0, 0));
 }
 
-/// Each sweep finds what is old by an index, in a database where nearly everything is young.
+/// Each sweep finds expired rows through an index, in a database in which nearly all rows are recent.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_retention_sweep_uses_an_index() {
     let database = TestDatabase::new().await;
@@ -971,7 +972,7 @@ async fn each_retention_sweep_uses_an_index() {
         ("queue", "3600, 500"),
         ("events", "3600, 500"),
         ("unused", "3600, 500"),
-        ("tool_sets", "'', '', 500, 3600"),
+        ("tool_sets", "3600, '', '', 500"),
     ]);
     for (name, sql) in contextd::store::sweep::statements() {
         client.batch_execute("deallocate all").await.unwrap();

@@ -1,5 +1,5 @@
-//! Failed calls of models that are made again: what readers are told, what is kept, and what stops
-//! it. Every fact holds for a scripted model and for a service over HTTP alike.
+//! Retries of failed model calls: the events for readers, what is kept, and what stops retries. Every test runs with a
+//! scripted model and with a service over HTTP.
 
 use contextd::pb::{
     self, CompletionReason, FailurePhase, FailureReason, TurnState, event::Payload,
@@ -18,35 +18,35 @@ use crate::harness::{
     upstream::{Reply, Upstream, event, finished, said as answer},
 };
 
-/// One of the two kinds of model service, with what it does planned ahead.
+/// One of the two kinds of model service, with planned responses.
 struct Service {
     host: Host,
     model: &'static str,
     upstream: Option<Upstream>,
 }
 
-/// What a service does when it is called.
+/// The response of a service to a call.
 #[derive(Debug, Clone, Copy)]
 enum Act {
-    /// It says this.
+    /// Returns this text.
     Say(&'static str),
-    /// It calls the tool `look`.
+    /// Calls the tool `look`.
     Call,
-    /// It refuses before the first byte, as overloaded.
+    /// Fails as overloaded before the first byte.
     Refuse,
-    /// It says this, then fails.
+    /// Returns this text, then fails.
     Break(&'static str),
-    /// It says that the prompt is too long.
+    /// Fails because the prompt is too long.
     TooLong,
-    /// It refuses the key.
+    /// Rejects the API key.
     WrongKey,
-    /// It is rate limited, and asks to wait so many milliseconds.
+    /// Fails as rate limited, with a retry delay in milliseconds.
     Limit(u64),
 }
 
 impl Act {
-    /// As a service over HTTP does it, behind an attempt that said `before`: a script says that
-    /// again, so this does too.
+    /// The response of a service over HTTP, after an attempt that returned `before`. A script repeats that text, so
+    /// this does too.
     fn reply(self, before: &str) -> Reply {
         let look = json!({"tool_calls": [{"index": 0, "id": "call_1", "function": {"name": "look", "arguments": "{}"}}]});
         match self {
@@ -66,7 +66,7 @@ impl Act {
         }
     }
 
-    /// As a script does it, once.
+    /// The response of a script, once.
     fn say(self) -> Vec<Value> {
         let error = |kind: &str| json!({"error": {"kind": kind, "message": "Too many.", "status": 503, "times": 1}});
         match self {
@@ -90,8 +90,8 @@ impl Act {
 }
 
 impl Service {
-    /// Both kinds, each doing these one after the other. A script tells calls apart by what was
-    /// said before, so what fails there fails at the head of the answer that follows it.
+    /// Creates both kinds of service with these responses, in order. A script distinguishes calls by the earlier
+    /// responses, so failures are placed at the beginning of the response that follows them.
     async fn both(options: &Options, steps: &[&[Act]]) -> Vec<Self> {
         let upstream = Upstream::start().await;
         for acts in steps {
@@ -154,7 +154,7 @@ impl Service {
         }
     }
 
-    /// Calls of the model.
+    /// The number of calls of the model.
     fn calls(&self) -> usize {
         self.upstream.as_ref().map_or_else(
             || self.host.replica.scripted.prompts().len(),
@@ -273,7 +273,7 @@ async fn partial_text_of_a_retried_call_is_voided_and_nothing_is_duplicated() {
             "a new attempt has a new message"
         );
 
-        // Whoever drops what is void has the answer once, from the deltas as from the commit.
+        // A reader that discards void deltas has the response once, equal to the committed one.
         let mut shown = written(&seen);
         shown.retain(|(message, _), _| *message != retrying.voided_message_id);
         assert!(
@@ -387,7 +387,10 @@ async fn call_attempts_are_bounded_and_the_last_failure_ends_the_turn() {
         .iter()
         .map(|(_, retry)| retry.failure.as_ref().unwrap().message.clone())
         .collect();
-    assert_eq!(causes, ["One.", "the answer ended without its end marker"]);
+    assert_eq!(
+        causes,
+        ["One.", "the response ended without its end marker"]
+    );
     assert_eq!(service.calls(), 3);
     assert_eq!(
         outline(&service.host.messages("s").await),
@@ -479,7 +482,7 @@ async fn a_requested_retry_delay_is_honored_within_bounds() {
     }
 }
 
-/// A service that failed once and waits, for much longer than the test.
+/// Runs a turn until it waits for a retry, with a delay much longer than the test.
 async fn waiting(
     options: &Options,
 ) -> Vec<(

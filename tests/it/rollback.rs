@@ -1,5 +1,5 @@
-//! CancelTurn with ROLLBACK: what a turn wrote is void, and the model sees the conversation as it
-//! was before.
+//! CancelTurn with ROLLBACK: what a turn wrote becomes void, and the model sees the conversation as it was before the
+//! turn.
 
 use contextd::pb::{
     self, AnswerStatus, CancelMode, CancelOutcome, CompletionReason, MessageView, SessionState,
@@ -14,7 +14,7 @@ use crate::harness::{
     requests::{result, tools, turn},
 };
 
-/// A model that speaks and waits; that calls tools; and that answers at once.
+/// Models that block in the middle of a response, that call tools, and that respond immediately.
 fn options() -> Options {
     let script = json!({"steps": [
         {"when": {"user_contains": "slowly"}, "say": [{"text": "So far"}, {"wait_for": "go"}, {"text": " so good."}]},
@@ -52,7 +52,7 @@ async fn roll_back(host: &Host, turn: &str) -> pb::CancelTurnResponse {
         .into_inner()
 }
 
-/// The counters and the size of the session, which say what its context holds.
+/// The counters and the size of the session's context.
 async fn counted(host: &Host) -> String {
     let sql = "select (ctx_messages, ctx_overhead, ctx_tokens, ctx_parts)::text from session_run where session_id = 's'";
     host.database
@@ -68,8 +68,7 @@ async fn seen_by_the_model(host: &Host) -> Vec<String> {
     outline(&host.listed("s", MessageView::Live, 0, false, 100).await)
 }
 
-/// A turn that is taken back leaves the session as it was: what the model sees, and what is
-/// counted.
+/// Fails unless a turn that is rolled back leaves the model's view and the counters of the session unchanged.
 async fn check(host: &Host, words: &str, act: impl AsyncFnOnce() -> (CancelOutcome, usize, usize)) {
     let before = seen_by_the_model(host).await;
     let size = counted(host).await;
@@ -287,7 +286,7 @@ async fn any_replica_can_roll_back_a_turn_of_a_dead_one() {
     );
 }
 
-/// A model that reports how large its prompts were, and looks where it is asked to.
+/// A model that reports the sizes of its prompts, and calls `look` if the input mentions tools.
 fn reporting() -> Options {
     let used = |reason: &str, input: u32| json!({"finish": {"reason": reason, "usage": {"input": input, "output": 100}}});
     let script = json!({"steps": [
@@ -302,7 +301,7 @@ async fn used(host: &Host) -> (i32, pb::TokenBasis) {
     (used.tokens, used.basis())
 }
 
-/// A turn of two calls that is taken back, while this happens.
+/// Rolls back a turn with two calls, after the given closure has run.
 async fn looks_twice_in_vain(host: &Host, meanwhile: impl AsyncFnOnce()) {
     let mut stream = host.execute(turn("s", "", "Use tools")).await;
     let wants = |payload: &Payload| matches!(payload, Payload::ActionRequired(_));

@@ -1,4 +1,4 @@
-//! Rounds of the workers: a session in which one fails holds up no other.
+//! Rounds of the workers: a session in which a round fails does not block other sessions.
 
 use contextd::{
     model::{SessionId, SessionKey, TenantId},
@@ -13,7 +13,7 @@ use crate::harness::{
     requests::{enqueue, turn},
 };
 
-/// Sessions in which a round fails.
+/// Number of sessions in which a round fails.
 const BAD: usize = 20;
 
 fn sessions() -> impl Iterator<Item = String> {
@@ -22,7 +22,7 @@ fn sessions() -> impl Iterator<Item = String> {
         .chain(["good".to_owned()])
 }
 
-/// A replica without workers, whose model waits for `go` where the user says so.
+/// A replica without workers, whose model blocks until `go` is released if the input says "wait".
 fn options() -> Options {
     let steps = json!({"steps": [
         {"when": {"user_contains": "wait"}, "say": [{"wait_for": "go"}, {"text": "Done."}]},
@@ -34,7 +34,7 @@ fn options() -> Options {
     }
 }
 
-/// A replica with an idle session of each name.
+/// A replica with one idle session per name.
 async fn idle() -> Host {
     let host = Host::with(options()).await;
     for session in sessions() {
@@ -48,7 +48,7 @@ async fn sql(host: &Host, sql: &str) {
     database.batch_execute(sql).await.unwrap();
 }
 
-/// Lets every change of these rows fail, in the sessions in which a round is to fail.
+/// Makes every update of these rows fail in the bad sessions.
 async fn break_rows(host: &Host, table: &str) {
     let breaking = format!(
         "create function fails() returns trigger language plpgsql as $$ begin raise exception 'broken'; end $$;
@@ -57,7 +57,7 @@ async fn break_rows(host: &Host, table: &str) {
     sql(host, &breaking).await;
 }
 
-/// How many of these rows the session has.
+/// The number of these rows of the session.
 async fn rows(host: &Host, session: &str, rows: &str) -> i64 {
     let sql = format!("select count(*) from {rows} and session_id = $1");
     let database = host.database.client().await;
@@ -112,13 +112,13 @@ async fn turns_are_adopted_and_taken_over_although_another_grant_cannot_be_resol
     }
     let host = lost.beside(options()).await;
     let engine = &host.replica.engine;
-    // This replica was granted them, and the answers were lost.
+    // These turns were granted to this replica, and the responses were lost.
     let granted = format!(
-        "update session_run set version = version + 1, owner = '{}' where session_id <> 'orphan';
-         update session_run set version = version + 1, lease_until = now() - interval '1 second' where session_id = 'orphan'",
+        "update session_run set version = version + 1, owner = '{}' where session_id <> 'orphan'",
         engine.store().replica()
     );
     sql(&host, &granted).await;
+    host.database.owner_died("session_id = 'orphan'").await;
     for session in sessions() {
         let key = SessionKey::new(TenantId::new("default"), SessionId::new(session));
         drop(engine.leases().request(&key));
@@ -134,10 +134,10 @@ async fn turns_are_adopted_and_taken_over_although_another_grant_cannot_be_resol
     }
 }
 
-/// More than a round takes, and than two do.
+/// More than a round processes, and than two rounds do.
 const MANY: i64 = 100;
 
-/// Sessions of the database, as if they had been made.
+/// Inserts sessions into the database.
 async fn many_sessions(host: &Host) {
     host.run(turn("like", MODEL, "Go")).await;
     let copies = format!(
@@ -199,4 +199,52 @@ async fn one_round_gives_up_all_abandoned_compactions() {
         .unwrap();
     let left = number(&host, "select count(*) from compactions where status = 1").await;
     assert_eq!(left, 0);
+}
+
+/// The heartbeat renews every turn that is assigned to the replica.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_that_a_replica_owns_without_knowing_it_is_given_back_once_there_is_doubt() {
+    let lost = Host::with(options()).await;
+    let mut stream = lost.execute(turn("s", MODEL, "Please wait")).await;
+    let first = stream.message().await.unwrap().unwrap();
+    let waiting = turn_id(&[first.event.unwrap()]);
+    let host = lost.beside(options()).await;
+    let engine = &host.replica.engine;
+    let granted = format!(
+        "update session_run set version = version + 1, owner = '{}', lease_until = now() - interval '1 second'",
+        engine.store().replica()
+    );
+    sql(&host, &granted).await;
+    as_worker(engine.take_over_all()).await.unwrap();
+    as_worker(engine.take_over()).await.unwrap();
+    let owned = "session_run where owner is not null";
+    assert_eq!(rows(&host, "s", owned).await, 1, "its replica lives");
+    engine.doubt();
+    as_worker(engine.take_over()).await.unwrap();
+    assert_eq!(rows(&host, "s", owned).await, 0, "nobody runs it");
+    as_worker(engine.take_over_all()).await.unwrap();
+    host.release("go");
+    eventually("the turn to end", || async {
+        host.turn("s", &waiting).await.state() == TurnState::Completed
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_that_a_replica_gave_up_by_its_own_clock_goes_on_although_its_heartbeat_keeps_it() {
+    let host = Host::with(options()).await;
+    let mut stream = host.execute(turn("s", MODEL, "Please wait")).await;
+    let first = stream.message().await.unwrap().unwrap();
+    let waiting = turn_id(&[first.event.unwrap()]);
+    let engine = &host.replica.engine;
+    let key = SessionKey::new(TenantId::new("default"), SessionId::new("s"));
+    engine.leases().lose(&key, i64::MAX);
+    host.at_rest().await;
+    as_worker(engine.take_over()).await.unwrap();
+    as_worker(engine.take_over_all()).await.unwrap();
+    host.release("go");
+    eventually("the turn to end", || async {
+        host.turn("s", &waiting).await.state() == TurnState::Completed
+    })
+    .await;
 }

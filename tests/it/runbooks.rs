@@ -1,6 +1,6 @@
-//! The commands of docs/runbooks against the faults that raise their alerts, with the log in both
-//! formats. `kubectl` is played by a script: it shows the server's log, and runs in the test's own
-//! folder what would run in a pod. `grpcurl` is one that shows what it was called with.
+//! Runs the commands of docs/runbooks against the faults that raise their alerts, with both log formats. A script
+//! replaces `kubectl`: it prints the server's log, and runs in the test's folder what would run in a pod. A second
+//! script replaces `grpcurl` and prints its arguments.
 
 use std::{
     collections::BTreeSet, fs, net::TcpListener, os::unix::fs::PermissionsExt as _, path::Path,
@@ -25,10 +25,10 @@ use crate::harness::{
 };
 
 const FORMATS: [&str; 2] = ["text", "json"];
-/// What the user says; no line of the log has it.
+/// The input of the user, which must not be in the log.
 const PROMPT: &str = "a question that no log shows";
 
-/// `logs` adds to each line what `--prefix --timestamps` adds; `exec` runs the command.
+/// `logs` prefixes each line like `--prefix --timestamps`; `exec` runs the command.
 const KUBECTL: &str = r#"#!/bin/sh
 case "$*" in
 *" logs "*) sed 's|^|[pod/contextd-0/contextd] 2026-11-25T10:00:00Z |' "$LOG" ;;
@@ -40,7 +40,7 @@ esac
 
 const GRPCURL: &str = "#!/bin/sh\necho grpcurl $*\n";
 
-/// Runbooks whose commands no test here runs, and why.
+/// Runbooks whose commands are not tested here, with the reason.
 const NOT_RUN: [(&str, &str); 5] = [
     ("ContextdAbsent", "kubectl alone: what a cluster shows"),
     ("ContextdModelSlow", "metrics alone"),
@@ -52,8 +52,7 @@ const NOT_RUN: [(&str, &str); 5] = [
     ),
 ];
 
-/// A server with a model service that a test plays, a log in one format, and what the commands of
-/// runbooks run with.
+/// A server with a simulated model service, a log in one format, and the environment for the commands of runbooks.
 struct Operated {
     served: Served,
     upstream: Upstream,
@@ -82,7 +81,7 @@ impl Operated {
         }
     }
 
-    /// Runs a turn whose model service answers so, to its end.
+    /// Runs a turn to its end. The model service returns this reply.
     async fn turn(&self, session: &str, reply: Reply) {
         self.upstream.answer(reply);
         let request = turn(session, "main/gpt-4o", PROMPT);
@@ -97,10 +96,10 @@ impl Operated {
     }
 }
 
-/// The role of a server that is no superuser: limits of connections count for it.
+/// The role of a server that is not a superuser, because connection limits do not apply to superusers.
 const ROLE: &str = "operated";
 
-/// The database for that role, and a connection of a superuser.
+/// The database with this role, and a superuser connection.
 async fn in_role(cluster: &Cluster) -> (TestDatabase, Client) {
     let client = cluster.database().client().await;
     let grants = format!(
@@ -128,9 +127,9 @@ async fn in_role(cluster: &Cluster) -> (TestDatabase, Client) {
     (database, client)
 }
 
-/// Ends the connections of the server, which gets no other one.
+/// Terminates the connections of the server and prevents new ones.
 async fn cut_off(client: &Client) {
-    // Committed before the others end, or one that comes back at once is let in.
+    // This must be committed before the connections end, or a reconnect is accepted.
     let shut = format!("alter role {ROLE} connection limit 0");
     client.batch_execute(&shut).await.unwrap();
     let cut =
@@ -138,7 +137,7 @@ async fn cut_off(client: &Client) {
     client.batch_execute(&cut).await.unwrap();
 }
 
-/// Settings of a server whose probes are answered at the port.
+/// The settings of a server with an admin port. Returns the port.
 fn place(format: &str, base_url: &str) -> (Place, u16) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let admin = listener.local_addr().unwrap().port();
@@ -163,7 +162,7 @@ fn tools() -> tempfile::TempDir {
     tools
 }
 
-/// What the commands that a runbook begins with print.
+/// Runs the first commands of a runbook and returns their output.
 fn look(
     runbook: &str,
     (served, admin): (&Served, u16),
@@ -219,7 +218,7 @@ fn inherited_path() -> String {
     std::env::var("PATH").unwrap()
 }
 
-/// The lines of a log that have this text.
+/// The lines of a log that contain this text.
 fn lines<'a>(log: &'a str, text: &str) -> Vec<&'a str> {
     log.lines().filter(|line| line.contains(text)).collect()
 }
@@ -462,7 +461,7 @@ async fn the_runbook_of_a_queue_that_waits_shows_the_session_whose_turn_cannot_b
             .unwrap();
         operated
             .served
-            .says("queued message started no turn; retrying later")
+            .says("could not start a turn for a queued message; retrying later")
             .await;
         let shown = operated.look("ContextdQueueWaits");
         let logged = lines(&shown, "[pod/");
@@ -538,7 +537,7 @@ async fn the_runbook_of_refused_connections_shows_the_limit_and_the_line() {
         operated
             .turn("good", Reply::events(said(&["Hello."])))
             .await;
-        // The server keeps what it has, and gets no more.
+        // The server keeps its connection and gets no further ones.
         client
             .batch_execute(&format!("alter role {ROLE} connection limit 1"))
             .await

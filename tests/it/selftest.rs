@@ -1,4 +1,4 @@
-//! `contextd selftest`, the built program: what `helm test` runs.
+//! `contextd selftest`, the built program, which `helm test` runs.
 
 use std::{net::SocketAddr, process::Output, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Tools that run one after the other: each call is asked for once the one before has its result.
+//! Sequential tools: each call is requested after the previous call has its result.
 
 use std::time::Duration;
 

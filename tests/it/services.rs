@@ -1,5 +1,5 @@
-//! What model services really send and refuse: characters that are cut in two, fields in other
-//! types, errors that sound like something else.
+//! Responses and errors of real model services: characters that are split between deltas, fields of other types, and
+//! misleading error messages.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::harness::{
 
 const MODEL: &str = "main/gpt-4o";
 
-/// An event whose delta is this JSON, escapes and all.
+/// An event whose delta is this JSON, unmodified.
 fn raw(delta: &str) -> Vec<u8> {
     format!("data: {{\"choices\":[{{\"index\":0,\"delta\":{delta}}}]}}\n\n").into_bytes()
 }
@@ -31,7 +31,7 @@ fn stream(deltas: &[&str], reason: &str) -> Vec<u8> {
     body
 }
 
-/// A service, and a replica that calls it up to three times.
+/// A service, and a replica that makes up to three attempts.
 async fn service(dialect: &str) -> (Upstream, Host) {
     let upstream = Upstream::start().await;
     let host = Host::with(Options {
@@ -69,7 +69,7 @@ fn call(part: &pb::Part) -> Option<&pb::ToolCall> {
     }
 }
 
-/// Deltas as they come, and each part's text with whether something in it was replaced.
+/// The deltas, and the text of each part with whether something in it was replaced.
 type Cut = (&'static [&'static str], &'static [(&'static str, bool)]);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -304,7 +304,7 @@ async fn a_call_in_an_old_form_or_a_name_in_pieces_is_run() {
     }
 }
 
-/// A session with two old results of 2,000 tokens that a compaction would clear.
+/// A session with two old results of 2,000 tokens, which a compaction would remove.
 async fn with_results(host: &Host, session: &str) {
     let made = pb::Session {
         session_id: session.to_owned(),
@@ -359,7 +359,7 @@ async fn an_error_unrelated_to_the_prompt_does_not_shrink_the_context() {
             kinds(&events)
         );
     }
-    // The same with a prompt that is too long, told by the service after the service.
+    // The same for a prompt that is too long, reported by a gateway with the error of its upstream.
     with_results(&host, "long").await;
     let raw = json!({"error": {"message": "prompt is too long: 9 tokens > 8 maximum", "type": "invalid_request_error"}});
     let body = json!({"error": {"message": "Provider returned error", "code": 400, "metadata": {"raw": raw}}});
@@ -432,7 +432,7 @@ async fn permanent_errors_of_services_are_not_repeated() {
     }
 }
 
-/// The predicted size of a turn's first prompt.
+/// The predicted size of the first prompt of a turn.
 fn predicted(events: &[pb::Event]) -> i32 {
     let started = events.iter().find_map(|event| match &event.payload {
         Some(Payload::StepStarted(started)) => started.context_tokens.as_ref(),
@@ -441,7 +441,7 @@ fn predicted(events: &[pb::Event]) -> i32 {
     started.expect("a step").tokens
 }
 
-/// An answer after a long thought, as a service reports it.
+/// A response with long reasoning, and its reported usage.
 fn thoughtful(words: &str, call: bool) -> Reply {
     let mut body = event(&json!({"reasoning_content": "thought ".repeat(2_000)}));
     let calls =
@@ -461,7 +461,7 @@ fn thoughtful(words: &str, call: bool) -> Reply {
 #[tokio::test(flavor = "multi_thread")]
 async fn reasoning_is_counted_only_where_it_is_sent_back() {
     let (upstream, host) = service("zai").await;
-    // An answer without calls: its reasoning is not sent with the user's next words.
+    // The reasoning of a response without calls is not sent with the next input.
     upstream.answer(thoughtful("First.", false));
     completed(&host.run(turn("s", MODEL, "Hello")).await);
     upstream.answer(Reply::events(answer(&["Fine."])));
@@ -469,7 +469,7 @@ async fn reasoning_is_counted_only_where_it_is_sent_back() {
     assert!(!upstream.requests()[1].body.contains("thought"));
     assert!(predicted(&events) < 200, "{}", predicted(&events));
 
-    // A tool loop: there it is sent, and so it counts; once the user speaks again it does neither.
+    // In a tool loop, reasoning is sent and counted. After the next input, it is neither sent nor counted.
     upstream.answer(thoughtful("", true));
     upstream.answer(thoughtful("Done.", false));
     let session = Some(pb::Session {
@@ -503,7 +503,7 @@ async fn reasoning_is_counted_only_where_it_is_sent_back() {
     assert!(stats < 300, "{stats}");
 }
 
-/// A model of which the operator says something.
+/// A model with properties that the operator declared.
 fn declared(upstream: &Upstream, dialect: &str, declared: Declared) -> Options {
     let models = [("gpt-4o".to_owned(), declared)].into();
     let provider = OpenAi::new(

@@ -1,4 +1,4 @@
-//! ListSessions with a filter: what is found, by which index, and by whose labels.
+//! ListSessions with a filter: the sessions found, the index used, and isolation between the labels of tenants.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::harness::{
     transcripts::{fork, one_turn},
 };
 
-/// Makes a session with these labels.
+/// Creates a session with these labels.
 async fn make(host: &Host, id: &str, labels: &[(&str, &str)]) {
     let session = pb::Session {
         session_id: id.to_owned(),
@@ -53,7 +53,7 @@ fn in_states(states: &[SessionState]) -> pb::SessionFilter {
     }
 }
 
-/// The ids of what a filter finds, the same in pages of any size.
+/// The ids of the sessions that match a filter. Fails unless pages of all sizes have the same ids.
 async fn found(host: &Host, filter: pb::SessionFilter) -> Vec<String> {
     let whole = pages(host, &filter, 0).await;
     for page_size in [1, 2] {
@@ -97,7 +97,7 @@ async fn sessions_are_found_by_every_entry_of_their_metadata() {
         ["d", "c", "b", "a"]
     );
 
-    // What was changed is found by what it is now, and a fork by what it was made from.
+    // An updated session is found by its new values, and a fork by its source.
     let update = pb::UpdateSessionRequest {
         session: Some(pb::Session {
             session_id: "a".to_owned(),
@@ -152,7 +152,7 @@ async fn sessions_are_found_by_the_beginning_of_their_id_or_title() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fork_is_found_as_its_source_is_whatever_its_length() {
     let host = Host::with(Options::default()).await;
-    // The second one is copied in batches.
+    // The second session is copied in batches.
     for (id, messages) in [("short", 4), ("long", 600)] {
         make(&host, id, &[("team", "red"), ("title", "Two minds")]).await;
         let turns = (0..messages / 2).map(|n| one_turn(&format!("c{n}"), 1));
@@ -199,7 +199,7 @@ async fn sessions_are_found_by_their_state_and_the_time_of_their_last_use() {
     let some = [SessionState::AwaitingTools, SessionState::Idle];
     check(&some, &["waits", "idle"]).await;
 
-    // The live one says which replica holds it, and for how long.
+    // A live session reports which replica holds it, and until when.
     let session = host.session("runs").await;
     assert_eq!(session.holder, host.replica.engine.store().replica());
     let lease = session.lease_expire_time.unwrap();
@@ -222,7 +222,7 @@ async fn sessions_are_found_by_their_state_and_the_time_of_their_last_use() {
     drop((waiting, held));
 }
 
-/// Each filter reads what it finds and no more, also by a plan that does not know the filter.
+/// Each filter reads only matching rows, also with a generic plan.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_filter_uses_an_index() {
     let database = TestDatabase::new().await;
@@ -279,7 +279,7 @@ async fn each_filter_uses_an_index() {
             + plan[0]["Plan"]["Shared Read Blocks"].as_f64().unwrap();
         assert!(read < most, "{by} read {read} pages: {plan:#}");
     };
-    // A page of ten sessions reads about thirty pages for each.
+    // A page of ten sessions reads about thirty pages per session.
     check("list", "'time'", 500.0).await;
     check("find", "'labels'", 500.0).await;
     check("find", "'text'", 5_000.0).await;

@@ -1,5 +1,5 @@
-//! UpdateSession and DeleteSession against a running turn, on two replicas at once: what the events
-//! tell afterwards is checked against what was asked, without a look at how it was done.
+//! UpdateSession and DeleteSession concurrent with a running turn, on two replicas. The events are checked against the
+//! requests, regardless of the implementation.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,11 +19,11 @@ use crate::harness::{
     requests::{result, submit, tools, turn},
 };
 
-/// Steps of a turn. Few: each repeats what all before it said.
+/// Number of steps of a turn. Low, because each step repeats the text of all earlier ones.
 const STEPS: usize = 6;
 
-/// Two models that repeat what they are told, and call a tool in all steps but the last: one that
-/// is there, or one that is not.
+/// Two models that echo their prompt and call a tool in every step but the last, alternating between an existing and a
+/// nonexistent tool.
 fn options() -> Options {
     let say = |step| match step {
         STEPS => json!([{"echo_prompt": true}]),
@@ -45,7 +45,7 @@ async fn pair() -> (Host, Host) {
     (host, other)
 }
 
-/// Numbers that look random and are the same in every run of a round.
+/// Pseudorandom numbers, the same in every run of a round.
 struct Numbers(AtomicU64);
 
 impl Numbers {
@@ -81,8 +81,7 @@ fn asks(session: &str) -> pb::ExecuteTurnRequest {
     }
 }
 
-/// Reads a turn to its end and has each call answered as soon as it is seen, by a replica or the
-/// other.
+/// Reads a turn to its end. Submits a result for each requested call immediately, through a random replica.
 async fn run(
     stream: &mut Streaming<pb::ExecuteTurnResponse>,
     replicas: [&Host; 2],
@@ -104,7 +103,7 @@ async fn run(
             );
             let replica = replicas[usize::from(numbers.below(2) == 1)];
             let mut turns = replica.turns();
-            // What a deleted session does not want any more is none of the host's business.
+            // The result may be refused because the session was deleted.
             tokio::spawn(async move { turns.submit_tool_results(answer).await.map(drop) });
         }
         seen.fetch_add(1, Ordering::Relaxed);
@@ -121,8 +120,7 @@ fn calls_of(events: &[pb::Event], of: impl Fn(&Payload) -> Option<String>) -> Ve
     calls
 }
 
-/// What holds of the events of every session with one turn: no gap, one end, every call closed
-/// once.
+/// Rules for the events of every session with one turn: no gap, one end, every call closed once.
 fn check_story(events: &[pb::Event]) {
     let seqs = seqs(events);
     assert_eq!(
@@ -165,11 +163,10 @@ fn check_story(events: &[pb::Event]) {
 // --- UpdateSession
 // -------------------------------------------------------------------------------------------------
 
-/// What a revision says: model and system prompt.
+/// The model and the system prompt of a revision.
 type Said = (String, String);
 
-/// Changes the configuration again and again until the turn is over. What was acknowledged, by
-/// etag.
+/// Updates the configuration until the turn is over. Returns the acknowledged revisions with their etags.
 async fn keep_updating(
     host: &Host,
     session: &str,
@@ -211,7 +208,7 @@ async fn keep_updating(
     done
 }
 
-/// Each step names the newest revision before it, and its model was told what that revision says.
+/// Fails unless each step names the newest revision before it and its model was called with that revision.
 fn check_revisions(events: &[pb::Event], said_by: &BTreeMap<String, Said>) {
     let mut newest = "1".to_owned();
     let mut switched = 1;
@@ -317,7 +314,7 @@ async fn a_turn_under_concurrent_updates_runs_each_step_with_the_newest_revision
 // --- DeleteSession
 // -------------------------------------------------------------------------------------------------
 
-/// Deletes the session once so many events were seen.
+/// Deletes the session after this many events.
 async fn delete_after(
     host: &Host,
     session: &str,
@@ -335,7 +332,7 @@ async fn delete_after(
     host.sessions().delete_session(request).await.map(drop)
 }
 
-/// Changes the labels meanwhile, for as long as there is something to be changed.
+/// Updates the labels until the session is deleted or the turn is over.
 async fn keep_labelling(
     host: &Host,
     session: &str,
@@ -363,7 +360,7 @@ async fn keep_labelling(
     None
 }
 
-/// The turn's last event says what the others add up to.
+/// Fails unless the totals in the turn's last event equal the sums of the other events.
 fn check_end(events: &[pb::Event]) {
     let Some(Payload::TurnCancelled(end)) = events.last().and_then(|event| event.payload.as_ref())
     else {

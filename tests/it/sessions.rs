@@ -1,5 +1,5 @@
-//! Sessions: made once, shown as they were set, listed by their last use, and what of them reaches
-//! the model.
+//! Sessions: creation, configuration, lists ordered by last use, and the parts of the configuration that reach the
+//! model.
 
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ async fn shown(sessions: &mut SessionServiceClient<Channel>, session: &str) -> p
         .unwrap()
 }
 
-/// Every field that a client can set and that this version takes.
+/// A session with every field that a client can set in this version.
 fn configured() -> pb::Session {
     let look = pb::Tool {
         input_schema: Some(pb::JsonSchema {
@@ -144,7 +144,7 @@ fn limits(max_steps: i32) -> pb::TurnLimits {
     }
 }
 
-/// Runs a turn and gives its `turn_started`.
+/// Runs a turn and returns its `turn_started`.
 async fn run(
     turns: &mut TurnServiceClient<Channel>,
     request: pb::ExecuteTurnRequest,
@@ -157,7 +157,6 @@ async fn run(
     started.expect("a turn that never started")
 }
 
-/// The prompt of the last call.
 fn last_prompt(replica: &Replica) -> Arc<Prompt> {
     replica
         .scripted

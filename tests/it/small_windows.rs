@@ -1,4 +1,4 @@
-//! Windows of small local models hold a conversation with tools.
+//! The small windows of local models are sufficient for a conversation with tools.
 
 use contextd::{model::config::ContextPolicy, pb};
 use serde_json::json;

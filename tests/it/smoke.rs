@@ -1,4 +1,4 @@
-//! The main job, end to end.
+//! The basic workflow, end to end.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ async fn a_caller_that_reads_late_is_shown_the_text_before_its_commit() {
     };
     let (_database, replica) = Replica::alone(options.script("hasty", hasty)).await;
     let turns = replica.turns().await;
-    // It takes no more than the first events before it is read.
+    // The connection accepts only the first events until it is read.
     let narrow = Endpoint::from_shared(format!("http://{}", replica.address))
         .unwrap()
         .initial_stream_window_size(64)
@@ -113,7 +113,7 @@ async fn a_caller_that_reads_late_is_shown_the_text_before_its_commit() {
     );
 }
 
-/// A replica that keeps what was shown of a message for the readers that lag.
+/// A replica that buffers the deltas of a message for slow readers.
 fn remembering() -> Options {
     Options {
         poll: Duration::from_secs(60),

@@ -1,5 +1,5 @@
-//! What a summary is made of and asked for with; summaries by another provider's model: what the
-//! prompt after a compaction has, and that a refusal of that provider ends nothing.
+//! Summaries: their input and their prompt; summaries by a model of another provider, the prompt after the compaction,
+//! and that a refusal of that provider ends no turn.
 
 use std::sync::{Arc, Mutex};
 
@@ -24,8 +24,7 @@ use crate::{
     },
 };
 
-/// A model service of another kind, whose summaries are the short lines of what it was given to
-/// summarise; or that refuses.
+/// A model service of another provider. Its summary consists of the short lines of its input, or it refuses.
 #[derive(Debug, Default)]
 struct Scribe {
     refuses: bool,
@@ -79,7 +78,7 @@ impl Provider for Scribe {
     }
 }
 
-/// Everything that a prompt says, one line for each part.
+/// The text of a prompt, one line per part.
 fn words_of(prompt: &Prompt) -> String {
     let parts = prompt
         .transcript
@@ -95,7 +94,7 @@ fn words_of(prompt: &Prompt) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// A call of a tool, its result, which is long, and what the model says to it.
+/// A tool call, its long result, and the response of the model to it.
 fn worked(tool: &str, arguments: &str, outcome: &str, words: &str) -> Vec<pb::InputMessage> {
     let call = pb::ToolCall {
         call_id: format!("call-{tool}"),
@@ -121,8 +120,8 @@ fn worked(tool: &str, arguments: &str, outcome: &str, words: &str) -> Vec<pb::In
     ]
 }
 
-/// A session whose older turn deployed something, with two small turns after it, in a window that
-/// does not hold all of it; its summaries are written by another provider's model.
+/// A session with an older turn that deployed something and two small turns after it, in a window that is too small for
+/// all of it. Its summaries are written by a model of another provider.
 async fn deployed(scribe: &Arc<Scribe>) -> Host {
     let options = options(&in_short()).provider("other", Arc::clone(scribe) as Arc<dyn Provider>);
     let host = Host::with(options).await;
@@ -235,7 +234,7 @@ async fn the_prompt_after_a_compaction_has_the_request_the_actions_the_state_and
     ] {
         assert!(summary.contains(said), "{what} is not in {summary}");
     }
-    // What is recent stays word for word: the newest call with its result, and the task of now.
+    // Recent messages are kept verbatim: the newest call with its result, and the current task.
     assert_eq!(words.matches(&"x".repeat(2_000)).count(), 1, "{words}");
     assert!(words.ends_with("Seen.\nGo on."), "{words}");
     assert!(

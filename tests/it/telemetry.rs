@@ -1,4 +1,4 @@
-//! What contextd measures: as Prometheus scrapes it, and as a collector gets it.
+//! The metrics and spans of contextd, as scraped by Prometheus and as received by a collector.
 
 mod traces;
 
@@ -30,10 +30,10 @@ use crate::{
     },
 };
 
-/// Words that a caller chooses and that telemetry never shows.
+/// A value chosen by a caller that must not appear in telemetry.
 const CANARY: &str = "canary-7f3a";
 
-/// The value of one series, 0 if it is not there. Each of `labels` is in it.
+/// The sum of the series with this name and all of these labels; 0 if there is none.
 fn value(scrape: &str, name: &str, labels: &[&str]) -> f64 {
     let series = scrape.lines().filter(|line| {
         let named = line
@@ -56,7 +56,7 @@ fn families(scrape: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// The rows of the table in docs/metrics.md: name, kind and unit, and how Prometheus names it.
+/// The rows of the table in docs/metrics.md: the name, then the kind, the unit and the name in Prometheus.
 fn documented() -> BTreeMap<String, (String, String, String)> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md");
     let text = fs::read_to_string(path).unwrap();
@@ -88,7 +88,7 @@ fn every_metric_is_documented_and_every_documented_one_exists() {
     assert_eq!(documented(), expected.collect());
 }
 
-/// A replica on which everything happens that is measured.
+/// A replica that produces every metric.
 async fn busy_host(server: &McpServer) -> Host {
     let error = json!({"kind": "overloaded", "message": "Too many.", "status": 503, "times": 1});
     let failing = json!({"steps": [{"say": [{"error": error}, {"text": "At last."}]}]});
@@ -114,7 +114,7 @@ fn echoing() -> String {
     script(&[echo, json!([{"text": "Done."}])])
 }
 
-/// A turn of that model, with the tools of the MCP server `played`.
+/// A turn with that model and the tools of the MCP server `played`.
 fn echoing_turn(session: &str) -> pb::ExecuteTurnRequest {
     let played = pb::McpServerTools {
         server: "played".to_owned(),
@@ -283,7 +283,7 @@ async fn counters_begin_at_zero_and_a_sweep_counts_what_it_has_removed_so_far() 
         };
         host.sessions().create_session(create).await.unwrap();
     }
-    // The second batch fails, as one does when the database goes away.
+    // The second batch fails, as in an outage of the database.
     let fails = "create function stop() returns trigger language plpgsql as
                    $$ begin if (select count(*) from idempotency) < 3 then raise 'stop'; end if; return old; end $$;
                  create trigger stop before delete on idempotency for each row execute function stop()";
@@ -358,7 +358,7 @@ async fn no_metric_shows_what_callers_choose_and_spans_only_the_session() {
     let metrics = collector.metrics_dump();
     assert!(!metrics.contains(CANARY), "{metrics}");
 
-    // Spans come when there are enough of them, or some seconds later.
+    // Spans are exported in batches, or after some seconds.
     eventually("the spans of both calls were exported", || async {
         let spans = collector.spans();
         let named = |name: &str| spans.iter().filter(|span| span.name == name).count();

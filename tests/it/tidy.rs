@@ -1,11 +1,11 @@
-//! The source tree against its own rules: who may import whom, what stays where, sizes, features
-//! and their tests.
+//! Checks of the source tree: the direction of imports, the place of names, file sizes, and the tests of features.
 //!
-//! Each rule is a function over (path, text), so that a bad sample can be held against it, at the end.
+//! Each rule is a function over (path, text), so that the end of this file can check it with a bad sample.
 
 mod circles;
 mod imports;
 mod profiles;
+mod prose;
 mod reach;
 mod statements;
 
@@ -15,7 +15,7 @@ use std::path::Path;
 
 use imports::MAY_IMPORT;
 
-/// What `model/` and `context/` do without: they think, and are handed whatever they need to know.
+/// Names that `model/` and `context/` must not use: they are pure and get all data as arguments.
 const IMPURE: &[&str] = &[
     "async",
     "await",
@@ -30,11 +30,11 @@ const IMPURE: &[&str] = &[
     "deadpool_postgres",
 ];
 
-/// Nor does `context` say these. Settings of policies, in `model`, are written as the configuration
-/// has them.
+/// Names that `context` must not use either. `model` may, because it has policy settings in the format of the
+/// configuration.
 const FORMATS: &[&str] = &["Serialize", "Deserialize"];
 
-/// Names that only some places may say: (name, where).
+/// Names that only these modules may use.
 const CONFINED: &[(&str, &[&str])] = &[
     ("tokio_postgres", &["store", "postgres"]),
     ("deadpool_postgres", &["store", "postgres"]),
@@ -53,13 +53,13 @@ const CONFINED: &[(&str, &[&str])] = &[
 
 const MOST_LINES: usize = 1_000;
 
-/// A table in docs/ whose rows name the tests that show them.
+/// A table in docs/ whose rows name the tests for them.
 struct Table {
-    /// With what its ids begin.
+    /// First letters of its ids.
     letters: &'static [char],
-    /// Cells of a row.
+    /// Number of cells of a row.
     cells: usize,
-    /// Which of them names the tests.
+    /// Index of the cell with the tests.
     tests: usize,
 }
 
@@ -209,8 +209,7 @@ fn a_name_that_is_not_in_the_file_before_it_is_found() {
 // --- The rules
 // -----------------------------------------------------------------------------------------------------
 
-/// Imports against the direction of [`MAY_IMPORT`]. What a module's own tests import is their
-/// affair.
+/// Imports against the direction of [`MAY_IMPORT`]. Imports of a module's own tests are not checked.
 fn wrong_imports(path: &str, text: &str) -> Vec<String> {
     let module = module_of(path);
     if matches!(module.as_str(), "main" | "lib") || is_test(path) {
@@ -310,7 +309,7 @@ fn silent_opening(_: &str, text: &str) -> Vec<String> {
     }
 }
 
-/// Paths in backticks, from the root or from `src/`, and entries of the map, that do not exist.
+/// Paths in backticks, relative to the root or to `src/`, and entries of the source map, that do not exist.
 fn missing_paths(text: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
     let file = |word: &str| {
         [".rs", ".sql", ".md", ".toml"]
@@ -330,7 +329,7 @@ fn missing_paths(text: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
             continue;
         };
         for name in entry.split("  ").next().unwrap_or_default().split(", ") {
-            // The columns of a narrow entry may be one space apart.
+            // The columns of a narrow entry may be separated by one space.
             let name = name.split(' ').next().unwrap_or_default();
             if !name.ends_with('/') && !file(name) {
                 continue;
@@ -347,7 +346,7 @@ fn missing_paths(text: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
     paths
 }
 
-/// Names in parentheses after a path, as in `a/b.rs` (`name`, `other`), that its file does not say.
+/// Names in parentheses after a path, as in `a/b.rs` (`name`, `other`), that the file does not contain.
 fn misplaced_names(text: &str, says: impl Fn(&str, &str) -> bool) -> Vec<String> {
     let mut wrong = Vec::new();
     let quoted: Vec<&str> = text.split('`').collect();
@@ -376,9 +375,9 @@ fn too_long(_: &str, text: &str) -> Vec<String> {
     }
 }
 
-/// A table holds one line for each row, such as `| id | behaviour | tests |`, where the tests are
-/// names such as `turn::a_turn_ends_on_text`, or the words `not yet`. A test says which rows it
-/// shows in its doc comment: `/// Row D6` or `/// Rows D6, D21`. Either side must know the other.
+/// A table has one line per row, such as `| id | behaviour | tests |`, where the tests are names such as
+/// `turn::a_turn_ends_on_text`, or `not yet`. A test names its rows in its doc comment: `/// Row D6` or `/// Rows D6,
+/// D21`. Both sides must agree.
 fn table_complaints(table: &Table, text: &str, files: &[(String, String)]) -> Vec<String> {
     let mut complaints = Vec::new();
     let rows = table_rows(table, text, &mut complaints);
@@ -415,7 +414,7 @@ fn table_complaints(table: &Table, text: &str, files: &[(String, String)]) -> Ve
     complaints
 }
 
-/// The rows of the table by id, each with the tests it names.
+/// The rows of the table by id, with the tests that they name.
 fn table_rows(
     table: &Table,
     text: &str,
@@ -455,7 +454,7 @@ fn table_rows(
 // --- Reading Rust
 // --------------------------------------------------------------------------------------------------
 
-/// A file without its comments and strings, line for line, and the strings apart.
+/// A file without its comments and strings, with the same lines, and the strings separately.
 struct Pieces {
     code: String,
     strings: Vec<(usize, String)>,
@@ -499,7 +498,7 @@ fn split(text: &str) -> Pieces {
     pieces
 }
 
-/// The string that begins here: its length in the source, and its content.
+/// The string literal at the start of `rest`: its length in the source, and its content.
 fn string_literal(rest: &str, word_before: bool) -> Option<(usize, &str)> {
     let prefix = if word_before {
         0
@@ -531,7 +530,7 @@ fn string_literal(rest: &str, word_before: bool) -> Option<(usize, &str)> {
     Some((end + 1, &rest[start..end]))
 }
 
-/// The length of the character that begins here, such as `'"'`; a lifetime is none.
+/// The length of the character literal at the start of `rest`, such as `'"'`. Returns `None` for a lifetime.
 fn char_literal(rest: &str) -> Option<usize> {
     let inner = rest.strip_prefix('\'')?;
     if let Some(escape) = inner.strip_prefix('\\') {
@@ -541,7 +540,7 @@ fn char_literal(rest: &str) -> Option<usize> {
     inner[length..].starts_with('\'').then_some(1 + length + 1)
 }
 
-/// What stands before the inline test module, which is the last item of a file.
+/// The code before the inline test module, which is the last item of a file.
 fn without_tests(code: &str) -> &str {
     let inline = |at: &usize| {
         let item = code[*at..].trim_start_matches("#[cfg(test)]").trim_start();
@@ -555,8 +554,8 @@ fn without_tests(code: &str) -> &str {
         .map_or(code, |at| &code[..at])
 }
 
-/// The top-level modules that code names: `crate::a`, `crate::{a, b::c}`, and `super::` as often as
-/// it takes.
+/// The top-level modules that code imports: `crate::a`, `crate::{a, b::c}`, and paths with enough `super::` to reach
+/// the root.
 fn imports(path: &str, code: &str) -> BTreeSet<String> {
     let climbing = "super::".repeat(depth_of(path));
     let mut found = BTreeSet::new();
@@ -578,7 +577,7 @@ fn imports(path: &str, code: &str) -> BTreeSet<String> {
     found
 }
 
-/// The first segments of a path, or of each path of a braced group.
+/// The first segments of a path, or of each path of a group in braces.
 fn heads(path: &str) -> Vec<String> {
     let word = |text: &str| {
         text.chars()
@@ -607,8 +606,7 @@ fn heads(path: &str) -> Vec<String> {
     heads
 }
 
-/// Reads the beginning only, where a statement shows its kind: prose that merely mentions a table
-/// is none.
+/// Checks only the beginning, where a statement shows its kind: prose that mentions a table is not SQL.
 fn looks_like_sql(string: &str) -> bool {
     let statement = string
         .lines()
@@ -641,15 +639,15 @@ fn has_word(code: &str, word: &str) -> bool {
     })
 }
 
-/// A function in the tree, with the rows that its doc comment says it shows.
+/// A test function, with the rows that its doc comment names.
 struct TestFn {
-    /// `turn::a_turn_ends_on_text`: the file, then the function.
+    /// `turn::a_turn_ends_on_text`: the file and the function.
     path: String,
     rows: Vec<String>,
 }
 
 impl TestFn {
-    /// Whether a name of the table means this one: its last segments.
+    /// Whether a name in the table, which consists of the last segments of the path, is this function.
     fn is(&self, name: &str) -> bool {
         self.path == name || self.path.ends_with(&format!("::{name}"))
     }
@@ -738,7 +736,7 @@ fn in_modules(path: &str, modules: &[&str]) -> bool {
     modules.contains(&module_of(path).as_str())
 }
 
-/// How many modules deep a file is: `src/clock.rs` and `src/turn/mod.rs` 1, `src/turn/run.rs` 2.
+/// The module depth of a file: 1 for `src/clock.rs` and `src/turn/mod.rs`, 2 for `src/turn/run.rs`.
 fn depth_of(path: &str) -> usize {
     let path = path.strip_prefix("src/").unwrap_or(path);
     path.split('/')
@@ -759,7 +757,7 @@ fn sources(folder: &str) -> Vec<(String, String)> {
     files(folder, "rs")
 }
 
-/// All files of a kind below a folder, in order; a folder that does not exist has none.
+/// All files with this extension below a folder, sorted. Empty if the folder does not exist.
 fn files(folder: &str, kind: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut folders = vec![root().join(folder)];

@@ -1,5 +1,5 @@
-//! Tool calls of the host's: limits on what tools give, and results that come late, twice, in parts
-//! or never.
+//! Tool calls of the host: limits of tool outputs, and results that are late, repeated, split between submissions, or
+//! missing.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use contextd::{
 use serde_json::{Value, json};
 use tonic::{Code, Streaming};
 
-/// A turn up to the point where its calls wait.
+/// Reads a turn until its calls wait. Returns the events and the calls.
 async fn waiting<T: Carrier>(stream: &mut Streaming<T>) -> (Vec<pb::Event>, Vec<String>) {
     let events = until(stream, |payload| {
         matches!(payload, Payload::ActionRequired(_))
@@ -50,10 +50,10 @@ fn steps_begun(events: &[pb::Event], step: i32) -> usize {
     events.iter().filter(begins).count()
 }
 
-// --- Limits on what tools give
+// --- Limits of tool outputs
 // -------------------------------------------------------------------------------------
 
-/// An output and what is kept of it; none: all of it.
+/// An output, and the text that is kept of it. `None` means all of it.
 struct Output {
     tool: pb::Tool,
     output: String,
@@ -94,8 +94,8 @@ fn lines(number: usize, line: &str) -> String {
     vec![line; number].join("\n")
 }
 
-/// Lets one tool after the other give its output in one batch, and compares what is announced,
-/// stored, kept as a blob, and given to the model.
+/// Returns the outputs of all tools in one batch. Compares the events, the stored results, the blobs, and the input of
+/// the model.
 async fn check_limits(policy: Option<pb::Policy>, outputs: Vec<Output>) {
     let names: Vec<Value> = outputs
         .iter()
@@ -143,7 +143,7 @@ async fn check_limits(policy: Option<pb::Policy>, outputs: Vec<Output>) {
         let pb::part::Content::ToolResult(stored) = &stored[at] else {
             panic!("{name}: no result")
         };
-        // Large as it is, it may be cleared behind the turn.
+        // Because of its size, the result may be cleared after the turn.
         let stored = &pb::ToolResult {
             prune_mark: None,
             ..stored.clone()
@@ -217,7 +217,7 @@ async fn the_whole_output_comes_with_its_event_where_the_stream_asks_for_it() {
         }),
         ..turn("s", MODEL, "Hello")
     };
-    // A character of two bytes stands across the end of the preview.
+    // The end of the preview splits a character of two bytes.
     let output = format!("x{}", "é".repeat(200_000));
     let plain = host
         .run_with(request, |call| result(&call.call_id, &output))

@@ -1,4 +1,4 @@
-//! What a turn spent: the calls that its events account for, wherever it is read.
+//! The usage of a turn: the model calls that its events record, in every API that returns it.
 
 use contextd::pb::{self, CompletionReason, TurnState, event::Payload};
 use serde_json::{Value, json};
@@ -18,8 +18,8 @@ fn spends(mut say: Vec<Value>, reason: &str, input: u32, output: u32) -> Value {
     Value::Array(say)
 }
 
-/// Fails unless the terminal event, GetTurn and the statistics give the turn these totals, which
-/// are those of its accounted calls.
+/// Fails unless the terminal event, GetTurn and the statistics have these totals for the turn, which are the sums of
+/// its recorded calls.
 async fn assert_totals(host: &Host, turn: &str, calls: i64, tokens: i64) {
     let events = host.events("s", "", 0, 1_000).await;
     let spent = accounted(&events, turn);
@@ -63,7 +63,7 @@ async fn the_totals_of_a_turn_include_the_compactions_that_made_room_for_it() {
     assert!(kinds(&events).contains(&"compaction_completed"));
     assert_totals(&host, &turn_id(&events), 2, 1_935).await;
 
-    // One that is given up was paid for too.
+    // A failed compaction was paid for too.
     let host = Host::with(answering(
         &answers,
         &spends(vec![json!({"text": " "})], "stop", 900, 15),

@@ -1,4 +1,4 @@
-//! Sessions that are moved from one database to another, also from one of an older schema.
+//! Sessions that are transferred from one database to another, also from a database with an older schema.
 
 use std::{collections::BTreeMap, fs};
 
@@ -23,8 +23,8 @@ use crate::harness::{
     transcripts::check_books,
 };
 
-/// A database that an older contextd left: a session with all that can happen to a transcript and its fork, one with a picture, and one whose
-/// turn waits for its tool while a message waits for the turn.
+/// A database of an older contextd: a session with everything that can be in a transcript, its fork, a session with an
+/// image, and one whose turn waits for its tool while a message is queued for the turn.
 const OLDER: &str = include_str!("../fixtures/older-schema.sql");
 const SESSIONS: [&str; 4] = ["chat", "fork", "pictures", "waits"];
 
@@ -46,10 +46,10 @@ async fn filled(database: &TestDatabase, mut file: &[u8]) -> Result<Filled, Tran
     Reach::All.scope(transfer::fill(&pool, &mut file)).await
 }
 
-/// The rows of each table, without the columns that say something else in each database: when content was used last, and what
-/// the database or the schema makes of its own.
+/// The rows of each table, without the columns that differ between databases: the last use of content, and values that
+/// the database or the schema generates.
 async fn rows(client: &Client) -> BTreeMap<String, Vec<String>> {
-    const OWN: &str = "array['version', 'lease_until', 'pos', 'touched_at', 'unused_since', 'ctx_messages', 'ctx_overhead', 'ctx_tokens', 'ctx_parts']";
+    const OWN: &str = "array['version', 'live', 'lease_until', 'pos', 'touched_at', 'unused_since', 'ctx_messages', 'ctx_overhead', 'ctx_tokens', 'ctx_parts']";
     let tables = "select table_name::text from information_schema.columns where table_schema = 'public' and column_name = 'tenant_id'";
     let mut rows = BTreeMap::new();
     for table in client.query(tables, &[]).await.unwrap() {
@@ -163,7 +163,7 @@ async fn a_session_whose_lines_are_broken_is_not_added_and_those_before_it_are()
     };
     broken(
         String::from("{}"),
-        "line 1 of the file: it is no file of sessions",
+        "line 1 of the file: not a session export",
     )
     .await;
     let second = file.match_indices("\"session_run\"").nth(1).unwrap().0;
@@ -179,7 +179,7 @@ async fn a_session_whose_lines_are_broken_is_not_added_and_those_before_it_are()
     );
     broken(
         other,
-        &format!("line {line} of the file: there is no table pg_class"),
+        &format!("line {line} of the file: unknown table pg_class"),
     )
     .await;
     let client = newer.client().await;
@@ -203,16 +203,13 @@ async fn a_file_is_written_and_read_by_the_program() {
     let (done, written) = said(&older, "export").await;
     assert!(done && written.contains("4 sessions written"), "{written}");
     let (done, twice) = said(&older, "export").await;
-    assert!(!done && twice.contains("cannot make"), "{twice}");
+    assert!(!done && twice.contains("cannot create"), "{twice}");
     let (done, added) = said(&newer, "import").await;
     assert!(
-        done && added.contains("4 sessions added; 0 were there already"),
+        done && added.contains("4 sessions added; 0 already existed"),
         "{added}"
     );
     fs::write(&file, "").unwrap();
     let (done, empty) = said(&newer, "import").await;
-    assert!(
-        !done && empty.contains("it is no file of sessions"),
-        "{empty}"
-    );
+    assert!(!done && empty.contains("not a session export"), "{empty}");
 }

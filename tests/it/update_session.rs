@@ -1,5 +1,4 @@
-//! UpdateSession: which fields change, what is told of it, and that it is in force from the next
-//! step on.
+//! UpdateSession: which fields change, the event, and that the change applies from the next step on.
 
 use std::sync::Arc;
 
@@ -20,8 +19,7 @@ use crate::harness::{
     requests::{result, tools, turn},
 };
 
-/// Two models that call `look` and then speak, each in its own words; with `slowly` they wait for a
-/// signal before the call.
+/// Two models with different responses that call `look`. If the input says "slowly", they block before the call.
 fn options() -> Options {
     let model = |name: &str| {
         let steps = json!([
@@ -41,7 +39,7 @@ async fn host() -> Host {
     Host::with(options()).await
 }
 
-/// A session with something in every field.
+/// A session with a value in every field.
 fn configured(session_id: &str) -> pb::Session {
     let block = pb::PinnedBlock {
         name: "notes".to_owned(),
@@ -77,7 +75,7 @@ fn configured(session_id: &str) -> pb::Session {
     }
 }
 
-/// Tools as they are shown.
+/// Tools as the API returns them.
 fn listed(names: &[&str]) -> Option<pb::ToolSet> {
     let mut tools = tools(names);
     tools
@@ -131,7 +129,7 @@ async fn update(host: &Host, request: pb::UpdateSessionRequest) -> pb::Session {
     try_update(host, request).await.unwrap()
 }
 
-/// A change of the model and the system prompt.
+/// An update of the model and the system prompt.
 fn switch(session_id: &str) -> pb::UpdateSessionRequest {
     let session = pb::Session {
         model: "scripted/second".to_owned(),
@@ -141,7 +139,7 @@ fn switch(session_id: &str) -> pb::UpdateSessionRequest {
     change(session, &["model", "system_prompt"])
 }
 
-/// The configuration alone: what an update is about.
+/// Only the configuration of a session, which is what an update changes.
 fn configuration(session: pb::Session) -> pb::Session {
     pb::Session {
         etag: String::new(),
@@ -177,7 +175,7 @@ fn changes(events: &[pb::Event]) -> Vec<(String, Vec<String>)> {
     })
 }
 
-/// What each call was made with: model, system prompt and tools.
+/// The model, system prompt and tools of each call.
 fn given(prompts: &[Arc<Prompt>]) -> Vec<(&str, &str, Vec<&str>)> {
     prompts
         .iter()

@@ -1,5 +1,5 @@
-//! An upgrade and its roll-back under load: the program before, a newer schema, and the program of
-//! today beside each other. The older program is built by `script/upgrade-check`, which runs this.
+//! An upgrade and its roll-back under load: the older program, a newer schema, and both programs at the same time.
+//! `script/upgrade-check` builds the older program and runs this test.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -15,15 +15,15 @@ use crate::harness::{
     unary::unary_calls,
 };
 
-/// Names the older program.
+/// Variable with the path of the older program.
 const OLD_PROGRAM: &str = "CONTEXTD_OLD_PROGRAM";
-/// Clients that run one turn after the other.
+/// Number of clients that each run turns one after another.
 const CLIENTS: usize = 6;
-/// Clients that make unary calls beside them: 200 a second together, on two cores and while one replica
-/// or the other is away.
+/// Number of clients that make unary calls in parallel: 200 per second in total, on two cores, while one replica is
+/// restarting.
 const CALLERS: usize = 8;
 const PACE: Duration = Duration::from_millis(20);
-/// Every replica serves on for a while when it stops, hands its turns over, and keeps its leases meanwhile.
+/// When a replica stops, it keeps serving for a while, hands over its turns, and keeps its leases in the meantime.
 const SETTINGS: &str = "[turn]\nlease_ttl = '1m'\npoll_interval = '50ms'\n[server]\ndrain_delay = '2s'\ndrain_timeout = '300ms'\n";
 
 fn with_scripts(place: Place) -> Place {
@@ -40,7 +40,7 @@ async fn migrate(place: &Place, database: &TestDatabase) {
     );
 }
 
-/// Waits until so many more turns have ended: whatever serves now has done some work.
+/// Waits until this many more turns have ended, so that the current replicas have done some work.
 async fn more_turns(ended: &AtomicUsize, more: usize) {
     let goal = ended.load(Ordering::Relaxed) + more;
     crate::harness::host::until("more turns", || async {
@@ -83,15 +83,15 @@ async fn the_previous_version_serves_the_new_schema_alongside_the_new_one_and_al
     };
     let upgrade = async {
         more_turns(&ended, 2 * CLIENTS).await;
-        migrate(&now, &database).await; // as the chart's Job does, while the old program serves
+        migrate(&now, &database).await; // like the Job of the chart, while the old program serves
         more_turns(&ended, 2 * CLIENTS).await;
         let one = restarted(&before, &database, one).await; // an old pod restarts on the new schema
         more_turns(&ended, 2 * CLIENTS).await;
-        let two = restarted(&now, &database, two).await; // the new program beside the old one
+        let two = restarted(&now, &database, two).await; // the new program runs in parallel with the old one
         more_turns(&ended, 4 * CLIENTS).await;
         let one = restarted(&now, &database, one).await; // the upgrade is complete
         more_turns(&ended, 2 * CLIENTS).await;
-        let two = restarted(&before, &database, two).await; // the roll-back: first beside the new one
+        let two = restarted(&before, &database, two).await; // the roll-back: first in parallel with the new program
         more_turns(&ended, 4 * CLIENTS).await;
         let one = restarted(&before, &database, one).await; // then alone
         more_turns(&ended, 2 * CLIENTS).await;

@@ -1,5 +1,4 @@
-//! Content that clients store: it comes back as it was, is there once, is checked, and is there
-//! only when it is complete.
+//! Uploads: content is returned unchanged, stored once, verified, and only available when it is complete.
 
 use std::time::Duration;
 
@@ -39,7 +38,7 @@ fn chunk(bytes: &[u8]) -> pb::PutBlobRequest {
     }
 }
 
-/// Content that does not repeat itself from chunk to chunk.
+/// Content whose chunks all differ.
 fn content(size: usize) -> Vec<u8> {
     (0..size as u64)
         .map(|i| (i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8)
@@ -53,7 +52,7 @@ fn sha256(content: &[u8]) -> String {
         .collect()
 }
 
-/// The messages of an upload in chunks of a size.
+/// The messages of an upload in chunks of this size.
 fn upload(header: pb::PutBlobRequest, content: &[u8], size: usize) -> Vec<pb::PutBlobRequest> {
     std::iter::once(header)
         .chain(content.chunks(size).map(chunk))
@@ -110,7 +109,7 @@ impl Uploader {
             .await
     }
 
-    /// Rows of blobs and of their chunks.
+    /// The number of rows of blobs and of blob chunks.
     async fn rows(&self) -> (i64, i64) {
         let client = self.database.client().await;
         let counts = "select (select count(*) from blobs), (select count(*) from blob_chunks)";
@@ -409,7 +408,7 @@ async fn an_upload_request_id_is_bound_to_its_header_and_content() {
     }
 }
 
-/// Begins an upload of which one batch is written, and leaves it open.
+/// Starts an upload, of which one batch is written, and leaves it open.
 async fn half_an_upload(
     uploader: &Uploader,
 ) -> (

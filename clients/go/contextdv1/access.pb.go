@@ -22,16 +22,16 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What a credential allows. Each level includes those before it. Without authentication
-// (auth.required = false) every caller is an operator of the tenant `default`.
+// The access level of a credential. Each level includes the levels before it. Without authentication
+// (auth.required = false), every caller is an operator of the tenant `default`.
 type Access int32
 
 const (
-	// Nothing.
+	// No access.
 	Access_ACCESS_UNSPECIFIED Access = 0
-	// Read sessions, turns, events, statistics and models of the credential's tenant.
+	// Read sessions, turns, events, statistics, blobs and models of the credential's tenant.
 	Access_ACCESS_READ Access = 1
-	// Also create, change and delete them, run turns, and compact.
+	// Also create, change and delete sessions, run turns, queue messages, upload blobs, and compact.
 	Access_ACCESS_WRITE Access = 2
 	// Also manage the API keys of the tenant, and read its limits and the state of its deletion.
 	Access_ACCESS_ADMIN Access = 3
@@ -97,7 +97,7 @@ var file_contextd_v1_access_proto_extTypes = []protoimpl.ExtensionInfo{
 
 // Extension fields to descriptorpb.MethodOptions.
 var (
-	// The least access that a caller of this RPC needs. An RPC without it is refused to every caller.
+	// The minimum access level of the caller. An RPC without this option is refused for every caller.
 	//
 	// optional contextd.v1.Access access = 50070;
 	E_Access = &file_contextd_v1_access_proto_extTypes[0]

@@ -23,26 +23,27 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What a tenant may use. An absent limit is the server's (`[limits]` of its configuration), which may be
-// none. 0 allows nothing.
+// Limits of a tenant. An absent limit is replaced by the server's default (`[limits]` in its configuration). If
+// that is not set either, there is no limit. 0 allows nothing.
 type TenantLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Turns that run at once, on all replicas together; those that wait for tools do not count, and calls
-	// of Compact do. Further ones are refused with RATE_LIMITED, and queued messages wait for a place.
-	// Several replicas that admit turns within the same 2 seconds may exceed it.
+	// Maximum number of turns that run at the same time, on all replicas together. Turns that wait for tools are
+	// not counted, Compact calls are. Above the limit, turns are refused with RATE_LIMITED, and queued messages
+	// wait. Replicas that admit turns within the same 2 seconds may together exceed the limit.
 	RunningTurns *int64 `protobuf:"varint,1,opt,name=running_turns,json=runningTurns,proto3,oneof" json:"running_turns,omitempty"`
-	// Requests per second, on each replica; as many may come at once. Further ones are refused with
-	// RATE_LIMITED. A stream is one request.
+	// Maximum number of requests per second, on each replica. This is also the maximum burst. Further requests
+	// are refused with RATE_LIMITED. A stream counts as one request.
 	RequestsPerSecond *int64 `protobuf:"varint,2,opt,name=requests_per_second,json=requestsPerSecond,proto3,oneof" json:"requests_per_second,omitempty"`
-	// Tokens that models read and write per minute, on all replicas together, compactions included. A call
-	// under way counts with its predicted prompt and the most that it may answer; when it has ended, with
-	// what the service reported, or else with the prediction and what arrived. Beyond it, new turns are
-	// refused with RATE_LIMITED, and running ones wait before their next call of a model.
+	// Maximum number of input and output tokens of model calls per minute, on all replicas together, including
+	// compactions. A call in progress counts with its predicted prompt and its maximum output. A finished call
+	// counts with the reported usage or, without a report, with the predicted prompt and the output that was
+	// received. Above the limit, new turns are refused with RATE_LIMITED, and running turns wait before their
+	// next model call.
 	TokensPerMinute *int64 `protobuf:"varint,3,opt,name=tokens_per_minute,json=tokensPerMinute,proto3,oneof" json:"tokens_per_minute,omitempty"`
-	// Bytes of messages, events, configurations, requests and blobs, uploads under way included: measured
-	// about every 30 seconds while the tenant is active, and what was written since. Beyond it, whatever
-	// stores more is refused with QUOTA_EXCEEDED; running turns go on, and reading and deleting are
-	// possible.
+	// Maximum number of bytes of messages, events, configurations, requests and blobs, including uploads in
+	// progress. The bytes are measured about every 30 seconds while the tenant is active; bytes written since the
+	// last measurement are added. Above the limit, calls that store more are refused with QUOTA_EXCEEDED. Running
+	// turns continue, and reading and deleting are still possible.
 	StoredBytes   *int64 `protobuf:"varint,4,opt,name=stored_bytes,json=storedBytes,proto3,oneof" json:"stored_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -106,17 +107,17 @@ func (x *TenantLimits) GetStoredBytes() int64 {
 	return 0
 }
 
-// What a tenant uses, as the answering replica knows it.
+// Current use of a tenant's limits, as known to the replica that responds.
 type TenantUse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Turns that run, on all replicas together.
+	// Turns that are running, on all replicas together.
 	RunningTurns int64 `protobuf:"varint,1,opt,name=running_turns,json=runningTurns,proto3" json:"running_turns,omitempty"`
-	// Time until the spent tokens are within tokens_per_minute again, and a model may be called: 0 while
-	// they are, more than 1 minute after calls that exceeded the limit by more than one minute's tokens.
-	// Absent without that limit.
+	// Time until the spent tokens are within tokens_per_minute again, and a model may be called. 0 while they are
+	// within the limit; more than 1 minute if calls exceeded the limit by more than the tokens of one minute.
+	// Absent if tokens_per_minute is not limited.
 	TokensOwed *durationpb.Duration `protobuf:"bytes,2,opt,name=tokens_owed,json=tokensOwed,proto3" json:"tokens_owed,omitempty"`
-	// Bytes stored when they were last measured, and those written since. Absent without that limit, and
-	// before the first measure.
+	// Bytes stored at the last measurement, plus bytes written since. Absent if stored_bytes is not limited, and
+	// before the first measurement.
 	StoredBytes   *int64 `protobuf:"varint,3,opt,name=stored_bytes,json=storedBytes,proto3,oneof" json:"stored_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -173,24 +174,24 @@ func (x *TenantUse) GetStoredBytes() int64 {
 	return 0
 }
 
-// Record of a tenant's deletion: the only row that remains of it.
+// Record of a tenant's deletion. It is the only row of the tenant that remains.
 type TenantDeletion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The tenant.
+	// Tenant id.
 	TenantId string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
-	// When it was requested.
+	// When the deletion was requested.
 	RequestTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=request_time,json=requestTime,proto3" json:"request_time,omitempty"`
-	// The caller that asked, as logs name it, e.g. `key:<key_id>`.
+	// The caller that requested it, as named in the logs, e.g. `key:<key_id>`.
 	RequestedBy string `protobuf:"bytes,3,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
-	// When it finished. Absent while in progress.
+	// When the deletion finished. Absent while it is in progress.
 	DoneTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=done_time,json=doneTime,proto3" json:"done_time,omitempty"`
-	// Sessions that were removed so far, those among them that had been deleted a moment before.
+	// Sessions removed so far. Includes sessions that were deleted shortly before and whose rows still existed.
 	Sessions int64 `protobuf:"varint,5,opt,name=sessions,proto3" json:"sessions,omitempty"`
-	// Blobs that were removed so far.
+	// Blobs removed so far.
 	Blobs int64 `protobuf:"varint,6,opt,name=blobs,proto3" json:"blobs,omitempty"`
-	// Bytes of these blobs.
+	// Bytes of the removed blobs.
 	BlobBytes int64 `protobuf:"varint,7,opt,name=blob_bytes,json=blobBytes,proto3" json:"blob_bytes,omitempty"`
-	// API keys that were removed so far.
+	// API keys removed so far.
 	Keys          int64 `protobuf:"varint,8,opt,name=keys,proto3" json:"keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -282,22 +283,22 @@ func (x *TenantDeletion) GetKeys() int64 {
 	return 0
 }
 
-// An API key, without its secret: that is stored as a hash only.
+// An API key, without its secret. The server stores only a hash of the secret.
 type ApiKey struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Server-assigned id, e.g. `0198c0de-...`. It is no secret.
+	// Id chosen by the server, e.g. `0198c0de-...`. Not a secret.
 	KeyId string `protobuf:"bytes,1,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
-	// The tenant whose data it gives access to.
+	// The tenant that the key gives access to.
 	TenantId string `protobuf:"bytes,2,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
-	// What it allows.
+	// Access level of the key.
 	Access Access `protobuf:"varint,3,opt,name=access,proto3,enum=contextd.v1.Access" json:"access,omitempty"`
-	// What it is for, in words of whoever made it, up to 200 characters.
+	// Purpose of the key, from CreateKeyRequest.name. Up to 200 characters.
 	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
-	// When it was made.
+	// When the key was created.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	// From when on it is refused. Absent: it does not expire.
+	// When the key expires; it is refused from then on. Absent: it does not expire.
 	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
-	// Since when it is refused. Absent: it was not revoked.
+	// When the key was revoked; it is refused since then. Absent: it was not revoked.
 	RevokeTime    *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=revoke_time,json=revokeTime,proto3" json:"revoke_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

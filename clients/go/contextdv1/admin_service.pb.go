@@ -22,7 +22,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Which server this is.
+// Request message for GetServerInfo.
 type GetServerInfoRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -59,24 +59,24 @@ func (*GetServerInfoRequest) Descriptor() ([]byte, []int) {
 	return file_contextd_v1_admin_service_proto_rawDescGZIP(), []int{0}
 }
 
-// The server, and its caller.
+// Response message for GetServerInfo.
 type GetServerInfoResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Version of the program, e.g. `0.1.0`.
+	// Version of the server, e.g. `0.1.0`.
 	Version string `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
-	// Number of the newest migration that the program knows.
+	// Number of the newest migration that the server knows.
 	SchemaVersion int32 `protobuf:"varint,2,opt,name=schema_version,json=schemaVersion,proto3" json:"schema_version,omitempty"`
-	// Largest request, in bytes (server.max_request_bytes).
+	// Maximum size of a request, in bytes (server.max_request_bytes).
 	MaxRequestBytes int64 `protobuf:"varint,3,opt,name=max_request_bytes,json=maxRequestBytes,proto3" json:"max_request_bytes,omitempty"`
-	// Largest blob, in bytes (blobs.max_bytes).
+	// Maximum size of a blob, in bytes (blobs.max_bytes).
 	MaxBlobBytes int64 `protobuf:"varint,4,opt,name=max_blob_bytes,json=maxBlobBytes,proto3" json:"max_blob_bytes,omitempty"`
-	// Whether callers have to authenticate (auth.required).
+	// Whether callers must authenticate (auth.required).
 	AuthRequired bool `protobuf:"varint,5,opt,name=auth_required,json=authRequired,proto3" json:"auth_required,omitempty"`
-	// The caller's tenant.
+	// Tenant of the caller.
 	TenantId string `protobuf:"bytes,6,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
-	// The caller's access.
+	// Access level of the caller.
 	Access Access `protobuf:"varint,7,opt,name=access,proto3,enum=contextd.v1.Access" json:"access,omitempty"`
-	// The caller, as logs name it: `key:<key_id>`, `file:<name>`, `jwt:<sub>`, `certificate:<name>`, or
+	// The caller as named in the logs: `key:<key_id>`, `file:<name>`, `jwt:<sub>`, `certificate:<name>`, or
 	// `anonymous` without authentication.
 	Subject       string `protobuf:"bytes,8,opt,name=subject,proto3" json:"subject,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -169,17 +169,17 @@ func (x *GetServerInfoResponse) GetSubject() string {
 	return ""
 }
 
-// A key to make.
+// Request message for CreateKey.
 type CreateKeyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The tenant. Empty: the caller's own. Another one requires ACCESS_OPERATOR. A tenant exists by being
-	// named: 1 to 64 characters of a-z, 0-9, `-`, `_` and `.`.
+	// Tenant of the key. Empty: the caller's own. Another tenant requires ACCESS_OPERATOR. Tenants are not
+	// created explicitly: any id of 1 to 64 characters of a-z, 0-9, `-`, `_` and `.` names one.
 	TenantId string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
-	// What it allows, required; not more than the caller's own access.
+	// Access level of the key. Required. Not above the caller's own.
 	Access Access `protobuf:"varint,2,opt,name=access,proto3,enum=contextd.v1.Access" json:"access,omitempty"`
-	// What it is for, up to 200 characters.
+	// Purpose of the key, up to 200 characters.
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	// After how long it expires: a minute to ten years. Absent: never.
+	// Time until the key expires, 1 minute to 10 years. Absent: it does not expire.
 	Ttl           *durationpb.Duration `protobuf:"bytes,4,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -243,13 +243,13 @@ func (x *CreateKeyRequest) GetTtl() *durationpb.Duration {
 	return nil
 }
 
-// The key.
+// Response message for CreateKey.
 type CreateKeyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The key, without its secret.
 	Key *ApiKey `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// The secret, `ctxd_` and 72 hexadecimal digits, of which the last 8 are a checksum. Sent as
-	// `authorization: Bearer ctxd_...`. It is shown only here.
+	// The secret: `ctxd_` and 72 hexadecimal digits, of which the last 8 are a checksum. Clients send it as
+	// `authorization: Bearer ctxd_...`. No other response contains it.
 	Secret        string `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -299,14 +299,14 @@ func (x *CreateKeyResponse) GetSecret() string {
 	return ""
 }
 
-// Which keys to list.
+// Request message for ListKeys.
 type ListKeysRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The tenant. Empty: the caller's own. Another one requires ACCESS_OPERATOR.
+	// Tenant id. Empty: the caller's own. Another tenant requires ACCESS_OPERATOR.
 	TenantId string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
-	// Most keys of a page: default 50, at most 1,000.
+	// Maximum number of keys per page. Default 50, at most 1,000.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the page before, with the same tenant_id.
+	// next_page_token of the previous page, with the same tenant_id. Empty: the first page.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -363,12 +363,12 @@ func (x *ListKeysRequest) GetPageToken() string {
 	return ""
 }
 
-// A page of keys.
+// Response message for ListKeys.
 type ListKeysResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The keys.
+	// Keys, newest first.
 	Keys []*ApiKey `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
-	// Where the next page begins; empty at the end.
+	// Token of the next page. Empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -418,12 +418,12 @@ func (x *ListKeysResponse) GetNextPageToken() string {
 	return ""
 }
 
-// A key to revoke.
+// Request message for RevokeKey.
 type RevokeKeyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The key, required.
+	// Id of the key. Required.
 	KeyId string `protobuf:"bytes,1,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
-	// Its tenant. Empty: the caller's own. Another one requires ACCESS_OPERATOR.
+	// Tenant of the key. Empty: the caller's own. Another tenant requires ACCESS_OPERATOR.
 	TenantId      string `protobuf:"bytes,2,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -473,10 +473,10 @@ func (x *RevokeKeyRequest) GetTenantId() string {
 	return ""
 }
 
-// The key that was revoked.
+// Response message for RevokeKey.
 type RevokeKeyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// With its revoke_time.
+	// The key, with its revoke_time.
 	Key           *ApiKey `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -519,10 +519,10 @@ func (x *RevokeKeyResponse) GetKey() *ApiKey {
 	return nil
 }
 
-// Whose limits to read.
+// Request message for GetTenantLimits.
 type GetTenantLimitsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The tenant. Empty: the caller's own. Another one requires ACCESS_OPERATOR.
+	// Tenant id. Empty: the caller's own. Another tenant requires ACCESS_OPERATOR.
 	TenantId      string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -565,16 +565,16 @@ func (x *GetTenantLimitsRequest) GetTenantId() string {
 	return ""
 }
 
-// The limits.
+// Response message for GetTenantLimits.
 type GetTenantLimitsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The tenant.
+	// Tenant id.
 	TenantId string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
-	// Its own limits.
+	// Limits that were set for this tenant.
 	Own *TenantLimits `protobuf:"bytes,2,opt,name=own,proto3" json:"own,omitempty"`
-	// The limits in force: its own, else the server's.
+	// Limits in force: those set for this tenant, and the server's defaults for the others.
 	InForce *TenantLimits `protobuf:"bytes,3,opt,name=in_force,json=inForce,proto3" json:"in_force,omitempty"`
-	// What it uses of them.
+	// Current use of the limits.
 	Use           *TenantUse `protobuf:"bytes,4,opt,name=use,proto3" json:"use,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -638,13 +638,13 @@ func (x *GetTenantLimitsResponse) GetUse() *TenantUse {
 	return nil
 }
 
-// The limits to set.
+// Request message for SetTenantLimits.
 type SetTenantLimitsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The tenant, required.
+	// Tenant id. Required.
 	TenantId string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
-	// All of its own limits; absent ones are the server's from now on. Absent as a whole: it has none of
-	// its own.
+	// All limits of this tenant; they replace the previous ones. For absent limits, the server's defaults are in
+	// force. If `limits` itself is absent, no limits are set for the tenant.
 	Limits        *TenantLimits `protobuf:"bytes,2,opt,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -694,10 +694,10 @@ func (x *SetTenantLimitsRequest) GetLimits() *TenantLimits {
 	return nil
 }
 
-// What is in force now.
+// Response message for SetTenantLimits.
 type SetTenantLimitsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The limits in force: its own, else the server's.
+	// Limits now in force: those set for this tenant, and the server's defaults for the others.
 	InForce       *TenantLimits `protobuf:"bytes,1,opt,name=in_force,json=inForce,proto3" json:"in_force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -740,10 +740,10 @@ func (x *SetTenantLimitsResponse) GetInForce() *TenantLimits {
 	return nil
 }
 
-// The tenant to delete.
+// Request message for DeleteTenant.
 type DeleteTenantRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The tenant, required.
+	// Tenant id. Required.
 	TenantId      string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -786,10 +786,10 @@ func (x *DeleteTenantRequest) GetTenantId() string {
 	return ""
 }
 
-// A deletion that has begun.
+// Response message for DeleteTenant.
 type DeleteTenantResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The deletion.
+	// The deletion that has begun.
 	Deletion      *TenantDeletion `protobuf:"bytes,1,opt,name=deletion,proto3" json:"deletion,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -832,10 +832,10 @@ func (x *DeleteTenantResponse) GetDeletion() *TenantDeletion {
 	return nil
 }
 
-// Whose deletion to read.
+// Request message for GetTenantDeletion.
 type GetTenantDeletionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The tenant. Empty: the caller's own. Another one requires ACCESS_OPERATOR.
+	// Tenant id. Empty: the caller's own. Another tenant requires ACCESS_OPERATOR.
 	TenantId      string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -878,10 +878,10 @@ func (x *GetTenantDeletionRequest) GetTenantId() string {
 	return ""
 }
 
-// The newest deletion.
+// Response message for GetTenantDeletion.
 type GetTenantDeletionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The deletion. Absent: the tenant was never deleted.
+	// The newest deletion. Absent: the tenant was never deleted.
 	Deletion      *TenantDeletion `protobuf:"bytes,1,opt,name=deletion,proto3" json:"deletion,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

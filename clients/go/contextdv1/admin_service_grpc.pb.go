@@ -33,40 +33,42 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Says what the server is and who the caller is, and manages API keys and tenants.
+// Reports what the server is and who the caller is, and manages API keys and tenants.
 type AdminServiceClient interface {
-	// Reads the server's version, schema and limits, and the caller's identity.
+	// Returns the version, schema and limits of the server, and the identity of the caller.
 	GetServerInfo(ctx context.Context, in *GetServerInfoRequest, opts ...grpc.CallOption) (*GetServerInfoResponse, error)
-	// Makes an API key. Its secret is in this answer and nowhere else: the server keeps a hash. It is
-	// accepted by this replica at once and by every other one within 5 seconds. A call whose answer is
-	// lost may have made a key whose secret is lost: ListKeys shows it, RevokeKey ends it.
-	// Errors: PERMISSION_DENIED for the key of another tenant, or more access than one's own;
-	// QUOTA_EXCEEDED if the tenant has 100 live keys.
+	// Creates an API key. Only this response contains the secret; the server stores a hash of it. The key is
+	// accepted by this replica immediately, and by all others within 5 seconds. If the response is lost, the key
+	// may exist although its secret is lost: find it with ListKeys, and revoke it with RevokeKey.
+	// Errors: PERMISSION_DENIED for a key of another tenant (without ACCESS_OPERATOR), or for more access than
+	// the caller has; QUOTA_EXCEEDED if the tenant has 100 live keys; TENANT_BEING_DELETED.
 	CreateKey(ctx context.Context, in *CreateKeyRequest, opts ...grpc.CallOption) (*CreateKeyResponse, error)
-	// Lists the API keys of a tenant, the newest first, revoked and expired ones too for as long as they
-	// are kept (30 days). Keys of the server's keys file are not listed.
-	// Errors: PERMISSION_DENIED for another tenant.
+	// Lists the API keys of a tenant, newest first. Revoked and expired keys are included until they are removed,
+	// after 30 days. Keys from the server's keys file are not listed.
+	// Errors: PERMISSION_DENIED for another tenant (without ACCESS_OPERATOR).
 	ListKeys(ctx context.Context, in *ListKeysRequest, opts ...grpc.CallOption) (*ListKeysResponse, error)
-	// Revokes an API key: it is refused by this replica at once and by every other one within 5 seconds.
-	// Streams that were opened with it go on until they end. Repeated, it succeeds again.
-	// Errors: KEY_NOT_FOUND; PERMISSION_DENIED for the key of another tenant.
+	// Revokes an API key. It is refused by this replica immediately, and by all others within 5 seconds. Streams
+	// that were opened with it continue until they end. Revoking a revoked key succeeds.
+	// Errors: KEY_NOT_FOUND; PERMISSION_DENIED for a key of another tenant (without ACCESS_OPERATOR).
 	RevokeKey(ctx context.Context, in *RevokeKeyRequest, opts ...grpc.CallOption) (*RevokeKeyResponse, error)
-	// Reads what a tenant may use, and what it uses.
-	// Errors: PERMISSION_DENIED for another tenant.
+	// Returns the limits of a tenant, and its current use of them.
+	// Errors: PERMISSION_DENIED for another tenant (without ACCESS_OPERATOR).
 	GetTenantLimits(ctx context.Context, in *GetTenantLimitsRequest, opts ...grpc.CallOption) (*GetTenantLimitsResponse, error)
-	// Sets a tenant's own limits: in force on this replica at once, and on every other one within 5
-	// seconds. What is running goes on, and the token debt is reset.
+	// Sets the limits of a tenant. They are in force on this replica immediately, and on all others within 5
+	// seconds. Running turns continue, and tokens owed (TenantUse.tokens_owed) are reset.
+	// Errors: TENANT_BEING_DELETED.
 	SetTenantLimits(ctx context.Context, in *SetTenantLimitsRequest, opts ...grpc.CallOption) (*SetTenantLimitsResponse, error)
-	// Deletes a tenant with everything that it has: sessions, blobs, API keys, limits. It returns when that
-	// has begun: the API keys are revoked, and the tenant's calls are refused with TENANT_BEING_DELETED, by
-	// this replica at once and by every other one within 5 seconds; operators may still call AdminService.
-	// Live turns are cancelled, and streams end as when their session is deleted. The rest takes half a
-	// minute at least, goes on when a replica stops, and ends with done_time in GetTenantDeletion. Repeated
-	// meanwhile, it returns the same deletion; afterwards it deletes what has come since. When it is done, the
-	// id is free: credentials from other sources (keys file, tokens, certificates) begin an empty tenant.
+	// Deletes a tenant with all its data: sessions, blobs, API keys and limits. Returns when the deletion has
+	// begun: the API keys are revoked, and calls of the tenant are refused with TENANT_BEING_DELETED, by this
+	// replica immediately and by all others within 5 seconds. Operators may still call AdminService. Live turns
+	// are cancelled, and streams end as if their session had been deleted.
+	// The rest takes at least half a minute and continues if a replica stops. It is complete when
+	// GetTenantDeletion returns a done_time. If DeleteTenant is called again before that, it returns the same
+	// deletion; after that, it deletes the data created since. When the deletion is complete, the tenant id is
+	// free: credentials from other sources (keys file, tokens, certificates) then start an empty tenant.
 	DeleteTenant(ctx context.Context, in *DeleteTenantRequest, opts ...grpc.CallOption) (*DeleteTenantResponse, error)
-	// Reads the newest deletion of a tenant. What is known of a deletion is kept for good.
-	// Errors: PERMISSION_DENIED for another tenant.
+	// Returns the newest deletion of a tenant. Records of deletions are kept forever.
+	// Errors: PERMISSION_DENIED for another tenant (without ACCESS_OPERATOR).
 	GetTenantDeletion(ctx context.Context, in *GetTenantDeletionRequest, opts ...grpc.CallOption) (*GetTenantDeletionResponse, error)
 }
 
@@ -162,40 +164,42 @@ func (c *adminServiceClient) GetTenantDeletion(ctx context.Context, in *GetTenan
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
 //
-// Says what the server is and who the caller is, and manages API keys and tenants.
+// Reports what the server is and who the caller is, and manages API keys and tenants.
 type AdminServiceServer interface {
-	// Reads the server's version, schema and limits, and the caller's identity.
+	// Returns the version, schema and limits of the server, and the identity of the caller.
 	GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error)
-	// Makes an API key. Its secret is in this answer and nowhere else: the server keeps a hash. It is
-	// accepted by this replica at once and by every other one within 5 seconds. A call whose answer is
-	// lost may have made a key whose secret is lost: ListKeys shows it, RevokeKey ends it.
-	// Errors: PERMISSION_DENIED for the key of another tenant, or more access than one's own;
-	// QUOTA_EXCEEDED if the tenant has 100 live keys.
+	// Creates an API key. Only this response contains the secret; the server stores a hash of it. The key is
+	// accepted by this replica immediately, and by all others within 5 seconds. If the response is lost, the key
+	// may exist although its secret is lost: find it with ListKeys, and revoke it with RevokeKey.
+	// Errors: PERMISSION_DENIED for a key of another tenant (without ACCESS_OPERATOR), or for more access than
+	// the caller has; QUOTA_EXCEEDED if the tenant has 100 live keys; TENANT_BEING_DELETED.
 	CreateKey(context.Context, *CreateKeyRequest) (*CreateKeyResponse, error)
-	// Lists the API keys of a tenant, the newest first, revoked and expired ones too for as long as they
-	// are kept (30 days). Keys of the server's keys file are not listed.
-	// Errors: PERMISSION_DENIED for another tenant.
+	// Lists the API keys of a tenant, newest first. Revoked and expired keys are included until they are removed,
+	// after 30 days. Keys from the server's keys file are not listed.
+	// Errors: PERMISSION_DENIED for another tenant (without ACCESS_OPERATOR).
 	ListKeys(context.Context, *ListKeysRequest) (*ListKeysResponse, error)
-	// Revokes an API key: it is refused by this replica at once and by every other one within 5 seconds.
-	// Streams that were opened with it go on until they end. Repeated, it succeeds again.
-	// Errors: KEY_NOT_FOUND; PERMISSION_DENIED for the key of another tenant.
+	// Revokes an API key. It is refused by this replica immediately, and by all others within 5 seconds. Streams
+	// that were opened with it continue until they end. Revoking a revoked key succeeds.
+	// Errors: KEY_NOT_FOUND; PERMISSION_DENIED for a key of another tenant (without ACCESS_OPERATOR).
 	RevokeKey(context.Context, *RevokeKeyRequest) (*RevokeKeyResponse, error)
-	// Reads what a tenant may use, and what it uses.
-	// Errors: PERMISSION_DENIED for another tenant.
+	// Returns the limits of a tenant, and its current use of them.
+	// Errors: PERMISSION_DENIED for another tenant (without ACCESS_OPERATOR).
 	GetTenantLimits(context.Context, *GetTenantLimitsRequest) (*GetTenantLimitsResponse, error)
-	// Sets a tenant's own limits: in force on this replica at once, and on every other one within 5
-	// seconds. What is running goes on, and the token debt is reset.
+	// Sets the limits of a tenant. They are in force on this replica immediately, and on all others within 5
+	// seconds. Running turns continue, and tokens owed (TenantUse.tokens_owed) are reset.
+	// Errors: TENANT_BEING_DELETED.
 	SetTenantLimits(context.Context, *SetTenantLimitsRequest) (*SetTenantLimitsResponse, error)
-	// Deletes a tenant with everything that it has: sessions, blobs, API keys, limits. It returns when that
-	// has begun: the API keys are revoked, and the tenant's calls are refused with TENANT_BEING_DELETED, by
-	// this replica at once and by every other one within 5 seconds; operators may still call AdminService.
-	// Live turns are cancelled, and streams end as when their session is deleted. The rest takes half a
-	// minute at least, goes on when a replica stops, and ends with done_time in GetTenantDeletion. Repeated
-	// meanwhile, it returns the same deletion; afterwards it deletes what has come since. When it is done, the
-	// id is free: credentials from other sources (keys file, tokens, certificates) begin an empty tenant.
+	// Deletes a tenant with all its data: sessions, blobs, API keys and limits. Returns when the deletion has
+	// begun: the API keys are revoked, and calls of the tenant are refused with TENANT_BEING_DELETED, by this
+	// replica immediately and by all others within 5 seconds. Operators may still call AdminService. Live turns
+	// are cancelled, and streams end as if their session had been deleted.
+	// The rest takes at least half a minute and continues if a replica stops. It is complete when
+	// GetTenantDeletion returns a done_time. If DeleteTenant is called again before that, it returns the same
+	// deletion; after that, it deletes the data created since. When the deletion is complete, the tenant id is
+	// free: credentials from other sources (keys file, tokens, certificates) then start an empty tenant.
 	DeleteTenant(context.Context, *DeleteTenantRequest) (*DeleteTenantResponse, error)
-	// Reads the newest deletion of a tenant. What is known of a deletion is kept for good.
-	// Errors: PERMISSION_DENIED for another tenant.
+	// Returns the newest deletion of a tenant. Records of deletions are kept forever.
+	// Errors: PERMISSION_DENIED for another tenant (without ACCESS_OPERATOR).
 	GetTenantDeletion(context.Context, *GetTenantDeletionRequest) (*GetTenantDeletionResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }

@@ -22,19 +22,18 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// A stored piece of content too large or too binary for a message: an image, a file, the whole
-// output of a tool. Blobs are content-addressed within a tenant, immutable, and live as long as a
-// message of a session refers to them, or one that was queued in it (an unreferenced one at least 24
-// hours).
+// Stored content that is too large or too binary for a message: an image, a file, the full output of a tool.
+// Blobs are immutable, and content-addressed within a tenant. A blob is kept as long as a message of a session,
+// or a message that was queued in it, refers to it. An unreferenced blob is kept for at least 24 hours.
 type Blob struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Identifier, derived from the content. Putting the same content twice gives the same id.
+	// Id derived from the content. Storing the same content again returns the same id.
 	BlobId string `protobuf:"bytes,1,opt,name=blob_id,json=blobId,proto3" json:"blob_id,omitempty"`
 	// MIME type, e.g. "image/png" or "text/plain".
 	MediaType string `protobuf:"bytes,2,opt,name=media_type,json=mediaType,proto3" json:"media_type,omitempty"`
 	// Length in bytes.
 	SizeBytes int64 `protobuf:"varint,3,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
-	// When it was first stored. Set by PutBlob and GetBlob only.
+	// When the content was first stored. Set only by PutBlob and GetBlob.
 	CreateTime    *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -21,10 +21,10 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// A piece of an upload.
+// One message of an upload.
 type PutBlobRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The first message is a header, all others are chunks; anything else is INVALID_REQUEST.
+	// The first message is a header, all others are chunks. Anything else is INVALID_REQUEST.
 	//
 	// Types that are valid to be assigned to Data:
 	//
@@ -95,7 +95,7 @@ type isPutBlobRequest_Data interface {
 }
 
 type PutBlobRequest_Header struct {
-	// What is coming.
+	// Description of the content that follows.
 	Header *BlobHeader `protobuf:"bytes,1,opt,name=header,proto3,oneof"`
 }
 
@@ -108,17 +108,16 @@ func (*PutBlobRequest_Header) isPutBlobRequest_Data() {}
 
 func (*PutBlobRequest_Chunk) isPutBlobRequest_Data() {}
 
-// What is about to be uploaded.
+// Description of content to be uploaded.
 type BlobHeader struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// MIME type. Required.
 	MediaType string `protobuf:"bytes,1,opt,name=media_type,json=mediaType,proto3" json:"media_type,omitempty"`
-	// Length in bytes, to be checked at the end. 0: not known.
+	// Length in bytes, verified at the end of the upload. 0: not verified.
 	SizeBytes int64 `protobuf:"varint,2,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
-	// SHA-256 of the content in lower-case hex, to be checked at the end. Empty: not checked.
+	// SHA-256 of the content in lowercase hex, verified at the end of the upload. Empty: not verified.
 	Sha256 string `protobuf:"bytes,3,opt,name=sha256,proto3" json:"sha256,omitempty"`
-	// Idempotency key, up to 128 characters. May be left empty: the same content is stored once
-	// anyhow.
+	// Idempotency key, up to 128 characters. Optional, because the same content is stored only once.
 	RequestId     string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -182,10 +181,10 @@ func (x *BlobHeader) GetRequestId() string {
 	return ""
 }
 
-// The blob.
+// Response message for PutBlob.
 type PutBlobResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Use its id in Media.blob_id. Content that was stored before keeps its first media_type.
+	// The stored blob. Use its id in Media.blob_id. Content that was already stored keeps its first media_type.
 	Blob          *Blob `protobuf:"bytes,1,opt,name=blob,proto3" json:"blob,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -228,14 +227,14 @@ func (x *PutBlobResponse) GetBlob() *Blob {
 	return nil
 }
 
-// What to read.
+// Request message for GetBlob.
 type GetBlobRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The blob. Required.
+	// Id of the blob. Required.
 	BlobId string `protobuf:"bytes,1,opt,name=blob_id,json=blobId,proto3" json:"blob_id,omitempty"`
-	// First byte to read. Default 0.
+	// Offset of the first byte to return. Default 0.
 	OffsetBytes int64 `protobuf:"varint,2,opt,name=offset_bytes,json=offsetBytes,proto3" json:"offset_bytes,omitempty"`
-	// Bytes to read. 0: to the end.
+	// Number of bytes to return. 0: all bytes up to the end.
 	LengthBytes   int64 `protobuf:"varint,3,opt,name=length_bytes,json=lengthBytes,proto3" json:"length_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -292,10 +291,10 @@ func (x *GetBlobRequest) GetLengthBytes() int64 {
 	return 0
 }
 
-// A piece of a download.
+// One message of a download.
 type GetBlobResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The first message is the blob, all others are chunks. Ignore what is not known.
+	// The first message is the blob, all others are chunks. Ignore unknown alternatives.
 	//
 	// Types that are valid to be assigned to Data:
 	//
@@ -366,7 +365,7 @@ type isGetBlobResponse_Data interface {
 }
 
 type GetBlobResponse_Blob struct {
-	// The description of the whole blob, also when a range was asked for.
+	// Description of the whole blob, even if a range was requested.
 	Blob *Blob `protobuf:"bytes,1,opt,name=blob,proto3,oneof"`
 }
 

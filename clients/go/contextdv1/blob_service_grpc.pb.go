@@ -27,17 +27,16 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Stores and serves content too large for messages. Other calls make blobs by themselves: inline
-// media, long tool outputs, prompts and configurations of sessions over 2 MiB.
+// Stores and returns content that is too large for messages. Other calls also create blobs: for inline media,
+// for long tool outputs, and for prompts and configurations of sessions over 2 MiB.
 type BlobServiceClient interface {
-	// Stores content: first a header, then its bytes in chunks.
-	// Nothing is stored before the last chunk is in, and nothing of an upload that breaks off.
-	// Errors: REQUEST_TOO_LARGE (default limit 64 MiB); INVALID_REQUEST when size or
-	// hash do not match; DEADLINE_EXCEEDED when nothing comes for 30 s (by default).
+	// Uploads content: a header, then the bytes in chunks. The blob is stored when the last chunk has arrived; an
+	// interrupted upload stores nothing.
+	// Errors: REQUEST_TOO_LARGE (default limit 64 MiB); INVALID_REQUEST if the size or the hash does not match;
+	// DEADLINE_EXCEEDED if no data arrives for 30 s (default).
 	PutBlob(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[PutBlobRequest, PutBlobResponse], error)
-	// Reads content, or a range of it: first the blob's description, then its bytes in chunks of up
-	// to 64 KiB.
-	// Errors: BLOB_NOT_FOUND; INVALID_REQUEST for a range outside of it.
+	// Downloads content or a range of it: the description of the blob, then the bytes in chunks of up to 64 KiB.
+	// Errors: BLOB_NOT_FOUND; INVALID_REQUEST for a range outside of the content.
 	GetBlob(ctx context.Context, in *GetBlobRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetBlobResponse], error)
 }
 
@@ -85,17 +84,16 @@ type BlobService_GetBlobClient = grpc.ServerStreamingClient[GetBlobResponse]
 // All implementations must embed UnimplementedBlobServiceServer
 // for forward compatibility.
 //
-// Stores and serves content too large for messages. Other calls make blobs by themselves: inline
-// media, long tool outputs, prompts and configurations of sessions over 2 MiB.
+// Stores and returns content that is too large for messages. Other calls also create blobs: for inline media,
+// for long tool outputs, and for prompts and configurations of sessions over 2 MiB.
 type BlobServiceServer interface {
-	// Stores content: first a header, then its bytes in chunks.
-	// Nothing is stored before the last chunk is in, and nothing of an upload that breaks off.
-	// Errors: REQUEST_TOO_LARGE (default limit 64 MiB); INVALID_REQUEST when size or
-	// hash do not match; DEADLINE_EXCEEDED when nothing comes for 30 s (by default).
+	// Uploads content: a header, then the bytes in chunks. The blob is stored when the last chunk has arrived; an
+	// interrupted upload stores nothing.
+	// Errors: REQUEST_TOO_LARGE (default limit 64 MiB); INVALID_REQUEST if the size or the hash does not match;
+	// DEADLINE_EXCEEDED if no data arrives for 30 s (default).
 	PutBlob(grpc.ClientStreamingServer[PutBlobRequest, PutBlobResponse]) error
-	// Reads content, or a range of it: first the blob's description, then its bytes in chunks of up
-	// to 64 KiB.
-	// Errors: BLOB_NOT_FOUND; INVALID_REQUEST for a range outside of it.
+	// Downloads content or a range of it: the description of the blob, then the bytes in chunks of up to 64 KiB.
+	// Errors: BLOB_NOT_FOUND; INVALID_REQUEST for a range outside of the content.
 	GetBlob(*GetBlobRequest, grpc.ServerStreamingServer[GetBlobResponse]) error
 	mustEmbedUnimplementedBlobServiceServer()
 }

@@ -22,21 +22,21 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Where a compaction stands.
+// State of a compaction.
 type CompactionState int32
 
 const (
 	// Never sent.
 	CompactionState_COMPACTION_STATE_UNSPECIFIED CompactionState = 0
-	// A preview (validate_only); not made.
+	// A preview (validate_only). Nothing is changed.
 	CompactionState_COMPACTION_STATE_PLANNED CompactionState = 1
-	// Being made. The old context is in force.
+	// In progress. The previous context is still in force.
 	CompactionState_COMPACTION_STATE_RUNNING CompactionState = 2
-	// In force, or built on by a later one.
+	// In force, or a later compaction builds on it.
 	CompactionState_COMPACTION_STATE_APPLIED CompactionState = 3
-	// Given up. Nothing changed.
+	// Failed. Nothing changed.
 	CompactionState_COMPACTION_STATE_FAILED CompactionState = 4
-	// Taken back.
+	// Reverted: the model sees the messages again.
 	CompactionState_COMPACTION_STATE_REVERTED CompactionState = 5
 )
 
@@ -87,15 +87,15 @@ func (CompactionState) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_context_proto_rawDescGZIP(), []int{0}
 }
 
-// What sets off a compaction.
+// What triggers a compaction.
 type CompactionTrigger int32
 
 const (
-	// Not known.
+	// Unknown.
 	CompactionTrigger_COMPACTION_TRIGGER_UNSPECIFIED CompactionTrigger = 0
-	// The size passed window - output_reserve.
+	// The size exceeded context_window - output_reserve.
 	CompactionTrigger_COMPACTION_TRIGGER_OVERFLOW CompactionTrigger = 1
-	// The size reached the policy's share of the window.
+	// The size reached the share of the window that the policy sets.
 	CompactionTrigger_COMPACTION_TRIGGER_THRESHOLD CompactionTrigger = 2
 	// Compact was called.
 	CompactionTrigger_COMPACTION_TRIGGER_MANUAL CompactionTrigger = 3
@@ -148,21 +148,22 @@ func (CompactionTrigger) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_context_proto_rawDescGZIP(), []int{1}
 }
 
-// What happened to something on its way into a prompt.
+// What happened to content when the prompt was made.
 type PromptNoteKind int32
 
 const (
-	// Not known.
+	// Unknown.
 	PromptNoteKind_PROMPT_NOTE_KIND_UNSPECIFIED PromptNoteKind = 0
-	// A tool result became the placeholder.
+	// A tool result was replaced by the placeholder.
 	PromptNoteKind_PROMPT_NOTE_KIND_PRUNED PromptNoteKind = 1
-	// A summary stands for it.
+	// The message was replaced by a summary.
 	PromptNoteKind_PROMPT_NOTE_KIND_COMPACTED PromptNoteKind = 2
 	// A tool result was cut when it was stored.
 	PromptNoteKind_PROMPT_NOTE_KIND_TRUNCATED PromptNoteKind = 3
-	// Left out: nothing in it can be sent, or its signature is no longer valid.
+	// Omitted: it contains nothing that can be sent, or its signature is no longer valid.
 	PromptNoteKind_PROMPT_NOTE_KIND_DROPPED PromptNoteKind = 4
-	// The model cannot take it as it is; it gets the text "[unsupported content]", or a call under a name that it takes.
+	// The model does not accept it in its stored form. It was replaced by the text "[unsupported content]" or,
+	// for a call, sent under a name that the model accepts.
 	PromptNoteKind_PROMPT_NOTE_KIND_UNSUPPORTED PromptNoteKind = 5
 )
 
@@ -213,7 +214,7 @@ func (PromptNoteKind) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_context_proto_rawDescGZIP(), []int{2}
 }
 
-// The shape of a prompt or of messages.
+// The format of a prompt or of messages.
 type PromptFormat int32
 
 const (
@@ -229,15 +230,15 @@ const (
 	PromptFormat_PROMPT_FORMAT_ANTHROPIC PromptFormat = 4
 	// Gemini generateContent.
 	PromptFormat_PROMPT_FORMAT_GEMINI PromptFormat = 5
-	// Messages of the AI SDK 5 and 6 (ModelMessage). As the format of a prompt: an object with the arguments of
-	// streamText (system, messages, tools, maxOutputTokens, ...); wrap each tool's inputSchema in
+	// Messages of AI SDK 5 and 6 (ModelMessage). As the format of a prompt: an object with the arguments of
+	// streamText (system, messages, tools, maxOutputTokens, ...). Wrap the inputSchema of each tool in
 	// jsonSchema().
 	PromptFormat_PROMPT_FORMAT_AI_SDK PromptFormat = 6
-	// The format of the prompt's own model, as contextd itself would send it; NEUTRAL for a model that
-	// is sent no request (kind scripted).
+	// The format that contextd itself sends to the prompt's model. NEUTRAL for models that receive no requests
+	// (kind scripted).
 	PromptFormat_PROMPT_FORMAT_NATIVE PromptFormat = 7
-	// Messages of the AI SDK 7. Read as AI_SDK is, which takes its messages too. Written with tagged
-	// files (`data: {type: "data", ...}`), and as a prompt with `instructions` in place of `system`.
+	// Messages of AI SDK 7. As input, the same as AI_SDK, which also accepts these messages. As output, files are
+	// tagged (`data: {type: "data", ...}`), and a prompt has `instructions` instead of `system`.
 	PromptFormat_PROMPT_FORMAT_AI_SDK_7 PromptFormat = 8
 )
 
@@ -294,65 +295,68 @@ func (PromptFormat) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_context_proto_rawDescGZIP(), []int{3}
 }
 
-// What occupies a session's context window, and how long it will last. The same function decides
-// about compaction.
+// What occupies a session's context window, and a forecast of the next compaction. Turns use the same
+// computation to decide about compaction.
 type ContextStats struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The model it is computed for.
+	// Reference of the model that the numbers are computed for.
 	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
-	// The whole window in tokens.
+	// The context window in tokens: Policy.context_window, else the model's, else the assumed window
+	// (UNKNOWN_WINDOW_ASSUME).
 	ContextWindow int32 `protobuf:"varint,2,opt,name=context_window,json=contextWindow,proto3" json:"context_window,omitempty"`
-	// Tokens kept free for the answer.
+	// Tokens of the window that are kept free for the response (Policy.output_reserve).
 	OutputReserve int32 `protobuf:"varint,3,opt,name=output_reserve,json=outputReserve,proto3" json:"output_reserve,omitempty"`
-	// Size of the next prompt. The categories that are in_total add up to it.
+	// Size of the next prompt: the sum of the categories that are in_total.
 	Used *TokenCount `protobuf:"bytes,4,opt,name=used,proto3" json:"used,omitempty"`
 	// used / context_window; 0.26 is 26%.
 	UsedRatio float64 `protobuf:"fixed64,5,opt,name=used_ratio,json=usedRatio,proto3" json:"used_ratio,omitempty"`
 	// context_window - used - auto_compact_buffer, at least 0.
 	FreeTokens int32 `protobuf:"varint,6,opt,name=free_tokens,json=freeTokens,proto3" json:"free_tokens,omitempty"`
-	// Tokens at the end of the window that are never filled, because compaction comes first. 500 when
-	// automatic compaction is off.
+	// Tokens at the end of the window that are never filled, because compaction starts first. 500 if automatic
+	// compaction is off.
 	AutoCompactBuffer int32 `protobuf:"varint,7,opt,name=auto_compact_buffer,json=autoCompactBuffer,proto3" json:"auto_compact_buffer,omitempty"`
-	// used.tokens + used.margin at which compaction starts; 0 when automatic compaction is off.
+	// Value of used.tokens + used.margin at which compaction starts. 0 if automatic compaction is off.
 	CompactionThreshold int32 `protobuf:"varint,8,opt,name=compaction_threshold,json=compactionThreshold,proto3" json:"compaction_threshold,omitempty"`
-	// What is left until then, at least 0.
+	// Tokens left until compaction starts, at least 0. 0 if automatic compaction is off.
 	TokensUntilCompaction int32 `protobuf:"varint,9,opt,name=tokens_until_compaction,json=tokensUntilCompaction,proto3" json:"tokens_until_compaction,omitempty"`
-	// How many steps that is at the rate of the last ones. Absent: not known.
+	// Forecast of the number of steps until compaction starts, from the growth of the latest prompts. Absent if
+	// not known.
 	StepsUntilCompaction *int32 `protobuf:"varint,10,opt,name=steps_until_compaction,json=stepsUntilCompaction,proto3,oneof" json:"steps_until_compaction,omitempty"`
-	// What the tokens are spent on. USER, ASSISTANT and the other messages are scaled so that the
-	// parts add up.
+	// Tokens by category. USER, ASSISTANT and the other message categories are scaled so that the sum is correct.
 	Categories []*CategoryTokens `protobuf:"bytes,11,rep,name=categories,proto3" json:"categories,omitempty"`
-	// The messages' share would have been negative and was set to 0: an estimate is off.
+	// The share of the messages would have been negative and was set to 0, because an estimate is inaccurate.
 	CategoriesAdjusted bool `protobuf:"varint,12,opt,name=categories_adjusted,json=categoriesAdjusted,proto3" json:"categories_adjusted,omitempty"`
 	// Tool definitions, largest first; at most 100.
 	Tools []*ToolTokens `protobuf:"bytes,13,rep,name=tools,proto3" json:"tools,omitempty"`
-	// How `used` was computed.
+	// How the size in `used` was computed.
 	SizeBasis *SizeBasis `protobuf:"bytes,14,opt,name=size_basis,json=sizeBasis,proto3" json:"size_basis,omitempty"`
-	// The last model call: predicted against reported. Absent before the first, and after one whose tools the provider ran.
+	// Predicted and reported size of the prompt of the last model call. Absent before the first call, and after a
+	// call in which the provider ran its own tools.
 	LastEstimate *CallEstimate `protobuf:"bytes,15,opt,name=last_estimate,json=lastEstimate,proto3" json:"last_estimate,omitempty"`
-	// Reported over estimated tokens for this model, within 0.5 and 2; 1 before the first call.
+	// Ratio of reported to estimated tokens for this model, from 0.5 to 2. 1 before the first call.
 	CalibrationRatio float64 `protobuf:"fixed64,16,opt,name=calibration_ratio,json=calibrationRatio,proto3" json:"calibration_ratio,omitempty"`
-	// Share of all input tokens that came from the provider's cache, 0 to 1.
+	// Share of all input tokens that was read from the provider's cache, 0 to 1.
 	CacheHitRatio float64 `protobuf:"fixed64,17,opt,name=cache_hit_ratio,json=cacheHitRatio,proto3" json:"cache_hit_ratio,omitempty"`
-	// Tool results that are pruned now.
+	// Number of tool results that are currently pruned.
 	PrunedCount int32 `protobuf:"varint,18,opt,name=pruned_count,json=prunedCount,proto3" json:"pruned_count,omitempty"`
-	// Tokens that saves.
+	// Tokens saved by the pruned results.
 	PrunedTokens int32 `protobuf:"varint,19,opt,name=pruned_tokens,json=prunedTokens,proto3" json:"pruned_tokens,omitempty"`
-	// Messages that are compacted now.
+	// Number of messages that are currently compacted.
 	CompactedCount int32 `protobuf:"varint,20,opt,name=compacted_count,json=compactedCount,proto3" json:"compacted_count,omitempty"`
-	// The newest compactions, at most 10. ListCompactions has them all.
+	// The newest compactions, at most 10. ListCompactions returns all.
 	RecentCompactions []*Compaction `protobuf:"bytes,21,rep,name=recent_compactions,json=recentCompactions,proto3" json:"recent_compactions,omitempty"`
-	// The newest turns, at most 10. Usage of others: Turn.result; of messages: Message.response.
+	// Usage of the newest turns, at most 10. Turn.result has the usage of any turn, and Message.response that of
+	// a message.
 	RecentTurns []*TurnUsage `protobuf:"bytes,22,rep,name=recent_turns,json=recentTurns,proto3" json:"recent_turns,omitempty"`
-	// Everything ever spent by the session, by purpose and model; at most 100 of these.
+	// All usage of the session by purpose and model, at most 100 entries.
 	Usage []*UsageByModel `protobuf:"bytes,23,rep,name=usage,proto3" json:"usage,omitempty"`
-	// Messages waiting in the queue.
+	// Number of messages waiting in the queue.
 	QueuedCount int32 `protobuf:"varint,24,opt,name=queued_count,json=queuedCount,proto3" json:"queued_count,omitempty"`
-	// Version of the transcript that this describes.
+	// Version of the transcript and configuration that these numbers describe, as Prompt.context_version.
 	ContextVersion int64 `protobuf:"varint,25,opt,name=context_version,json=contextVersion,proto3" json:"context_version,omitempty"`
-	// The newest seq that this takes into account.
+	// The newest seq that is included.
 	AsOfSeq int64 `protobuf:"varint,26,opt,name=as_of_seq,json=asOfSeq,proto3" json:"as_of_seq,omitempty"`
-	// The window is nearly full: used is more than 0.9 of context_window - output_reserve.
+	// The window is nearly full: `used` exceeds 0.9 of context_window - output_reserve.
 	ApproachingLimit bool `protobuf:"varint,27,opt,name=approaching_limit,json=approachingLimit,proto3" json:"approaching_limit,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -577,14 +581,14 @@ func (x *ContextStats) GetApproachingLimit() bool {
 	return false
 }
 
-// Tokens of one tool's definition.
+// Size of one tool definition.
 type ToolTokens struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The tool's name.
+	// Name of the tool.
 	ToolName string `protobuf:"bytes,1,opt,name=tool_name,json=toolName,proto3" json:"tool_name,omitempty"`
-	// Its definition's size.
+	// Tokens of the definition.
 	Tokens int32 `protobuf:"varint,2,opt,name=tokens,proto3" json:"tokens,omitempty"`
-	// Its category.
+	// Category of the tool.
 	Category      ContextCategory `protobuf:"varint,3,opt,name=category,proto3,enum=contextd.v1.ContextCategory" json:"category,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -641,16 +645,16 @@ func (x *ToolTokens) GetCategory() ContextCategory {
 	return ContextCategory_CONTEXT_CATEGORY_UNSPECIFIED
 }
 
-// How the size of the next prompt was computed: last_input_tokens + last_output_tokens +
-// new_tokens, e.g. 5,000 + 100 + 20 = 5,120. Without a usable last call everything is in
-// new_tokens, and ContextStats.used is an estimate.
+// How the size of the next prompt was computed: last_input_tokens + last_output_tokens + new_tokens, e.g.
+// 5,000 + 100 + 20 = 5,120. If there is no last call that can be used, all tokens are in new_tokens, and
+// ContextStats.used is an estimate.
 type SizeBasis struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Prompt of the last call as reported, cached tokens included.
+	// Reported size of the last call's prompt, including cached tokens.
 	LastInputTokens int32 `protobuf:"varint,1,opt,name=last_input_tokens,json=lastInputTokens,proto3" json:"last_input_tokens,omitempty"`
-	// Its answer, less the reasoning that is not sent back.
+	// Tokens of the last call's response, without reasoning that is not sent back.
 	LastOutputTokens int32 `protobuf:"varint,2,opt,name=last_output_tokens,json=lastOutputTokens,proto3" json:"last_output_tokens,omitempty"`
-	// Estimate of everything since; may be negative after tools or instructions were taken away.
+	// Estimate of everything added since. May be negative, if tools or instructions were removed.
 	NewTokens     int32 `protobuf:"varint,3,opt,name=new_tokens,json=newTokens,proto3" json:"new_tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -707,14 +711,14 @@ func (x *SizeBasis) GetNewTokens() int32 {
 	return 0
 }
 
-// Tokens of one turn.
+// Usage of one turn.
 type TurnUsage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The turn.
+	// Turn id.
 	TurnId string `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
-	// Its steps.
+	// Number of steps.
 	StepCount int32 `protobuf:"varint,2,opt,name=step_count,json=stepCount,proto3" json:"step_count,omitempty"`
-	// All its calls.
+	// Sum over all its model calls.
 	TotalUsage    *UsageTotals `protobuf:"bytes,3,opt,name=total_usage,json=totalUsage,proto3" json:"total_usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -771,14 +775,14 @@ func (x *TurnUsage) GetTotalUsage() *UsageTotals {
 	return nil
 }
 
-// Tokens spent for one purpose on one model.
+// Usage of one model for one purpose.
 type UsageByModel struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What for.
+	// Purpose of the calls.
 	Purpose UsagePurpose `protobuf:"varint,1,opt,name=purpose,proto3,enum=contextd.v1.UsagePurpose" json:"purpose,omitempty"`
 	// Model reference.
 	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
-	// The sums.
+	// Sum over the calls.
 	Usage         *UsageTotals `protobuf:"bytes,3,opt,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -835,63 +839,62 @@ func (x *UsageByModel) GetUsage() *UsageTotals {
 	return nil
 }
 
-// A compaction: an overlay that stands for older messages. The messages themselves stay, and the
-// overlay can be taken back.
+// A compaction: an overlay that replaces older messages in the prompt. The messages themselves are kept, and
+// the overlay can be reverted.
 type Compaction struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Identifier; empty in the answer to validate_only.
+	// Compaction id. Empty in the response to a request with validate_only.
 	CompactionId string `protobuf:"bytes,1,opt,name=compaction_id,json=compactionId,proto3" json:"compaction_id,omitempty"`
-	// The session it belongs to.
+	// Session id.
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Where it stands.
+	// State of the compaction.
 	State CompactionState `protobuf:"varint,3,opt,name=state,proto3,enum=contextd.v1.CompactionState" json:"state,omitempty"`
-	// What triggered it.
+	// What triggered the compaction.
 	Trigger CompactionTrigger `protobuf:"varint,4,opt,name=trigger,proto3,enum=contextd.v1.CompactionTrigger" json:"trigger,omitempty"`
-	// The strategy that made it, which is not the first one when that failed.
+	// The strategy that was used. Differs from the requested one if that one failed.
 	Strategy CompactionStrategy `protobuf:"varint,5,opt,name=strategy,proto3,enum=contextd.v1.CompactionStrategy" json:"strategy,omitempty"`
-	// The seq of the first message it stands for.
+	// Seq of the first message that it replaces. 0 while not known.
 	FromSeq int64 `protobuf:"varint,6,opt,name=from_seq,json=fromSeq,proto3" json:"from_seq,omitempty"`
-	// The seq of the last one.
+	// Seq of the last message that it replaces. 0 while not known.
 	ToSeq int64 `protobuf:"varint,7,opt,name=to_seq,json=toSeq,proto3" json:"to_seq,omitempty"`
-	// How many messages that is.
+	// Number of messages that it replaces, including those of the compaction that it builds on.
 	MessagesCompacted int32 `protobuf:"varint,8,opt,name=messages_compacted,json=messagesCompacted,proto3" json:"messages_compacted,omitempty"`
-	// Messages in the prompt before.
+	// Number of messages in the prompt before the compaction.
 	MessagesBefore int32 `protobuf:"varint,9,opt,name=messages_before,json=messagesBefore,proto3" json:"messages_before,omitempty"`
-	// And after.
+	// Number of messages in the prompt after the compaction.
 	MessagesAfter int32 `protobuf:"varint,10,opt,name=messages_after,json=messagesAfter,proto3" json:"messages_after,omitempty"`
-	// Size before.
+	// Size of the prompt before the compaction.
 	TokensBefore *TokenCount `protobuf:"bytes,11,opt,name=tokens_before,json=tokensBefore,proto3" json:"tokens_before,omitempty"`
-	// Size after; a forecast while PLANNED or RUNNING.
+	// Size of the prompt after the compaction. A forecast while PLANNED or RUNNING.
 	TokensAfter *TokenCount `protobuf:"bytes,12,opt,name=tokens_after,json=tokensAfter,proto3" json:"tokens_after,omitempty"`
-	// The size limit that it had to stay below.
+	// Maximum size of the prompt after the compaction: CompactRequest.target_tokens, else context_window -
+	// output_reserve.
 	LimitTokens int32 `protobuf:"varint,13,opt,name=limit_tokens,json=limitTokens,proto3" json:"limit_tokens,omitempty"`
-	// Old tool results were pruned first.
+	// Old tool results were pruned before the compaction.
 	WasPruned bool `protobuf:"varint,14,opt,name=was_pruned,json=wasPruned,proto3" json:"was_pruned,omitempty"`
 	// A model wrote a summary.
 	WasSummarized bool `protobuf:"varint,15,opt,name=was_summarized,json=wasSummarized,proto3" json:"was_summarized,omitempty"`
-	// The summary, readable. Empty for strategies that only remove, unless they leave an earlier
-	// summary where it is.
+	// Text of the summary. Empty for strategies that only remove messages, unless they keep an earlier summary.
 	Summary string `protobuf:"bytes,16,opt,name=summary,proto3" json:"summary,omitempty"`
-	// The message that holds it.
+	// Id of the message that holds the summary.
 	SummaryMessageId string `protobuf:"bytes,17,opt,name=summary_message_id,json=summaryMessageId,proto3" json:"summary_message_id,omitempty"`
-	// The model that wrote it.
+	// Reference of the model that wrote the summary.
 	SummaryModel string `protobuf:"bytes,18,opt,name=summary_model,json=summaryModel,proto3" json:"summary_model,omitempty"`
-	// What that cost; a forecast of the input while PLANNED.
+	// Usage of the model calls for this compaction. While PLANNED: a forecast of the input.
 	Usage *UsageTotals `protobuf:"bytes,19,opt,name=usage,proto3" json:"usage,omitempty"`
-	// The compaction before it that it builds on; empty for the first.
+	// The previous compaction, on which this one builds. Empty for the first.
 	PredecessorId string `protobuf:"bytes,20,opt,name=predecessor_id,json=predecessorId,proto3" json:"predecessor_id,omitempty"`
 	// Tools that the remaining messages still mention.
 	ReferencedTools []string `protobuf:"bytes,21,rep,name=referenced_tools,json=referencedTools,proto3" json:"referenced_tools,omitempty"`
-	// Tools that only the compacted messages mentioned: a host may drop them if it found them on
-	// demand.
+	// Tools that only the compacted messages mention. A host that reveals tools on demand may remove them.
 	UnreferencedTools []string `protobuf:"bytes,22,rep,name=unreferenced_tools,json=unreferencedTools,proto3" json:"unreferenced_tools,omitempty"`
-	// FAILED: what went wrong.
+	// FAILED: why it failed.
 	Failure *Failure `protobuf:"bytes,23,opt,name=failure,proto3" json:"failure,omitempty"`
-	// When it was started.
+	// When the compaction started.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,24,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	// When it was applied, or failed.
+	// When the compaction was applied or failed.
 	EndTime *timestamppb.Timestamp `protobuf:"bytes,25,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
-	// When it was taken back.
+	// When the compaction was reverted.
 	RevertTime    *timestamppb.Timestamp `protobuf:"bytes,26,opt,name=revert_time,json=revertTime,proto3" json:"revert_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1109,21 +1112,21 @@ func (x *Compaction) GetRevertTime() *timestamppb.Timestamp {
 	return nil
 }
 
-// What a prune cleared.
+// The result of a prune.
 type PruneReport struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Tool results cleared.
+	// Number of tool results that were pruned.
 	OutputsPruned int32 `protobuf:"varint,1,opt,name=outputs_pruned,json=outputsPruned,proto3" json:"outputs_pruned,omitempty"`
 	// Tokens saved.
 	TokensSaved int32 `protobuf:"varint,2,opt,name=tokens_saved,json=tokensSaved,proto3" json:"tokens_saved,omitempty"`
-	// The tools they came from, each once.
+	// Tools whose results were pruned, without duplicates.
 	ToolNames []string `protobuf:"bytes,3,rep,name=tool_names,json=toolNames,proto3" json:"tool_names,omitempty"`
-	// The calls whose results were cleared.
+	// Calls whose results were pruned.
 	CallIds []string `protobuf:"bytes,4,rep,name=call_ids,json=callIds,proto3" json:"call_ids,omitempty"`
-	// Cached tokens that the provider bills again because the prefix changed; what WHEN_IT_PAYS
-	// weighed against the saving.
+	// Cached tokens that the provider bills again because the prefix changed. PRUNE_MODE_WHEN_IT_PAYS compares
+	// them with the saving.
 	RebilledTokens int32 `protobuf:"varint,5,opt,name=rebilled_tokens,json=rebilledTokens,proto3" json:"rebilled_tokens,omitempty"`
-	// Names the prune: RestoreToolOutputs takes it back. 0 when nothing was pruned.
+	// Identifies the prune for RestoreToolOutputs. 0 if nothing was pruned.
 	PrunedAtSeq   int64 `protobuf:"varint,6,opt,name=pruned_at_seq,json=prunedAtSeq,proto3" json:"pruned_at_seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1201,31 +1204,31 @@ func (x *PruneReport) GetPrunedAtSeq() int64 {
 	return 0
 }
 
-// The exact next prompt.
+// The exact next prompt of a session.
 type Prompt struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The model it is made for.
+	// Reference of the model that the prompt is for.
 	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
-	// NEUTRAL: the system prompt with the pinned blocks.
+	// NEUTRAL: the system prompt, including the pinned blocks.
 	SystemPrompt string `protobuf:"bytes,2,opt,name=system_prompt,json=systemPrompt,proto3" json:"system_prompt,omitempty"`
-	// NEUTRAL: the messages, pruned results as their placeholder, media as blobs.
+	// NEUTRAL: the messages. Pruned results contain the placeholder, and media are blobs.
 	Messages []*Message `protobuf:"bytes,3,rep,name=messages,proto3" json:"messages,omitempty"`
-	// NEUTRAL: the tools, deferred ones left out.
+	// NEUTRAL: the tools, without deferred ones.
 	Tools *ToolSet `protobuf:"bytes,4,opt,name=tools,proto3" json:"tools,omitempty"`
-	// Any other format: the request body as JSON, ready to be sent. It asks for a stream, as contextd
-	// does. Empty when it is in request_blob.
+	// Other formats: the request body as JSON, ready to be sent. It requests a streaming response, as contextd
+	// does. Empty if the body is in request_blob.
 	RequestJson string `protobuf:"bytes,5,opt,name=request_json,json=requestJson,proto3" json:"request_json,omitempty"`
-	// Set when the prompt exceeds 2 MiB: the body, or for NEUTRAL this message as JSON, in place of
-	// the fields above.
+	// Set if the prompt exceeds 2 MiB, instead of the fields above: the request body or, for NEUTRAL, this
+	// message as JSON.
 	RequestBlob *Blob `protobuf:"bytes,6,opt,name=request_blob,json=requestBlob,proto3" json:"request_blob,omitempty"`
-	// Its size.
+	// Size of the prompt.
 	Tokens *TokenCount `protobuf:"bytes,7,opt,name=tokens,proto3" json:"tokens,omitempty"`
-	// Version of the transcript and the configuration it was made from. Send it with AppendMessages to
-	// be sure that nothing came into the transcript in between, and with RecordUsage to tell which
-	// prompt was sent. 0 for a look back (at_seq).
+	// Version of the transcript and configuration that the prompt was made from. Pass it to AppendMessages to
+	// ensure that the transcript was not changed concurrently, and to RecordUsage to identify the prompt that was
+	// sent. 0 for a prompt as of an earlier seq (at_seq).
 	ContextVersion int64 `protobuf:"varint,8,opt,name=context_version,json=contextVersion,proto3" json:"context_version,omitempty"`
-	// What is not in it, and why. At most 256 KiB; if there are more, the last one says how many are
-	// left out.
+	// What the prompt does not contain, and why. At most 256 KiB; if there are more notes, the last one has the
+	// number of notes left out.
 	Notes         []*PromptNote `protobuf:"bytes,9,rep,name=notes,proto3" json:"notes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1324,16 +1327,16 @@ func (x *Prompt) GetNotes() []*PromptNote {
 	return nil
 }
 
-// Something that is stored but not, or not as it was, in a prompt.
+// Stored content that a prompt does not contain, or contains in another form.
 type PromptNote struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What happened to it. Show an unknown kind by its text.
+	// What happened to the content. For an unknown kind, show the text.
 	Kind PromptNoteKind `protobuf:"varint,1,opt,name=kind,proto3,enum=contextd.v1.PromptNoteKind" json:"kind,omitempty"`
-	// The message; empty when it concerns several.
+	// The message. Empty if the note concerns several messages.
 	MessageId string `protobuf:"bytes,2,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
-	// The part, from 0; -1 for the whole message.
+	// Index of the part, from 0. -1 for the whole message.
 	PartIndex int32 `protobuf:"varint,3,opt,name=part_index,json=partIndex,proto3" json:"part_index,omitempty"`
-	// One sentence for people.
+	// One sentence for users.
 	Text          string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -21,13 +21,13 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// How to give statistics.
+// Format of statistics.
 type StatsFormat int32
 
 const (
-	// Only as fields.
+	// Only fields.
 	StatsFormat_STATS_FORMAT_UNSPECIFIED StatsFormat = 0
-	// Also as text.
+	// Fields and text.
 	StatsFormat_STATS_FORMAT_TEXT StatsFormat = 1
 )
 
@@ -70,14 +70,14 @@ func (StatsFormat) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_context_service_proto_rawDescGZIP(), []int{0}
 }
 
-// Whose context to describe.
+// Request message for GetContextStats.
 type GetContextStatsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required.
+	// Session id. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// As if the session used this model. Empty: that of the live turn, else its own.
+	// Reference of the model to compute the statistics for. Empty: the live turn's model, else the session's.
 	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
-	// Whether to also render them as text.
+	// Whether to also return the statistics as text.
 	Format        StatsFormat `protobuf:"varint,3,opt,name=format,proto3,enum=contextd.v1.StatsFormat" json:"format,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -134,13 +134,13 @@ func (x *GetContextStatsRequest) GetFormat() StatsFormat {
 	return StatsFormat_STATS_FORMAT_UNSPECIFIED
 }
 
-// The statistics.
+// Response message for GetContextStats.
 type GetContextStatsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As fields.
+	// The statistics as fields.
 	Stats *ContextStats `protobuf:"bytes,1,opt,name=stats,proto3" json:"stats,omitempty"`
-	// STATS_FORMAT_TEXT: as a text of some 25 lines with a bar, 80 columns wide. May change between
-	// versions.
+	// With STATS_FORMAT_TEXT: the statistics as text of about 25 lines with a bar, 80 columns wide. May change
+	// between versions.
 	Text          string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -190,29 +190,30 @@ func (x *GetContextStatsResponse) GetText() string {
 	return ""
 }
 
-// A compaction to make. What is not set comes from the session's policy.
+// Request message for Compact. Fields that are not set are taken from the session's policy.
 type CompactRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required.
+	// Session id. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Idempotency key, up to 128 characters, kept for 7 days. `wait` may differ when it is repeated.
+	// Idempotency key, up to 128 characters, kept for 7 days. A repeated request may have another value of
+	// `wait`.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// The strategy to try first.
 	Strategy CompactionStrategy `protobuf:"varint,3,opt,name=strategy,proto3,enum=contextd.v1.CompactionStrategy" json:"strategy,omitempty"`
-	// Make the prompt at most this large. A summary may use what remains of it; where the strategy
-	// cannot meet it, MIDDLE_REMOVAL and TRUNCATION are tried. Where none can, nothing changes: the
-	// error is COMPACTION_NO_GAIN with the smallest size that can be reached, or the state is FAILED if
-	// only the summary that was written showed it. 0: by the strategy.
+	// Maximum size of the prompt after the compaction, in tokens; a summary may use the space that remains. If
+	// the strategy cannot reach this size, MIDDLE_REMOVAL and TRUNCATION are tried. If they cannot either,
+	// nothing changes: the call fails with COMPACTION_NO_GAIN and the smallest reachable size or, if this was
+	// found only after a summary was written, the compaction has state FAILED. 0: the strategy decides.
 	TargetTokens int32 `protobuf:"varint,4,opt,name=target_tokens,json=targetTokens,proto3" json:"target_tokens,omitempty"`
 	// Instructions for this summary, e.g. "Keep the migration plan in detail." At most 16,384 characters.
 	Instructions string `protobuf:"bytes,5,opt,name=instructions,proto3" json:"instructions,omitempty"`
-	// Whether they are added to the session's, or replace everything.
+	// Whether `instructions` are added to the session's instructions, or replace all instructions.
 	InstructionsMode InstructionsMode `protobuf:"varint,6,opt,name=instructions_mode,json=instructionsMode,proto3,enum=contextd.v1.InstructionsMode" json:"instructions_mode,omitempty"`
-	// Model reference of the summariser.
+	// Reference of the model that writes the summary.
 	SummaryModel string `protobuf:"bytes,7,opt,name=summary_model,json=summaryModel,proto3" json:"summary_model,omitempty"`
-	// Respond when it is done. Default false: respond when it is started.
+	// Respond when the compaction has ended. Default false: respond when it has started.
 	Wait bool `protobuf:"varint,8,opt,name=wait,proto3" json:"wait,omitempty"`
-	// Only report what would be removed and what would stay. Default false.
+	// Only report what would be removed and what would be kept. Default false.
 	ValidateOnly  bool `protobuf:"varint,9,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -311,10 +312,10 @@ func (x *CompactRequest) GetValidateOnly() bool {
 	return false
 }
 
-// The compaction.
+// Response message for Compact.
 type CompactResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// RUNNING, APPLIED or FAILED; PLANNED for validate_only.
+	// The compaction, in state RUNNING, APPLIED or FAILED; PLANNED for validate_only.
 	Compaction    *Compaction `protobuf:"bytes,1,opt,name=compaction,proto3" json:"compaction,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -357,20 +358,20 @@ func (x *CompactResponse) GetCompaction() *Compaction {
 	return nil
 }
 
-// What to prune.
+// Request message for PruneToolOutputs.
 type PruneToolOutputsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required.
+	// Session id. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// Idempotency key, up to 128 characters, kept for 7 days.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// In place of the policy: prune only if at least this many tokens are saved.
+	// Overrides PrunePolicy.minimum_tokens: prune only if at least this many tokens are saved.
 	MinimumTokens *int32 `protobuf:"varint,3,opt,name=minimum_tokens,json=minimumTokens,proto3,oneof" json:"minimum_tokens,omitempty"`
-	// In place of the policy: the newest tool output of this many tokens is kept.
+	// Overrides PrunePolicy.protect_tokens: the newest tool outputs, up to this many tokens, are not pruned.
 	ProtectTokens *int32 `protobuf:"varint,4,opt,name=protect_tokens,json=protectTokens,proto3,oneof" json:"protect_tokens,omitempty"`
-	// In place of the policy: the newest turns are kept.
+	// Overrides PrunePolicy.protect_turns: this many of the newest turns are not pruned.
 	ProtectTurns *int32 `protobuf:"varint,5,opt,name=protect_turns,json=protectTurns,proto3,oneof" json:"protect_turns,omitempty"`
-	// Only report what would be cleared. Default false.
+	// Only report what would be pruned. Default false.
 	ValidateOnly  bool `protobuf:"varint,6,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -448,10 +449,10 @@ func (x *PruneToolOutputsRequest) GetValidateOnly() bool {
 	return false
 }
 
-// What was pruned.
+// Response message for PruneToolOutputs.
 type PruneToolOutputsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// outputs_pruned is 0 when there was too little to save.
+	// The result. outputs_pruned is 0 if too little would have been saved.
 	Report        *PruneReport `protobuf:"bytes,1,opt,name=report,proto3" json:"report,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -494,14 +495,14 @@ func (x *PruneToolOutputsResponse) GetReport() *PruneReport {
 	return nil
 }
 
-// Which prune to take back.
+// Request message for RestoreToolOutputs.
 type RestoreToolOutputsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required.
+	// Session id. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// PruneReport.pruned_at_seq. Required.
+	// The prune to revert: PruneReport.pruned_at_seq. Required.
 	PrunedAtSeq int64 `protobuf:"varint,2,opt,name=pruned_at_seq,json=prunedAtSeq,proto3" json:"pruned_at_seq,omitempty"`
-	// Idempotency key, up to 128 characters. May be left empty: restoring twice changes nothing.
+	// Idempotency key, up to 128 characters. Optional, because restoring twice changes nothing.
 	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -558,12 +559,12 @@ func (x *RestoreToolOutputsRequest) GetRequestId() string {
 	return ""
 }
 
-// What is back.
+// Response message for RestoreToolOutputs.
 type RestoreToolOutputsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The calls whose results are back.
+	// Calls whose results were restored.
 	CallIds []string `protobuf:"bytes,1,rep,name=call_ids,json=callIds,proto3" json:"call_ids,omitempty"`
-	// Tokens that costs.
+	// Tokens by which the context grows.
 	TokensRestored int32 `protobuf:"varint,2,opt,name=tokens_restored,json=tokensRestored,proto3" json:"tokens_restored,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -613,22 +614,22 @@ func (x *RestoreToolOutputsResponse) GetTokensRestored() int32 {
 	return 0
 }
 
-// What to prepare.
+// Request message for PrepareContext.
 type PrepareContextRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required.
+	// Session id. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Idempotency key, up to 128 characters, kept for 7 days. Repeating it returns the report of the
-	// first time with the current prompt.
+	// Idempotency key, up to 128 characters, kept for 7 days. A repeated request returns the report of the first
+	// one, with the current prompt.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Model reference to prepare for. Empty: the session's.
+	// Reference of the model to prepare the prompt for. Empty: the session's.
 	Model string `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
-	// The shape of the prompt.
+	// Format of the prompt.
 	Format PromptFormat `protobuf:"varint,4,opt,name=format,proto3,enum=contextd.v1.PromptFormat" json:"format,omitempty"`
-	// Take waiting messages into the transcript first, as a turn does at its step boundaries: by the
-	// session's QueuePolicy, merged into one user message, with a `messages_applied` event that belongs to no turn.
-	// WHEN_IDLE messages and the input of an ExecuteTurn go on waiting for a turn. Default false: all of
-	// them stay queued.
+	// First move queued messages into the transcript, as a turn does at its step boundaries: by the session's
+	// QueuePolicy, merged into one user message, with a `messages_applied` event that has no turn_id. WHEN_IDLE
+	// messages and the input of an ExecuteTurn keep waiting for a turn. Default false: all messages stay in the
+	// queue.
 	ApplyQueuedMessages bool `protobuf:"varint,5,opt,name=apply_queued_messages,json=applyQueuedMessages,proto3" json:"apply_queued_messages,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
@@ -699,12 +700,12 @@ func (x *PrepareContextRequest) GetApplyQueuedMessages() bool {
 	return false
 }
 
-// The prompt, and what was done for it.
+// Response message for PrepareContext.
 type PrepareContextResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The prompt to send.
 	Prompt *Prompt `protobuf:"bytes,1,opt,name=prompt,proto3" json:"prompt,omitempty"`
-	// What was done.
+	// The pruning and the compaction that made the prompt fit.
 	Report        *PrepareReport `protobuf:"bytes,2,opt,name=report,proto3" json:"report,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -757,19 +758,19 @@ func (x *PrepareContextResponse) GetReport() *PrepareReport {
 // What was done to make a prompt fit.
 type PrepareReport struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Size before anything was done, applied messages included.
+	// Size before any change, including the messages taken from the queue.
 	TokensBefore *TokenCount `protobuf:"bytes,1,opt,name=tokens_before,json=tokensBefore,proto3" json:"tokens_before,omitempty"`
-	// Size after pruning; the same when nothing was pruned.
+	// Size after pruning. Equal to tokens_before if nothing was pruned.
 	TokensAfterPrune *TokenCount `protobuf:"bytes,2,opt,name=tokens_after_prune,json=tokensAfterPrune,proto3" json:"tokens_after_prune,omitempty"`
-	// Size after compaction; the same when nothing was compacted.
+	// Size after compaction. Equal to tokens_after_prune if nothing was compacted.
 	TokensAfterCompaction *TokenCount `protobuf:"bytes,3,opt,name=tokens_after_compaction,json=tokensAfterCompaction,proto3" json:"tokens_after_compaction,omitempty"`
-	// Size of the prompt in the answer.
+	// Size of the prompt in the response.
 	TokensFinal *TokenCount `protobuf:"bytes,4,opt,name=tokens_final,json=tokensFinal,proto3" json:"tokens_final,omitempty"`
-	// What was pruned. Absent: nothing.
+	// The pruned tool results. Absent if there are none.
 	Prune *PruneReport `protobuf:"bytes,5,opt,name=prune,proto3" json:"prune,omitempty"`
-	// The compaction, with messages_compacted. Absent: none was needed.
+	// The compaction, with messages_compacted. Absent if none was needed.
 	Compaction *Compaction `protobuf:"bytes,6,opt,name=compaction,proto3" json:"compaction,omitempty"`
-	// The queued messages that were taken, in order.
+	// Messages that were taken from the queue, in order.
 	AppliedMessages []*AppliedMessage `protobuf:"bytes,7,rep,name=applied_messages,json=appliedMessages,proto3" json:"applied_messages,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -854,16 +855,16 @@ func (x *PrepareReport) GetAppliedMessages() []*AppliedMessage {
 	return nil
 }
 
-// What to show.
+// Request message for RenderContext.
 type RenderContextRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required.
+	// Session id. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Model reference to render for. Empty: the session's.
+	// Reference of the model to render the prompt for. Empty: the session's.
 	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
-	// The shape of the prompt.
+	// Format of the prompt.
 	Format PromptFormat `protobuf:"varint,3,opt,name=format,proto3,enum=contextd.v1.PromptFormat" json:"format,omitempty"`
-	// As it was at this seq, with the configuration at that seq. 0: as it is now.
+	// Return the prompt as of this seq, with the configuration at that seq. 0: the current prompt.
 	AtSeq         int64 `protobuf:"varint,4,opt,name=at_seq,json=atSeq,proto3" json:"at_seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -927,10 +928,10 @@ func (x *RenderContextRequest) GetAtSeq() int64 {
 	return 0
 }
 
-// The prompt.
+// Response message for RenderContext.
 type RenderContextResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The prompt, with notes about what is not in it.
+	// The prompt, with notes about what it does not contain.
 	Prompt        *Prompt `protobuf:"bytes,1,opt,name=prompt,proto3" json:"prompt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -973,21 +974,21 @@ func (x *RenderContextResponse) GetPrompt() *Prompt {
 	return nil
 }
 
-// What to count.
+// Request message for CountTokens.
 type CountTokensRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Model reference to count for. Empty: the session's, or the server's default.
+	// Reference of the model to count for. Empty: the session's, or the server's default without session_id.
 	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
-	// Count the session's next prompt with the messages below added to it; what the last call measured
-	// of it is taken as measured. Empty: count only what is given here.
+	// Session id. Set: count the session's next prompt with `messages` added to it; the part that the last call
+	// measured keeps its measured size. Empty: count only the content of this request.
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Messages.
+	// Messages to count.
 	Messages []*InputMessage `protobuf:"bytes,3,rep,name=messages,proto3" json:"messages,omitempty"`
-	// System prompt. Only without session_id.
+	// System prompt to count. Only without session_id.
 	SystemPrompt string `protobuf:"bytes,4,opt,name=system_prompt,json=systemPrompt,proto3" json:"system_prompt,omitempty"`
-	// Tools. With session_id: in place of the session's.
+	// Tools to count. With session_id, they replace the session's.
 	Tools *ToolSet `protobuf:"bytes,5,opt,name=tools,proto3" json:"tools,omitempty"`
-	// Use the provider's own counter where there is one: exact, but a network call. Default false.
+	// Use the provider's own counter, if it has one: exact, but requires a network call. Default false.
 	Exact         bool `protobuf:"varint,6,opt,name=exact,proto3" json:"exact,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1065,14 +1066,14 @@ func (x *CountTokensRequest) GetExact() bool {
 	return false
 }
 
-// The count.
+// Response message for CountTokens.
 type CountTokensResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The whole prompt. basis is ACTUAL when the provider counted.
+	// Size of the whole prompt. basis is ACTUAL if the provider counted.
 	Total *TokenCount `protobuf:"bytes,1,opt,name=total,proto3" json:"total,omitempty"`
-	// What it is made of.
+	// The total by category.
 	Categories []*CategoryTokens `protobuf:"bytes,2,rep,name=categories,proto3" json:"categories,omitempty"`
-	// Each of the given messages, in order, with its own overhead.
+	// Size of each given message, in order, including its overhead.
 	MessageTokens []*TokenCount `protobuf:"bytes,3,rep,name=message_tokens,json=messageTokens,proto3" json:"message_tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1129,15 +1130,15 @@ func (x *CountTokensResponse) GetMessageTokens() []*TokenCount {
 	return nil
 }
 
-// Whose compactions to list.
+// Request message for ListCompactions.
 type ListCompactionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required.
+	// Session id. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Most compactions of a page: default 50, at most 1,000; a page may hold fewer, so that it stays under
-	// 2 MiB.
+	// Maximum number of compactions per page. Default 50, at most 1,000. A page may have fewer, so that it stays
+	// under 2 MiB.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// ListCompactionsResponse.next_page_token of the page before; empty for the first.
+	// ListCompactionsResponse.next_page_token of the previous page. Empty: the first page.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1194,12 +1195,12 @@ func (x *ListCompactionsRequest) GetPageToken() string {
 	return ""
 }
 
-// A page of compactions.
+// Response message for ListCompactions.
 type ListCompactionsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Compactions, newest first.
 	Compactions []*Compaction `protobuf:"bytes,1,rep,name=compactions,proto3" json:"compactions,omitempty"`
-	// Token of the next page; empty after the last.
+	// Token of the next page. Empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1249,14 +1250,14 @@ func (x *ListCompactionsResponse) GetNextPageToken() string {
 	return ""
 }
 
-// Which compaction to take back.
+// Request message for RevertCompaction.
 type RevertCompactionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required.
+	// Session id. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The compaction, the newest in force. Required.
+	// The compaction. It must be the newest one in force. Required.
 	CompactionId string `protobuf:"bytes,2,opt,name=compaction_id,json=compactionId,proto3" json:"compaction_id,omitempty"`
-	// Idempotency key, up to 128 characters. May be left empty: reverting twice changes nothing.
+	// Idempotency key, up to 128 characters. Optional, because reverting twice changes nothing.
 	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1313,10 +1314,10 @@ func (x *RevertCompactionRequest) GetRequestId() string {
 	return ""
 }
 
-// What was taken back.
+// Response message for RevertCompaction.
 type RevertCompactionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The compaction, REVERTED.
+	// The compaction, in state REVERTED.
 	Compaction *Compaction `protobuf:"bytes,1,opt,name=compaction,proto3" json:"compaction,omitempty"`
 	// Size of the next prompt. If it no longer fits, the next turn compacts again.
 	ContextTokens *TokenCount `protobuf:"bytes,2,opt,name=context_tokens,json=contextTokens,proto3" json:"context_tokens,omitempty"`
@@ -1368,26 +1369,26 @@ func (x *RevertCompactionResponse) GetContextTokens() *TokenCount {
 	return nil
 }
 
-// What a model call used.
+// Request message for RecordUsage.
 type RecordUsageRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required.
+	// Session id. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Idempotency key, up to 128 characters, kept for 7 days. Set it: usage is added each time
-	// otherwise.
+	// Idempotency key, up to 128 characters, kept for 7 days. Without it, a repeated request adds the usage
+	// again.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Model reference that was called. Empty: the session's.
+	// Reference of the model that was called. Empty: the session's.
 	Model string `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
-	// What the provider reported. Required.
+	// Usage that the provider reported. Required.
 	Usage *Usage `protobuf:"bytes,4,opt,name=usage,proto3" json:"usage,omitempty"`
-	// What the call was for. Default TURN.
+	// Purpose of the call. Default TURN.
 	Purpose UsagePurpose `protobuf:"varint,5,opt,name=purpose,proto3,enum=contextd.v1.UsagePurpose" json:"purpose,omitempty"`
-	// The assistant message the call wrote, which then carries the usage. Empty: none.
+	// The assistant message that the call produced; the usage is stored with it. Empty: none.
 	MessageId string `protobuf:"bytes,6,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
-	// Prompt.context_version of the prompt that was sent. The size is anchored only when it is given
-	// and still describes the prompt: nothing but AppendMessages came since, the first of which began
-	// with the message above; without that message, nothing at all. UpdateSession makes another prompt
-	// too.
+	// Prompt.context_version of the prompt that was sent. The usage becomes the basis of the context size only if
+	// this field is set and the prompt is still current: since then, the only changes were AppendMessages calls,
+	// of which the first one began with the message in message_id; without a message_id, there was no change at
+	// all. UpdateSession also changes the prompt.
 	ContextVersion int64 `protobuf:"varint,7,opt,name=context_version,json=contextVersion,proto3" json:"context_version,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -1472,16 +1473,16 @@ func (x *RecordUsageRequest) GetContextVersion() int64 {
 	return 0
 }
 
-// The effect of a usage report.
+// Response message for RecordUsage.
 type RecordUsageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The prediction beside the report. Absent: nothing was anchored, since it is not known which prompt
-	// was sent, or the report cannot be its size.
+	// Predicted and reported size of the prompt. Absent if the usage did not become the basis of the context
+	// size: it is not known which prompt was sent, or the reported number cannot be the size of that prompt.
 	Estimate *CallEstimate `protobuf:"bytes,1,opt,name=estimate,proto3" json:"estimate,omitempty"`
-	// The model's ratio as this replica knows it, learnt from this call too. Not every call is used for
-	// it: prompts of more than 65,536 tokens and prompts with media are not; of the calls of one model
-	// reported within 30 seconds, at least the first four are. In the response to a repeated request:
-	// the ratio at that time.
+	// Ratio of reported to estimated tokens of the model, as known to this replica, including this call. Not
+	// every call is used for calibration: prompts with media, and prompts of more than 65,536 tokens or 256 KiB,
+	// are not; of the calls of one model that are reported within 30 seconds, at least the first four are. In the
+	// response to a repeated request: the ratio at the time of that response.
 	CalibrationRatio float64 `protobuf:"fixed64,2,opt,name=calibration_ratio,json=calibrationRatio,proto3" json:"calibration_ratio,omitempty"`
 	// Size of the session's next prompt.
 	ContextTokens *TokenCount `protobuf:"bytes,3,opt,name=context_tokens,json=contextTokens,proto3" json:"context_tokens,omitempty"`

@@ -35,56 +35,54 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Reports what fills the context window, and makes the context smaller. Turns do all of this by themselves;
-// these calls are for displays, for people who intervene, and for hosts that call the model
-// themselves.
+// Reports what fills the context window, and makes the context smaller. Turns do both automatically. These
+// calls are for user interfaces, for manual intervention, and for hosts that call the model themselves.
 //
-// Such a host repeats: PrepareContext, call the model, AppendMessages with the answer, RecordUsage;
-// and after tool calls, AppendMessages with the results.
+// Such a host repeats: PrepareContext, call the model, AppendMessages with the response, RecordUsage; and after
+// tool calls, AppendMessages with the results.
 type ContextServiceClient interface {
-	// Reports what occupies the context window and how long it will last. Answers from counters: cheap
-	// enough for every keystroke. Counts the tools of the newest turn where it named its own, else the
-	// session's.
+	// Returns what occupies the context window, and a forecast of the next compaction. The numbers come from
+	// counters, so that the call is cheap enough for every keystroke. If the newest turn has its own tools, those
+	// are counted, else the session's.
 	// Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN.
 	GetContextStats(ctx context.Context, in *GetContextStatsRequest, opts ...grpc.CallOption) (*GetContextStatsResponse, error)
-	// Compacts now, in a session that is idle or busy. The compaction goes on when the caller's
-	// deadline passes; WatchEvents shows its progress, and repeating the request_id finds it again.
-	// One that fails on its way, for example because the model that summarises does, is answered with
-	// state FAILED and changes nothing.
+	// Compacts the context now, whether the session is idle or busy. The compaction continues after the caller's
+	// deadline. WatchEvents shows its progress, and a repeated request with the same request_id returns it. A
+	// compaction that fails after its start, e.g. because the call of the summary model fails, has state FAILED
+	// in the response and changes nothing.
 	// Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN, COMPACTION_IN_PROGRESS,
 	// COMPACTION_NO_GAIN.
 	Compact(ctx context.Context, in *CompactRequest, opts ...grpc.CallOption) (*CompactResponse, error)
-	// Clears old tool results now, by the session's policy. Clears nothing below its minimum.
+	// Prunes old tool results now, by the session's policy. Prunes nothing if less than the policy's minimum
+	// would be saved.
 	// Errors: SESSION_NOT_FOUND.
 	PruneToolOutputs(ctx context.Context, in *PruneToolOutputsRequest, opts ...grpc.CallOption) (*PruneToolOutputsResponse, error)
-	// Takes a prune back.
-	// Errors: SESSION_NOT_FOUND; INVALID_REQUEST when no prune has that seq.
+	// Reverts a prune.
+	// Errors: SESSION_NOT_FOUND; INVALID_REQUEST if no prune has this seq.
 	RestoreToolOutputs(ctx context.Context, in *RestoreToolOutputsRequest, opts ...grpc.CallOption) (*RestoreToolOutputsResponse, error)
-	// Makes the next prompt for a host that calls the model itself: prunes by the session's policy and
-	// compacts if needed, as a turn does before each call of its model. A compaction that fails leaves
-	// the context as it is, and is in the report.
-	// Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, MODEL_NOT_FOUND, TRANSCRIPT_OPEN,
-	// CONTEXT_OVERFLOW, CONTEXT_WINDOW_UNKNOWN.
+	// Makes the next prompt for a host that calls the model itself. Prunes by the session's policy and compacts
+	// if needed, as a turn does before each model call. A failed compaction leaves the context unchanged and is
+	// included in the report.
+	// Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, MODEL_NOT_FOUND, TRANSCRIPT_OPEN, CONTEXT_OVERFLOW,
+	// CONTEXT_WINDOW_UNKNOWN.
 	PrepareContext(ctx context.Context, in *PrepareContextRequest, opts ...grpc.CallOption) (*PrepareContextResponse, error)
-	// Shows the exact next prompt and changes nothing: with the configuration in force, and while a
-	// turn runs with the turn's own model, tools and limits.
+	// Returns the exact next prompt, and changes nothing. Uses the configuration in force and, while a turn is
+	// running, the model, tools and limits of the turn.
 	// Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, TRANSCRIPT_OPEN, CURSOR_AHEAD.
 	RenderContext(ctx context.Context, in *RenderContextRequest, opts ...grpc.CallOption) (*RenderContextResponse, error)
-	// Counts tokens: of the given messages and tools, or of a session with them added. Stores
-	// nothing.
-	// Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, PROVIDER_FAILED (exact).
+	// Counts the tokens of the given messages and tools, or of a session with them added. Stores nothing.
+	// Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, PROVIDER_FAILED (with `exact`).
 	CountTokens(ctx context.Context, in *CountTokensRequest, opts ...grpc.CallOption) (*CountTokensResponse, error)
 	// Lists the compactions of a session, newest first.
 	// Errors: SESSION_NOT_FOUND.
 	ListCompactions(ctx context.Context, in *ListCompactionsRequest, opts ...grpc.CallOption) (*ListCompactionsResponse, error)
-	// Takes the newest compaction back: the model sees the messages again. On one that is reverted it
-	// changes nothing.
+	// Reverts the newest compaction: the model sees the messages again. Reverting a reverted compaction changes
+	// nothing.
 	// Errors: SESSION_NOT_FOUND, COMPACTION_NOT_FOUND, COMPACTION_SUPERSEDED.
 	RevertCompaction(ctx context.Context, in *RevertCompactionRequest, opts ...grpc.CallOption) (*RevertCompactionResponse, error)
-	// Records what a model call made by the host used. Anchors the size of the context, corrects the
-	// estimator, adds to the totals.
-	// Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS; INVALID_REQUEST when no assistant message has that
-	// message_id.
+	// Records the usage of a model call made by the host. The usage becomes the basis of the context size,
+	// calibrates the estimator, and is added to the totals.
+	// Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS; INVALID_REQUEST if no assistant message has this message_id.
 	RecordUsage(ctx context.Context, in *RecordUsageRequest, opts ...grpc.CallOption) (*RecordUsageResponse, error)
 }
 
@@ -200,56 +198,54 @@ func (c *contextServiceClient) RecordUsage(ctx context.Context, in *RecordUsageR
 // All implementations must embed UnimplementedContextServiceServer
 // for forward compatibility.
 //
-// Reports what fills the context window, and makes the context smaller. Turns do all of this by themselves;
-// these calls are for displays, for people who intervene, and for hosts that call the model
-// themselves.
+// Reports what fills the context window, and makes the context smaller. Turns do both automatically. These
+// calls are for user interfaces, for manual intervention, and for hosts that call the model themselves.
 //
-// Such a host repeats: PrepareContext, call the model, AppendMessages with the answer, RecordUsage;
-// and after tool calls, AppendMessages with the results.
+// Such a host repeats: PrepareContext, call the model, AppendMessages with the response, RecordUsage; and after
+// tool calls, AppendMessages with the results.
 type ContextServiceServer interface {
-	// Reports what occupies the context window and how long it will last. Answers from counters: cheap
-	// enough for every keystroke. Counts the tools of the newest turn where it named its own, else the
-	// session's.
+	// Returns what occupies the context window, and a forecast of the next compaction. The numbers come from
+	// counters, so that the call is cheap enough for every keystroke. If the newest turn has its own tools, those
+	// are counted, else the session's.
 	// Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN.
 	GetContextStats(context.Context, *GetContextStatsRequest) (*GetContextStatsResponse, error)
-	// Compacts now, in a session that is idle or busy. The compaction goes on when the caller's
-	// deadline passes; WatchEvents shows its progress, and repeating the request_id finds it again.
-	// One that fails on its way, for example because the model that summarises does, is answered with
-	// state FAILED and changes nothing.
+	// Compacts the context now, whether the session is idle or busy. The compaction continues after the caller's
+	// deadline. WatchEvents shows its progress, and a repeated request with the same request_id returns it. A
+	// compaction that fails after its start, e.g. because the call of the summary model fails, has state FAILED
+	// in the response and changes nothing.
 	// Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN, COMPACTION_IN_PROGRESS,
 	// COMPACTION_NO_GAIN.
 	Compact(context.Context, *CompactRequest) (*CompactResponse, error)
-	// Clears old tool results now, by the session's policy. Clears nothing below its minimum.
+	// Prunes old tool results now, by the session's policy. Prunes nothing if less than the policy's minimum
+	// would be saved.
 	// Errors: SESSION_NOT_FOUND.
 	PruneToolOutputs(context.Context, *PruneToolOutputsRequest) (*PruneToolOutputsResponse, error)
-	// Takes a prune back.
-	// Errors: SESSION_NOT_FOUND; INVALID_REQUEST when no prune has that seq.
+	// Reverts a prune.
+	// Errors: SESSION_NOT_FOUND; INVALID_REQUEST if no prune has this seq.
 	RestoreToolOutputs(context.Context, *RestoreToolOutputsRequest) (*RestoreToolOutputsResponse, error)
-	// Makes the next prompt for a host that calls the model itself: prunes by the session's policy and
-	// compacts if needed, as a turn does before each call of its model. A compaction that fails leaves
-	// the context as it is, and is in the report.
-	// Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, MODEL_NOT_FOUND, TRANSCRIPT_OPEN,
-	// CONTEXT_OVERFLOW, CONTEXT_WINDOW_UNKNOWN.
+	// Makes the next prompt for a host that calls the model itself. Prunes by the session's policy and compacts
+	// if needed, as a turn does before each model call. A failed compaction leaves the context unchanged and is
+	// included in the report.
+	// Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, MODEL_NOT_FOUND, TRANSCRIPT_OPEN, CONTEXT_OVERFLOW,
+	// CONTEXT_WINDOW_UNKNOWN.
 	PrepareContext(context.Context, *PrepareContextRequest) (*PrepareContextResponse, error)
-	// Shows the exact next prompt and changes nothing: with the configuration in force, and while a
-	// turn runs with the turn's own model, tools and limits.
+	// Returns the exact next prompt, and changes nothing. Uses the configuration in force and, while a turn is
+	// running, the model, tools and limits of the turn.
 	// Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, TRANSCRIPT_OPEN, CURSOR_AHEAD.
 	RenderContext(context.Context, *RenderContextRequest) (*RenderContextResponse, error)
-	// Counts tokens: of the given messages and tools, or of a session with them added. Stores
-	// nothing.
-	// Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, PROVIDER_FAILED (exact).
+	// Counts the tokens of the given messages and tools, or of a session with them added. Stores nothing.
+	// Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, PROVIDER_FAILED (with `exact`).
 	CountTokens(context.Context, *CountTokensRequest) (*CountTokensResponse, error)
 	// Lists the compactions of a session, newest first.
 	// Errors: SESSION_NOT_FOUND.
 	ListCompactions(context.Context, *ListCompactionsRequest) (*ListCompactionsResponse, error)
-	// Takes the newest compaction back: the model sees the messages again. On one that is reverted it
-	// changes nothing.
+	// Reverts the newest compaction: the model sees the messages again. Reverting a reverted compaction changes
+	// nothing.
 	// Errors: SESSION_NOT_FOUND, COMPACTION_NOT_FOUND, COMPACTION_SUPERSEDED.
 	RevertCompaction(context.Context, *RevertCompactionRequest) (*RevertCompactionResponse, error)
-	// Records what a model call made by the host used. Anchors the size of the context, corrects the
-	// estimator, adds to the totals.
-	// Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS; INVALID_REQUEST when no assistant message has that
-	// message_id.
+	// Records the usage of a model call made by the host. The usage becomes the basis of the context size,
+	// calibrates the estimator, and is added to the totals.
+	// Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS; INVALID_REQUEST if no assistant message has this message_id.
 	RecordUsage(context.Context, *RecordUsageRequest) (*RecordUsageResponse, error)
 	mustEmbedUnimplementedContextServiceServer()
 }

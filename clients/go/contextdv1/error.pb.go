@@ -22,41 +22,40 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// The `reason` of the google.rpc.ErrorInfo that every non-OK status carries (domain
-// "contextd.dev"), written there without the prefix: ERROR_REASON_QUEUE_FULL is sent as
-// "QUEUE_FULL". Switch on the reason, never on the text; for a reason you do not know, fall back on
-// the gRPC code. Each value names its code, the ErrorInfo metadata keys in braces, and the further
-// details. A status is about transport or admission only: what goes wrong inside an admitted turn
-// is a Failure in an event, and the stream then ends OK.
+// The `reason` of the google.rpc.ErrorInfo in every non-OK status (domain "contextd.dev"). It is sent without
+// the prefix: ERROR_REASON_QUEUE_FULL is sent as "QUEUE_FULL". Switch on the reason, never on the message. For
+// an unknown reason, fall back to the gRPC code. The comment of each value has the gRPC code, the metadata keys
+// of the ErrorInfo in braces, and the additional error details. A status reports only errors of transport and
+// admission. An error in an admitted turn is reported as a Failure in an event, and the stream then ends with
+// OK.
 type ErrorReason int32
 
 const (
 	// Never sent.
 	ErrorReason_ERROR_REASON_UNSPECIFIED ErrorReason = 0
-	// INVALID_ARGUMENT. One or more fields are wrong. BadRequest lists up to 25 of them at once, with
-	// FieldReason as `reason`.
+	// INVALID_ARGUMENT. One or more fields are invalid. BadRequest lists up to 25 of them, with FieldReason as
+	// `reason`.
 	ErrorReason_ERROR_REASON_INVALID_REQUEST ErrorReason = 1
 	// INVALID_ARGUMENT {request_id}. The request_id was used within the last 7 days with a different
 	// request.
 	ErrorReason_ERROR_REASON_IDEMPOTENCY_MISMATCH ErrorReason = 2
-	// INVALID_ARGUMENT. The page_token is damaged, or belongs to another list or filter.
+	// INVALID_ARGUMENT. The page_token is malformed, or belongs to another list or filter.
 	ErrorReason_ERROR_REASON_PAGE_TOKEN_INVALID ErrorReason = 3
-	// INVALID_ARGUMENT {last_seq}. after_seq or at_seq is ahead of the session. If the seq
-	// came from this server, handle it as EVENTS_LOST.
+	// INVALID_ARGUMENT {last_seq}. after_seq or at_seq is greater than the session's newest seq. If this server
+	// returned that seq before, handle the error like EVENTS_LOST.
 	ErrorReason_ERROR_REASON_CURSOR_AHEAD ErrorReason = 4
-	// OUT_OF_RANGE {oldest_seq}. Events after after_seq were removed by retention. Go on from
-	// oldest_seq - 1.
+	// OUT_OF_RANGE {oldest_seq}. Events after after_seq were removed by retention. Continue from oldest_seq - 1.
 	ErrorReason_ERROR_REASON_EVENTS_EXPIRED ErrorReason = 5
-	// RESOURCE_EXHAUSTED {limit_bytes}. The request is larger than the server reads. Put large
-	// content in a blob; where limit_bytes is of the decoded request, send fewer messages at a time.
-	// Also where the messages of the session that a model sees are as large as they may be: compact or
-	// prune them.
+	// RESOURCE_EXHAUSTED {limit_bytes}. The request is larger than the server accepts. Store large content in a
+	// blob. If limit_bytes refers to the decoded request, send fewer messages per request. Also returned if the
+	// messages of the session that a model sees have reached their maximum size: compact or prune them.
 	ErrorReason_ERROR_REASON_REQUEST_TOO_LARGE ErrorReason = 6
-	// DATA_LOSS {last_seq}. A stream ends: the database no longer has events that the stream has
-	// shown, e.g. after a failover to a standby that had not received them. Their seqs are reused. Read the session anew (ListMessages, ListEvents) and follow it from its last_seq; a
-	// request whose effect is gone may be sent again with its request_id.
+	// DATA_LOSS {last_seq}. The stream ends because the database no longer has events that the stream has sent,
+	// e.g. after a failover to a standby that had not received them. Their seqs are reused. Read the session
+	// again (ListMessages, ListEvents) and follow it from its last_seq. A request whose effect was lost may be
+	// sent again with its request_id.
 	ErrorReason_ERROR_REASON_EVENTS_LOST ErrorReason = 7
-	// NOT_FOUND + ResourceInfo. No session of this tenant has the id.
+	// NOT_FOUND + ResourceInfo. The tenant has no session with this id.
 	ErrorReason_ERROR_REASON_SESSION_NOT_FOUND ErrorReason = 10
 	// NOT_FOUND + ResourceInfo. The session has no such turn.
 	ErrorReason_ERROR_REASON_TURN_NOT_FOUND ErrorReason = 11
@@ -64,57 +63,55 @@ const (
 	ErrorReason_ERROR_REASON_QUEUED_MESSAGE_NOT_FOUND ErrorReason = 12
 	// NOT_FOUND + ResourceInfo. The session has no such compaction.
 	ErrorReason_ERROR_REASON_COMPACTION_NOT_FOUND ErrorReason = 13
-	// NOT_FOUND + ResourceInfo. No blob of this tenant has the id.
+	// NOT_FOUND + ResourceInfo. The tenant has no blob with this id.
 	ErrorReason_ERROR_REASON_BLOB_NOT_FOUND ErrorReason = 14
-	// NOT_FOUND + ResourceInfo. No configured provider has this model. ListModels shows what there
-	// is.
+	// NOT_FOUND + ResourceInfo. No configured provider has this model. ListModels lists the available models.
 	ErrorReason_ERROR_REASON_MODEL_NOT_FOUND ErrorReason = 15
-	// NOT_FOUND + ResourceInfo. The configuration names no such policy.
+	// NOT_FOUND + ResourceInfo. The configuration has no policy with this name.
 	ErrorReason_ERROR_REASON_POLICY_NOT_FOUND ErrorReason = 16
 	// NOT_FOUND + ResourceInfo. The tenant has no such API key.
 	ErrorReason_ERROR_REASON_KEY_NOT_FOUND ErrorReason = 18
-	// NOT_FOUND + ResourceInfo. The configuration names no such MCP server.
+	// NOT_FOUND + ResourceInfo. The configuration has no MCP server with this name.
 	ErrorReason_ERROR_REASON_MCP_SERVER_NOT_FOUND ErrorReason = 19
-	// ALREADY_EXISTS + ResourceInfo. A session with the chosen id exists, or was deleted a moment
-	// ago.
+	// ALREADY_EXISTS + ResourceInfo. A session with the chosen id exists, or was deleted and its rows are not
+	// removed yet.
 	ErrorReason_ERROR_REASON_SESSION_ALREADY_EXISTS ErrorReason = 17
 	// ABORTED + PreconditionFailure {etag}. The session changed since it was read. Read it again,
 	// then retry.
 	ErrorReason_ERROR_REASON_ETAG_MISMATCH ErrorReason = 20
-	// ABORTED + PreconditionFailure {context_version}. The transcript changed since it was prepared.
-	// Prepare again.
+	// ABORTED + PreconditionFailure {context_version}. The transcript changed since the prompt was prepared.
+	// Prepare the prompt again.
 	ErrorReason_ERROR_REASON_CONTEXT_CHANGED ErrorReason = 21
-	// FAILED_PRECONDITION + PreconditionFailure {turn_id, last_seq}. A turn is running. Watch it,
-	// queue, or cancel it.
+	// FAILED_PRECONDITION + PreconditionFailure {turn_id, last_seq}. A turn is running. Watch it, queue the
+	// input, or cancel the turn.
 	ErrorReason_ERROR_REASON_TURN_IN_PROGRESS ErrorReason = 22
-	// FAILED_PRECONDITION. Nothing to run: no input, an empty queue and no continue_transcript, or a
-	// transcript that ends in the model's own words.
+	// FAILED_PRECONDITION. There is nothing to run: no input, an empty queue and no continue_transcript, or a
+	// transcript that ends with a response of the model.
 	ErrorReason_ERROR_REASON_NO_INPUT ErrorReason = 23
-	// FAILED_PRECONDITION {call_ids}. The transcript ends in tool calls without results. Append or
-	// submit the results first. The ids are separated by commas; a long list is cut.
+	// FAILED_PRECONDITION {call_ids}. The transcript ends with tool calls without results. Append or submit the
+	// results first. The ids are separated by commas; a long list is truncated.
 	ErrorReason_ERROR_REASON_TRANSCRIPT_OPEN ErrorReason = 24
-	// FAILED_PRECONDITION {used_tokens, window_tokens, largest_category}. The prompt cannot be made
-	// to fit.
+	// FAILED_PRECONDITION {used_tokens, window_tokens, largest_category}. The prompt does not fit the context
+	// window and cannot be made smaller.
 	ErrorReason_ERROR_REASON_CONTEXT_OVERFLOW ErrorReason = 25
-	// FAILED_PRECONDITION {model}. The model's window is not known and the policy asks for one. Set
-	// policy_overrides.context_window.
+	// FAILED_PRECONDITION {model}. The model's context window is not known, and the policy requires a known one
+	// (UNKNOWN_WINDOW_REFUSE). Set policy_overrides.context_window.
 	ErrorReason_ERROR_REASON_CONTEXT_WINDOW_UNKNOWN ErrorReason = 26
-	// ABORTED {compaction_id}. Another compaction of this session is running. Wait for it, or repeat
-	// later.
+	// ABORTED {compaction_id}. Another compaction of this session is running. Wait for it, or retry later.
 	ErrorReason_ERROR_REASON_COMPACTION_IN_PROGRESS ErrorReason = 27
-	// FAILED_PRECONDITION {tokens_before, tokens_after}. There is nothing to compact, the result would
-	// not be smaller, or not as small as target_tokens asks for.
+	// FAILED_PRECONDITION {tokens_before, tokens_after}. There is nothing to compact, or the result would not be
+	// smaller, or would exceed target_tokens.
 	ErrorReason_ERROR_REASON_COMPACTION_NO_GAIN ErrorReason = 28
-	// FAILED_PRECONDITION {compaction_id}. A later compaction builds on this one. Revert that one
-	// first.
+	// FAILED_PRECONDITION {compaction_id}. A later compaction builds on this one. Revert the later one first.
 	ErrorReason_ERROR_REASON_COMPACTION_SUPERSEDED ErrorReason = 29
 	// RESOURCE_EXHAUSTED + QuotaFailure + RetryInfo {limit}. The session's queue is full.
 	ErrorReason_ERROR_REASON_QUEUE_FULL ErrorReason = 30
-	// RESOURCE_EXHAUSTED + QuotaFailure + RetryInfo {quota, limit}. The tenant is at a limit that waiting
-	// helps with: running_turns, requests_per_second or tokens_per_minute (TenantLimits).
+	// RESOURCE_EXHAUSTED + QuotaFailure + RetryInfo {quota, limit}. The tenant has reached a limit that is
+	// temporary: running_turns, requests_per_second or tokens_per_minute (TenantLimits). Retry after the given
+	// delay.
 	ErrorReason_ERROR_REASON_RATE_LIMITED ErrorReason = 31
-	// RESOURCE_EXHAUSTED + QuotaFailure {quota, limit}. A lasting quota is used up: stored_bytes,
-	// live_keys, or a limit of 0. Do not retry.
+	// RESOURCE_EXHAUSTED + QuotaFailure {quota, limit}. The tenant has reached a limit that waiting does not help
+	// with: stored_bytes, live_keys, or a limit of 0. Do not retry.
 	ErrorReason_ERROR_REASON_QUOTA_EXCEEDED ErrorReason = 32
 	// UNAVAILABLE + RetryInfo. The server is overloaded. Retry after the given delay.
 	ErrorReason_ERROR_REASON_OVERLOADED ErrorReason = 33
@@ -123,34 +120,33 @@ const (
 	ErrorReason_ERROR_REASON_DRAINING ErrorReason = 34
 	// UNAVAILABLE + RetryInfo. The database cannot be reached.
 	ErrorReason_ERROR_REASON_DATABASE_UNAVAILABLE ErrorReason = 35
-	// UNAVAILABLE {provider, failure_reason, provider_request_id}. The model provider failed in a
-	// unary call (CountTokens with exact).
+	// UNAVAILABLE {provider, failure_reason, provider_request_id}. The model provider failed in a unary call
+	// (CountTokens with `exact`).
 	ErrorReason_ERROR_REASON_PROVIDER_FAILED ErrorReason = 36
-	// UNAVAILABLE + RetryInfo. The schema of the database lacks a migration that this server needs.
-	// It serves as soon as `contextd migrate` was run.
+	// UNAVAILABLE + RetryInfo. The database schema lacks a migration that this server requires. The server
+	// becomes available when `contextd migrate` has run.
 	ErrorReason_ERROR_REASON_SCHEMA_OUTDATED ErrorReason = 37
-	// UNAVAILABLE {server}. An MCP server could not be asked for its tools. Nothing was stored.
+	// UNAVAILABLE {server}. The tools of an MCP server could not be listed. Nothing was stored.
 	ErrorReason_ERROR_REASON_MCP_SERVER_FAILED ErrorReason = 38
-	// FAILED_PRECONDITION {server}. The tools that an MCP server lists cannot be used as the set asks:
-	// one is missing, two have the same name, a name is too long, or there are too many.
+	// FAILED_PRECONDITION {server}. The tools that an MCP server lists cannot be used as the tool set requests: a
+	// tool is missing, two have the same name, a name is too long, or there are too many.
 	ErrorReason_ERROR_REASON_MCP_TOOLS_UNUSABLE ErrorReason = 39
-	// DEADLINE_EXCEEDED. The caller's deadline passed, or the request or an upload took too long to arrive.
-	// Turns and compactions go on; repeat the call to attach again.
+	// DEADLINE_EXCEEDED. The caller's deadline passed, or the request or an upload took too long to arrive. Turns
+	// and compactions continue; repeat the call to attach to them.
 	ErrorReason_ERROR_REASON_DEADLINE_EXCEEDED ErrorReason = 40
-	// UNAUTHENTICATED. The credential is missing, unknown, expired or revoked. The response does not
-	// say which.
+	// UNAUTHENTICATED. The credential is missing, unknown, expired or revoked. The response does not indicate the
+	// cause.
 	ErrorReason_ERROR_REASON_UNAUTHENTICATED ErrorReason = 41
-	// PERMISSION_DENIED {access}. The RPC requires more access than the credential has; `access` is what
-	// would be enough (`read`, `write`, `admin` or `operator`).
+	// PERMISSION_DENIED {access}. The RPC requires a higher access level than the credential has. `access` is the
+	// level that would be sufficient (`read`, `write`, `admin` or `operator`).
 	ErrorReason_ERROR_REASON_PERMISSION_DENIED ErrorReason = 42
-	// UNIMPLEMENTED {rpc, field}. This server does not implement the RPC, or what a field of the
-	// request asks for. `field` is the path of that field, and absent when it is the whole RPC.
+	// UNIMPLEMENTED {rpc, field}. This server does not implement the RPC, or a feature that a field of the
+	// request selects. `field` is the path of that field; absent if the whole RPC is not implemented.
 	ErrorReason_ERROR_REASON_NOT_IMPLEMENTED ErrorReason = 43
-	// INTERNAL + RequestInfo. An internal error. The details are in its log under the request
-	// id.
+	// INTERNAL + RequestInfo. An internal error. The server's log has the details, under the request id.
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 44
-	// FAILED_PRECONDITION + PreconditionFailure. The tenant is being deleted with everything that it has, and
-	// its calls are refused until that is done (DeleteTenant).
+	// FAILED_PRECONDITION + PreconditionFailure. The tenant is being deleted (DeleteTenant). Its calls are
+	// refused until the deletion is complete.
 	ErrorReason_ERROR_REASON_TENANT_BEING_DELETED ErrorReason = 45
 )
 
@@ -277,27 +273,26 @@ func (ErrorReason) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_error_proto_rawDescGZIP(), []int{0}
 }
 
-// The `reason` of each google.rpc.BadRequest.FieldViolation, written without the prefix. `field` is
-// the path as in the proto, e.g. "input.parts[2].media.media_type". Treat an unknown reason like
-// INVALID.
+// The `reason` of each google.rpc.BadRequest.FieldViolation, sent without the prefix. `field` is the path as in
+// the proto, e.g. "input.parts[2].media.media_type". Treat an unknown reason like INVALID.
 type FieldReason int32
 
 const (
 	// Never sent.
 	FieldReason_FIELD_REASON_UNSPECIFIED FieldReason = 0
-	// A value that the comment on the field does not allow.
+	// A value that the comment of the field does not allow.
 	FieldReason_FIELD_REASON_INVALID FieldReason = 1
 	// The field must be set.
 	FieldReason_FIELD_REASON_REQUIRED FieldReason = 2
-	// Longer, larger or more than allowed.
+	// The value is longer or larger than allowed, or has too many elements.
 	FieldReason_FIELD_REASON_TOO_LARGE FieldReason = 3
-	// A number or time outside its range.
+	// A number or time is outside of its range.
 	FieldReason_FIELD_REASON_OUT_OF_RANGE FieldReason = 4
-	// A `_json` field that does not hold JSON of the expected shape.
+	// A `_json` field does not contain JSON of the expected type.
 	FieldReason_FIELD_REASON_NOT_JSON FieldReason = 5
 	// An enum number, path or name that the server does not know.
 	FieldReason_FIELD_REASON_UNKNOWN FieldReason = 6
-	// Contradicts another field; the description names it.
+	// The value contradicts another field, which the description names.
 	FieldReason_FIELD_REASON_CONFLICT FieldReason = 7
 	// Valid in general, but not for this RPC or model.
 	FieldReason_FIELD_REASON_UNSUPPORTED FieldReason = 8
@@ -356,39 +351,38 @@ func (FieldReason) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_error_proto_rawDescGZIP(), []int{1}
 }
 
-// Why a model call or a turn failed. For a value you do not know, go by Failure.recoverable.
+// Why a model call or a turn failed. For an unknown value, use Failure.recoverable.
 type FailureReason int32
 
 const (
-	// Not known.
+	// Unknown.
 	FailureReason_FAILURE_REASON_UNSPECIFIED FailureReason = 0
-	// The provider refused the credentials configured on the server.
+	// The provider rejected the credentials that are configured on the server.
 	FailureReason_FAILURE_REASON_PROVIDER_AUTH FailureReason = 1
-	// Rate limited by the provider, and still so after all retries.
+	// The provider's rate limit was exceeded, also in all retries.
 	FailureReason_FAILURE_REASON_PROVIDER_RATE_LIMITED FailureReason = 2
-	// No answer in time, or the stream stalled.
+	// No response arrived in time, or the stream stalled.
 	FailureReason_FAILURE_REASON_PROVIDER_TIMEOUT FailureReason = 3
-	// The provider is overloaded or answered with a server error.
+	// The provider is overloaded, or responded with a server error.
 	FailureReason_FAILURE_REASON_PROVIDER_OVERLOADED FailureReason = 4
-	// The provider refused the request as invalid.
+	// The provider rejected the request as invalid.
 	FailureReason_FAILURE_REASON_PROVIDER_BAD_REQUEST FailureReason = 5
-	// The provider could not be reached, or its answer broke off or cannot be read.
+	// The provider could not be reached, or its response was interrupted or cannot be decoded.
 	FailureReason_FAILURE_REASON_PROVIDER_BROKEN FailureReason = 6
-	// The prompt does not fit and cannot be made smaller. Failure.categories says what fills the
-	// window. Also if the model's window is not known, and the policy refuses that
+	// The prompt does not fit the context window and cannot be made smaller. Failure.categories lists what fills
+	// the window. Also used if the model's window is not known and the policy requires a known one
 	// (UNKNOWN_WINDOW_REFUSE).
 	FailureReason_FAILURE_REASON_CONTEXT_OVERFLOW FailureReason = 7
-	// Replica after replica stopped while working on this turn. ExecuteTurn with continue_transcript
-	// goes on.
+	// Several replicas in succession stopped while they ran this turn. ExecuteTurn with continue_transcript
+	// continues.
 	FailureReason_FAILURE_REASON_POISONED FailureReason = 8
-	// An internal error of the server.
+	// An internal error of contextd.
 	FailureReason_FAILURE_REASON_INTERNAL FailureReason = 9
-	// No configured provider has the turn's model any more: the server's configuration changed while
-	// the turn waited or was taken over. Name another model with UpdateSession, or configure it again;
-	// ExecuteTurn with continue_transcript goes on.
+	// No configured provider has the turn's model any more: the server's configuration changed while the turn
+	// waited or was taken over. Set another model with UpdateSession, or configure the model again; then
+	// ExecuteTurn with continue_transcript continues.
 	FailureReason_FAILURE_REASON_MODEL_NOT_FOUND FailureReason = 10
-	// The server's configuration no longer names the policy of the turn's session. As
-	// MODEL_NOT_FOUND.
+	// The server's configuration no longer has the policy of the turn's session. Handle it like MODEL_NOT_FOUND.
 	FailureReason_FAILURE_REASON_POLICY_NOT_FOUND FailureReason = 11
 )
 
@@ -451,15 +445,15 @@ func (FailureReason) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_error_proto_rawDescGZIP(), []int{2}
 }
 
-// Where in a model call something failed.
+// The phase of a model call in which it failed.
 type FailurePhase int32
 
 const (
 	// Not in a model call.
 	FailurePhase_FAILURE_PHASE_UNSPECIFIED FailurePhase = 0
-	// Before the first byte of the answer: nothing was shown.
+	// Before the first byte of the response. Nothing was shown.
 	FailurePhase_FAILURE_PHASE_GENERATE FailurePhase = 1
-	// While the answer was streaming.
+	// While the response was streaming.
 	FailurePhase_FAILURE_PHASE_STREAM FailurePhase = 2
 )
 
@@ -504,29 +498,29 @@ func (FailurePhase) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_error_proto_rawDescGZIP(), []int{3}
 }
 
-// What went wrong in a turn, a model call or a compaction.
+// An error of a turn, a model call or a compaction.
 type Failure struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The kind. Switch on this.
+	// The kind of error. Switch on this field.
 	Reason FailureReason `protobuf:"varint,1,opt,name=reason,proto3,enum=contextd.v1.FailureReason" json:"reason,omitempty"`
-	// One sentence for people, free of secrets. May change between versions.
+	// One sentence for users, without secrets. May change between versions.
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	// Whether the same request may succeed later: in turn_retrying it is being repeated, in
-	// turn_failed a new turn with continue_transcript is worth a try.
+	// Whether the same request may succeed later. In turn_retrying, it is being retried. In turn_failed, a new
+	// turn with continue_transcript may succeed.
 	Recoverable bool `protobuf:"varint,3,opt,name=recoverable,proto3" json:"recoverable,omitempty"`
-	// Where in the model call. UNSPECIFIED when no model was involved.
+	// Phase of the model call. UNSPECIFIED if no model was involved.
 	Phase FailurePhase `protobuf:"varint,4,opt,name=phase,proto3,enum=contextd.v1.FailurePhase" json:"phase,omitempty"`
-	// Configured name of the provider, e.g. "anthropic". Empty when none was involved.
+	// Configured name of the provider, e.g. "anthropic". Empty if none was involved.
 	Provider string `protobuf:"bytes,5,opt,name=provider,proto3" json:"provider,omitempty"`
-	// HTTP status of the provider's answer; 0 when there was none.
+	// HTTP status of the provider's response. 0 if there was none.
 	ProviderStatus int32 `protobuf:"varint,6,opt,name=provider_status,json=providerStatus,proto3" json:"provider_status,omitempty"`
 	// The provider's own error code or type, e.g. "overloaded_error".
 	ProviderCode string `protobuf:"bytes,7,opt,name=provider_code,json=providerCode,proto3" json:"provider_code,omitempty"`
-	// The provider's id of the request, for its support.
+	// The provider's id of the request, for its support team.
 	ProviderRequestId string `protobuf:"bytes,8,opt,name=provider_request_id,json=providerRequestId,proto3" json:"provider_request_id,omitempty"`
-	// How long the provider asked to wait. Absent when it gave none.
+	// Delay before a retry that the provider requested. Absent if it requested none.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,9,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
-	// CONTEXT_OVERFLOW: what fills the window, largest first.
+	// CONTEXT_OVERFLOW: what fills the context window, largest first.
 	Categories    []*CategoryTokens `protobuf:"bytes,10,rep,name=categories,proto3" json:"categories,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

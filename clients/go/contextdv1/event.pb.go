@@ -23,17 +23,17 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// How an ExecuteTurn was admitted.
+// How an ExecuteTurn request was admitted.
 type Admission int32
 
 const (
-	// Not known. Read on.
+	// Unknown. Continue to read the stream.
 	Admission_ADMISSION_UNSPECIFIED Admission = 0
 	// A turn was started.
 	Admission_ADMISSION_STARTED Admission = 1
-	// A turn was running; the input waits in the queue.
+	// A turn was running; the input is in the queue.
 	Admission_ADMISSION_QUEUED Admission = 2
-	// The request_id is known: attached to what it started.
+	// The request_id was used before: the stream is attached to what that request started.
 	Admission_ADMISSION_ATTACHED Admission = 3
 )
 
@@ -80,17 +80,17 @@ func (Admission) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_event_proto_rawDescGZIP(), []int{0}
 }
 
-// Why a call was closed without a result.
+// Why a tool call was closed without a result.
 type ToolCallCancelReason int32
 
 const (
-	// Not known.
+	// Unknown.
 	ToolCallCancelReason_TOOL_CALL_CANCEL_REASON_UNSPECIFIED ToolCallCancelReason = 0
 	// The turn was cancelled.
 	ToolCallCancelReason_TOOL_CALL_CANCEL_REASON_TURN_CANCELLED ToolCallCancelReason = 1
-	// The turn ended first: a deadline or a failure.
+	// The turn ended first, because of a deadline or a failure.
 	ToolCallCancelReason_TOOL_CALL_CANCEL_REASON_TURN_ENDED ToolCallCancelReason = 2
-	// The model did not finish the call, or its arguments are not JSON. It was never requested.
+	// The model did not complete the call, or its arguments are not a JSON object. It was never requested.
 	ToolCallCancelReason_TOOL_CALL_CANCEL_REASON_INCOMPLETE ToolCallCancelReason = 3
 	// The model called a tool that the turn does not have. It was never requested.
 	ToolCallCancelReason_TOOL_CALL_CANCEL_REASON_UNKNOWN_TOOL ToolCallCancelReason = 4
@@ -141,15 +141,15 @@ func (ToolCallCancelReason) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_event_proto_rawDescGZIP(), []int{1}
 }
 
-// Why a turn changed hands.
+// Why another replica took a turn over.
 type RecoveryCause int32
 
 const (
-	// Not known.
+	// Unknown.
 	RecoveryCause_RECOVERY_CAUSE_UNSPECIFIED RecoveryCause = 0
-	// The previous replica stopped answering.
+	// The previous replica did not renew its lease.
 	RecoveryCause_RECOVERY_CAUSE_LEASE_EXPIRED RecoveryCause = 1
-	// The previous replica is shutting down and handed it over.
+	// The previous replica is shutting down and handed the turn over.
 	RecoveryCause_RECOVERY_CAUSE_HANDED_OVER RecoveryCause = 2
 )
 
@@ -202,14 +202,14 @@ const (
 	NoticeCode_NOTICE_CODE_UNSPECIFIED NoticeCode = 0
 	// The conversation is being compacted.
 	NoticeCode_NOTICE_CODE_COMPACTING NoticeCode = 1
-	// The context is nearly full: a step_started with a prompt of more than 0.9 of context_window -
-	// output_reserve. Sent once on a stream, and again after a step whose prompt was smaller.
+	// The context is nearly full: follows a step_started whose prompt exceeds 0.9 of context_window -
+	// output_reserve. Sent once per stream, and again after a step with a smaller prompt.
 	NoticeCode_NOTICE_CODE_CONTEXT_NEARLY_FULL NoticeCode = 2
-	// Waiting for the provider's rate limit: a turn_retrying with FAILURE_REASON_PROVIDER_RATE_LIMITED
+	// Waiting for the provider's rate limit: follows a turn_retrying with FAILURE_REASON_PROVIDER_RATE_LIMITED
 	// and a delay.
 	NoticeCode_NOTICE_CODE_WAITING_FOR_PROVIDER NoticeCode = 3
-	// A compaction that the server began by itself was given up: the context stays as it is, and what
-	// does not have to be smaller is not tried again until it changes.
+	// A compaction that the server started automatically failed. The context is unchanged. No further compaction
+	// is started until it changes, unless it must become smaller.
 	NoticeCode_NOTICE_CODE_COMPACTION_TRIPPED NoticeCode = 4
 )
 
@@ -258,35 +258,34 @@ func (NoticeCode) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_event_proto_rawDescGZIP(), []int{3}
 }
 
-// Something that happened in a session. There are two kinds:
+// Something that happened in a session. There are two kinds of events:
 //
-// Durable events have a seq above 0: 1, 2, 3 and so on in each session, without gaps; in a fork they
-// go on after Session.forked_at_seq. They are the record of the session. (session_id, seq) identifies one; every
-// reader sees each of them once, in order, also after a reconnect with after_seq.
+// Durable events have a seq above 0: 1, 2, 3 and so on in each session, without gaps. In a fork, the numbers
+// continue after Session.forked_at_seq. They are the record of the session. (session_id, seq) identifies an
+// event; every reader receives each event once, in order, also after reconnecting with after_seq.
 //
-// Ephemeral events have seq 0. They are for live displays, are not stored and may be missed: whatever
-// matters in them comes again in a durable event.
+// Ephemeral events have seq 0. They are for live displays, are not stored, and may be missed: a durable event
+// later contains everything that matters in them.
 //
-// No event is larger than 1 MiB. A client ignores a payload it does not know, and still moves its
-// cursor to the seq.
+// No event is larger than 1 MiB. A client ignores an unknown payload, and still advances its cursor to the seq.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Position in the session; 0 for ephemeral events. After handling the event, remember a seq above
-	// 0 as your cursor.
+	// Position in the session. 0 for ephemeral events. After handling an event with a seq above 0, store the seq
+	// as your cursor.
 	Seq int64 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
-	// The session.
+	// Session id.
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The turn; empty when it belongs to none.
+	// Turn id. Empty if the event belongs to no turn.
 	TurnId string `protobuf:"bytes,3,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
-	// The step of the turn, from 1; 0 outside of steps.
+	// Step of the turn, from 1. 0 outside of steps.
 	Step int32 `protobuf:"varint,4,opt,name=step,proto3" json:"step,omitempty"`
-	// Which attempt at the step, from 1; above 1 after a retry or recovery. 0 outside of steps.
+	// Attempt at the step, from 1; above 1 after a retry or recovery. 0 outside of steps.
 	Attempt int32 `protobuf:"varint,5,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// When it happened.
+	// When the event happened.
 	Time *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=time,proto3" json:"time,omitempty"`
-	// It happened before this stream began: show the result, skip the animation.
+	// The event happened before this stream began. Show the result without animation.
 	Replay bool `protobuf:"varint,7,opt,name=replay,proto3" json:"replay,omitempty"`
-	// What happened. None set: a kind newer than this client; ignore it.
+	// What happened. If none is set, the kind of event is newer than this client: ignore it.
 	//
 	// Types that are valid to be assigned to Payload:
 	//
@@ -756,7 +755,7 @@ type isEvent_Payload interface {
 }
 
 type Event_TextDelta struct {
-	// Ephemeral. More text of the open message.
+	// Ephemeral. More text of the open message (the message that the model is writing).
 	TextDelta *TextDelta `protobuf:"bytes,10,opt,name=text_delta,json=textDelta,proto3,oneof"`
 }
 
@@ -766,12 +765,12 @@ type Event_ReasoningDelta struct {
 }
 
 type Event_ToolInputDelta struct {
-	// Ephemeral. More of the arguments of a call that the model is writing. Never run a tool on it.
+	// Ephemeral. More of the arguments of a call that the model is writing. Never run a tool based on it.
 	ToolInputDelta *ToolInputDelta `protobuf:"bytes,12,opt,name=tool_input_delta,json=toolInputDelta,proto3,oneof"`
 }
 
 type Event_Heartbeat struct {
-	// Ephemeral. The stream is alive; at least every 10 s when nothing else is sent.
+	// Ephemeral. The stream is alive. Sent at least every 10 s if nothing else is sent.
 	Heartbeat *Heartbeat `protobuf:"bytes,13,opt,name=heartbeat,proto3,oneof"`
 }
 
@@ -781,7 +780,7 @@ type Event_Admitted struct {
 }
 
 type Event_Sync struct {
-	// Ephemeral. Replay is over: the state at this point. Not sent when the replay ended with the
+	// Ephemeral. The replay is complete; this is the state at this point. Not sent if the replay ended with the
 	// terminal event of the turn.
 	Sync *Sync `protobuf:"bytes,15,opt,name=sync,proto3,oneof"`
 }
@@ -797,55 +796,55 @@ type Event_StepStarted struct {
 }
 
 type Event_MessageCommitted struct {
-	// A message is final, in full. Supersedes all deltas with its message_id.
+	// A message is final; this is the whole message. Replaces all deltas with its message_id.
 	MessageCommitted *MessageCommitted `protobuf:"bytes,22,opt,name=message_committed,json=messageCommitted,proto3,oneof"`
 }
 
 type Event_ToolCallRequested struct {
-	// The host is to run a tool. At most once per call. On replay do not act on it: what still
-	// waits is in Sync.pending_calls.
+	// The host must run a tool. At most once per call. Do not act on it in a replay: Sync.pending_calls has the
+	// calls that still wait.
 	ToolCallRequested *PendingCall `protobuf:"bytes,23,opt,name=tool_call_requested,json=toolCallRequested,proto3,oneof"`
 }
 
 type Event_ApprovalRequested struct {
-	// A person is to decide about a call. At most once per call; tool_call_requested follows when it
-	// is approved, tool_call_completed when it is denied or not decided in time.
+	// A person must decide about a call. At most once per call. Followed by tool_call_requested if the call is
+	// approved, or by tool_call_completed if it is denied or not decided in time.
 	ApprovalRequested *PendingApproval `protobuf:"bytes,24,opt,name=approval_requested,json=approvalRequested,proto3,oneof"`
 }
 
 type Event_ToolCallCompleted struct {
-	// A call has its result.
+	// A tool call has a result.
 	ToolCallCompleted *ToolCallCompleted `protobuf:"bytes,25,opt,name=tool_call_completed,json=toolCallCompleted,proto3,oneof"`
 }
 
 type Event_ToolCallCancelled struct {
-	// A call was closed without a result.
+	// A tool call was closed without a result.
 	ToolCallCancelled *ToolCallCancelled `protobuf:"bytes,26,opt,name=tool_call_cancelled,json=toolCallCancelled,proto3,oneof"`
 }
 
 type Event_ActionRequired struct {
-	// The turn waits for the host. Sent after the requests of a step, and after each request
-	// that follows on an answer.
+	// The turn waits for the host. Sent after the requests of a step, and after each request that follows an
+	// answer.
 	ActionRequired *ActionRequired `protobuf:"bytes,27,opt,name=action_required,json=actionRequired,proto3,oneof"`
 }
 
 type Event_UsageRecorded struct {
-	// A model call was accounted for.
+	// The usage of a model call was recorded.
 	UsageRecorded *UsageRecorded `protobuf:"bytes,28,opt,name=usage_recorded,json=usageRecorded,proto3,oneof"`
 }
 
 type Event_UnsupportedInput struct {
-	// The model could not take something; what was sent instead.
+	// The model does not accept part of the input or a setting. Describes the replacement that was sent.
 	UnsupportedInput *UnsupportedInput `protobuf:"bytes,29,opt,name=unsupported_input,json=unsupportedInput,proto3,oneof"`
 }
 
 type Event_TurnRetrying struct {
-	// A step is being repeated; its deltas are void.
+	// A step is being retried. Discard its deltas.
 	TurnRetrying *TurnRetrying `protobuf:"bytes,30,opt,name=turn_retrying,json=turnRetrying,proto3,oneof"`
 }
 
 type Event_TurnRecovered struct {
-	// Another replica took the turn over.
+	// Another replica took over the turn.
 	TurnRecovered *TurnRecovered `protobuf:"bytes,31,opt,name=turn_recovered,json=turnRecovered,proto3,oneof"`
 }
 
@@ -860,13 +859,13 @@ type Event_SessionUpdated struct {
 }
 
 type Event_ModelFallback struct {
-	// The turn goes on with another model of Policy.fallback_models. Follows on the turn_retrying of
-	// the call that failed.
+	// The turn continues with another model of Policy.fallback_models. Follows the turn_retrying of the call
+	// that failed.
 	ModelFallback *ModelFallback `protobuf:"bytes,34,opt,name=model_fallback,json=modelFallback,proto3,oneof"`
 }
 
 type Event_TurnCompleted struct {
-	// Terminal. The turn ended in the ordinary way.
+	// Terminal. The turn completed.
 	TurnCompleted *TurnCompleted `protobuf:"bytes,40,opt,name=turn_completed,json=turnCompleted,proto3,oneof"`
 }
 
@@ -896,7 +895,7 @@ type Event_QueuedMessageCancelled struct {
 }
 
 type Event_QueuedMessageExpired struct {
-	// A queued message's time passed.
+	// A queued message expired.
 	QueuedMessageExpired *QueuedMessageExpired `protobuf:"bytes,53,opt,name=queued_message_expired,json=queuedMessageExpired,proto3,oneof"`
 }
 
@@ -906,17 +905,17 @@ type Event_QueuedMessageDropped struct {
 }
 
 type Event_ContextPruned struct {
-	// Old tool results were cleared.
+	// Old tool results were pruned.
 	ContextPruned *ContextPruned `protobuf:"bytes,60,opt,name=context_pruned,json=contextPruned,proto3,oneof"`
 }
 
 type Event_ContextRestored struct {
-	// Cleared tool results are back.
+	// Pruned tool results were restored.
 	ContextRestored *ContextRestored `protobuf:"bytes,61,opt,name=context_restored,json=contextRestored,proto3,oneof"`
 }
 
 type Event_CompactionStarted struct {
-	// A compaction began.
+	// A compaction started.
 	CompactionStarted *CompactionStarted `protobuf:"bytes,62,opt,name=compaction_started,json=compactionStarted,proto3,oneof"`
 }
 
@@ -926,24 +925,24 @@ type Event_CompactionCompleted struct {
 }
 
 type Event_CompactionFailed struct {
-	// A compaction was given up.
+	// A compaction failed.
 	CompactionFailed *CompactionFailed `protobuf:"bytes,64,opt,name=compaction_failed,json=compactionFailed,proto3,oneof"`
 }
 
 type Event_CompactionReverted struct {
-	// A compaction was taken back.
+	// A compaction was reverted.
 	CompactionReverted *CompactionReverted `protobuf:"bytes,65,opt,name=compaction_reverted,json=compactionReverted,proto3,oneof"`
 }
 
 type Event_Thinking struct {
-	// Ephemeral. The model was called and has not answered yet: show a spinner. Its reasoning comes
-	// as reasoning_delta.
+	// Ephemeral. The model was called and has not responded yet: show a spinner. Reasoning arrives as
+	// reasoning_delta.
 	Thinking *Thinking `protobuf:"bytes,70,opt,name=thinking,proto3,oneof"`
 }
 
 type Event_Notice struct {
-	// Ephemeral. A line for people, after the event that carries the same for programs, e.g.
-	// "Compacting conversation history...". Not sent again in a replay.
+	// Ephemeral. One line for users, after the event that has the same information for programs, e.g.
+	// "Compacting conversation history...". Not sent in a replay.
 	Notice *Notice `protobuf:"bytes,71,opt,name=notice,proto3,oneof"`
 }
 
@@ -1021,15 +1020,15 @@ func (*Event_Thinking) isEvent_Payload() {}
 
 func (*Event_Notice) isEvent_Payload() {}
 
-// More text, or more of a refusal.
+// More text of a text part or a refusal.
 type TextDelta struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The open message. A new attempt has a new message_id.
+	// Id of the open message. Each attempt has a new message_id.
 	MessageId string `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
-	// Which part of the message, from 0.
+	// Index of the part in the message, from 0.
 	PartIndex int32 `protobuf:"varint,2,opt,name=part_index,json=partIndex,proto3" json:"part_index,omitempty"`
-	// Where in the part's text this goes, in bytes of UTF-8. After a sync, deltas follow without
-	// gaps: append, and use it as a check.
+	// Offset of this text in the part's text, in bytes of UTF-8. After a sync, deltas arrive without gaps: append
+	// the text, and use the offset as a check.
 	ByteOffset int32 `protobuf:"varint,3,opt,name=byte_offset,json=byteOffset,proto3" json:"byte_offset,omitempty"`
 	// The text to append.
 	Text          string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
@@ -1095,14 +1094,14 @@ func (x *TextDelta) GetText() string {
 	return ""
 }
 
-// More reasoning.
+// More reasoning text.
 type ReasoningDelta struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The open message.
+	// Id of the open message.
 	MessageId string `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
-	// Which part, from 0.
+	// Index of the part in the message, from 0.
 	PartIndex int32 `protobuf:"varint,2,opt,name=part_index,json=partIndex,proto3" json:"part_index,omitempty"`
-	// Where in the part's text, in bytes.
+	// Offset of this text in the part's text, in bytes of UTF-8.
 	ByteOffset int32 `protobuf:"varint,3,opt,name=byte_offset,json=byteOffset,proto3" json:"byte_offset,omitempty"`
 	// The text to append.
 	Text          string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
@@ -1168,20 +1167,20 @@ func (x *ReasoningDelta) GetText() string {
 	return ""
 }
 
-// More of a call's arguments.
+// More of the arguments of a tool call.
 type ToolInputDelta struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The open message.
+	// Id of the open message.
 	MessageId string `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
-	// Which part, from 0.
+	// Index of the part in the message, from 0.
 	PartIndex int32 `protobuf:"varint,2,opt,name=part_index,json=partIndex,proto3" json:"part_index,omitempty"`
-	// Where in the arguments, in bytes.
+	// Offset of this fragment in the arguments, in bytes of UTF-8.
 	ByteOffset int32 `protobuf:"varint,3,opt,name=byte_offset,json=byteOffset,proto3" json:"byte_offset,omitempty"`
-	// The fragment to append: a piece of JSON, cut anywhere.
+	// The fragment to append: JSON, split at any position.
 	Text string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
-	// The call.
+	// Id of the call.
 	CallId string `protobuf:"bytes,5,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// The tool.
+	// Name of the tool.
 	ToolName      string `protobuf:"bytes,6,opt,name=tool_name,json=toolName,proto3" json:"tool_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1259,10 +1258,10 @@ func (x *ToolInputDelta) GetToolName() string {
 	return ""
 }
 
-// The stream is alive.
+// A sign that the stream is alive.
 type Heartbeat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The newest seq of the session. Larger than your cursor: you are still catching up.
+	// The newest seq of the session. If it is greater than your cursor, you are still catching up.
 	LastSeq       int64 `protobuf:"varint,1,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1305,19 +1304,19 @@ func (x *Heartbeat) GetLastSeq() int64 {
 	return 0
 }
 
-// How an ExecuteTurn was admitted. Event.turn_id is the turn that was started or is running.
+// How an ExecuteTurn request was admitted. Event.turn_id is the turn that was started or is running.
 type Admitted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The answer.
+	// The kind of admission.
 	Admission Admission `protobuf:"varint,1,opt,name=admission,proto3,enum=contextd.v1.Admission" json:"admission,omitempty"`
-	// QUEUED: the input's id in the queue.
+	// QUEUED: id of the input in the queue.
 	QueuedMessageId string `protobuf:"bytes,2,opt,name=queued_message_id,json=queuedMessageId,proto3" json:"queued_message_id,omitempty"`
-	// QUEUED: its rank there, from 1.
+	// QUEUED: position of the input in the queue, from 1.
 	Position int32 `protobuf:"varint,3,opt,name=position,proto3" json:"position,omitempty"`
-	// QUEUED: fields of the request that the running turn cannot apply if it takes the input, e.g.
-	// "limits.max_steps". They hold if the input gets a turn of its own.
+	// QUEUED: fields of the request that are ignored if the running turn takes the input, e.g.
+	// "limits.max_steps". They apply if the input starts a separate turn.
 	IgnoredFields []string `protobuf:"bytes,4,rep,name=ignored_fields,json=ignoredFields,proto3" json:"ignored_fields,omitempty"`
-	// The session was created by this request.
+	// This request created the session.
 	SessionCreated bool `protobuf:"varint,5,opt,name=session_created,json=sessionCreated,proto3" json:"session_created,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -1388,28 +1387,28 @@ func (x *Admitted) GetSessionCreated() bool {
 	return false
 }
 
-// The state at this point of the stream. Replaces what the client held of the open message.
+// The state at this point of the stream. Replaces the client's copy of the open message.
 type Sync struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The newest seq sent before this.
+	// The newest seq sent before this event.
 	LastSeq int64 `protobuf:"varint,1,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
-	// What follows is live. Always true in this version: a reader that is too slow gets more text in
-	// each delta instead.
+	// The following events are live. Always true in this version: a reader that is too slow receives more text
+	// per delta instead.
 	CaughtUp bool `protobuf:"varint,2,opt,name=caught_up,json=caughtUp,proto3" json:"caught_up,omitempty"`
-	// Where the session stands.
+	// State of the session.
 	State SessionState `protobuf:"varint,3,opt,name=state,proto3,enum=contextd.v1.SessionState" json:"state,omitempty"`
-	// The message being written, with all text so far; seq 0. Absent when none is. A part that has no
-	// text so far because the provider hides it is redacted reasoning, so that each part is at its
-	// part_index. Of a turn that runs on another replica the text may come as deltas a moment later.
+	// The message that the model is writing, with all text so far; its seq is 0. Absent if there is none. A part
+	// without text, because the provider hides it, is shown as redacted reasoning, so that each part is at its
+	// part_index. If the turn runs on another replica, the text may follow as deltas shortly afterwards.
 	OpenMessage *Message `protobuf:"bytes,4,opt,name=open_message,json=openMessage,proto3" json:"open_message,omitempty"`
-	// Calls that wait for a result. A host runs those it has not begun: after a lost connection and
-	// after a restart, no call is missed, and none runs again because it was replayed.
+	// Calls that wait for a result. A host runs the ones that it has not started. This way, after a lost
+	// connection and after a restart, no call is missed, and no call is run again because it was replayed.
 	PendingCalls []*PendingCall `protobuf:"bytes,5,rep,name=pending_calls,json=pendingCalls,proto3" json:"pending_calls,omitempty"`
-	// Messages waiting in the queue.
+	// Number of messages waiting in the queue.
 	QueuedCount int32 `protobuf:"varint,6,opt,name=queued_count,json=queuedCount,proto3" json:"queued_count,omitempty"`
-	// A compaction is being made.
+	// A compaction is in progress.
 	CurrentlyCompacting bool `protobuf:"varint,7,opt,name=currently_compacting,json=currentlyCompacting,proto3" json:"currently_compacting,omitempty"`
-	// Calls that wait for a person.
+	// Calls that wait for a person's decision.
 	PendingApprovals []*PendingApproval `protobuf:"bytes,8,rep,name=pending_approvals,json=pendingApprovals,proto3" json:"pending_approvals,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -1504,15 +1503,15 @@ func (x *Sync) GetPendingApprovals() []*PendingApproval {
 // A turn began.
 type TurnStarted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The request_id that started it; may be empty.
+	// The request_id of the request that started the turn. May be empty.
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// The model.
+	// Model reference.
 	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
-	// The bounds in force, defaults filled in.
+	// The limits in force, including defaults.
 	Limits *TurnLimits `protobuf:"bytes,3,opt,name=limits,proto3" json:"limits,omitempty"`
-	// Names of the tools the model gets.
+	// Names of the tools that the model receives.
 	ToolNames []string `protobuf:"bytes,4,rep,name=tool_names,json=toolNames,proto3" json:"tool_names,omitempty"`
-	// The user message it starts with; empty when it goes on from the transcript.
+	// The user message that starts the turn. Empty if the turn continues the transcript.
 	InputMessageId string `protobuf:"bytes,5,opt,name=input_message_id,json=inputMessageId,proto3" json:"input_message_id,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -1586,17 +1585,17 @@ func (x *TurnStarted) GetInputMessageId() string {
 // A step began.
 type StepStarted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The model to be called.
+	// Reference of the model that is called.
 	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
-	// The session's configuration in force: Session.etag.
+	// Session.etag of the configuration in force.
 	Etag string `protobuf:"bytes,2,opt,name=etag,proto3" json:"etag,omitempty"`
-	// Predicted size of the prompt, with the queued messages that the step begins with. Messages that
-	// are applied after this event, and before the call, are not included.
+	// Predicted size of the prompt, including queued messages that are applied at the beginning of the step.
+	// Messages that are applied after this event and before the call are not included.
 	ContextTokens *TokenCount `protobuf:"bytes,3,opt,name=context_tokens,json=contextTokens,proto3" json:"context_tokens,omitempty"`
-	// The window, for a bar: Policy.context_window, else the model's. 0: not known.
+	// The context window in tokens, for a progress bar: Policy.context_window, else the model's. 0 if not known.
 	ContextWindow int32 `protobuf:"varint,4,opt,name=context_window,json=contextWindow,proto3" json:"context_window,omitempty"`
-	// Tokens of the window that are kept free for the answer (Policy.output_reserve). 0 also where the
-	// window is not known and the policy assumes none.
+	// Tokens of the window that are kept free for the response (Policy.output_reserve). 0 also if the window is
+	// not known and the policy does not assume one.
 	OutputReserve int32 `protobuf:"varint,5,opt,name=output_reserve,json=outputReserve,proto3" json:"output_reserve,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1670,8 +1669,8 @@ func (x *StepStarted) GetOutputReserve() int32 {
 // A message is final.
 type MessageCommitted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// All of it. Parts that would make the event larger than 1 MiB are previews (Part.preview_of). Read
-	// again later it is the same message with its current marks: voided_at_seq, ToolResult.prune_mark.
+	// The whole message. Parts that would make the event larger than 1 MiB are previews (Part.preview_of). If the
+	// event is read again later, the message has its current marks: voided_at_seq and ToolResult.prune_mark.
 	Message       *Message `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1714,17 +1713,17 @@ func (x *MessageCommitted) GetMessage() *Message {
 	return nil
 }
 
-// A call has its result: from the host, denied, or timed out.
+// A tool call has a result: submitted by the host, returned by an MCP server, denied, or timed out.
 type ToolCallCompleted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The result as the model will see it.
+	// The result as the model sees it.
 	Result *ToolResult `protobuf:"bytes,1,opt,name=result,proto3" json:"result,omitempty"`
-	// From the request to the result.
+	// Time from the request to the result.
 	Elapsed *durationpb.Duration `protobuf:"bytes,2,opt,name=elapsed,proto3" json:"elapsed,omitempty"`
-	// With StreamOptions.include_raw_tool_output, for a result that was cut: its parts with the whole
-	// output in place of the texts. An output over 256 KiB is its first 4 KiB, and preview_of the
-	// whole. Characters that cannot be stored are replaced here too. Empty where the result already
-	// holds everything.
+	// With StreamOptions.include_raw_tool_output, for a result that was cut: its parts, with the full output
+	// instead of the cut texts. For an output over 256 KiB, only its first 4 KiB, and preview_of is the full
+	// output. Characters that cannot be stored are replaced here too. Empty if the result already has the full
+	// output.
 	RawParts      []*Part `protobuf:"bytes,3,rep,name=raw_parts,json=rawParts,proto3" json:"raw_parts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1781,14 +1780,14 @@ func (x *ToolCallCompleted) GetRawParts() []*Part {
 	return nil
 }
 
-// A call was closed without a result. The model sees a result that states it.
+// A tool call was closed without a result. The model sees a result that states this.
 type ToolCallCancelled struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call.
+	// Id of the call.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// The tool.
+	// Name of the tool.
 	ToolName string `protobuf:"bytes,2,opt,name=tool_name,json=toolName,proto3" json:"tool_name,omitempty"`
-	// Why.
+	// Why the call was closed.
 	Reason        ToolCallCancelReason `protobuf:"varint,3,opt,name=reason,proto3,enum=contextd.v1.ToolCallCancelReason" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1900,24 +1899,24 @@ func (x *ActionRequired) GetApprovalCallIds() []string {
 	return nil
 }
 
-// A model call was accounted for.
+// The usage of a model call was recorded.
 type UsageRecorded struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the call was for.
+	// Purpose of the call.
 	Purpose UsagePurpose `protobuf:"varint,1,opt,name=purpose,proto3,enum=contextd.v1.UsagePurpose" json:"purpose,omitempty"`
-	// The model.
+	// Model reference.
 	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
-	// Its tokens. Absent when the provider reported none, or the call was cut off.
+	// Tokens of the call. Absent if the provider reported none, or the call was interrupted.
 	Usage *Usage `protobuf:"bytes,3,opt,name=usage,proto3" json:"usage,omitempty"`
-	// The prediction beside it. Absent where the report is not the size of the prompt that was sent.
+	// Predicted and reported size of the prompt. Absent if the reported number is not the size of the prompt that
+	// was sent.
 	Estimate *CallEstimate `protobuf:"bytes,4,opt,name=estimate,proto3" json:"estimate,omitempty"`
-	// Reported over estimated tokens of the model, learnt from calls before this one as far as the
-	// replica knows of them, within 0.5 and 2; 1 before the first call. This call's effect appears in
-	// the next event.
+	// Ratio of reported to estimated tokens of the model, learned from earlier calls that this replica knows of,
+	// from 0.5 to 2. 1 before the first call. Does not include this call; the next event does.
 	CalibrationRatio float64 `protobuf:"fixed64,5,opt,name=calibration_ratio,json=calibrationRatio,proto3" json:"calibration_ratio,omitempty"`
-	// The message that was written; empty when none was.
+	// The message that the call produced. Empty if it produced none.
 	MessageId string `protobuf:"bytes,6,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
-	// COMPACTION: which one.
+	// COMPACTION: id of the compaction.
 	CompactionId  string `protobuf:"bytes,7,opt,name=compaction_id,json=compactionId,proto3" json:"compaction_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2002,29 +2001,28 @@ func (x *UsageRecorded) GetCompactionId() string {
 	return ""
 }
 
-// The model could not take something. Settings are reported when the turn begins
-// and when it goes on with another model (model_fallback), parts with the first
-// answer of a model that did not get them.
+// The model does not accept a part of the input or a setting. Settings are reported when the turn begins, and
+// when it continues with another model (model_fallback). Parts are reported with the first response of a model
+// that did not receive them.
 type UnsupportedInput struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The message; empty for a setting.
+	// The message. Empty for a setting.
 	MessageId string `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
-	// The part, from 0; of media in a tool's result, the part that is the result; -1 for a
-	// setting.
+	// Index of the part, from 0. For media in a tool result: the index of the result. -1 for a setting.
 	PartIndex int32 `protobuf:"varint,2,opt,name=part_index,json=partIndex,proto3" json:"part_index,omitempty"`
-	// The setting, e.g. "generation.temperature"; empty for a part.
+	// Path of the setting, e.g. "generation.temperature". Empty for a part.
 	Field string `protobuf:"bytes,3,opt,name=field,proto3" json:"field,omitempty"`
 	// Configured name of the provider.
 	Provider string `protobuf:"bytes,4,opt,name=provider,proto3" json:"provider,omitempty"`
-	// The model.
+	// Model reference.
 	Model string `protobuf:"bytes,5,opt,name=model,proto3" json:"model,omitempty"`
 	// MIME type of the part.
 	MediaType string `protobuf:"bytes,6,opt,name=media_type,json=mediaType,proto3" json:"media_type,omitempty"`
-	// Name of the file, if it has one.
+	// File name, if there is one.
 	Filename string `protobuf:"bytes,7,opt,name=filename,proto3" json:"filename,omitempty"`
-	// What was wrong, one sentence each.
+	// What is not supported, one sentence each.
 	Errors []string `protobuf:"bytes,8,rep,name=errors,proto3" json:"errors,omitempty"`
-	// What the model got instead, e.g. "[unsupported content]"; empty when it was left out.
+	// What the model received instead, e.g. "[unsupported content]". Empty if it was omitted.
 	Replacement   string `protobuf:"bytes,9,opt,name=replacement,proto3" json:"replacement,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2123,16 +2121,16 @@ func (x *UnsupportedInput) GetReplacement() string {
 	return ""
 }
 
-// A step is being repeated.
+// A step is being retried.
 type TurnRetrying struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What went wrong.
+	// Why the previous attempt failed.
 	Failure *Failure `protobuf:"bytes,1,opt,name=failure,proto3" json:"failure,omitempty"`
-	// The attempt that begins now.
+	// Number of the next attempt.
 	NextAttempt int32 `protobuf:"varint,2,opt,name=next_attempt,json=nextAttempt,proto3" json:"next_attempt,omitempty"`
-	// How long until then.
+	// Delay before the next attempt.
 	Delay *durationpb.Duration `protobuf:"bytes,3,opt,name=delay,proto3" json:"delay,omitempty"`
-	// The open message that is void: remove its preview. Empty when nothing was shown.
+	// The open message that is now void: remove its preview. Empty if nothing was shown.
 	VoidedMessageId string `protobuf:"bytes,4,opt,name=voided_message_id,json=voidedMessageId,proto3" json:"voided_message_id,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -2196,14 +2194,14 @@ func (x *TurnRetrying) GetVoidedMessageId() string {
 	return ""
 }
 
-// Another replica took the turn over.
+// Another replica took over the turn.
 type TurnRecovered struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Why.
+	// Why the turn was taken over.
 	Cause RecoveryCause `protobuf:"varint,1,opt,name=cause,proto3,enum=contextd.v1.RecoveryCause" json:"cause,omitempty"`
-	// The open message that is void: remove its preview. Empty when nothing was shown.
+	// The open message that is now void: remove its preview. Empty if nothing was shown.
 	VoidedMessageId string `protobuf:"bytes,2,opt,name=voided_message_id,json=voidedMessageId,proto3" json:"voided_message_id,omitempty"`
-	// Takeovers without progress so far. A few more, and the turn fails as POISONED.
+	// Number of takeovers without progress so far. At a limit, the turn fails as POISONED.
 	Takeovers     int32 `protobuf:"varint,3,opt,name=takeovers,proto3" json:"takeovers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2260,18 +2258,18 @@ func (x *TurnRecovered) GetTakeovers() int32 {
 	return 0
 }
 
-// The session's model changed. The history stays.
+// The session's model changed. The history is kept.
 type ModelSwitched struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The model before.
+	// Reference of the previous model.
 	FromModel string `protobuf:"bytes,1,opt,name=from_model,json=fromModel,proto3" json:"from_model,omitempty"`
-	// The model from the next step on.
+	// Reference of the model from the next step on.
 	ToModel string `protobuf:"bytes,2,opt,name=to_model,json=toModel,proto3" json:"to_model,omitempty"`
-	// The configuration with this model: Session.etag.
+	// Session.etag of the configuration with this model.
 	Etag string `protobuf:"bytes,3,opt,name=etag,proto3" json:"etag,omitempty"`
-	// How the new model is to answer.
+	// Generation settings for the new model.
 	Generation *Generation `protobuf:"bytes,4,opt,name=generation,proto3" json:"generation,omitempty"`
-	// Messages that stay in the prompt: all of them.
+	// Number of messages that stay in the prompt: all of them.
 	MessagesRetained int32 `protobuf:"varint,5,opt,name=messages_retained,json=messagesRetained,proto3" json:"messages_retained,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -2342,19 +2340,18 @@ func (x *ModelSwitched) GetMessagesRetained() int32 {
 	return 0
 }
 
-// The turn goes on with another model, from the attempt that begins now to its end. The session's
-// model stays as it is.
+// The turn continues with another model, from the next attempt to its end. The session's model does not change.
 type ModelFallback struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The model that could not be called.
+	// Reference of the model that could not be called.
 	FromModel string `protobuf:"bytes,1,opt,name=from_model,json=fromModel,proto3" json:"from_model,omitempty"`
-	// The model that is called now.
+	// Reference of the model that is called from now on.
 	ToModel string `protobuf:"bytes,2,opt,name=to_model,json=toModel,proto3" json:"to_model,omitempty"`
-	// What was wrong with the model before. turn_retrying has the whole failure.
+	// Why the previous model could not be called. turn_retrying has the whole failure.
 	Reason FailureReason `protobuf:"varint,3,opt,name=reason,proto3,enum=contextd.v1.FailureReason" json:"reason,omitempty"`
-	// The window of the new model, in place of StepStarted.context_window.
+	// Context window of the new model in tokens. Replaces StepStarted.context_window.
 	ContextWindow int32 `protobuf:"varint,4,opt,name=context_window,json=contextWindow,proto3" json:"context_window,omitempty"`
-	// In place of StepStarted.output_reserve.
+	// Output reserve for the new model in tokens. Replaces StepStarted.output_reserve.
 	OutputReserve int32 `protobuf:"varint,5,opt,name=output_reserve,json=outputReserve,proto3" json:"output_reserve,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2425,14 +2422,14 @@ func (x *ModelFallback) GetOutputReserve() int32 {
 	return 0
 }
 
-// The session's configuration changed; in force from the next step. A change of the model is also
+// The session's configuration changed. The change is in force from the next step. A change of the model is also
 // reported as model_switched.
 type SessionUpdated struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The configuration now: Session.etag.
+	// Session.etag of the new configuration.
 	Etag string `protobuf:"bytes,1,opt,name=etag,proto3" json:"etag,omitempty"`
-	// What changed, as in UpdateSessionRequest.update_mask, e.g. "tools": those of its paths whose
-	// field changed.
+	// Paths of the fields that changed, as in UpdateSessionRequest.update_mask, e.g. "tools". Includes only paths
+	// of the update whose field actually changed.
 	ChangedPaths  []string `protobuf:"bytes,2,rep,name=changed_paths,json=changedPaths,proto3" json:"changed_paths,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2482,12 +2479,12 @@ func (x *SessionUpdated) GetChangedPaths() []string {
 	return nil
 }
 
-// The turn ended in the ordinary way.
+// The turn completed.
 type TurnCompleted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Why it stopped.
 	Reason CompletionReason `protobuf:"varint,1,opt,name=reason,proto3,enum=contextd.v1.CompletionReason" json:"reason,omitempty"`
-	// The result.
+	// Result of the turn.
 	Result        *TurnResult `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2540,19 +2537,19 @@ func (x *TurnCompleted) GetResult() *TurnResult {
 // The turn was cancelled.
 type TurnCancelled struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// By what.
+	// What cancelled the turn.
 	Cause CancelCause `protobuf:"varint,1,opt,name=cause,proto3,enum=contextd.v1.CancelCause" json:"cause,omitempty"`
-	// The result.
+	// Result of the turn.
 	Result *TurnResult `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
-	// What it was doing.
+	// What the turn was doing when it was cancelled.
 	Outcome CancelOutcome `protobuf:"varint,3,opt,name=outcome,proto3,enum=contextd.v1.CancelOutcome" json:"outcome,omitempty"`
-	// What happened to its messages.
+	// What happened to the turn's messages.
 	Mode CancelMode `protobuf:"varint,4,opt,name=mode,proto3,enum=contextd.v1.CancelMode" json:"mode,omitempty"`
-	// CancelTurnRequest.reason.
+	// Reason from CancelTurnRequest.reason. Empty if none was given.
 	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
-	// ROLLBACK: the messages that are void.
+	// ROLLBACK: messages that are now void.
 	VoidedMessageIds []string `protobuf:"bytes,6,rep,name=voided_message_ids,json=voidedMessageIds,proto3" json:"voided_message_ids,omitempty"`
-	// ROLLBACK: calls whose tools had run. Their effects remain.
+	// ROLLBACK: calls whose tools had run. Their effects outside of contextd remain.
 	ExecutedCallIds []string `protobuf:"bytes,7,rep,name=executed_call_ids,json=executedCallIds,proto3" json:"executed_call_ids,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -2640,9 +2637,9 @@ func (x *TurnCancelled) GetExecutedCallIds() []string {
 // The turn failed.
 type TurnFailed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What went wrong.
+	// Why the turn failed.
 	Failure *Failure `protobuf:"bytes,1,opt,name=failure,proto3" json:"failure,omitempty"`
-	// The result.
+	// Result of the turn.
 	Result        *TurnResult `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2695,11 +2692,11 @@ func (x *TurnFailed) GetResult() *TurnResult {
 // A message was queued.
 type MessageQueued struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its id in the queue.
+	// Id of the message in the queue.
 	QueuedMessageId string `protobuf:"bytes,1,opt,name=queued_message_id,json=queuedMessageId,proto3" json:"queued_message_id,omitempty"`
-	// Its rank, from 1.
+	// Position in the queue, from 1.
 	Position int32 `protobuf:"varint,2,opt,name=position,proto3" json:"position,omitempty"`
-	// When it is to be taken.
+	// When the message will be taken.
 	Delivery      Delivery `protobuf:"varint,3,opt,name=delivery,proto3,enum=contextd.v1.Delivery" json:"delivery,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2759,11 +2756,11 @@ func (x *MessageQueued) GetDelivery() Delivery {
 // Queued messages became one user message.
 type MessagesApplied struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The user message.
+	// Id of the user message.
 	MessageId string `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
-	// What was taken, in order.
+	// The queued messages that were taken, in order.
 	Messages []*AppliedMessage `protobuf:"bytes,2,rep,name=messages,proto3" json:"messages,omitempty"`
-	// More than one was merged into the message.
+	// More than one queued message was merged.
 	Coalesced     bool `protobuf:"varint,3,opt,name=coalesced,proto3" json:"coalesced,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2823,7 +2820,7 @@ func (x *MessagesApplied) GetCoalesced() bool {
 // A queued message was withdrawn.
 type QueuedMessageCancelled struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Which one.
+	// Id of the message in the queue.
 	QueuedMessageId string `protobuf:"bytes,1,opt,name=queued_message_id,json=queuedMessageId,proto3" json:"queued_message_id,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -2866,10 +2863,10 @@ func (x *QueuedMessageCancelled) GetQueuedMessageId() string {
 	return ""
 }
 
-// A queued message's time passed before it was taken.
+// A queued message expired before it was taken.
 type QueuedMessageExpired struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Which one.
+	// Id of the message in the queue.
 	QueuedMessageId string `protobuf:"bytes,1,opt,name=queued_message_id,json=queuedMessageId,proto3" json:"queued_message_id,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -2915,9 +2912,9 @@ func (x *QueuedMessageExpired) GetQueuedMessageId() string {
 // A queued message was dropped by the server.
 type QueuedMessageDropped struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Which one.
+	// Id of the message in the queue.
 	QueuedMessageId string `protobuf:"bytes,1,opt,name=queued_message_id,json=queuedMessageId,proto3" json:"queued_message_id,omitempty"`
-	// Why.
+	// Why it was dropped.
 	Reason        DropReason `protobuf:"varint,2,opt,name=reason,proto3,enum=contextd.v1.DropReason" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2967,10 +2964,10 @@ func (x *QueuedMessageDropped) GetReason() DropReason {
 	return DropReason_DROP_REASON_UNSPECIFIED
 }
 
-// Old tool results were cleared.
+// Old tool results were pruned.
 type ContextPruned struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What, and what it saves.
+	// The pruned tool results, and the tokens saved.
 	Report        *PruneReport `protobuf:"bytes,1,opt,name=report,proto3" json:"report,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3013,14 +3010,14 @@ func (x *ContextPruned) GetReport() *PruneReport {
 	return nil
 }
 
-// Cleared tool results are back.
+// Pruned tool results were restored.
 type ContextRestored struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The prune that was taken back.
+	// The prune that was reverted: PruneReport.pruned_at_seq.
 	PrunedAtSeq int64 `protobuf:"varint,1,opt,name=pruned_at_seq,json=prunedAtSeq,proto3" json:"pruned_at_seq,omitempty"`
-	// The calls whose results are back.
+	// Calls whose results were restored.
 	CallIds []string `protobuf:"bytes,2,rep,name=call_ids,json=callIds,proto3" json:"call_ids,omitempty"`
-	// Tokens that costs.
+	// Tokens by which the context grows.
 	TokensRestored int32 `protobuf:"varint,3,opt,name=tokens_restored,json=tokensRestored,proto3" json:"tokens_restored,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -3077,7 +3074,7 @@ func (x *ContextRestored) GetTokensRestored() int32 {
 	return 0
 }
 
-// A compaction began: state RUNNING, with trigger, strategy, tokens_before and limit_tokens.
+// A compaction started: state RUNNING, with trigger, strategy, tokens_before and limit_tokens.
 type CompactionStarted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The compaction.
@@ -3123,7 +3120,7 @@ func (x *CompactionStarted) GetCompaction() *Compaction {
 	return nil
 }
 
-// A compaction is in force: state APPLIED, all fields set.
+// A compaction is in force: state APPLIED, with all fields.
 type CompactionCompleted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The compaction.
@@ -3169,7 +3166,7 @@ func (x *CompactionCompleted) GetCompaction() *Compaction {
 	return nil
 }
 
-// A compaction was given up: state FAILED, with failure. Nothing changed.
+// A compaction failed: state FAILED, with failure. Nothing changed.
 type CompactionFailed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The compaction.
@@ -3215,8 +3212,9 @@ func (x *CompactionFailed) GetCompaction() *Compaction {
 	return nil
 }
 
-// A compaction was taken back: state REVERTED. After a turn_cancelled with ROLLBACK, one that reached
-// into that turn was; only its id, session and state are set then. ListCompactions has the rest.
+// A compaction was reverted: state REVERTED. After a turn_cancelled with ROLLBACK, a compaction that includes
+// messages of that turn is reverted too; then only its id, session and state are set. ListCompactions has the
+// other fields.
 type CompactionReverted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The compaction.
@@ -3262,10 +3260,10 @@ func (x *CompactionReverted) GetCompaction() *Compaction {
 	return nil
 }
 
-// The model was called and has not answered yet.
+// The model was called and has not responded yet.
 type Thinking struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The model.
+	// Model reference.
 	Model         string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3308,12 +3306,12 @@ func (x *Thinking) GetModel() string {
 	return ""
 }
 
-// A line for people.
+// One line for users.
 type Notice struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What it is about. Show an unknown code by its text.
+	// What the notice is about. For an unknown code, show the text.
 	Code NoticeCode `protobuf:"varint,1,opt,name=code,proto3,enum=contextd.v1.NoticeCode" json:"code,omitempty"`
-	// The line, in English.
+	// The text, in English.
 	Text          string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -21,13 +21,13 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// How much a model should reason.
+// How much the model should reason.
 type ReasoningEffort int32
 
 const (
-	// Not set: the layer below decides.
+	// Not set: taken from the next layer (Session, then the model's default).
 	ReasoningEffort_REASONING_EFFORT_UNSPECIFIED ReasoningEffort = 0
-	// Not at all, where the model allows that.
+	// No reasoning, if the model allows that.
 	ReasoningEffort_REASONING_EFFORT_NONE ReasoningEffort = 1
 	// As little as possible.
 	ReasoningEffort_REASONING_EFFORT_MINIMAL ReasoningEffort = 2
@@ -39,7 +39,7 @@ const (
 	ReasoningEffort_REASONING_EFFORT_HIGH ReasoningEffort = 5
 	// Very high.
 	ReasoningEffort_REASONING_EFFORT_XHIGH ReasoningEffort = 6
-	// As much as the model has.
+	// The highest level of the model.
 	ReasoningEffort_REASONING_EFFORT_MAX ReasoningEffort = 7
 )
 
@@ -94,7 +94,7 @@ func (ReasoningEffort) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_generation_proto_rawDescGZIP(), []int{0}
 }
 
-// A rule for calling tools.
+// Whether the model may or must call tools.
 type ToolChoiceMode int32
 
 const (
@@ -102,9 +102,9 @@ const (
 	ToolChoiceMode_TOOL_CHOICE_MODE_UNSPECIFIED ToolChoiceMode = 0
 	// The model decides.
 	ToolChoiceMode_TOOL_CHOICE_MODE_AUTO ToolChoiceMode = 1
-	// No calls. The definitions stay in the prompt.
+	// No calls. The tool definitions stay in the prompt.
 	ToolChoiceMode_TOOL_CHOICE_MODE_NONE ToolChoiceMode = 2
-	// At least one call.
+	// The model must make at least one call.
 	ToolChoiceMode_TOOL_CHOICE_MODE_REQUIRED ToolChoiceMode = 3
 )
 
@@ -151,39 +151,39 @@ func (ToolChoiceMode) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_generation_proto_rawDescGZIP(), []int{1}
 }
 
-// How the model is to answer. A field that is not set leaves the choice to the layer below:
-// ExecuteTurnRequest over Session over the model's own default, field by field. What a model cannot
-// take is left out and reported as unsupported_input when the turn begins; it never fails the turn.
+// Settings for the model's responses. A field that is not set is taken from the next layer, field by field:
+// ExecuteTurnRequest, then Session, then the model's own default. Settings that a model does not support are
+// omitted and reported as unsupported_input when the turn begins; they never fail the turn.
 type Generation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Randomness, 0 to 2. Many reasoning models take none.
+	// Sampling temperature, 0 to 2. Many reasoning models do not support it.
 	Temperature *float64 `protobuf:"fixed64,1,opt,name=temperature,proto3,oneof" json:"temperature,omitempty"`
 	// Nucleus sampling, 0 to 1.
 	TopP *float64 `protobuf:"fixed64,2,opt,name=top_p,json=topP,proto3,oneof" json:"top_p,omitempty"`
-	// Sample from the k likeliest tokens.
+	// Sample only from the k most likely tokens.
 	TopK *int32 `protobuf:"varint,3,opt,name=top_k,json=topK,proto3,oneof" json:"top_k,omitempty"`
-	// Words that end the answer: at most 16, of up to 256 characters each; providers take 4 or 5 at
-	// most. Set: replaces the session's list.
+	// Texts that end the response: at most 16, of up to 256 characters each. Providers support 4 or 5 at most. If
+	// set, it replaces the session's list.
 	StopSequences []string `protobuf:"bytes,4,rep,name=stop_sequences,json=stopSequences,proto3" json:"stop_sequences,omitempty"`
-	// Seed for repeatable sampling, where there is such a thing.
+	// Seed for reproducible sampling, if the provider supports it.
 	Seed *int32 `protobuf:"varint,5,opt,name=seed,proto3,oneof" json:"seed,omitempty"`
-	// How much to reason. Mapped to the nearest level or budget that the model has; of two levels
-	// equally near, the lower one.
+	// How much the model should reason. Mapped to the nearest level or budget that the model supports; of two
+	// levels that are equally near, the lower one.
 	ReasoningEffort ReasoningEffort `protobuf:"varint,6,opt,name=reasoning_effort,json=reasoningEffort,proto3,enum=contextd.v1.ReasoningEffort" json:"reasoning_effort,omitempty"`
-	// Tokens the model may spend on reasoning, for models that take a budget. Wins over
-	// reasoning_effort there.
+	// Maximum number of tokens for reasoning, for models that support a budget. For these models, it takes
+	// precedence over reasoning_effort.
 	ReasoningBudgetTokens *int32 `protobuf:"varint,7,opt,name=reasoning_budget_tokens,json=reasoningBudgetTokens,proto3,oneof" json:"reasoning_budget_tokens,omitempty"`
-	// Whether and which tools the model must call. A forced call (REQUIRED or tool_name) holds for
-	// the first step of a turn only, so that it cannot loop.
+	// Whether the model must call a tool, and which. A forced call (REQUIRED or tool_name) applies only to the
+	// first step of a turn, so that it cannot loop.
 	ToolChoice *ToolChoice `protobuf:"bytes,8,opt,name=tool_choice,json=toolChoice,proto3" json:"tool_choice,omitempty"`
-	// Whether the model may call several tools at once. Whether the host gets them at once is
-	// ToolPolicy.execution.
+	// Whether the model may make several tool calls in one response. ToolPolicy.execution determines whether the
+	// host receives them at the same time.
 	ParallelToolCalls *bool `protobuf:"varint,9,opt,name=parallel_tool_calls,json=parallelToolCalls,proto3,oneof" json:"parallel_tool_calls,omitempty"`
-	// Ask for JSON. Absent: free text.
+	// Request a response in JSON. Absent: free text.
 	ResponseFormat *ResponseFormat `protobuf:"bytes,10,opt,name=response_format,json=responseFormat,proto3" json:"response_format,omitempty"`
-	// What has no field here, as a JSON object keyed by kind of provider:
-	// {"anthropic":{"service_tier":"priority"}}. The matching entry is merged into the provider's
-	// request as it is, and wins over the fields above. At most 64 KiB.
+	// Options without a field here, as a JSON object keyed by kind of provider:
+	// {"anthropic":{"service_tier":"priority"}}. The matching entry is merged unchanged into the provider's
+	// request, and takes precedence over the fields above. At most 64 KiB.
 	ProviderOptionsJson string `protobuf:"bytes,11,opt,name=provider_options_json,json=providerOptionsJson,proto3" json:"provider_options_json,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
@@ -296,10 +296,10 @@ func (x *Generation) GetProviderOptionsJson() string {
 	return ""
 }
 
-// Whether the model must call a tool.
+// Whether the model must call a tool, and which.
 type ToolChoice struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Unset or unknown: AUTO.
+	// Not set or unknown: AUTO.
 	//
 	// Types that are valid to be assigned to Choice:
 	//
@@ -370,12 +370,12 @@ type isToolChoice_Choice interface {
 }
 
 type ToolChoice_Mode struct {
-	// A rule for all tools.
+	// A mode for all tools.
 	Mode ToolChoiceMode `protobuf:"varint,1,opt,name=mode,proto3,enum=contextd.v1.ToolChoiceMode,oneof"`
 }
 
 type ToolChoice_ToolName struct {
-	// This tool must be called.
+	// The model must call this tool.
 	ToolName string `protobuf:"bytes,2,opt,name=tool_name,json=toolName,proto3,oneof"`
 }
 
@@ -383,15 +383,14 @@ func (*ToolChoice_Mode) isToolChoice_Choice() {}
 
 func (*ToolChoice_ToolName) isToolChoice_Choice() {}
 
-// Ask for an answer in JSON.
+// Requests a response in JSON.
 type ResponseFormat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The schema to follow. Absent: any JSON object.
+	// Schema of the response. Absent: any JSON object.
 	JsonSchema *JsonSchema `protobuf:"bytes,1,opt,name=json_schema,json=jsonSchema,proto3" json:"json_schema,omitempty"`
-	// A name for the schema, which some providers want: up to 64 characters of [A-Za-z0-9_-]. Default
-	// "answer".
+	// Name of the schema, which some providers require: up to 64 characters of [A-Za-z0-9_-]. Default "answer".
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// Hold to the schema exactly. Absent: true where the provider can.
+	// Enforce the schema exactly. Absent: true if the provider supports it.
 	Strict        *bool `protobuf:"varint,3,opt,name=strict,proto3,oneof" json:"strict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

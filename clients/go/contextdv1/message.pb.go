@@ -23,15 +23,15 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// The author of a message.
+// Author of a message.
 type Role int32
 
 const (
-	// Not set. In a request it means USER.
+	// Not set. In a request, it means USER.
 	Role_ROLE_UNSPECIFIED Role = 0
-	// Instructions inside the conversation. The session's system prompt is not a message.
+	// Instructions within the conversation. The session's system prompt is not a message.
 	Role_ROLE_SYSTEM Role = 1
-	// The user, also through the queue.
+	// The user. Includes messages from the queue.
 	Role_ROLE_USER Role = 2
 	// The model.
 	Role_ROLE_ASSISTANT Role = 3
@@ -84,30 +84,30 @@ func (Role) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_message_proto_rawDescGZIP(), []int{0}
 }
 
-// Why a model stopped writing, in one vocabulary for all providers. Do not conclude from it whether
-// there are tool calls: look at the parts.
+// Why a model stopped, with the same values for all providers. To find out whether there are tool calls, check
+// the parts, not this value.
 type FinishReason int32
 
 const (
-	// Not known. Treat it like STOP.
+	// Unknown. Treat it like STOP.
 	FinishReason_FINISH_REASON_UNSPECIFIED FinishReason = 0
-	// It was done, or met a stop sequence.
+	// The response is complete, or a stop sequence was reached.
 	FinishReason_FINISH_REASON_STOP FinishReason = 1
-	// It asks for tools.
+	// The model calls tools.
 	FinishReason_FINISH_REASON_TOOL_CALLS FinishReason = 2
-	// It reached its output limit or the end of the window. Calls cut short are not run.
+	// The output limit or the end of the context window was reached. Incomplete tool calls are not run.
 	FinishReason_FINISH_REASON_LENGTH FinishReason = 3
-	// Stopped by a filter.
+	// A content filter stopped the response.
 	FinishReason_FINISH_REASON_CONTENT_FILTER FinishReason = 4
-	// It refused.
+	// The model refused.
 	FinishReason_FINISH_REASON_REFUSAL FinishReason = 5
-	// The call failed; see ModelResponse.failure. Only in appended messages: turns keep no part of a
-	// failed call.
+	// The call failed; see ModelResponse.failure. Only in appended messages: turns discard the output of a failed
+	// call.
 	FinishReason_FINISH_REASON_ERROR FinishReason = 6
-	// Cancelled; the text up to then was kept.
+	// The turn was cancelled; the text received until then was kept.
 	FinishReason_FINISH_REASON_CANCELLED FinishReason = 7
-	// The provider paused a long turn of its own tools. contextd calls it again with the answer so far;
-	// the next assistant message goes on.
+	// The provider paused a long response that uses its own tools. contextd calls it again with the response so
+	// far, and the next assistant message continues it.
 	FinishReason_FINISH_REASON_PAUSED FinishReason = 8
 )
 
@@ -168,17 +168,18 @@ func (FinishReason) EnumDescriptor() ([]byte, []int) {
 type ToolOutcome int32
 
 const (
-	// Not known. Read the parts.
+	// Unknown. Read the parts.
 	ToolOutcome_TOOL_OUTCOME_UNSPECIFIED ToolOutcome = 0
-	// The tool did its work.
+	// The tool succeeded.
 	ToolOutcome_TOOL_OUTCOME_SUCCESS ToolOutcome = 1
-	// The tool failed; the parts say how.
+	// The tool failed, or the call was not run because it was incomplete or named an unknown tool. The parts
+	// describe the error.
 	ToolOutcome_TOOL_OUTCOME_ERROR ToolOutcome = 2
-	// A person denied it; the parts hold the reason.
+	// A person denied the call. The parts have the reason.
 	ToolOutcome_TOOL_OUTCOME_DENIED ToolOutcome = 3
-	// No result came in time.
+	// No result, or no decision about the approval, arrived before the deadline.
 	ToolOutcome_TOOL_OUTCOME_TIMED_OUT ToolOutcome = 4
-	// Closed without a result, because the turn ended or the call was not complete.
+	// Closed without a result, because the turn ended or was cancelled.
 	ToolOutcome_TOOL_OUTCOME_CANCELLED ToolOutcome = 5
 )
 
@@ -229,23 +230,23 @@ func (ToolOutcome) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_message_proto_rawDescGZIP(), []int{2}
 }
 
-// A message to be stored: the input of a turn, a message for the queue, or one of AppendMessages.
-// {"parts":[{"text":"What is the weather in Paris?"}]} is a complete one.
+// A message in a request: the input of a turn, a message for the queue, or a message for AppendMessages. A
+// minimal example: {"parts":[{"text":"What is the weather in Paris?"}]}
 type InputMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The author. Default USER, the only role that ExecuteTurn and EnqueueMessage take.
+	// Author. Default USER, which is the only role that ExecuteTurn and EnqueueMessage accept.
 	Role Role `protobuf:"varint,1,opt,name=role,proto3,enum=contextd.v1.Role" json:"role,omitempty"`
-	// The content, 1 to 256 parts in order. ExecuteTurn and EnqueueMessage take text and media.
+	// Content, 1 to 256 parts in order. ExecuteTurn and EnqueueMessage accept text and media.
 	Parts []*Part `protobuf:"bytes,2,rep,name=parts,proto3" json:"parts,omitempty"`
-	// Never summarised, never removed by a compaction, unless the prompt does not fit the window whatever
-	// else goes. Results stay or go with the message that makes their calls. Default false.
+	// The message is never summarised or removed by a compaction, unless the prompt does not fit the window
+	// otherwise. Tool results are kept or removed together with the message that has their calls. Default false.
 	Pinned bool `protobuf:"varint,3,opt,name=pinned,proto3" json:"pinned,omitempty"`
-	// The host's own labels, kept and given back: at most 32, keys up to 64 and values up to 1,024
+	// Labels of the host, stored and returned unchanged: at most 32, keys up to 64 and values up to 1,024
 	// characters. Not sent to the model.
 	Metadata map[string]string `protobuf:"bytes,4,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// AppendMessages with role ASSISTANT: which model answered, and what it used.
+	// AppendMessages with role ASSISTANT: the model call that produced the message.
 	Response *ModelResponse `protobuf:"bytes,5,opt,name=response,proto3" json:"response,omitempty"`
-	// AppendMessages: when the message was written. Default now.
+	// AppendMessages: when the message was written. Default: now.
 	CreateTime    *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -323,46 +324,47 @@ func (x *InputMessage) GetCreateTime() *timestamppb.Timestamp {
 	return nil
 }
 
-// A stored message. Messages are never changed; pruning, compaction and rollback only leave marks.
+// A stored message. Messages are never changed; pruning, compaction and rollback only add marks.
 type Message struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Identifier. Deltas carried it before the message was committed.
+	// Message id. Deltas have this id before the message is committed.
 	MessageId string `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
-	// The session it belongs to.
+	// Session id.
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The turn that made it; empty for appended messages. In a fork it may be a turn of the session
+	// The turn that produced the message. Empty for appended messages. In a fork, it may be a turn of the session
 	// that was forked.
 	TurnId string `protobuf:"bytes,3,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
-	// The step of that turn, from 1; 0 for appended messages and for the input.
+	// Step of the turn, from 1. 0 for appended messages and for the input.
 	Step int32 `protobuf:"varint,4,opt,name=step,proto3" json:"step,omitempty"`
-	// Position in the session: the seq of its message_committed event. 0 while it is open
+	// Position in the session: the seq of its message_committed event. 0 while the message is open
 	// (Sync.open_message).
 	Seq int64 `protobuf:"varint,5,opt,name=seq,proto3" json:"seq,omitempty"`
-	// The author.
+	// Author.
 	Role Role `protobuf:"varint,6,opt,name=role,proto3,enum=contextd.v1.Role" json:"role,omitempty"`
-	// The content in order.
+	// Content, in order.
 	Parts []*Part `protobuf:"bytes,7,rep,name=parts,proto3" json:"parts,omitempty"`
-	// When it was committed. For appended messages: InputMessage.create_time, where it was given.
+	// When the message was committed. For appended messages: InputMessage.create_time, if it was set.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	// Assistant messages: the model call that wrote it. Absent for others.
+	// Assistant messages: the model call that produced the message. Absent for other roles.
 	Response *ModelResponse `protobuf:"bytes,9,opt,name=response,proto3" json:"response,omitempty"`
-	// Size in the context window, the message's own overhead included, pruned results as their
+	// Size in the context window, including the overhead of the message. Pruned results count as their
 	// placeholder.
 	Tokens *TokenCount `protobuf:"bytes,10,opt,name=tokens,proto3" json:"tokens,omitempty"`
-	// Written by a compaction in place of older messages. Its only part is a compaction_marker. Not in
-	// events: compaction_completed has the summary and its message_id.
+	// A compaction wrote this message to replace older ones. Its only part is a compaction_marker. Not in events:
+	// compaction_completed has the summary and its message_id.
 	IsSummary bool `protobuf:"varint,11,opt,name=is_summary,json=isSummary,proto3" json:"is_summary,omitempty"`
-	// Compactions leave it alone.
+	// Compactions keep the message (InputMessage.pinned).
 	Pinned bool `protobuf:"varint,12,opt,name=pinned,proto3" json:"pinned,omitempty"`
-	// The host's labels. Those of queued messages are in `queued`.
+	// Labels of the host. Labels of queued messages are in `queued`.
 	Metadata map[string]string `protobuf:"bytes,13,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// User messages that came through the queue: what was taken, in order. More than one: they were
-	// coalesced.
+	// User messages from the queue: the queued messages, in order. If there are several, they were merged into
+	// this message.
 	Queued []*AppliedMessage `protobuf:"bytes,14,rep,name=queued,proto3" json:"queued,omitempty"`
-	// The compaction that took it out of the prompt; empty while the model sees it. The message stays
-	// readable. A summary that was taken back names its own compaction. Not set in events.
+	// The compaction that removed the message from the prompt. Empty while the model sees the message. The
+	// message stays readable. A summary of a reverted compaction has the id of that compaction. Not set in
+	// events.
 	CompactedBy string `protobuf:"bytes,15,opt,name=compacted_by,json=compactedBy,proto3" json:"compacted_by,omitempty"`
-	// The seq at which a rollback voided it; 0 when valid.
+	// The seq at which a rollback voided the message. 0 if the message is valid.
 	VoidedAtSeq   int64 `protobuf:"varint,16,opt,name=voided_at_seq,json=voidedAtSeq,proto3" json:"voided_at_seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -513,11 +515,11 @@ func (x *Message) GetVoidedAtSeq() int64 {
 // A queued message that became part of a user message.
 type AppliedMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its id in the queue.
+	// Id of the message in the queue.
 	QueuedMessageId string `protobuf:"bytes,1,opt,name=queued_message_id,json=queuedMessageId,proto3" json:"queued_message_id,omitempty"`
-	// When it was queued.
+	// When the message was queued.
 	EnqueueTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=enqueue_time,json=enqueueTime,proto3" json:"enqueue_time,omitempty"`
-	// The labels it was queued with.
+	// Labels of the queued message.
 	Metadata      map[string]string `protobuf:"bytes,3,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -579,31 +581,31 @@ type ModelResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Configured name of the provider, e.g. "anthropic".
 	Provider string `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
-	// Model reference as requested, e.g. "anthropic/claude-sonnet-5-5".
+	// Requested model reference, e.g. "anthropic/claude-sonnet-5-5".
 	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
-	// The model as the provider reports it, e.g. a dated version. Empty when it reports none.
+	// Model name as reported by the provider, e.g. a dated version. Empty if not reported.
 	ProviderModel string `protobuf:"bytes,3,opt,name=provider_model,json=providerModel,proto3" json:"provider_model,omitempty"`
 	// The provider's id of the response or request.
 	ProviderResponseId string `protobuf:"bytes,4,opt,name=provider_response_id,json=providerResponseId,proto3" json:"provider_response_id,omitempty"`
-	// Why it stopped.
+	// Why the model stopped.
 	FinishReason FinishReason `protobuf:"varint,5,opt,name=finish_reason,json=finishReason,proto3,enum=contextd.v1.FinishReason" json:"finish_reason,omitempty"`
-	// The provider's own name for it, e.g. "end_turn".
+	// The provider's own value of the finish reason, e.g. "end_turn".
 	ProviderFinishReason string `protobuf:"bytes,6,opt,name=provider_finish_reason,json=providerFinishReason,proto3" json:"provider_finish_reason,omitempty"`
-	// Tokens of this call. Absent when the provider reported none.
+	// Tokens of this call. Absent if the provider reported none.
 	Usage *Usage `protobuf:"bytes,7,opt,name=usage,proto3" json:"usage,omitempty"`
-	// Set when the call failed and the part that had arrived was kept: in appended messages only. Turns
-	// keep no part of a failed call; usage_recorded and turn_retrying or turn_failed report it.
+	// Set if the call failed and its partial output was kept: only in appended messages. Turns discard the output
+	// of a failed call, and report it in usage_recorded and turn_retrying or turn_failed.
 	Failure *Failure `protobuf:"bytes,8,opt,name=failure,proto3" json:"failure,omitempty"`
-	// From sending the request to the first content.
+	// Time from sending the request to the first content.
 	TimeToFirstToken *durationpb.Duration `protobuf:"bytes,9,opt,name=time_to_first_token,json=timeToFirstToken,proto3" json:"time_to_first_token,omitempty"`
-	// From sending the request to the end of the answer.
+	// Time from sending the request to the end of the response.
 	Elapsed *durationpb.Duration `protobuf:"bytes,10,opt,name=elapsed,proto3" json:"elapsed,omitempty"`
-	// What the provider attached to the whole answer, e.g. the container of its code execution: a JSON
-	// object keyed by kind of provider. Empty when there is nothing. Opaque, as that of parts.
+	// Data that the provider attached to the whole response, e.g. the container of its code execution: a JSON
+	// object keyed by kind of provider. Empty if there is none. Opaque, like Part.provider_metadata_json.
 	ProviderMetadataJson string `protobuf:"bytes,11,opt,name=provider_metadata_json,json=providerMetadataJson,proto3" json:"provider_metadata_json,omitempty"`
-	// A hash of all that the answer continues, as it was sent: instructions, tools and messages. Set for
-	// models whose reasoning is bound to it: the reasoning is sent back while a prompt begins with the
-	// same, and left out otherwise. Empty for other models.
+	// Hash of everything that precedes the response, as it was sent: instructions, tools and messages. Set for
+	// models whose reasoning is bound to it: the reasoning is sent back only while a prompt begins with the same
+	// content. Empty for other models.
 	PromptFingerprint string `protobuf:"bytes,12,opt,name=prompt_fingerprint,json=promptFingerprint,proto3" json:"prompt_fingerprint,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -723,11 +725,11 @@ func (x *ModelResponse) GetPromptFingerprint() string {
 	return ""
 }
 
-// One piece of a message.
+// One part of a message.
 type Part struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What it is. A client that finds none of these set has met a kind newer than itself: keep the
-	// part as it is, show a placeholder, go on. In a request an unset content is INVALID_ARGUMENT.
+	// The content. If a client finds none of these fields set, the kind of content is newer than the client: keep
+	// the part unchanged, show a placeholder, and continue. In a request, unset content is INVALID_ARGUMENT.
 	//
 	// Types that are valid to be assigned to Content:
 	//
@@ -741,20 +743,20 @@ type Part struct {
 	//	*Part_StepStart
 	//	*Part_CompactionMarker
 	Content isPart_Content `protobuf_oneof:"content"`
-	// Sources of a text part of the assistant; at most 256 in a request.
+	// Sources of an assistant's text part. At most 256 in a request.
 	Citations []*Citation `protobuf:"bytes,20,rep,name=citations,proto3" json:"citations,omitempty"`
-	// What the provider attached to the part: signatures, encrypted reasoning, item ids, cache marks.
-	// A JSON object keyed by kind of provider, e.g. {"anthropic":{"signature":"EqQB..."}}. Opaque:
-	// hand it back unchanged. contextd returns it to the provider exactly, and drops it with its part
-	// when a model switch or compaction made it invalid.
+	// Data that the provider attached to the part: signatures, encrypted reasoning, item ids, cache marks. A JSON
+	// object keyed by kind of provider, e.g. {"anthropic":{"signature":"EqQB..."}}. Opaque: return it unchanged.
+	// contextd sends it back to the provider unchanged, and drops it together with its part if a change of the
+	// model or a compaction made it invalid.
 	ProviderMetadataJson string `protobuf:"bytes,21,opt,name=provider_metadata_json,json=providerMetadataJson,proto3" json:"provider_metadata_json,omitempty"`
 	// Output only. Size in the context window.
 	Tokens *TokenCount `protobuf:"bytes,22,opt,name=tokens,proto3" json:"tokens,omitempty"`
-	// Output only. Set when this text or result would make the answer too large and is only its first
-	// 4 KiB, or when the item_json of a ProviderItem would and is left out; the blob is the whole. For the
-	// arguments of a call see ToolCall.arguments_blob.
+	// Output only. Set if the part would make the response too large: its text is then only the first 4 KiB, or
+	// the item_json of a ProviderItem is empty. The blob has the full content. The texts of a tool result have
+	// their own preview_of. For the arguments of a call, see ToolCall.arguments_blob.
 	PreviewOf *Blob `protobuf:"bytes,23,opt,name=preview_of,json=previewOf,proto3" json:"preview_of,omitempty"`
-	// Output only. Characters that cannot be stored (NUL, lone surrogates) were replaced by U+FFFD.
+	// Output only. Characters that cannot be stored (NUL, lone surrogates) were replaced with U+FFFD.
 	Sanitized     bool `protobuf:"varint,24,opt,name=sanitized,proto3" json:"sanitized,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -919,8 +921,8 @@ type isPart_Content interface {
 }
 
 type Part_Text struct {
-	// Text, at most 1 MiB. May be empty only where provider_metadata_json is set. Texts of a tool
-	// result: see SubmitToolResultsRequest.results.
+	// Text, at most 1 MiB. May be empty only if provider_metadata_json is set. For texts of tool results, see
+	// SubmitToolResultsRequest.results.
 	Text string `protobuf:"bytes,1,opt,name=text,proto3,oneof"`
 }
 
@@ -930,41 +932,41 @@ type Part_Reasoning struct {
 }
 
 type Part_ToolCall struct {
-	// The model calls a tool.
+	// A tool call by the model.
 	ToolCall *ToolCall `protobuf:"bytes,3,opt,name=tool_call,json=toolCall,proto3,oneof"`
 }
 
 type Part_ToolResult struct {
-	// The result of a call.
+	// The result of a tool call.
 	ToolResult *ToolResult `protobuf:"bytes,4,opt,name=tool_result,json=toolResult,proto3,oneof"`
 }
 
 type Part_Media struct {
-	// An image, document, sound or video, in either direction.
+	// An image, document, audio or video, from the user or the model.
 	Media *Media `protobuf:"bytes,5,opt,name=media,proto3,oneof"`
 }
 
 type Part_Refusal struct {
-	// The text of a refusal by the model.
+	// Text of a refusal by the model.
 	Refusal string `protobuf:"bytes,6,opt,name=refusal,proto3,oneof"`
 }
 
 type Part_ProviderItem struct {
-	// Something only its provider can read, such as a web search it made. It has no deltas. In a
-	// request: messages of the assistant only.
+	// Content that only its provider can read, such as a web search that the provider ran. It has no deltas. In
+	// a request: only in assistant messages.
 	ProviderItem *ProviderItem `protobuf:"bytes,7,opt,name=provider_item,json=providerItem,proto3,oneof"`
 }
 
 type Part_StepStart struct {
-	// Deprecated. Neither sent nor accepted: a request with it is refused as UNIMPLEMENTED. Message.step
-	// has the number of the step.
+	// Deprecated. Neither sent nor accepted: a request with it is refused as UNIMPLEMENTED. Message.step has
+	// the number of the step.
 	//
 	// Deprecated: Marked as deprecated in contextd/v1/message.proto.
 	StepStart *StepStart `protobuf:"bytes,8,opt,name=step_start,json=stepStart,proto3,oneof"`
 }
 
 type Part_CompactionMarker struct {
-	// The summary that stands for compacted messages. Not in events.
+	// The summary that replaces compacted messages. Not in events.
 	CompactionMarker *CompactionMarker `protobuf:"bytes,9,opt,name=compaction_marker,json=compactionMarker,proto3,oneof"`
 }
 
@@ -986,13 +988,12 @@ func (*Part_StepStart) isPart_Content() {}
 
 func (*Part_CompactionMarker) isPart_Content() {}
 
-// The model's reasoning. The signature that proves it to the provider is in
-// Part.provider_metadata_json.
+// The model's reasoning. The signature with which the provider verifies it is in Part.provider_metadata_json.
 type Reasoning struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the provider shows of it. Empty when it shows nothing.
+	// The reasoning that the provider reveals. Empty if it reveals none.
 	Text string `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
-	// The provider hid the text on purpose; the part must still be kept.
+	// The provider hides the text. The part must still be kept.
 	Redacted      bool `protobuf:"varint,2,opt,name=redacted,proto3" json:"redacted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1042,20 +1043,20 @@ func (x *Reasoning) GetRedacted() bool {
 	return false
 }
 
-// A tool call made by the model.
+// A tool call by the model.
 type ToolCall struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Identifies the call in its session. The provider's own id, or one that contextd made where that
-	// was missing or taken.
+	// Id of the call, unique in the session. The provider's id, or an id that contextd generated if the
+	// provider's was missing or already used.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// The tool's name.
+	// Name of the tool.
 	ToolName string `protobuf:"bytes,2,opt,name=tool_name,json=toolName,proto3" json:"tool_name,omitempty"`
-	// The arguments exactly as the model wrote them, a JSON object; "{}" when there are none. In a
-	// PendingCall after an edited approval: the approver's. Not JSON when the model wrote none: such a
+	// Arguments exactly as the model wrote them: a JSON object, "{}" if there are none. In a PendingCall whose
+	// arguments were edited in the approval: the edited ones. Not JSON if the model wrote invalid JSON; such a
 	// call is not run.
 	ArgumentsJson string `protobuf:"bytes,3,opt,name=arguments_json,json=argumentsJson,proto3" json:"arguments_json,omitempty"`
-	// Output only. Set in place of arguments_json when the arguments would make the answer too large:
-	// read them with GetBlob.
+	// Output only. Set instead of arguments_json if the arguments would make the response too large. Read them
+	// with GetBlob.
 	ArgumentsBlob *Blob `protobuf:"bytes,4,opt,name=arguments_blob,json=argumentsBlob,proto3" json:"arguments_blob,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1119,25 +1120,24 @@ func (x *ToolCall) GetArgumentsBlob() *Blob {
 	return nil
 }
 
-// The result of a tool call as the model sees it: cleaned, and cut to the tool's limits.
+// The result of a tool call as the model sees it: sanitized, and cut to the tool's limits.
 type ToolResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call it answers.
+	// Id of the call.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// The tool's name. In a request it may be left empty.
+	// Name of the tool. Ignored in requests.
 	ToolName string `protobuf:"bytes,2,opt,name=tool_name,json=toolName,proto3" json:"tool_name,omitempty"`
-	// Text and media.
+	// Text and media parts.
 	Parts []*Part `protobuf:"bytes,3,rep,name=parts,proto3" json:"parts,omitempty"`
-	// How the call ended. In a request: SUCCESS (also when not set) or ERROR.
+	// How the call ended. In a request: SUCCESS (default) or ERROR.
 	Outcome ToolOutcome `protobuf:"varint,4,opt,name=outcome,proto3,enum=contextd.v1.ToolOutcome" json:"outcome,omitempty"`
-	// Output only. Set when the output was cut.
+	// Output only. Set if the output was cut.
 	Truncation *Truncation `protobuf:"bytes,5,opt,name=truncation,proto3" json:"truncation,omitempty"`
-	// Output only. Set when the result was pruned: the model sees "[Old tool result content cleared]"
-	// instead of the parts.
+	// Output only. Set if the result was pruned: the model sees "[Old tool result content cleared]" instead of
+	// the parts.
 	PruneMark *PruneMark `protobuf:"bytes,6,opt,name=prune_mark,json=pruneMark,proto3" json:"prune_mark,omitempty"`
-	// Output only. What the tool says to people, at most 1,000 characters; the model does not read it.
-	// Set for a result of an MCP server that has structured content, which the model reads in place of
-	// the text beside it.
+	// Output only. Text of the tool for users, at most 1,000 characters; the model does not see it. Set for a
+	// result of an MCP server with structured content, which the model sees instead of the text.
 	DisplayText   string `protobuf:"bytes,7,opt,name=display_text,json=displayText,proto3" json:"display_text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1225,13 +1225,13 @@ func (x *ToolResult) GetDisplayText() string {
 // How a tool's output was cut.
 type Truncation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Length of the whole output in characters.
+	// Length of the full output, in characters.
 	OriginalChars int32 `protobuf:"varint,1,opt,name=original_chars,json=originalChars,proto3" json:"original_chars,omitempty"`
-	// Characters kept, without the marker.
+	// Number of characters that were kept, without the marker.
 	KeptChars int32 `protobuf:"varint,2,opt,name=kept_chars,json=keptChars,proto3" json:"kept_chars,omitempty"`
-	// The whole output. Read it, or a range of it, with GetBlob.
+	// The full output. Read it or a range of it with GetBlob.
 	FullOutput *Blob `protobuf:"bytes,3,opt,name=full_output,json=fullOutput,proto3" json:"full_output,omitempty"`
-	// Cut to the room left in the window rather than by the tool's limits.
+	// Cut to the space left in the context window, not by the tool's limits.
 	ForRoom       bool `protobuf:"varint,4,opt,name=for_room,json=forRoom,proto3" json:"for_room,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1295,14 +1295,14 @@ func (x *Truncation) GetForRoom() bool {
 	return false
 }
 
-// When and how much a tool result was pruned.
+// Marks a pruned tool result.
 type PruneMark struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The context_pruned event that did it; RestoreToolOutputs takes it back.
+	// Seq of the context_pruned event. RestoreToolOutputs reverts it.
 	PrunedAtSeq int64 `protobuf:"varint,1,opt,name=pruned_at_seq,json=prunedAtSeq,proto3" json:"pruned_at_seq,omitempty"`
-	// When it was pruned. Absent in a fork.
+	// When the result was pruned. Absent in a fork.
 	CompactedTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=compacted_time,json=compactedTime,proto3" json:"compacted_time,omitempty"`
-	// Size before.
+	// Size of the result before it was pruned, in tokens.
 	OriginalTokens int32 `protobuf:"varint,3,opt,name=original_tokens,json=originalTokens,proto3" json:"original_tokens,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -1359,16 +1359,16 @@ func (x *PruneMark) GetOriginalTokens() int32 {
 	return 0
 }
 
-// An image, document, sound or video. The model gets it where the service and the model take such a
-// type (Model.input_media_types); else it reads "[unsupported content]" in its place, and an
-// unsupported_input event says why. Media in a tool's result that the service takes from users only
-// follow the results as a user's message.
+// An image, document, audio or video. The model receives it if the provider and the model support its type
+// (Model.input_media_types). Otherwise the model receives "[unsupported content]" instead, and an
+// unsupported_input event reports the reason. Media in a tool result, of a type that the provider accepts only
+// in user messages, are sent in a user message after the results.
 type Media struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// MIME type, e.g. "image/png" or "application/pdf". Required in requests.
 	MediaType string `protobuf:"bytes,1,opt,name=media_type,json=mediaType,proto3" json:"media_type,omitempty"`
-	// Where the content is. What is read back is always blob_id or url. Unset or unknown: show the
-	// filename only; in a request INVALID_ARGUMENT.
+	// Location of the content. In responses, always blob_id or url. If unset or unknown, show only the filename;
+	// in a request, this is INVALID_ARGUMENT.
 	//
 	// Types that are valid to be assigned to Source:
 	//
@@ -1376,14 +1376,14 @@ type Media struct {
 	//	*Media_BlobId
 	//	*Media_Url
 	Source isMedia_Source `protobuf_oneof:"source"`
-	// Name of the file, if it has one; at most 255 characters.
+	// File name, at most 255 characters. May be empty.
 	Filename string `protobuf:"bytes,5,opt,name=filename,proto3" json:"filename,omitempty"`
-	// Output only. Length in bytes; 0 for a url.
+	// Output only. Length in bytes. 0 for a url.
 	SizeBytes int64 `protobuf:"varint,6,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
-	// Output only. Pixels of a PNG, JPEG, GIF or WebP image that is stored, from left to right; 0 when
-	// not known. Its tokens are counted by them.
+	// Output only. Width in pixels of a stored PNG, JPEG, GIF or WebP image. 0 if not known. The size in tokens
+	// is computed from width and height.
 	Width int32 `protobuf:"varint,7,opt,name=width,proto3" json:"width,omitempty"`
-	// Output only. The same from top to bottom.
+	// Output only. Height in pixels. 0 if not known.
 	Height        int32 `protobuf:"varint,8,opt,name=height,proto3" json:"height,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1493,18 +1493,18 @@ type isMedia_Source interface {
 }
 
 type Media_Data struct {
-	// The content itself, in requests, at most 3 MiB; it is stored as a blob.
+	// In requests: the content itself, at most 3 MiB. It is stored as a blob.
 	Data []byte `protobuf:"bytes,2,opt,name=data,proto3,oneof"`
 }
 
 type Media_BlobId struct {
-	// Content stored before, with PutBlob or by a message. A request names at most 256 blobs.
+	// Id of a blob that was stored before, with PutBlob or as part of a message. At most 256 blobs per request.
 	BlobId string `protobuf:"bytes,3,opt,name=blob_id,json=blobId,proto3,oneof"`
 }
 
 type Media_Url struct {
-	// An address that the provider fetches; contextd does not. Begins with https:// or http://, at
-	// most 8,192 characters.
+	// URL that the provider fetches; contextd does not. Starts with https:// or http://. At most 8,192
+	// characters.
 	Url string `protobuf:"bytes,4,opt,name=url,proto3,oneof"`
 }
 
@@ -1514,17 +1514,17 @@ func (*Media_BlobId) isMedia_Source() {}
 
 func (*Media_Url) isMedia_Source() {}
 
-// Something the provider made that only it can read: server-side tool calls and their results, code
-// runs, hosted search. Kept and returned to that provider exactly, left out of prompts for others.
+// Content made by the provider that only the provider can read: server-side tool calls and their results, code
+// runs, hosted search. Stored and sent back to the same provider unchanged; not sent to other providers.
 type ProviderItem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Configured name of the provider.
 	Provider string `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
-	// The provider's type name, e.g. "web_search_call".
+	// The provider's name of the type, e.g. "web_search_call".
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
-	// The item, unchanged. Empty where Part.preview_of names it.
+	// The item as JSON, unchanged. Empty if Part.preview_of has it.
 	ItemJson string `protobuf:"bytes,3,opt,name=item_json,json=itemJson,proto3" json:"item_json,omitempty"`
-	// A line for people, e.g. "Searched the web: weather paris". May be empty.
+	// One line for users, e.g. "Searched the web: weather paris". May be empty.
 	Title         string `protobuf:"bytes,4,opt,name=title,proto3" json:"title,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1588,10 +1588,10 @@ func (x *ProviderItem) GetTitle() string {
 	return ""
 }
 
-// The beginning of a step.
+// Deprecated. The beginning of a step; see Part.step_start.
 type StepStart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its number in the turn, from 1.
+	// Number of the step in the turn, from 1.
 	Step          int32 `protobuf:"varint,1,opt,name=step,proto3" json:"step,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1634,17 +1634,17 @@ func (x *StepStart) GetStep() int32 {
 	return 0
 }
 
-// The summary that stands for compacted messages. The model gets it with the prefix "[Previous
-// conversation summary]".
+// The summary that replaces compacted messages. The model receives it with the prefix "[Previous conversation
+// summary]".
 type CompactionMarker struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The compaction that wrote it.
+	// Id of the compaction.
 	CompactionId string `protobuf:"bytes,1,opt,name=compaction_id,json=compactionId,proto3" json:"compaction_id,omitempty"`
-	// The summary, plain text. Empty for a strategy that only removes.
+	// The summary as plain text. Empty for a strategy that only removes messages.
 	Summary string `protobuf:"bytes,2,opt,name=summary,proto3" json:"summary,omitempty"`
-	// How many messages it stands for, those of earlier summaries included.
+	// Number of messages that it replaces, including those of earlier summaries.
 	MessagesCompacted int32 `protobuf:"varint,3,opt,name=messages_compacted,json=messagesCompacted,proto3" json:"messages_compacted,omitempty"`
-	// What they occupied.
+	// Size of these messages, in tokens.
 	OriginalTokens int32 `protobuf:"varint,4,opt,name=original_tokens,json=originalTokens,proto3" json:"original_tokens,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -1708,18 +1708,18 @@ func (x *CompactionMarker) GetOriginalTokens() int32 {
 	return 0
 }
 
-// A source that a text part refers to.
+// A source that a text part cites.
 type Citation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Address of the source; empty for an attached document.
+	// URL of the source. Empty for an attached document.
 	Url string `protobuf:"bytes,1,opt,name=url,proto3" json:"url,omitempty"`
 	// Title of the source.
 	Title string `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`
-	// The words that were cited.
+	// The text of the source that is cited.
 	CitedText string `protobuf:"bytes,3,opt,name=cited_text,json=citedText,proto3" json:"cited_text,omitempty"`
-	// First byte of the passage in the part's text (UTF-8).
+	// Offset of the citing passage in the part's text, in bytes of UTF-8.
 	StartByte int32 `protobuf:"varint,4,opt,name=start_byte,json=startByte,proto3" json:"start_byte,omitempty"`
-	// The byte after its last one; 0 when the provider gave no range.
+	// Offset of the byte after the passage. 0 if the provider gave no range.
 	EndByte int32 `protobuf:"varint,5,opt,name=end_byte,json=endByte,proto3" json:"end_byte,omitempty"`
 	// The provider's own citation object, unchanged.
 	ProviderMetadataJson string `protobuf:"bytes,6,opt,name=provider_metadata_json,json=providerMetadataJson,proto3" json:"provider_metadata_json,omitempty"`

@@ -22,20 +22,20 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Which reasoning of earlier answers is sent, by its place in the conversation.
+// Which reasoning of earlier responses is sent, by its position in the conversation.
 type ReasoningKept int32
 
 const (
-	// Not known to this client.
+	// Unknown to this client.
 	ReasoningKept_REASONING_KEPT_UNSPECIFIED ReasoningKept = 0
-	// None.
+	// No reasoning is sent.
 	ReasoningKept_REASONING_KEPT_NEVER ReasoningKept = 1
-	// That of the current tool loop: since the user's last message.
+	// Reasoning in the current tool loop, i.e. since the last user message.
 	ReasoningKept_REASONING_KEPT_TOOL_LOOP ReasoningKept = 2
-	// That of the current tool loop, and in all later requests that of answers between two messages of
-	// the user if one of these answers calls tools.
+	// Reasoning in the current tool loop, and, in all later requests, between two user messages if one of the
+	// responses between them calls tools.
 	ReasoningKept_REASONING_KEPT_WHILE_CALLS ReasoningKept = 3
-	// All.
+	// All reasoning is sent.
 	ReasoningKept_REASONING_KEPT_ALWAYS ReasoningKept = 4
 )
 
@@ -84,17 +84,18 @@ func (ReasoningKept) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_model_proto_rawDescGZIP(), []int{0}
 }
 
-// Which reasoning of earlier answers is sent, by the model that wrote it.
+// Which reasoning of earlier responses is sent, by the model that wrote it.
 type ReasoningAuthor int32
 
 const (
-	// Not known to this client, or none is sent.
+	// Unknown to this client, or no reasoning is sent.
 	ReasoningAuthor_REASONING_AUTHOR_UNSPECIFIED ReasoningAuthor = 0
-	// That of any model.
+	// Reasoning of any model.
 	ReasoningAuthor_REASONING_AUTHOR_ANY_MODEL ReasoningAuthor = 1
-	// That of the same model of the same provider.
+	// Reasoning of the same model of the same provider.
 	ReasoningAuthor_REASONING_AUTHOR_SAME_MODEL ReasoningAuthor = 2
-	// The same, if it came with a signature, encrypted content or details of the service.
+	// Reasoning of the same model of the same provider, if it has a signature, encrypted content or details of
+	// the service.
 	ReasoningAuthor_REASONING_AUTHOR_SAME_MODEL_SIGNED ReasoningAuthor = 3
 )
 
@@ -145,14 +146,14 @@ func (ReasoningAuthor) EnumDescriptor() ([]byte, []int) {
 type MissingReasoning int32
 
 const (
-	// Not known to this client.
+	// Unknown to this client.
 	MissingReasoning_MISSING_REASONING_UNSPECIFIED MissingReasoning = 0
-	// The call alone.
+	// Only the call.
 	MissingReasoning_MISSING_REASONING_NOTHING MissingReasoning = 1
-	// ModelRules.reasoning_placeholder in the place of the reasoning or of its signature.
+	// ModelRules.reasoning_placeholder, instead of the reasoning or its signature.
 	MissingReasoning_MISSING_REASONING_PLACEHOLDER MissingReasoning = 2
-	// The call alone. If it is in the current tool loop, the request asks for no reasoning by a budget,
-	// nor by an effort that becomes one: the model refuses such a call while it reasons.
+	// Only the call. If the call is in the current tool loop, the request does not request reasoning by a budget,
+	// or by an effort that is mapped to a budget: while it reasons, the model rejects such a call.
 	MissingReasoning_MISSING_REASONING_NO_BUDGET MissingReasoning = 3
 )
 
@@ -199,17 +200,17 @@ func (MissingReasoning) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_model_proto_rawDescGZIP(), []int{2}
 }
 
-// Ids of tool calls that a service takes.
+// Format of tool call ids that a service accepts.
 type CallIdFormat int32
 
 const (
-	// Not known to this client.
+	// Unknown to this client.
 	CallIdFormat_CALL_ID_FORMAT_UNSPECIFIED CallIdFormat = 0
-	// 1 to 40 letters and digits of ASCII, "_" and "-".
+	// 1 to 40 ASCII letters and digits, "_" and "-".
 	CallIdFormat_CALL_ID_FORMAT_SHORT CallIdFormat = 1
-	// Nine letters and digits of ASCII.
+	// Nine ASCII letters and digits.
 	CallIdFormat_CALL_ID_FORMAT_NINE CallIdFormat = 2
-	// No ids are sent but those that the service gave itself.
+	// Only ids that the service itself assigned are sent.
 	CallIdFormat_CALL_ID_FORMAT_OWN_ONLY CallIdFormat = 3
 )
 
@@ -256,17 +257,17 @@ func (CallIdFormat) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_model_proto_rawDescGZIP(), []int{3}
 }
 
-// What is sent if a call is forced while the model reasons.
+// What is sent if a tool call is forced while the model reasons.
 type ForcedCalls int32
 
 const (
-	// Not known to this client.
+	// Unknown to this client.
 	ForcedCalls_FORCED_CALLS_UNSPECIFIED ForcedCalls = 0
 	// Both: the call is forced and the model reasons.
 	ForcedCalls_FORCED_CALLS_BOTH ForcedCalls = 1
-	// The forced call. The request asks for no reasoning.
+	// The call is forced. No reasoning is requested.
 	ForcedCalls_FORCED_CALLS_WITHOUT_REASONING ForcedCalls = 2
-	// The reasoning. The call is not forced.
+	// Reasoning is requested. The call is not forced.
 	ForcedCalls_FORCED_CALLS_NOT_FORCED ForcedCalls = 3
 	// The model cannot be forced to call a tool, with reasoning or without.
 	ForcedCalls_FORCED_CALLS_NEVER ForcedCalls = 4
@@ -317,18 +318,18 @@ func (ForcedCalls) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_model_proto_rawDescGZIP(), []int{4}
 }
 
-// Where a fact about a model comes from. Later ones win.
+// Source of a fact about a model. Later values take precedence over earlier ones.
 type ModelSource int32
 
 const (
-	// Not known.
+	// Unknown.
 	ModelSource_MODEL_SOURCE_UNSPECIFIED ModelSource = 0
-	// A default, for lack of anything better.
+	// A default, because no other source has the fact.
 	ModelSource_MODEL_SOURCE_ASSUMED ModelSource = 1
-	// The table shipped with contextd.
+	// The table that is part of contextd.
 	ModelSource_MODEL_SOURCE_SHIPPED ModelSource = 2
-	// The provider's own list of models, read at start and then at intervals. For a
-	// self-hosted server, the window is the one that the model was loaded with.
+	// The provider's list of models, read at startup and then at intervals. For a self-hosted server, the window
+	// is the one with which the model was loaded.
 	ModelSource_MODEL_SOURCE_DISCOVERED ModelSource = 3
 	// The server's configuration.
 	ModelSource_MODEL_SOURCE_CONFIGURED ModelSource = 4
@@ -382,45 +383,46 @@ func (ModelSource) EnumDescriptor() ([]byte, []int) {
 // A model that sessions can use.
 type Model struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The reference to use in Session.model, PROVIDER/MODEL, e.g. "anthropic/claude-sonnet-5-5".
+	// Model reference for Session.model: PROVIDER/MODEL, e.g. "anthropic/claude-sonnet-5-5".
 	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
-	// Configured name of its provider.
+	// Configured name of the provider.
 	Provider string `protobuf:"bytes,2,opt,name=provider,proto3" json:"provider,omitempty"`
-	// The protocol spoken with the provider: "openai" (Chat Completions), "openai-responses",
-	// "anthropic", "gemini" or "scripted". Later versions may speak more.
+	// Protocol of the provider: "openai" (Chat Completions), "openai-responses", "anthropic", "gemini" or
+	// "scripted". Later versions may have others.
 	ProviderKind string `protobuf:"bytes,3,opt,name=provider_kind,json=providerKind,proto3" json:"provider_kind,omitempty"`
-	// Name for people.
+	// Name for users.
 	DisplayName string `protobuf:"bytes,4,opt,name=display_name,json=displayName,proto3" json:"display_name,omitempty"`
-	// Other references that mean this model.
+	// Other references to this model.
 	Aliases []string `protobuf:"bytes,5,rep,name=aliases,proto3" json:"aliases,omitempty"`
-	// The whole context window in tokens. Absent: not known.
+	// The context window. Absent if not known.
 	ContextWindow *ModelLimit `protobuf:"bytes,6,opt,name=context_window,json=contextWindow,proto3" json:"context_window,omitempty"`
-	// Most tokens of one answer. Absent: not known.
+	// Maximum size of one response. Absent if not known.
 	MaxOutput *ModelLimit `protobuf:"bytes,7,opt,name=max_output,json=maxOutput,proto3" json:"max_output,omitempty"`
-	// MIME types it takes as input beside text; "image/*" stands for all images.
+	// MIME types that the model accepts as input, in addition to text. "image/*" means all images.
 	InputMediaTypes []string `protobuf:"bytes,8,rep,name=input_media_types,json=inputMediaTypes,proto3" json:"input_media_types,omitempty"`
-	// Whether it can call tools. When not, it is never sent any.
+	// Whether the model can call tools. If false, no tools are sent to it.
 	SupportsTools bool `protobuf:"varint,9,opt,name=supports_tools,json=supportsTools,proto3" json:"supports_tools,omitempty"`
-	// Whether it can make several calls at once. False also when that is not known.
+	// Whether the model can make several tool calls in one response. False also if not known.
 	SupportsParallelToolCalls bool `protobuf:"varint,10,opt,name=supports_parallel_tool_calls,json=supportsParallelToolCalls,proto3" json:"supports_parallel_tool_calls,omitempty"`
-	// Whether it can hold to a JSON schema. False also when that is not known.
+	// Whether the model can produce JSON that follows a schema. False also if not known.
 	SupportsJsonSchema bool `protobuf:"varint,11,opt,name=supports_json_schema,json=supportsJsonSchema,proto3" json:"supports_json_schema,omitempty"`
-	// Reasoning levels that it has. Empty: it does not reason, has no levels, or they are not known.
+	// Levels of reasoning effort that the model supports. Empty if it does not reason, has no levels, or they are
+	// not known.
 	ReasoningEfforts []ReasoningEffort `protobuf:"varint,12,rep,packed,name=reasoning_efforts,json=reasoningEfforts,proto3,enum=contextd.v1.ReasoningEffort" json:"reasoning_efforts,omitempty"`
-	// The estimator used for its tokens, e.g. "o200k+openai".
+	// Estimator of the model's tokens, e.g. "o200k+openai".
 	Estimator string `protobuf:"bytes,13,opt,name=estimator,proto3" json:"estimator,omitempty"`
-	// Whether CountTokens with `exact` can ask its provider.
+	// Whether CountTokens with `exact` is supported.
 	SupportsExactCount bool `protobuf:"varint,14,opt,name=supports_exact_count,json=supportsExactCount,proto3" json:"supports_exact_count,omitempty"`
-	// Reported over estimated tokens, learnt from calls, within 0.5 and 2; 1 before the first.
+	// Ratio of reported to estimated tokens, learned from calls, from 0.5 to 2. 1 before the first call.
 	CalibrationRatio float64 `protobuf:"fixed64,15,opt,name=calibration_ratio,json=calibrationRatio,proto3" json:"calibration_ratio,omitempty"`
-	// Where the entry comes from: the last of those that know the model. Facts of the others are in it
-	// too; limits have sources of their own.
+	// Source of this entry: the last source in ModelSource that knows the model. Other sources may contribute
+	// facts; limits have their own `source`.
 	Source ModelSource `protobuf:"varint,16,opt,name=source,proto3,enum=contextd.v1.ModelSource" json:"source,omitempty"`
-	// When the provider's list was last read, with the model in it. Absent: the provider has not listed
-	// it. Later readings that failed change nothing, so the time says how old the discovered facts are.
+	// When the provider's list of models, including this model, was last read. Absent if the provider has not
+	// listed the model. Failed reads do not change it, so that it is the age of the discovered facts.
 	DiscoverTime *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=discover_time,json=discoverTime,proto3" json:"discover_time,omitempty"`
-	// What requests to the model contain, as far as services differ in it. Absent for models that are
-	// sent no requests, such as scripted ones.
+	// How requests to the model differ from those to other services. Absent for models that receive no requests,
+	// such as scripted ones.
 	Rules         *ModelRules `protobuf:"bytes,18,opt,name=rules,proto3" json:"rules,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -582,52 +584,51 @@ func (x *Model) GetRules() *ModelRules {
 	return nil
 }
 
-// The rules by which requests to a model are written. They follow from the kind of the provider, its
-// dialect, the rules in its configuration ([providers.NAME.rules]) and the name of the model; requests
-// are written by the same values. RenderContext shows a whole request.
+// The rules for requests to a model. They are derived from the kind of the provider, its dialect, its
+// configured rules ([providers.NAME.rules]) and the name of the model. Requests are written by the same values.
+// RenderContext shows a whole request.
 type ModelRules struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The dialect of the protocol, as it is named in the configuration, e.g. "deepseek". Empty: the
-	// protocol has no dialects ("anthropic" and "gemini").
+	// Dialect of the protocol, as named in the configuration, e.g. "deepseek". Empty if the protocol has no
+	// dialects ("anthropic" and "gemini").
 	Dialect string `protobuf:"bytes,1,opt,name=dialect,proto3" json:"dialect,omitempty"`
-	// Which reasoning of earlier answers is sent, by its place in the conversation.
+	// Which reasoning of earlier responses is sent, by its position in the conversation.
 	ReasoningKept ReasoningKept `protobuf:"varint,2,opt,name=reasoning_kept,json=reasoningKept,proto3,enum=contextd.v1.ReasoningKept" json:"reasoning_kept,omitempty"`
-	// Which reasoning of earlier answers is sent, by the model that wrote it. Both rules must hold.
-	// Reasoning that is not sent takes no room in the window.
+	// Which reasoning of earlier responses is sent, by the model that wrote it. Reasoning is sent only if both
+	// rules allow it. Reasoning that is not sent takes no space in the context window.
 	ReasoningAuthor ReasoningAuthor `protobuf:"varint,3,opt,name=reasoning_author,json=reasoningAuthor,proto3,enum=contextd.v1.ReasoningAuthor" json:"reasoning_author,omitempty"`
-	// The field or block of the request that contains it, e.g. "reasoning_content". Empty: none is sent.
+	// Field or block of the request that has the reasoning, e.g. "reasoning_content". Empty if none is sent.
 	ReasoningField string `protobuf:"bytes,4,opt,name=reasoning_field,json=reasoningField,proto3" json:"reasoning_field,omitempty"`
-	// Whether reasoning is sent only while nothing before it has changed since it was written: its
-	// signature covers the prompt. After a prune, a compaction or another system prompt it is left out.
+	// Whether reasoning is sent only while nothing before it has changed since it was written, because its
+	// signature covers the prompt. It is omitted after a prune, a compaction, or a change of the system prompt.
 	ReasoningBoundToPrefix bool `protobuf:"varint,5,opt,name=reasoning_bound_to_prefix,json=reasoningBoundToPrefix,proto3" json:"reasoning_bound_to_prefix,omitempty"`
-	// What is sent with a tool call that has no reasoning, for example one of another model, while the
-	// model reasons.
+	// What is sent, while the model reasons, with a tool call that has no reasoning, e.g. a call by another
+	// model.
 	MissingReasoning MissingReasoning `protobuf:"varint,6,opt,name=missing_reasoning,json=missingReasoning,proto3,enum=contextd.v1.MissingReasoning" json:"missing_reasoning,omitempty"`
-	// The text for MISSING_REASONING_PLACEHOLDER; empty otherwise.
+	// Text for MISSING_REASONING_PLACEHOLDER. Empty otherwise.
 	ReasoningPlaceholder string `protobuf:"bytes,7,opt,name=reasoning_placeholder,json=reasoningPlaceholder,proto3" json:"reasoning_placeholder,omitempty"`
-	// The ids of tool calls that the service takes. An id of another form is sent as a derived one, the
+	// Format of tool call ids that the service accepts. An id in another format is replaced by a derived one, the
 	// same for a call and its result. ToolCall.call_id does not change.
 	CallIdFormat CallIdFormat `protobuf:"varint,8,opt,name=call_id_format,json=callIdFormat,proto3,enum=contextd.v1.CallIdFormat" json:"call_id_format,omitempty"`
-	// Whether ids of calls that the model made itself are sent unchanged, also in a form that
-	// call_id_format does not allow.
+	// Whether ids of calls that this model made are sent unchanged, even if call_id_format does not allow them.
 	KeepsOwnCallIds bool `protobuf:"varint,9,opt,name=keeps_own_call_ids,json=keepsOwnCallIds,proto3" json:"keeps_own_call_ids,omitempty"`
 	// What is sent if Generation.tool_choice forces a call while the model reasons by
-	// Generation.reasoning_effort. What is left out is reported as unsupported_input.
+	// Generation.reasoning_effort. Omitted settings are reported as unsupported_input.
 	ForcedCallsWithEffort ForcedCalls `protobuf:"varint,10,opt,name=forced_calls_with_effort,json=forcedCallsWithEffort,proto3,enum=contextd.v1.ForcedCalls" json:"forced_calls_with_effort,omitempty"`
-	// The same if Generation.reasoning_budget_tokens is set, for a model that takes a budget.
+	// The same for Generation.reasoning_budget_tokens, for a model that supports a budget.
 	ForcedCallsWithBudget ForcedCalls `protobuf:"varint,11,opt,name=forced_calls_with_budget,json=forcedCallsWithBudget,proto3,enum=contextd.v1.ForcedCalls" json:"forced_calls_with_budget,omitempty"`
-	// The levels that a request can have, in order. Any other Generation.reasoning_effort is sent as
-	// one of them. Empty: none is sent. Levels that make the same request are listed once, as the
-	// highest of them; a level for which nothing is sent is not listed.
+	// The levels that a request can have, in ascending order. Any other Generation.reasoning_effort is mapped to
+	// one of them. Empty if none is sent. Of levels that result in the same request, only the highest is listed.
+	// Levels for which nothing is sent are not listed.
 	ReasoningEfforts []ReasoningEffort `protobuf:"varint,12,rep,packed,name=reasoning_efforts,json=reasoningEfforts,proto3,enum=contextd.v1.ReasoningEffort" json:"reasoning_efforts,omitempty"`
-	// The same for requests with tools. OpenAI's models since gpt-5.4 have NONE only over Chat
-	// Completions; the reduced effort is reported as unsupported_input.
+	// The same for requests with tools. Over Chat Completions, OpenAI's models since gpt-5.4 have only NONE; the
+	// reduced effort is reported as unsupported_input.
 	ReasoningEffortsWithTools []ReasoningEffort `protobuf:"varint,13,rep,packed,name=reasoning_efforts_with_tools,json=reasoningEffortsWithTools,proto3,enum=contextd.v1.ReasoningEffort" json:"reasoning_efforts_with_tools,omitempty"`
-	// The kind of provider that sends the model all levels beside tools, if this one does not:
-	// "openai-responses". Empty: this one does.
+	// The kind of provider that supports all levels in requests with tools, if this kind does not:
+	// "openai-responses". Empty if this kind does.
 	KindForReasoningWithTools string `protobuf:"bytes,14,opt,name=kind_for_reasoning_with_tools,json=kindForReasoningWithTools,proto3" json:"kind_for_reasoning_with_tools,omitempty"`
-	// Most Generation.stop_sequences of a request. With more, none is sent, which is reported as
-	// unsupported_input. 0: the model takes none. Absent: no limit is known.
+	// Maximum number of Generation.stop_sequences in a request. If there are more, none is sent, which is
+	// reported as unsupported_input. 0: the model supports none. Absent: no limit is known.
 	MaxStopSequences *int32 `protobuf:"varint,15,opt,name=max_stop_sequences,json=maxStopSequences,proto3,oneof" json:"max_stop_sequences,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -768,12 +769,12 @@ func (x *ModelRules) GetMaxStopSequences() int32 {
 	return 0
 }
 
-// A limit of a model, and where it comes from.
+// A limit of a model, with its source.
 type ModelLimit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Tokens.
+	// The limit in tokens.
 	Tokens int32 `protobuf:"varint,1,opt,name=tokens,proto3" json:"tokens,omitempty"`
-	// Where it comes from.
+	// Source of the limit.
 	Source        ModelSource `protobuf:"varint,2,opt,name=source,proto3,enum=contextd.v1.ModelSource" json:"source,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

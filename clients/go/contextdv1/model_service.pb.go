@@ -21,14 +21,14 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Which models to list.
+// Request message for ListModels.
 type ListModelsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Most models of a page: default 50, at most 1,000.
+	// Maximum number of models per page. Default 50, at most 1,000.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// ListModelsResponse.next_page_token of the page before; empty for the first.
+	// ListModelsResponse.next_page_token of the previous page. Empty: the first page.
 	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// Only models of this provider, by its configured name. Empty: all.
+	// Configured name of a provider: list only its models. Empty: all models.
 	Provider      string `protobuf:"bytes,3,opt,name=provider,proto3" json:"provider,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -85,12 +85,12 @@ func (x *ListModelsRequest) GetProvider() string {
 	return ""
 }
 
-// A page of models.
+// Response message for ListModels.
 type ListModelsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The models.
 	Models []*Model `protobuf:"bytes,1,rep,name=models,proto3" json:"models,omitempty"`
-	// Token of the next page; empty after the last.
+	// Token of the next page. Empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -140,10 +140,10 @@ func (x *ListModelsResponse) GetNextPageToken() string {
 	return ""
 }
 
-// Which model to read.
+// Request message for GetModel.
 type GetModelRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its reference, or an alias. Required.
+	// Model reference or alias. Required.
 	Model         string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -186,7 +186,7 @@ func (x *GetModelRequest) GetModel() string {
 	return ""
 }
 
-// A model.
+// Response message for GetModel.
 type GetModelResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The model.

@@ -27,12 +27,12 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Shows the models of the configured providers. Providers, their keys and addresses are the
-// server's configuration; clients never send them.
+// Lists the models of the configured providers. Providers, their keys and their URLs are part of the server's
+// configuration; clients never send them.
 type ModelServiceClient interface {
-	// Lists models by reference.
+	// Lists models, in the order of their references.
 	ListModels(ctx context.Context, in *ListModelsRequest, opts ...grpc.CallOption) (*ListModelsResponse, error)
-	// Reads one model.
+	// Returns one model.
 	// Errors: MODEL_NOT_FOUND.
 	GetModel(ctx context.Context, in *GetModelRequest, opts ...grpc.CallOption) (*GetModelResponse, error)
 }
@@ -69,12 +69,12 @@ func (c *modelServiceClient) GetModel(ctx context.Context, in *GetModelRequest, 
 // All implementations must embed UnimplementedModelServiceServer
 // for forward compatibility.
 //
-// Shows the models of the configured providers. Providers, their keys and addresses are the
-// server's configuration; clients never send them.
+// Lists the models of the configured providers. Providers, their keys and their URLs are part of the server's
+// configuration; clients never send them.
 type ModelServiceServer interface {
-	// Lists models by reference.
+	// Lists models, in the order of their references.
 	ListModels(context.Context, *ListModelsRequest) (*ListModelsResponse, error)
-	// Reads one model.
+	// Returns one model.
 	// Errors: MODEL_NOT_FOUND.
 	GetModel(context.Context, *GetModelRequest) (*GetModelResponse, error)
 	mustEmbedUnimplementedModelServiceServer()

@@ -22,15 +22,15 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What to do about a model whose window is not known.
+// What to do if a model's context window is not known.
 type UnknownWindow int32
 
 const (
-	// Not set: the named policy decides; shipped default ASSUME.
+	// Not set: the named policy applies. Shipped default: ASSUME.
 	UnknownWindow_UNKNOWN_WINDOW_UNSPECIFIED UnknownWindow = 0
-	// Assume 16,000 tokens with 4,096 for the answer, and mark it in the statistics.
+	// Assume 16,000 tokens, with at most 4,096 for the response.
 	UnknownWindow_UNKNOWN_WINDOW_ASSUME UnknownWindow = 1
-	// Refuse with CONTEXT_WINDOW_UNKNOWN; a turn that runs already fails as CONTEXT_OVERFLOW.
+	// Refuse with CONTEXT_WINDOW_UNKNOWN. A turn that is already running fails with CONTEXT_OVERFLOW.
 	UnknownWindow_UNKNOWN_WINDOW_REFUSE UnknownWindow = 2
 )
 
@@ -75,24 +75,26 @@ func (UnknownWindow) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_policy_proto_rawDescGZIP(), []int{0}
 }
 
-// Ways to make a context smaller. Where the context has to become smaller, because it does not fit
-// or because a size was asked for, a strategy that fails or does not shrink it by at least 5%
-// hands over to the next: MIDDLE_REMOVAL, then TRUNCATION. Otherwise nothing is removed without
-// a summary, and the compaction fails.
+// Strategies that make a context smaller. If the context must become smaller, because it does not fit or
+// because a size was requested, and a strategy fails or reduces the size by less than 5%, the next one is
+// tried: MIDDLE_REMOVAL, then TRUNCATION. Otherwise no other strategy is tried and the compaction fails, so
+// that no message is removed without a summary.
 type CompactionStrategy int32
 
 const (
-	// Not set: the policy decides; shipped default REACTIVE_OVERFLOW.
+	// Not set: the policy applies. Shipped default: REACTIVE_OVERFLOW.
 	CompactionStrategy_COMPACTION_STRATEGY_UNSPECIFIED CompactionStrategy = 0
-	// Once used tokens pass window - output_reserve: summarise all but the newest keep_turns turns.
+	// When the used tokens exceed window - output_reserve: summarise everything except the newest keep_turns
+	// turns.
 	CompactionStrategy_COMPACTION_STRATEGY_REACTIVE_OVERFLOW CompactionStrategy = 1
-	// Once used tokens reach threshold x window (default 0.5): summarise all but the newest
-	// keep_ratio (default 0.3).
+	// When the used tokens reach threshold x window (default 0.5): summarise everything except the newest
+	// messages, keep_ratio (default 0.3) of the used tokens.
 	CompactionStrategy_COMPACTION_STRATEGY_PROACTIVE_THRESHOLD CompactionStrategy = 2
-	// Once used tokens reach threshold x window (default 0.8): drop the middle, keep both ends. Calls
-	// no model.
+	// When the used tokens reach threshold x window (default 0.8): remove the middle, keep both ends. Calls no
+	// model.
 	CompactionStrategy_COMPACTION_STRATEGY_MIDDLE_REMOVAL CompactionStrategy = 3
-	// Drop the oldest until it fits. Calls no model.
+	// When the used tokens exceed window - output_reserve: remove the oldest messages until the prompt fits.
+	// Calls no model.
 	CompactionStrategy_COMPACTION_STRATEGY_TRUNCATION CompactionStrategy = 4
 )
 
@@ -141,7 +143,7 @@ func (CompactionStrategy) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_policy_proto_rawDescGZIP(), []int{1}
 }
 
-// How instructions for a summary are used.
+// How instructions for a summary are combined with the built-in prompt.
 type InstructionsMode int32
 
 const (
@@ -149,7 +151,7 @@ const (
 	InstructionsMode_INSTRUCTIONS_MODE_UNSPECIFIED InstructionsMode = 0
 	// Added to the built-in prompt.
 	InstructionsMode_INSTRUCTIONS_MODE_APPEND InstructionsMode = 1
-	// Used in place of the built-in prompt.
+	// Replace the built-in prompt.
 	InstructionsMode_INSTRUCTIONS_MODE_REPLACE InstructionsMode = 2
 )
 
@@ -194,11 +196,11 @@ func (InstructionsMode) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_policy_proto_rawDescGZIP(), []int{2}
 }
 
-// How closely the size is watched.
+// When the size of the context is checked.
 type ContextGuard int32
 
 const (
-	// Not set: TWO_LEVEL for local model servers, else NONE.
+	// Not set: TWO_LEVEL for local model servers, NONE for others.
 	ContextGuard_CONTEXT_GUARD_UNSPECIFIED ContextGuard = 0
 	// Before each request only.
 	ContextGuard_CONTEXT_GUARD_NONE ContextGuard = 1
@@ -251,14 +253,15 @@ func (ContextGuard) EnumDescriptor() ([]byte, []int) {
 type PruneMode int32
 
 const (
-	// Not set: the policy decides; shipped default WHEN_IT_PAYS.
+	// Not set: the policy applies. Shipped default: WHEN_IT_PAYS.
 	PruneMode_PRUNE_MODE_UNSPECIFIED PruneMode = 0
-	// Whenever minimum_tokens can be saved.
+	// Always if minimum_tokens can be saved.
 	PruneMode_PRUNE_MODE_ALWAYS PruneMode = 1
-	// Only if the saving exceeds what the provider bills again for the cached prefix that changes: by the provider's prices for cached tokens where these are known (docs/providers.md),
-	// else token by token.
+	// Only if the saving exceeds what the provider bills again for the cached prefix that changes, or if the
+	// prompt does not fit otherwise. The amounts are compared by the provider's prices for cached tokens if these
+	// are known (docs/providers.md), else by the number of tokens.
 	PruneMode_PRUNE_MODE_WHEN_IT_PAYS PruneMode = 2
-	// Only when the context is too large otherwise.
+	// Only if the prompt does not fit otherwise.
 	PruneMode_PRUNE_MODE_ON_OVERFLOW PruneMode = 3
 )
 
@@ -305,16 +308,16 @@ func (PruneMode) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_policy_proto_rawDescGZIP(), []int{4}
 }
 
-// The order in which the calls of one step are handed out.
+// The order in which the calls of one step are handed to the host.
 type ToolExecution int32
 
 const (
-	// Not set: the policy decides; shipped default PARALLEL.
+	// Not set: the policy applies. Shipped default: PARALLEL.
 	ToolExecution_TOOL_EXECUTION_UNSPECIFIED ToolExecution = 0
-	// All at once.
+	// All at the same time.
 	ToolExecution_TOOL_EXECUTION_PARALLEL ToolExecution = 1
-	// The next one after the result of the one before, in the order the model made them. A call's time
-	// runs from its own request.
+	// One after the other, in the order of the model's calls, each after the result of the previous one. The
+	// timeout of a call starts when the call is requested.
 	ToolExecution_TOOL_EXECUTION_SEQUENTIAL ToolExecution = 2
 )
 
@@ -359,16 +362,16 @@ func (ToolExecution) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_policy_proto_rawDescGZIP(), []int{5}
 }
 
-// How many waiting messages are taken at a step boundary.
+// Which waiting messages are taken at a step boundary.
 type TakeMode int32
 
 const (
-	// Not set: the policy decides; shipped default ALL.
+	// Not set: the policy applies. Shipped default: ALL.
 	TakeMode_TAKE_MODE_UNSPECIFIED TakeMode = 0
-	// All, coalesced into one user message: one stays as it is; two get "First: " and "Also: "; more
-	// get "[1]: ", "[2]: " and so on.
+	// All, merged into one user message. A single message is unchanged; two get the prefixes "First: " and "Also:
+	// "; more get "[1]: ", "[2]: " and so on.
 	TakeMode_TAKE_MODE_ALL TakeMode = 1
-	// The oldest; the others wait for the next boundary. The input of an ExecuteTurn does not count.
+	// The oldest; the others wait for the next step boundary. The input of an ExecuteTurn is not counted.
 	TakeMode_TAKE_MODE_ONE_AT_A_TIME TakeMode = 2
 	// The newest; older ones are dropped with the reason SUPERSEDED.
 	TakeMode_TAKE_MODE_LATEST TakeMode = 3
@@ -417,37 +420,39 @@ func (TakeMode) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_policy_proto_rawDescGZIP(), []int{6}
 }
 
-// How a session manages its context, tools and queue. Named policies live in the server's
-// configuration; Session.policy chooses one and Session.policy_overrides changes it. In overrides a
-// field that is set wins over the named policy; a list or map that is not empty replaces the named
-// policy's as a whole. "Shipped default" is the value in the policy "default".
+// How a session manages its context, tools and queue. The server's configuration has named policies;
+// Session.policy selects one, and Session.policy_overrides changes it for the session. In overrides, a field
+// that is set takes precedence over the named policy; a list or map that is not empty replaces the whole list
+// or map. "Shipped default" means the value in the policy "default".
 type Policy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// When to summarise.
+	// When and how to compact.
 	Compaction *CompactionPolicy `protobuf:"bytes,1,opt,name=compaction,proto3" json:"compaction,omitempty"`
-	// When to clear old tool results.
+	// When to prune old tool results.
 	Prune *PrunePolicy `protobuf:"bytes,2,opt,name=prune,proto3" json:"prune,omitempty"`
 	// How tools run, and how much of their output is kept.
 	Tools *ToolPolicy `protobuf:"bytes,3,opt,name=tools,proto3" json:"tools,omitempty"`
 	// How queued messages are taken.
 	Queue *QueuePolicy `protobuf:"bytes,4,opt,name=queue,proto3" json:"queue,omitempty"`
-	// Tokens kept free for the answer. Shipped default: the smaller of the model's output limit and
-	// 32,000; 4,096 when the limit is not known. Used alike by triggers, free space and statistics.
+	// Tokens of the window that are kept free for the response. Shipped default: the smaller of the model's
+	// output limit and 32,000, or 4,096 if the output limit is not known; at most a quarter of a window below
+	// 32,000 tokens, and half of a larger one. Triggers, free space and statistics all use this value.
 	OutputReserve *int32 `protobuf:"varint,5,opt,name=output_reserve,json=outputReserve,proto3,oneof" json:"output_reserve,omitempty"`
-	// The context window in tokens, for models whose window is not known or is configured smaller.
-	// Wins over the model's.
+	// The context window in tokens, above 0. For models whose window is not known, or that run with a smaller
+	// one. Takes precedence over the model's window.
 	ContextWindow *int32 `protobuf:"varint,6,opt,name=context_window,json=contextWindow,proto3,oneof" json:"context_window,omitempty"`
-	// What to do when no window is known.
+	// What to do if the context window is not known.
 	UnknownWindow UnknownWindow `protobuf:"varint,7,opt,name=unknown_window,json=unknownWindow,proto3,enum=contextd.v1.UnknownWindow" json:"unknown_window,omitempty"`
-	// Model references to go on with, in this order and at most 4, when the model of a turn is
-	// overloaded or gone: its calls fail with PROVIDER_RATE_LIMITED, PROVIDER_TIMEOUT,
-	// PROVIDER_OVERLOADED or PROVIDER_BROKEN and are not tried again (any more), or with PROVIDER_AUTH,
-	// or its service does not have it, or no configured provider does (any more). Other errors are
-	// those of the request, and end the turn as without fallback models. The step goes on as its next
-	// attempt (model_fallback), with retries of its own; the rest of the turn calls the new model, and
-	// the next turn begins with the session's again. A turn whose own model is in the list goes on with
-	// those that follow it. When no model is left, the turn fails as the last call did. No
-	// model twice, and none that the same request names as Session.model. Shipped default: none.
+	// References of the models to continue with if the model of a turn cannot be called, in this order, at
+	// most 4. The next model is used if calls fail with PROVIDER_RATE_LIMITED, PROVIDER_TIMEOUT,
+	// PROVIDER_OVERLOADED or PROVIDER_BROKEN and are not retried (any more); if they fail with PROVIDER_AUTH; or
+	// if the service does not have the model, or no configured provider has it (any more). Other errors are
+	// caused by the request and end the turn, as without fallback models.
+	// The step continues as its next attempt (model_fallback), with a new count of retries. The rest of the turn
+	// uses the new model; the next turn begins with the session's model again. If the turn's own model is in the
+	// list, only the models after it are used. If no model is left, the turn fails with the error of the last
+	// call. A model may be listed only once, and not if the same request sets it as Session.model. Shipped
+	// default: none.
 	FallbackModels []string `protobuf:"bytes,8,rep,name=fallback_models,json=fallbackModels,proto3" json:"fallback_models,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -539,48 +544,46 @@ func (x *Policy) GetFallbackModels() []string {
 	return nil
 }
 
-// When and how to summarise. The newest message typed by a user, the request that the newest turn
-// works on and pinned blocks always stay word for word, and a call is never separated from its result.
-// So do pinned messages, unless the prompt does not fit the window whatever else goes: then they are
-// shown in part, the largest first.
+// When and how to compact. The newest message of a user, the request that the newest turn works on, and pinned
+// blocks are always kept verbatim. A call is never separated from its result. Pinned messages are kept too,
+// unless the prompt does not fit the window otherwise: then they are shown in part, the largest first.
 type CompactionPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Off: the context is never compacted by itself; a turn that does not fit fails with
-	// CONTEXT_OVERFLOW. Compact still works. Shipped default: true.
+	// Whether to compact automatically. If false, a turn whose prompt does not fit fails with CONTEXT_OVERFLOW;
+	// Compact still works. Shipped default: true.
 	Enabled *bool `protobuf:"varint,1,opt,name=enabled,proto3,oneof" json:"enabled,omitempty"`
 	// The first strategy to try.
 	Strategy CompactionStrategy `protobuf:"varint,2,opt,name=strategy,proto3,enum=contextd.v1.CompactionStrategy" json:"strategy,omitempty"`
-	// Share of the window that triggers the threshold strategies, above 0 up to 1; fires when
-	// reached.
+	// Share of the window at which PROACTIVE_THRESHOLD and MIDDLE_REMOVAL start, above 0 and up to 1. For the
+	// defaults, see CompactionStrategy.
 	Threshold *float64 `protobuf:"fixed64,3,opt,name=threshold,proto3,oneof" json:"threshold,omitempty"`
-	// Newest turns kept by REACTIVE_OVERFLOW, fewer when they alone fill the window. Shipped default
-	// 2.
+	// Number of newest turns that REACTIVE_OVERFLOW keeps; fewer if they alone fill the window. Shipped
+	// default: 2.
 	KeepTurns *int32 `protobuf:"varint,4,opt,name=keep_turns,json=keepTurns,proto3,oneof" json:"keep_turns,omitempty"`
-	// Share of the used tokens kept by PROACTIVE_THRESHOLD, newest first, 0 to 0.9. Shipped default
-	// 0.3.
+	// Share of the used tokens that PROACTIVE_THRESHOLD keeps, newest first, 0 to 0.9. Shipped default: 0.3.
 	KeepRatio *float64 `protobuf:"fixed64,5,opt,name=keep_ratio,json=keepRatio,proto3,oneof" json:"keep_ratio,omitempty"`
-	// Model reference of the summariser, PROVIDER/MODEL, of any provider. Empty: the session's model.
+	// Reference of the model that writes summaries, PROVIDER/MODEL, of any provider. Empty: the session's model.
 	SummaryModel string `protobuf:"bytes,6,opt,name=summary_model,json=summaryModel,proto3" json:"summary_model,omitempty"`
-	// Cap of a summary, at most an eighth of the window. Shipped default 2,000.
+	// Maximum size of a summary in tokens. In effect at most an eighth of the window. Shipped default: 2,000.
 	SummaryMaxTokens *int32 `protobuf:"varint,7,opt,name=summary_max_tokens,json=summaryMaxTokens,proto3,oneof" json:"summary_max_tokens,omitempty"`
-	// Further instructions for the summary, e.g. "Keep all ticket numbers." At most 16,384 characters.
+	// Additional instructions for summaries, e.g. "Keep all ticket numbers." At most 16,384 characters.
 	Instructions string `protobuf:"bytes,8,opt,name=instructions,proto3" json:"instructions,omitempty"`
 	// Whether `instructions` are added to the built-in prompt or replace it.
 	InstructionsMode InstructionsMode `protobuf:"varint,9,opt,name=instructions_mode,json=instructionsMode,proto3,enum=contextd.v1.InstructionsMode" json:"instructions_mode,omitempty"`
-	// Summarise beside the running turn, ahead of need: begun at four fifths of the size at which the
-	// context would be compacted, in force from the next step after it is written. No pause, for one
-	// more model call now and then. Only a context that does not fit waits. For strategies that write
-	// summaries; shipped default: false.
+	// Write summaries in parallel with the running turn, before they are needed. A summary is started at four
+	// fifths of the size at which the context would be compacted, and is in force from the next step after it is
+	// written. This avoids pauses, at the cost of an occasional additional model call. A turn waits for a summary
+	// only if its prompt does not fit. Only for strategies that write summaries. Shipped default: false.
 	Background *bool `protobuf:"varint,10,opt,name=background,proto3,oneof" json:"background,omitempty"`
-	// Watch the size also while the model streams.
+	// Whether to check the size also while the model responds.
 	Guard ContextGuard `protobuf:"varint,11,opt,name=guard,proto3,enum=contextd.v1.ContextGuard" json:"guard,omitempty"`
-	// Share of the window at which TWO_LEVEL prunes or compacts before a request. Shipped default
-	// 0.8.
+	// Share of the window at which TWO_LEVEL prunes or compacts before a request. Shipped default: 0.8.
 	GuardRequestRatio *float64 `protobuf:"fixed64,12,opt,name=guard_request_ratio,json=guardRequestRatio,proto3,oneof" json:"guard_request_ratio,omitempty"`
-	// Share of the window at which TWO_LEVEL stops a stream, compacts and restarts the step. Shipped
-	// default 0.9.
+	// Share of the window at which TWO_LEVEL stops a stream, compacts, and restarts the step. Shipped default:
+	// 0.9.
 	GuardStreamRatio *float64 `protobuf:"fixed64,13,opt,name=guard_stream_ratio,json=guardStreamRatio,proto3,oneof" json:"guard_stream_ratio,omitempty"`
-	// Restarts of one step by TWO_LEVEL before it fails with CONTEXT_OVERFLOW, 0 to 100. Shipped default 3.
+	// Maximum number of restarts of one step by TWO_LEVEL, 0 to 100. After that, the step fails with
+	// CONTEXT_OVERFLOW. Shipped default: 3.
 	GuardMaxRestarts *int32 `protobuf:"varint,14,opt,name=guard_max_restarts,json=guardMaxRestarts,proto3,oneof" json:"guard_max_restarts,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -714,19 +717,20 @@ func (x *CompactionPolicy) GetGuardMaxRestarts() int32 {
 	return 0
 }
 
-// When to clear old tool results. Cleared results stay readable; the model sees a placeholder.
+// When to prune old tool results. Pruned results stay readable; the model sees a placeholder. Results in pinned
+// messages are never pruned.
 type PrunePolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// When.
+	// When to prune.
 	Mode PruneMode `protobuf:"varint,1,opt,name=mode,proto3,enum=contextd.v1.PruneMode" json:"mode,omitempty"`
-	// Prune only if at least this many tokens are saved. Shipped default 20,000.
+	// Minimum number of tokens that a prune must save. Shipped default: 20,000.
 	MinimumTokens *int32 `protobuf:"varint,2,opt,name=minimum_tokens,json=minimumTokens,proto3,oneof" json:"minimum_tokens,omitempty"`
-	// The newest tool output of this many tokens is never pruned. Shipped default 40,000.
+	// The newest tool outputs, up to this many tokens, are never pruned. Shipped default: 40,000.
 	ProtectTokens *int32 `protobuf:"varint,3,opt,name=protect_tokens,json=protectTokens,proto3,oneof" json:"protect_tokens,omitempty"`
-	// The newest turns are not pruned, unless they alone hold more tool output than protect_tokens.
-	// Shipped default 2.
+	// This many of the newest turns are not pruned, unless they alone have more tool output than protect_tokens.
+	// Shipped default: 2.
 	ProtectTurns *int32 `protobuf:"varint,4,opt,name=protect_turns,json=protectTurns,proto3,oneof" json:"protect_turns,omitempty"`
-	// Tools whose results are never pruned.
+	// Names of tools whose results are never pruned.
 	ProtectedTools []string `protobuf:"bytes,5,rep,name=protected_tools,json=protectedTools,proto3" json:"protected_tools,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -797,18 +801,20 @@ func (x *PrunePolicy) GetProtectedTools() []string {
 	return nil
 }
 
-// How tools run.
+// How tools run, and how much of their output is kept.
 type ToolPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How the calls of one step are handed to the host.
 	Execution ToolExecution `protobuf:"varint,1,opt,name=execution,proto3,enum=contextd.v1.ToolExecution" json:"execution,omitempty"`
-	// Limits for tools not named below. Fields not set: 120,000 characters, head kept.
+	// Limits for tools that are not in output_limits. Defaults of fields that are not set: 120,000 characters,
+	// the beginning is kept.
 	DefaultOutputLimits *ToolOutputLimits `protobuf:"bytes,2,opt,name=default_output_limits,json=defaultOutputLimits,proto3" json:"default_output_limits,omitempty"`
-	// Limits by tool name; win over the default, and lose against Tool.output_limits. Shipped: bash
-	// 30,000 characters; read 2,000 lines of 2,000 characters; grep 1,000 matches.
+	// Limits by tool name. They take precedence over default_output_limits; Tool.output_limits takes precedence
+	// over them. Shipped defaults: bash 30,000 characters; read 2,000 lines of 2,000 characters; grep 1,000
+	// matches.
 	OutputLimits map[string]*ToolOutputLimits `protobuf:"bytes,3,rep,name=output_limits,json=outputLimits,proto3" json:"output_limits,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Deprecated: refused as UNIMPLEMENTED. A cancel waits for no tool: all calls are closed at once,
-	// and those that contextd itself runs (TOOL_EXECUTOR_MCP) are then cancelled at their server.
+	// Deprecated: refused as UNIMPLEMENTED. A cancellation does not wait for tools: all calls are closed
+	// immediately, and calls that contextd itself runs (TOOL_EXECUTOR_MCP) are then cancelled on their server.
 	//
 	// Deprecated: Marked as deprecated in contextd/v1/policy.proto.
 	CancelWait    *durationpb.Duration `protobuf:"bytes,4,opt,name=cancel_wait,json=cancelWait,proto3" json:"cancel_wait,omitempty"`
@@ -878,10 +884,10 @@ func (x *ToolPolicy) GetCancelWait() *durationpb.Duration {
 // How queued messages are taken.
 type QueuePolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Most messages that may wait, 1 to 1,000; beyond it EnqueueMessage answers QUEUE_FULL. Shipped
-	// default 100.
+	// Maximum number of waiting messages, 1 to 1,000. Above it, EnqueueMessage fails with QUEUE_FULL. Shipped
+	// default: 100.
 	MaxPending *int32 `protobuf:"varint,1,opt,name=max_pending,json=maxPending,proto3,oneof" json:"max_pending,omitempty"`
-	// How many are taken at a step boundary.
+	// Which messages are taken at a step boundary.
 	Take          TakeMode `protobuf:"varint,2,opt,name=take,proto3,enum=contextd.v1.TakeMode" json:"take,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

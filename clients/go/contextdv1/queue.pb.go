@@ -28,8 +28,8 @@ type Delivery int32
 const (
 	// Same as ASAP.
 	Delivery_DELIVERY_UNSPECIFIED Delivery = 0
-	// At the next step boundary of the running turn: after all results of the current calls, before
-	// the next call of the model.
+	// At the next step boundary of the running turn: after all results of the current calls, and before the next
+	// model call.
 	Delivery_DELIVERY_ASAP Delivery = 1
 	// After the running turn has ended.
 	Delivery_DELIVERY_WHEN_IDLE Delivery = 2
@@ -80,7 +80,7 @@ func (Delivery) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_queue_proto_rawDescGZIP(), []int{0}
 }
 
-// What a message does in a session without a running turn.
+// What a message does if no turn is running in the session.
 type IdleAction int32
 
 const (
@@ -88,11 +88,10 @@ const (
 	IdleAction_IDLE_ACTION_UNSPECIFIED IdleAction = 0
 	// Wait for the next turn.
 	IdleAction_IDLE_ACTION_HOLD IdleAction = 1
-	// Start a turn with the session's own tools and limits, now or once the running turn is
-	// COMPLETED. After a cancelled or failed turn the message waits, and the terminal event lists it.
-	// While the session's model or policy is not configured the message waits too, until it is again
-	// or the session gets another one, the message is withdrawn, or its ttl is over; the server's log
-	// has the reason.
+	// Start a turn with the session's tools and limits, immediately or when the running turn is COMPLETED. After
+	// a cancelled or failed turn, the message waits, and the terminal event lists it. While the session's model
+	// or policy is not configured, the message also waits: until it is configured again, the session gets another
+	// one, the message is withdrawn, or its ttl has passed. The server's log has the reason.
 	IdleAction_IDLE_ACTION_START_TURN IdleAction = 2
 )
 
@@ -137,19 +136,19 @@ func (IdleAction) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_queue_proto_rawDescGZIP(), []int{1}
 }
 
-// Where a queued message stands.
+// State of a queued message.
 type QueuedMessageState int32
 
 const (
 	// Never sent.
 	QueuedMessageState_QUEUED_MESSAGE_STATE_UNSPECIFIED QueuedMessageState = 0
-	// Waiting.
+	// Waiting in the queue.
 	QueuedMessageState_QUEUED_MESSAGE_STATE_PENDING QueuedMessageState = 1
 	// In the transcript.
 	QueuedMessageState_QUEUED_MESSAGE_STATE_APPLIED QueuedMessageState = 2
 	// Withdrawn by CancelQueuedMessage or ClearQueue.
 	QueuedMessageState_QUEUED_MESSAGE_STATE_CANCELLED QueuedMessageState = 3
-	// Its time to live passed.
+	// Its ttl passed.
 	QueuedMessageState_QUEUED_MESSAGE_STATE_EXPIRED QueuedMessageState = 4
 	// Dropped by the server; see drop_reason.
 	QueuedMessageState_QUEUED_MESSAGE_STATE_DROPPED QueuedMessageState = 5
@@ -210,11 +209,11 @@ const (
 	DropReason_DROP_REASON_UNSPECIFIED DropReason = 0
 	// The session was deleted.
 	DropReason_DROP_REASON_SESSION_DELETED DropReason = 1
-	// A newer one took its place (TAKE_MODE_LATEST).
+	// A newer message replaced it (TAKE_MODE_LATEST).
 	DropReason_DROP_REASON_SUPERSEDED DropReason = 2
-	// It alone does not fit into the context window.
+	// The message alone does not fit into the context window.
 	DropReason_DROP_REASON_TOO_LARGE DropReason = 3
-	// Its stored form cannot be read; see the server's log.
+	// Its stored form cannot be decoded; see the server's log.
 	DropReason_DROP_REASON_UNREADABLE DropReason = 4
 )
 
@@ -263,32 +262,32 @@ func (DropReason) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_queue_proto_rawDescGZIP(), []int{3}
 }
 
-// A message sent while the agent works. It is acknowledged once stored, and ends in exactly one of
-// APPLIED, CANCELLED, EXPIRED or DROPPED, each with an event.
+// A message that was sent while a turn may be running. When it is acknowledged, it is stored. It ends in
+// exactly one of the states APPLIED, CANCELLED, EXPIRED and DROPPED, each with an event.
 type QueuedMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Identifier, chosen by the server.
+	// Id of the message in the queue, chosen by the server.
 	QueuedMessageId string `protobuf:"bytes,1,opt,name=queued_message_id,json=queuedMessageId,proto3" json:"queued_message_id,omitempty"`
-	// The session it waits in.
+	// Session id.
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The message as it was sent, with blobs in place of the content of media. If it exceeds 1 MiB, its
-	// largest texts are previews (Part.preview_of).
+	// The message as it was sent, with blobs instead of the content of media. If it exceeds 1 MiB, its largest
+	// texts are previews (Part.preview_of).
 	Message *InputMessage `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	// When it is to be taken.
+	// When the message is taken.
 	Delivery Delivery `protobuf:"varint,4,opt,name=delivery,proto3,enum=contextd.v1.Delivery" json:"delivery,omitempty"`
-	// What to do when no turn is running.
+	// What to do if no turn is running.
 	OnIdle IdleAction `protobuf:"varint,5,opt,name=on_idle,json=onIdle,proto3,enum=contextd.v1.IdleAction" json:"on_idle,omitempty"`
-	// Where it stands.
+	// State of the message.
 	State QueuedMessageState `protobuf:"varint,6,opt,name=state,proto3,enum=contextd.v1.QueuedMessageState" json:"state,omitempty"`
-	// Its rank among those waiting, from 1; 0 once it waits no longer.
+	// Position among the waiting messages, from 1. 0 if it no longer waits.
 	Position int32 `protobuf:"varint,7,opt,name=position,proto3" json:"position,omitempty"`
-	// When it was stored.
+	// When the message was stored.
 	EnqueueTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=enqueue_time,json=enqueueTime,proto3" json:"enqueue_time,omitempty"`
-	// When it expires; absent: never.
+	// When the message expires. Absent: never.
 	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
-	// APPLIED: the user message it went into.
+	// APPLIED: id of the user message that contains it.
 	MessageId string `protobuf:"bytes,10,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
-	// DROPPED: why.
+	// DROPPED: why it was dropped.
 	DropReason    DropReason `protobuf:"varint,11,opt,name=drop_reason,json=dropReason,proto3,enum=contextd.v1.DropReason" json:"drop_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

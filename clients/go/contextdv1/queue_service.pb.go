@@ -22,20 +22,20 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// A message to queue.
+// Request message for EnqueueMessage.
 type EnqueueMessageRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required; it must exist.
+	// Session id. Required. The session must exist.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// Idempotency key, up to 128 characters, kept for 7 days.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// The message: text and media. Required.
+	// The message, with text and media. Required.
 	Message *InputMessage `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	// When it is to be taken. Default ASAP.
+	// When the message is taken. Default ASAP.
 	Delivery Delivery `protobuf:"varint,4,opt,name=delivery,proto3,enum=contextd.v1.Delivery" json:"delivery,omitempty"`
-	// What to do when no turn is running. Default HOLD. INTERRUPT always starts a turn.
+	// What to do if no turn is running. Default HOLD. A message with INTERRUPT always starts a turn.
 	OnIdle IdleAction `protobuf:"varint,5,opt,name=on_idle,json=onIdle,proto3,enum=contextd.v1.IdleAction" json:"on_idle,omitempty"`
-	// Expire it when it was not taken within this time, up to 7 days. Absent: never.
+	// Time until the message expires if it is not taken, up to 7 days. Absent: it does not expire.
 	Ttl           *durationpb.Duration `protobuf:"bytes,6,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -113,14 +113,14 @@ func (x *EnqueueMessageRequest) GetTtl() *durationpb.Duration {
 	return nil
 }
 
-// The acknowledgement.
+// Response message for EnqueueMessage.
 type EnqueueMessageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The message, with its id and position.
+	// The queued message, with its id and position.
 	QueuedMessage *QueuedMessage `protobuf:"bytes,1,opt,name=queued_message,json=queuedMessage,proto3" json:"queued_message,omitempty"`
-	// What the session was doing when the message arrived.
+	// State of the session when the message arrived.
 	SessionState SessionState `protobuf:"varint,2,opt,name=session_state,json=sessionState,proto3,enum=contextd.v1.SessionState" json:"session_state,omitempty"`
-	// The turn that was running, or that it started; empty when it waits in an idle session.
+	// The turn that was running, or that the message started. Empty if the message waits in an idle session.
 	TurnId        string `protobuf:"bytes,3,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -177,15 +177,15 @@ func (x *EnqueueMessageResponse) GetTurnId() string {
 	return ""
 }
 
-// Whose queue to list.
+// Request message for ListQueuedMessages.
 type ListQueuedMessagesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required.
+	// Session id. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Most messages of a page: default 50, at most 1,000; a page may hold fewer, so that it stays
+	// Maximum number of messages per page. Default 50, at most 1,000. A page may have fewer, so that it stays
 	// under 2 MiB.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// ListQueuedMessagesResponse.next_page_token of the page before; empty for the first.
+	// ListQueuedMessagesResponse.next_page_token of the previous page. Empty: the first page.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -242,12 +242,12 @@ func (x *ListQueuedMessagesRequest) GetPageToken() string {
 	return ""
 }
 
-// A page of queued messages.
+// Response message for ListQueuedMessages.
 type ListQueuedMessagesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The messages that wait, next one first.
+	// The waiting messages, in the order in which they will be taken.
 	QueuedMessages []*QueuedMessage `protobuf:"bytes,1,rep,name=queued_messages,json=queuedMessages,proto3" json:"queued_messages,omitempty"`
-	// Token of the next page; empty after the last.
+	// Token of the next page. Empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -297,14 +297,14 @@ func (x *ListQueuedMessagesResponse) GetNextPageToken() string {
 	return ""
 }
 
-// Which message to withdraw.
+// Request message for CancelQueuedMessage.
 type CancelQueuedMessageRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required.
+	// Session id. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The message. Required.
+	// Id of the message in the queue. Required.
 	QueuedMessageId string `protobuf:"bytes,2,opt,name=queued_message_id,json=queuedMessageId,proto3" json:"queued_message_id,omitempty"`
-	// Idempotency key, up to 128 characters. May be left empty: withdrawing twice changes nothing.
+	// Idempotency key, up to 128 characters. Optional, because withdrawing twice changes nothing.
 	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -361,10 +361,10 @@ func (x *CancelQueuedMessageRequest) GetRequestId() string {
 	return ""
 }
 
-// The outcome.
+// Response message for CancelQueuedMessage.
 type CancelQueuedMessageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The message. CANCELLED, or the state it had reached before.
+	// The message, in state CANCELLED or in the final state that it had before.
 	QueuedMessage *QueuedMessage `protobuf:"bytes,1,opt,name=queued_message,json=queuedMessage,proto3" json:"queued_message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -407,10 +407,10 @@ func (x *CancelQueuedMessageResponse) GetQueuedMessage() *QueuedMessage {
 	return nil
 }
 
-// Whose queue to clear.
+// Request message for ClearQueue.
 type ClearQueueRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required.
+	// Session id. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// Idempotency key, up to 128 characters, kept for 7 days.
 	RequestId     string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -462,10 +462,10 @@ func (x *ClearQueueRequest) GetRequestId() string {
 	return ""
 }
 
-// What was withdrawn.
+// Response message for ClearQueue.
 type ClearQueueResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The messages that were withdrawn, in order.
+	// Ids of the withdrawn messages, in the order of the queue.
 	CancelledMessageIds []string `protobuf:"bytes,1,rep,name=cancelled_message_ids,json=cancelledMessageIds,proto3" json:"cancelled_message_ids,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache

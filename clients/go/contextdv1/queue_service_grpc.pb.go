@@ -29,20 +29,19 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Takes what users send while the agent works. Each acknowledged message gets into the transcript
-// once, or ends in exactly one event that gives the reason.
+// Queues messages that users send while a turn is running. Each acknowledged message is added to the transcript
+// once, or ends with exactly one event that has the reason.
 type QueueServiceClient interface {
-	// Queues a message and answers at once. Never refused because a turn or a compaction is running.
+	// Queues a message and responds immediately. Never refused because a turn or a compaction is running.
 	// Errors: SESSION_NOT_FOUND, QUEUE_FULL.
 	EnqueueMessage(ctx context.Context, in *EnqueueMessageRequest, opts ...grpc.CallOption) (*EnqueueMessageResponse, error)
-	// Lists the messages that wait, next one first.
+	// Lists the waiting messages, in the order in which they will be taken.
 	// Errors: SESSION_NOT_FOUND.
 	ListQueuedMessages(ctx context.Context, in *ListQueuedMessagesRequest, opts ...grpc.CallOption) (*ListQueuedMessagesResponse, error)
-	// Withdraws a message. If it is no longer waiting nothing changes, and the state in the response
-	// is its outcome.
+	// Withdraws a message. If the message no longer waits, nothing changes, and the response has its state.
 	// Errors: SESSION_NOT_FOUND, QUEUED_MESSAGE_NOT_FOUND.
 	CancelQueuedMessage(ctx context.Context, in *CancelQueuedMessageRequest, opts ...grpc.CallOption) (*CancelQueuedMessageResponse, error)
-	// Withdraws all messages that wait.
+	// Withdraws all waiting messages.
 	// Errors: SESSION_NOT_FOUND.
 	ClearQueue(ctx context.Context, in *ClearQueueRequest, opts ...grpc.CallOption) (*ClearQueueResponse, error)
 }
@@ -99,20 +98,19 @@ func (c *queueServiceClient) ClearQueue(ctx context.Context, in *ClearQueueReque
 // All implementations must embed UnimplementedQueueServiceServer
 // for forward compatibility.
 //
-// Takes what users send while the agent works. Each acknowledged message gets into the transcript
-// once, or ends in exactly one event that gives the reason.
+// Queues messages that users send while a turn is running. Each acknowledged message is added to the transcript
+// once, or ends with exactly one event that has the reason.
 type QueueServiceServer interface {
-	// Queues a message and answers at once. Never refused because a turn or a compaction is running.
+	// Queues a message and responds immediately. Never refused because a turn or a compaction is running.
 	// Errors: SESSION_NOT_FOUND, QUEUE_FULL.
 	EnqueueMessage(context.Context, *EnqueueMessageRequest) (*EnqueueMessageResponse, error)
-	// Lists the messages that wait, next one first.
+	// Lists the waiting messages, in the order in which they will be taken.
 	// Errors: SESSION_NOT_FOUND.
 	ListQueuedMessages(context.Context, *ListQueuedMessagesRequest) (*ListQueuedMessagesResponse, error)
-	// Withdraws a message. If it is no longer waiting nothing changes, and the state in the response
-	// is its outcome.
+	// Withdraws a message. If the message no longer waits, nothing changes, and the response has its state.
 	// Errors: SESSION_NOT_FOUND, QUEUED_MESSAGE_NOT_FOUND.
 	CancelQueuedMessage(context.Context, *CancelQueuedMessageRequest) (*CancelQueuedMessageResponse, error)
-	// Withdraws all messages that wait.
+	// Withdraws all waiting messages.
 	// Errors: SESSION_NOT_FOUND.
 	ClearQueue(context.Context, *ClearQueueRequest) (*ClearQueueResponse, error)
 	mustEmbedUnimplementedQueueServiceServer()

@@ -23,7 +23,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Where a session stands. Treat an unknown value as busy.
+// State of a session. Treat an unknown value as busy.
 type SessionState int32
 
 const (
@@ -31,9 +31,9 @@ const (
 	SessionState_SESSION_STATE_UNSPECIFIED SessionState = 0
 	// No live turn.
 	SessionState_SESSION_STATE_IDLE SessionState = 1
-	// A turn runs.
+	// A turn is running.
 	SessionState_SESSION_STATE_RUNNING SessionState = 2
-	// A turn waits for results or approvals.
+	// A turn is waiting for tool results or approvals.
 	SessionState_SESSION_STATE_AWAITING_TOOLS SessionState = 3
 )
 
@@ -80,74 +80,75 @@ func (SessionState) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_session_proto_rawDescGZIP(), []int{0}
 }
 
-// A conversation: its transcript, its queue, and how its turns run. Fields marked "output only" are
-// ignored in requests.
+// A conversation: its transcript, its queue, and its settings. Fields marked "Output only" are ignored in
+// requests.
 type Session struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Identifier, unique in the tenant: 1 to 128 characters of [A-Za-z0-9._:-]. Chosen by the client
-	// when it is created, or by the server.
+	// Session id, unique in the tenant: 1 to 128 characters of [A-Za-z0-9._:-]. Chosen by the client when it
+	// creates the session, else by the server.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Output only. Names this version of the configuration (fields 10 to 19); each change makes a new
-	// one. Send it back in UpdateSession or DeleteSession to be sure that nothing changed in between.
+	// Output only. Identifies this version of the configuration (fields 10 to 19). Every change of the
+	// configuration changes it. Pass it to UpdateSession or DeleteSession to ensure that the configuration was
+	// not changed concurrently.
 	Etag string `protobuf:"bytes,2,opt,name=etag,proto3" json:"etag,omitempty"`
-	// Model reference, PROVIDER/MODEL with the provider as configured on the server, e.g.
-	// "openai/gpt-5". Default: the server's. Changing it keeps the history.
+	// Model reference, PROVIDER/MODEL, with the name of a configured provider, e.g. "openai/gpt-5". Default: the
+	// server's default model. A change of the model keeps the history.
 	Model string `protobuf:"bytes,10,opt,name=model,proto3" json:"model,omitempty"`
-	// Instructions that precede every prompt. At most 1 MiB.
+	// Instructions at the beginning of every prompt. At most 1 MiB.
 	SystemPrompt string `protobuf:"bytes,11,opt,name=system_prompt,json=systemPrompt,proto3" json:"system_prompt,omitempty"`
-	// Blocks that follow the system prompt and that no compaction touches. At most 64.
+	// Blocks of text after the system prompt that compactions do not change. At most 64.
 	PinnedBlocks []*PinnedBlock `protobuf:"bytes,12,rep,name=pinned_blocks,json=pinnedBlocks,proto3" json:"pinned_blocks,omitempty"`
-	// The tools of its turns. ExecuteTurnRequest.tools replaces them for one turn.
+	// Tools of the session's turns. ExecuteTurnRequest.tools replaces them for one turn.
 	Tools *ToolSet `protobuf:"bytes,13,opt,name=tools,proto3" json:"tools,omitempty"`
-	// Bounds of its turns.
+	// Limits of the session's turns.
 	Limits *TurnLimits `protobuf:"bytes,14,opt,name=limits,proto3" json:"limits,omitempty"`
-	// How the model is to answer.
+	// Settings for the model's responses.
 	Generation *Generation `protobuf:"bytes,15,opt,name=generation,proto3" json:"generation,omitempty"`
 	// Name of the policy. Default "default".
 	Policy string `protobuf:"bytes,16,opt,name=policy,proto3" json:"policy,omitempty"`
-	// Changes to that policy for this session.
+	// Changes to the policy for this session.
 	PolicyOverrides *Policy `protobuf:"bytes,17,opt,name=policy_overrides,json=policyOverrides,proto3" json:"policy_overrides,omitempty"`
-	// The host's labels: at most 32, keys up to 64 and values up to 1,024 characters.
+	// Labels of the host: at most 32, keys up to 64 and values up to 1,024 characters.
 	Metadata map[string]string `protobuf:"bytes,18,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Delete the session when it was not used for this long, 1 minute to 3,650 days. Each turn that
-	// starts, or ends ten seconds or more after its start, each AppendMessages, each RecordUsage, each
-	// change and each message that is queued is a use; reading is not. A session with a live turn is
-	// never deleted. Absent: kept for as long as the server keeps sessions (`retention.sessions`, by
-	// default for ever), which this can only shorten.
-	// A session is deleted within minutes of its time, and as DeleteSession would.
+	// Time after the last use until the session is deleted, 1 minute to 3,650 days. Uses are: a turn that starts,
+	// a turn that ends at least ten seconds after its start, AppendMessages, RecordUsage, a change of the
+	// session, and a message that is queued. Reading is not a use. A session with a live turn is never deleted.
+	// Absent: the session is kept as long as the server keeps sessions (`retention.sessions`, by default
+	// forever); ttl can only shorten that time. The session is deleted within minutes after the time has passed,
+	// with the same effects as DeleteSession.
 	Ttl *durationpb.Duration `protobuf:"bytes,19,opt,name=ttl,proto3" json:"ttl,omitempty"`
-	// Output only. Where it stands.
+	// Output only. State of the session.
 	State SessionState `protobuf:"varint,30,opt,name=state,proto3,enum=contextd.v1.SessionState" json:"state,omitempty"`
 	// Output only. The live turn; empty when IDLE.
 	CurrentTurnId string `protobuf:"bytes,31,opt,name=current_turn_id,json=currentTurnId,proto3" json:"current_turn_id,omitempty"`
-	// Output only. The newest seq. WatchEvents with after_seq = last_seq shows what comes from now
-	// on.
+	// Output only. The newest seq. WatchEvents with after_seq = last_seq returns only later events.
 	LastSeq int64 `protobuf:"varint,32,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
-	// Output only. Messages waiting in the queue.
+	// Output only. Number of messages waiting in the queue.
 	QueuedCount int32 `protobuf:"varint,33,opt,name=queued_count,json=queuedCount,proto3" json:"queued_count,omitempty"`
-	// Output only. Compactions in force or superseded, reverted ones left out.
+	// Output only. Number of compactions that are in force or superseded, without reverted ones.
 	CompactionCount int32 `protobuf:"varint,34,opt,name=compaction_count,json=compactionCount,proto3" json:"compaction_count,omitempty"`
-	// Output only. When the last of them was applied; absent when none was.
+	// Output only. When the newest of these compactions was applied. Absent if there is none.
 	LastCompactionTime *timestamppb.Timestamp `protobuf:"bytes,35,opt,name=last_compaction_time,json=lastCompactionTime,proto3" json:"last_compaction_time,omitempty"`
-	// Output only. A compaction is being made. Messages sent meanwhile wait in the queue.
+	// Output only. A compaction is in progress. Messages sent during it wait in the queue.
 	CurrentlyCompacting bool `protobuf:"varint,36,opt,name=currently_compacting,json=currentlyCompacting,proto3" json:"currently_compacting,omitempty"`
-	// Output only. The session it was forked from; empty for others.
+	// Output only. The session from which this one was forked. Empty if it was not forked.
 	ForkedFromSessionId string `protobuf:"bytes,37,opt,name=forked_from_session_id,json=forkedFromSessionId,proto3" json:"forked_from_session_id,omitempty"`
-	// Output only. The seq it was forked at. Its own events begin after it.
+	// Output only. The seq at which it was forked. Its own events begin after this seq.
 	ForkedAtSeq int64 `protobuf:"varint,38,opt,name=forked_at_seq,json=forkedAtSeq,proto3" json:"forked_at_seq,omitempty"`
-	// Output only. When it was created.
+	// Output only. When the session was created.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,39,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	// Output only. When its configuration or transcript last changed. A turn counts when it begins, and when it
-	// ends if that is ten seconds later or more.
+	// Output only. When the configuration or the transcript last changed. A turn counts when it begins, and when
+	// it ends if that is at least ten seconds later.
 	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,40,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
-	// Output only. The replica that runs the live turn, by the UUID that it makes at its start and logs with
-	// "listening on"; `service.instance.id` of its metrics and traces. Empty when none does.
+	// Output only. The replica that runs the live turn: a UUID that the replica generates when it starts and logs
+	// with "listening on", and the `service.instance.id` of its metrics and traces. Empty if no replica runs a
+	// turn.
 	Holder string `protobuf:"bytes,41,opt,name=holder,proto3" json:"holder,omitempty"`
-	// Output only. When another replica may take the turn over, unless the holder renews its lease before.
+	// Output only. When another replica may take over the turn, unless the holder renews its lease before.
 	LeaseExpireTime *timestamppb.Timestamp `protobuf:"bytes,42,opt,name=lease_expire_time,json=leaseExpireTime,proto3" json:"lease_expire_time,omitempty"`
-	// Output only. Set when the session exceeds 2 MiB: system_prompt, pinned_blocks and tools are absent
-	// then, and the blob holds a Session as JSON with these three fields. Read it with GetBlob. It is
-	// not read in requests: one that would set such a field and has only the blob is INVALID_REQUEST.
+	// Output only. Set if the session exceeds 2 MiB: system_prompt, pinned_blocks and tools are then absent, and
+	// the blob has a Session as JSON with these three fields. Read it with GetBlob. It is ignored in requests; a
+	// request that would set one of these fields and has only the blob is INVALID_REQUEST.
 	ConfigurationBlob *Blob `protobuf:"bytes,43,opt,name=configuration_blob,json=configurationBlob,proto3" json:"configuration_blob,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -365,14 +366,14 @@ func (x *Session) GetConfigurationBlob() *Blob {
 	return nil
 }
 
-// A block of text that stays in every prompt: a memory file, a skill, the description of an agent.
+// A block of text that is part of every prompt: a memory file, a skill, the description of an agent.
 type PinnedBlock struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name, unique in the session, shown in statistics; up to 128 characters.
+	// Name, unique in the session, shown in statistics. Up to 128 characters.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// The text. At most 256 KiB.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
-	// Where ContextStats counts it: PINNED (default), MEMORY, SKILLS or AGENTS.
+	// Category in ContextStats: PINNED (default), MEMORY, SKILLS or AGENTS.
 	Category      ContextCategory `protobuf:"varint,3,opt,name=category,proto3,enum=contextd.v1.ContextCategory" json:"category,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

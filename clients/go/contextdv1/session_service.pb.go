@@ -23,16 +23,16 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Which messages a list shows.
+// Which messages a list contains.
 type MessageView int32
 
 const (
 	// Same as ALL.
 	MessageView_MESSAGE_VIEW_UNSPECIFIED MessageView = 0
-	// Everything ever committed: compacted and voided messages too, with their marks; and pruned
-	// results in full.
+	// All messages ever committed, including compacted and voided messages with their marks, and pruned results
+	// in full.
 	MessageView_MESSAGE_VIEW_ALL MessageView = 1
-	// What the next prompt is made of: the summary and what follows it.
+	// The messages of the next prompt: the summary and the messages after it.
 	MessageView_MESSAGE_VIEW_LIVE MessageView = 2
 )
 
@@ -77,11 +77,11 @@ func (MessageView) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_session_service_proto_rawDescGZIP(), []int{0}
 }
 
-// A session to create.
+// Request message for CreateSession.
 type CreateSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its configuration. session_id may be set, so that the host's own conversation id serves. May be
-	// absent: all defaults.
+	// Configuration of the session. session_id may be set, e.g. to the host's own conversation id. Absent: all
+	// defaults.
 	Session *Session `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
 	// Idempotency key, up to 128 characters, kept for 7 days.
 	RequestId     string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -133,10 +133,10 @@ func (x *CreateSessionRequest) GetRequestId() string {
 	return ""
 }
 
-// The session.
+// Response message for CreateSession.
 type CreateSessionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As it was created, defaults filled in.
+	// The new session, with defaults filled in.
 	Session       *Session `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -179,10 +179,10 @@ func (x *CreateSessionResponse) GetSession() *Session {
 	return nil
 }
 
-// Which session to read.
+// Request message for GetSession.
 type GetSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required.
+	// Session id. Required.
 	SessionId     string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -225,7 +225,7 @@ func (x *GetSessionRequest) GetSessionId() string {
 	return ""
 }
 
-// A session.
+// Response message for GetSession.
 type GetSessionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The session.
@@ -271,15 +271,15 @@ func (x *GetSessionResponse) GetSession() *Session {
 	return nil
 }
 
-// Which sessions to list.
+// Request message for ListSessions.
 type ListSessionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Most sessions of a page: default 50, at most 1,000; a page may hold fewer, so that it stays under
-	// 2 MiB.
+	// Maximum number of sessions per page. Default 50, at most 1,000. A page may have fewer, so that it stays
+	// under 2 MiB.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// ListSessionsResponse.next_page_token of the page before, with the same filter; empty for the first.
+	// ListSessionsResponse.next_page_token of the previous page, with the same filter. Empty: the first page.
 	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// Which sessions. Absent: all.
+	// Which sessions to list. Absent: all.
 	Filter        *SessionFilter `protobuf:"bytes,3,opt,name=filter,proto3" json:"filter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -336,19 +336,19 @@ func (x *ListSessionsRequest) GetFilter() *SessionFilter {
 	return nil
 }
 
-// Which sessions a list shows: those to which everything applies that is set here.
+// Conditions for a list of sessions. All conditions that are set must hold.
 type SessionFilter struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// They are in one of these states. Empty: in any.
+	// The session is in one of these states. Empty: any state.
 	States []SessionState `protobuf:"varint,1,rep,packed,name=states,proto3,enum=contextd.v1.SessionState" json:"states,omitempty"`
-	// Their metadata has these entries, with exactly these values. At most 32.
+	// The session's metadata has all these entries, with exactly these values. At most 32.
 	Metadata map[string]string `protobuf:"bytes,2,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Their id, or the beginning of their metadata entry "title", starts with this text, exactly as it is
-	// written. At most 128 characters.
+	// The session's id or its metadata entry "title" begins with this text (case-sensitive). At most 128
+	// characters.
 	TextPrefix string `protobuf:"bytes,3,opt,name=text_prefix,json=textPrefix,proto3" json:"text_prefix,omitempty"`
-	// They were last updated at this time or later.
+	// The session was last updated at or after this time.
 	UpdatedSince *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=updated_since,json=updatedSince,proto3" json:"updated_since,omitempty"`
-	// They were last updated before this time.
+	// The session was last updated before this time.
 	UpdatedBefore *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=updated_before,json=updatedBefore,proto3" json:"updated_before,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -419,12 +419,12 @@ func (x *SessionFilter) GetUpdatedBefore() *timestamppb.Timestamp {
 	return nil
 }
 
-// A page of sessions.
+// Response message for ListSessions.
 type ListSessionsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The sessions.
 	Sessions []*Session `protobuf:"bytes,1,rep,name=sessions,proto3" json:"sessions,omitempty"`
-	// Token of the next page; empty after the last.
+	// Token of the next page. Empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -474,16 +474,16 @@ func (x *ListSessionsResponse) GetNextPageToken() string {
 	return ""
 }
 
-// A change of a session.
+// Request message for UpdateSession.
 type UpdateSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The new values, with session_id. When etag is set, the change is refused with ETAG_MISMATCH if
-	// the session has another one.
+	// The new values, with the session_id. If etag is set and the session has another one, the update fails with
+	// ETAG_MISMATCH.
 	Session *Session `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
-	// Which fields to change, e.g. "model,limits.max_steps". A listed field that is not set goes back
-	// to its default; a list or map is replaced as a whole, and a message too. Absent or empty: all
-	// fields that are set in `session`; of limits, generation and policy_overrides only those that
-	// are set in there. At most 256. What is set in `session` must be valid, listed or not.
+	// Which fields to change, e.g. "model,limits.max_steps". A listed field that is not set gets its default. A
+	// listed list, map or message is replaced as a whole. Absent or empty: all fields that are set in `session`;
+	// of limits, generation and policy_overrides, only the fields that are set in them. At most 256 paths. All
+	// fields that are set in `session` must be valid, listed or not.
 	UpdateMask *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
 	// Idempotency key, up to 128 characters, kept for 7 days.
 	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -542,11 +542,11 @@ func (x *UpdateSessionRequest) GetRequestId() string {
 	return ""
 }
 
-// The session.
+// Response message for UpdateSession.
 type UpdateSessionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// After the change, with its new etag. Repeated with its request_id: with the configuration and
-	// etag that the first request led to.
+	// The session after the change, with its new etag. In the response to a repeated request_id: with the
+	// configuration and etag that resulted from the first request.
 	Session       *Session `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -589,12 +589,12 @@ func (x *UpdateSessionResponse) GetSession() *Session {
 	return nil
 }
 
-// Which session to delete.
+// Request message for DeleteSession.
 type DeleteSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required.
+	// Session id. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Delete only if the session still has this etag. Empty: in any case.
+	// Delete the session only if it has this etag. Empty: delete it unconditionally.
 	Etag string `protobuf:"bytes,2,opt,name=etag,proto3" json:"etag,omitempty"`
 	// Idempotency key, up to 128 characters, kept for 7 days.
 	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -653,7 +653,7 @@ func (x *DeleteSessionRequest) GetRequestId() string {
 	return ""
 }
 
-// Empty.
+// Response message for DeleteSession.
 type DeleteSessionResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -690,13 +690,13 @@ func (*DeleteSessionResponse) Descriptor() ([]byte, []int) {
 	return file_contextd_v1_session_service_proto_rawDescGZIP(), []int{10}
 }
 
-// What to fork.
+// Request message for ForkSession.
 type ForkSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session to copy. Required.
+	// The session to fork. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Copy the transcript up to this seq, which must not lie between a call and its result. 0: all of
-	// it.
+	// Copy the transcript up to this seq, which must not be between a tool call and its result. 0: the whole
+	// transcript.
 	AtSeq int64 `protobuf:"varint,2,opt,name=at_seq,json=atSeq,proto3" json:"at_seq,omitempty"`
 	// Id of the new session. Empty: chosen by the server.
 	NewSessionId string `protobuf:"bytes,3,opt,name=new_session_id,json=newSessionId,proto3" json:"new_session_id,omitempty"`
@@ -764,7 +764,7 @@ func (x *ForkSessionRequest) GetRequestId() string {
 	return ""
 }
 
-// The new session.
+// Response message for ForkSession.
 type ForkSessionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The new session.
@@ -810,44 +810,46 @@ func (x *ForkSessionResponse) GetSession() *Session {
 	return nil
 }
 
-// Messages to append, 1 to 1,000. Give either `messages`, or messages_json with its format.
+// Request message for AppendMessages: 1 to 1,000 messages, either in `messages`, or in messages_json with
+// messages_format.
 //
-// messages_json holds the messages alone, without the request around them: `messages` of Chat
-// Completions, Anthropic Messages and the AI SDK (ModelMessage of versions 5 to 7; for UIMessages
-// call convertToModelMessages first), `input` of the Responses API, `contents` of Gemini. At most
-// 10,000 elements that become at most 1,000 messages. Fields that are not listed here are ignored;
-// roles and types that are not known are refused.
-//   - Text, refusals, calls with their arguments as they are, results (with media and errors),
-//     pictures, sounds and files in base64, as `data:` addresses or at http(s) addresses. Refused: files
-//     and items that only the service has (file_id, item_reference).
-//   - Reasoning with its signature, or encrypted; items of tools that the provider ran; citations. They
-//     go back to the model that wrote them only, which messages_model names. Items need it.
-//   - Instructions (system, developer) become messages of role SYSTEM; those at the beginning are
-//     pinned, so that compactions leave them alone. Better leave them out and set Session.system_prompt.
-//     Gemini's contents have none.
-//   - A user's message of Anthropic or Gemini that holds results and words becomes two, the results
-//     first; items of one answer of the Responses API become one message; messages with nothing in them
-//     are left out. AppendMessagesResponse.message_ids are those of the messages as they became.
-//   - Calls of Gemini without ids get ids; their results follow in the same messages_json, in order.
+// messages_json has only the messages, not the request around them: `messages` of Chat Completions, Anthropic
+// Messages and the AI SDK (ModelMessage of versions 5 to 7; convert UIMessages with convertToModelMessages
+// first), `input` of the Responses API, `contents` of Gemini. At most 10,000 elements, which become at most
+// 1,000 messages. Fields that are not listed here are ignored. Unknown roles and types are refused.
+//   - Text, refusals, tool calls with their arguments unchanged, tool results (with media and errors), and
+//     images, audio and files in base64, as `data:` URLs or as http(s) URLs are accepted. Files and items that
+//     only the service has (file_id, item_reference) are refused.
+//   - Reasoning with its signature or in encrypted form, items of tools that the provider ran, and citations are
+//     accepted. They are sent back only to the model that wrote them, which messages_model names. Items require
+//     messages_model.
+//   - Instructions (system, developer) become messages with role SYSTEM. Those at the beginning are pinned, so
+//     that compactions keep them. It is better to omit them and to set Session.system_prompt. Gemini's contents
+//     have no instructions.
+//   - A user message of Anthropic or Gemini with results and text becomes two messages, the results first. Items
+//     of one response of the Responses API become one message. Empty messages are omitted.
+//     AppendMessagesResponse.message_ids are the ids of the resulting messages.
+//   - Calls of Gemini without ids get ids. Their results must follow in the same messages_json, in the same
+//     order.
 //
-// Violations name places in messages_json, e.g. `messages_json[3].content[1].type`.
+// Violations name the position in messages_json, e.g. `messages_json[3].content[1].type`.
 type AppendMessagesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required.
+	// Session id. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// Idempotency key, up to 128 characters, kept for 7 days.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// The messages in order.
+	// The messages, in order.
 	Messages []*InputMessage `protobuf:"bytes,3,rep,name=messages,proto3" json:"messages,omitempty"`
-	// The messages in another API's shape: a JSON array, see above.
+	// The messages in the format of another API: a JSON array, see above.
 	MessagesJson string `protobuf:"bytes,4,opt,name=messages_json,json=messagesJson,proto3" json:"messages_json,omitempty"`
-	// The shape of messages_json. Not NEUTRAL or NATIVE.
+	// Format of messages_json. Not NEUTRAL or NATIVE.
 	MessagesFormat PromptFormat `protobuf:"varint,5,opt,name=messages_format,json=messagesFormat,proto3,enum=contextd.v1.PromptFormat" json:"messages_format,omitempty"`
-	// Append only if the transcript still has this version (Prompt.context_version), else
-	// CONTEXT_CHANGED. 0: in any case.
+	// Append only if the transcript still has this version (Prompt.context_version), else fail with
+	// CONTEXT_CHANGED. 0: append unconditionally.
 	ContextVersion int64 `protobuf:"varint,6,opt,name=context_version,json=contextVersion,proto3" json:"context_version,omitempty"`
-	// The model that wrote the assistant's messages in messages_json, `PROVIDER/MODEL`. Empty: not
-	// known; then their reasoning is kept, and sent to no model.
+	// Reference of the model that wrote the assistant messages in messages_json, `PROVIDER/MODEL`. Empty: not
+	// known; their reasoning is then stored, but sent to no model.
 	MessagesModel string `protobuf:"bytes,7,opt,name=messages_model,json=messagesModel,proto3" json:"messages_model,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -932,12 +934,12 @@ func (x *AppendMessagesRequest) GetMessagesModel() string {
 	return ""
 }
 
-// What was appended.
+// Response message for AppendMessages.
 type AppendMessagesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Ids of the new messages in order.
+	// Ids of the new messages, in order.
 	MessageIds []string `protobuf:"bytes,1,rep,name=message_ids,json=messageIds,proto3" json:"message_ids,omitempty"`
-	// The transcript's new version, above 0.
+	// New version of the transcript, above 0.
 	ContextVersion int64 `protobuf:"varint,2,opt,name=context_version,json=contextVersion,proto3" json:"context_version,omitempty"`
 	// Size of the next prompt.
 	ContextTokens *TokenCount `protobuf:"bytes,3,opt,name=context_tokens,json=contextTokens,proto3" json:"context_tokens,omitempty"`
@@ -996,21 +998,22 @@ func (x *AppendMessagesResponse) GetContextTokens() *TokenCount {
 	return nil
 }
 
-// Which messages to list.
+// Request message for ListMessages.
 type ListMessagesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required.
+	// Session id. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// All of them, or what the model sees.
+	// Whether to list all messages, or only those that the model sees.
 	View MessageView `protobuf:"varint,2,opt,name=view,proto3,enum=contextd.v1.MessageView" json:"view,omitempty"`
-	// As it was at this seq. 0: as it is now, each page at its own time.
+	// List the messages as of this seq. 0: the current messages, for each page at the time of its request.
 	AtSeq int64 `protobuf:"varint,3,opt,name=at_seq,json=atSeq,proto3" json:"at_seq,omitempty"`
-	// Newest first, for a chat window that is filled from below. Default false: oldest first.
+	// List the newest messages first, e.g. for a chat window that is filled from the bottom. Default false:
+	// oldest first.
 	NewestFirst bool `protobuf:"varint,4,opt,name=newest_first,json=newestFirst,proto3" json:"newest_first,omitempty"`
-	// Most messages of a page: default 50, at most 1,000; a page may hold fewer, so that it stays
+	// Maximum number of messages per page. Default 50, at most 1,000. A page may have fewer, so that it stays
 	// under 2 MiB.
 	PageSize int32 `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// ListMessagesResponse.next_page_token of the page before; empty for the first.
+	// ListMessagesResponse.next_page_token of the previous page. Empty: the first page.
 	PageToken     string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1088,12 +1091,12 @@ func (x *ListMessagesRequest) GetPageToken() string {
 	return ""
 }
 
-// A page of messages.
+// Response message for ListMessages.
 type ListMessagesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The messages.
 	Messages []*Message `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
-	// Token of the next page; empty after the last.
+	// Token of the next page. Empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1143,20 +1146,20 @@ func (x *ListMessagesResponse) GetNextPageToken() string {
 	return ""
 }
 
-// What to export.
+// Request message for ExportMessages.
 type ExportMessagesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required.
+	// Session id. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The shape, as in AppendMessagesRequest.messages_format. Required; not NEUTRAL or NATIVE, since
-	// ListMessages gives the messages of this API.
+	// Format of the messages, as in AppendMessagesRequest.messages_format. Required. Not NEUTRAL or NATIVE,
+	// because ListMessages returns the messages of this API.
 	Format PromptFormat `protobuf:"varint,2,opt,name=format,proto3,enum=contextd.v1.PromptFormat" json:"format,omitempty"`
-	// As it was at this seq. 0: as it is now, each page at its own time.
+	// Export the messages as of this seq. 0: the current messages, for each page at the time of its request.
 	AtSeq int64 `protobuf:"varint,3,opt,name=at_seq,json=atSeq,proto3" json:"at_seq,omitempty"`
-	// Most messages of a page: default 50, at most 1,000; a page may hold fewer, so that it stays
+	// Maximum number of messages per page. Default 50, at most 1,000. A page may have fewer, so that it stays
 	// under 2 MiB.
 	PageSize int32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// ExportMessagesResponse.next_page_token of the page before; empty for the first.
+	// ExportMessagesResponse.next_page_token of the previous page. Empty: the first page.
 	PageToken     string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1227,12 +1230,12 @@ func (x *ExportMessagesRequest) GetPageToken() string {
 	return ""
 }
 
-// A page of an export.
+// Response message for ExportMessages.
 type ExportMessagesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The messages, oldest first.
 	Messages []*ExportedMessage `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
-	// Token of the next page; empty after the last.
+	// Token of the next page. Empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1282,35 +1285,35 @@ func (x *ExportMessagesResponse) GetNextPageToken() string {
 	return ""
 }
 
-// A stored message in the shape of another API. The arrays of all messages, one after the other, are
-// the conversation. Without those that are summaries or voided, AppendMessages imports it again.
+// A stored message in the format of another API. The concatenated arrays of all messages are the conversation.
+// Without messages that are summaries or voided, AppendMessages can import it again.
 type ExportedMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Message.message_id.
+	// Id of the message (Message.message_id).
 	MessageId string `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
-	// Message.seq.
+	// Position in the session (Message.seq).
 	Seq int64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
-	// The author.
+	// Author.
 	Role Role `protobuf:"varint,3,opt,name=role,proto3,enum=contextd.v1.Role" json:"role,omitempty"`
-	// Messages of the assistant: the model that wrote it, for AppendMessagesRequest.messages_model. Empty
-	// when it is not known.
+	// Assistant messages: reference of the model that wrote the message, for
+	// AppendMessagesRequest.messages_model. Empty if not known.
 	Model string `protobuf:"bytes,4,opt,name=model,proto3" json:"model,omitempty"`
-	// The elements that the message becomes in the shape: a JSON array of any length. Empty when it is in
+	// The elements that represent the message in the format: a JSON array of any length. Empty if the array is in
 	// messages_blob.
 	MessagesJson string `protobuf:"bytes,5,opt,name=messages_json,json=messagesJson,proto3" json:"messages_json,omitempty"`
-	// Set when the elements exceed 1 MiB: the same JSON array. Read it with GetBlob.
+	// Set if the elements exceed 1 MiB: the same JSON array. Read it with GetBlob.
 	MessagesBlob *Blob `protobuf:"bytes,6,opt,name=messages_blob,json=messagesBlob,proto3" json:"messages_blob,omitempty"`
-	// A compaction wrote it in place of older messages, which are exported too.
+	// A compaction wrote this message to replace older ones, which are exported too.
 	IsSummary bool `protobuf:"varint,7,opt,name=is_summary,json=isSummary,proto3" json:"is_summary,omitempty"`
-	// The compaction that took it out of the prompt; empty while the model sees it.
+	// The compaction that removed the message from the prompt. Empty while the model sees the message.
 	CompactedBy string `protobuf:"bytes,8,opt,name=compacted_by,json=compactedBy,proto3" json:"compacted_by,omitempty"`
-	// The seq at which a rollback voided it; 0 when valid.
+	// The seq at which a rollback voided the message. 0 if the message is valid.
 	VoidedAtSeq int64 `protobuf:"varint,9,opt,name=voided_at_seq,json=voidedAtSeq,proto3" json:"voided_at_seq,omitempty"`
-	// The calls whose results in it were pruned. The export has these results in full.
+	// Calls whose results in this message were pruned. The export has these results in full.
 	PrunedCallIds []string `protobuf:"bytes,10,rep,name=pruned_call_ids,json=prunedCallIds,proto3" json:"pruned_call_ids,omitempty"`
-	// What the shape has no form for, results that were cut when they were stored (the note names the
-	// blob of the whole), and media that are too large to be written here, at most `blobs.max_prompt_bytes`
-	// in one message. At most 256 KiB, as Prompt.notes.
+	// What the format cannot represent; results that were cut when they were stored (the note names the blob with
+	// the full output); and media that are not included, because the media of one message would exceed
+	// `blobs.max_prompt_bytes`. At most 256 KiB, as Prompt.notes.
 	Notes         []*PromptNote `protobuf:"bytes,11,rep,name=notes,proto3" json:"notes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

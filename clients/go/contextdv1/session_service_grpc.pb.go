@@ -34,46 +34,46 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Keeps conversations: their configuration and their transcript.
+// Stores conversations: their configuration and their transcript.
 type SessionServiceClient interface {
 	// Creates a session.
 	// Errors: SESSION_ALREADY_EXISTS, MODEL_NOT_FOUND, POLICY_NOT_FOUND.
 	CreateSession(ctx context.Context, in *CreateSessionRequest, opts ...grpc.CallOption) (*CreateSessionResponse, error)
-	// Reads a session.
+	// Returns a session.
 	// Errors: SESSION_NOT_FOUND.
 	GetSession(ctx context.Context, in *GetSessionRequest, opts ...grpc.CallOption) (*GetSessionResponse, error)
-	// Lists sessions, the last updated first, without system_prompt, pinned_blocks and tools. A filter
-	// chooses by state, metadata, text and time; each is answered from an index.
+	// Lists sessions, last updated first, without system_prompt, pinned_blocks and tools. They can be filtered by
+	// state, metadata, text and time; an index is used for each of these.
 	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error)
-	// Changes the configuration: model, system prompt, tools, policy and so on. In force from the
-	// next step, also of a running turn: a step that has begun is finished as it began (a repeated
-	// attempt too), what the turn's own request asked for still wins, and the turn keeps the
-	// turn_timeout it began with. What changes nothing makes no new etag and no event.
+	// Changes the configuration: model, system prompt, tools, policy and so on. The change is in force from the
+	// next step, also in a running turn. A step that has begun is completed with the old configuration, including
+	// retries. Settings in the turn's own request still take precedence, and the turn keeps the turn_timeout with
+	// which it began. An update that changes nothing creates no new etag and no event.
 	// Errors: SESSION_NOT_FOUND, ETAG_MISMATCH, MODEL_NOT_FOUND, POLICY_NOT_FOUND.
 	UpdateSession(ctx context.Context, in *UpdateSessionRequest, opts ...grpc.CallOption) (*UpdateSessionResponse, error)
-	// Deletes a session with all it holds. A live turn is cancelled, queued messages are dropped,
-	// streams end with SESSION_NOT_FOUND once they have shown that. The id stays taken for a little
-	// while: until then CreateSession answers SESSION_ALREADY_EXISTS, and ExecuteTurn
-	// SESSION_NOT_FOUND. Repeated with its request_id, a deletion succeeds again.
+	// Deletes a session with all its data. A live turn is cancelled, queued messages are dropped, and streams end
+	// with SESSION_NOT_FOUND after they have sent the events of the deletion. The id stays reserved until the
+	// session's rows are removed, a short time later. Until then CreateSession fails with SESSION_ALREADY_EXISTS,
+	// and ExecuteTurn with SESSION_NOT_FOUND. A repeated request with the same request_id succeeds.
 	// Errors: SESSION_NOT_FOUND, ETAG_MISMATCH.
 	DeleteSession(ctx context.Context, in *DeleteSessionRequest, opts ...grpc.CallOption) (*DeleteSessionResponse, error)
-	// Makes a new session with the transcript of another one as it was at a seq, and with its
-	// configuration as it is now. Queue, turns, usage and events are not copied: the new session's own
-	// events are numbered from that seq on. A running turn of the other session is not disturbed.
+	// Creates a session with the transcript of another session as of a seq, and with its current configuration.
+	// Queue, turns, usage and events are not copied. The events of the new session are numbered after that seq. A
+	// running turn of the other session continues undisturbed.
 	// Errors: SESSION_NOT_FOUND, SESSION_ALREADY_EXISTS, CURSOR_AHEAD, TRANSCRIPT_OPEN.
 	ForkSession(ctx context.Context, in *ForkSessionRequest, opts ...grpc.CallOption) (*ForkSessionResponse, error)
-	// Appends messages without running a turn: to import a conversation, or for hosts that call the
-	// model themselves. Tool results are cleaned and cut as in a turn. The messages may end in calls
-	// without results; those come with the next AppendMessages.
-	// Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, CONTEXT_CHANGED, TRANSCRIPT_OPEN; INVALID_REQUEST
-	// for orphaned results.
+	// Appends messages without running a turn: to import a conversation, or for hosts that call the model
+	// themselves. Tool results are sanitized and cut as in a turn. The messages may end with tool calls without
+	// results; the next AppendMessages must then begin with the results.
+	// Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, CONTEXT_CHANGED, TRANSCRIPT_OPEN; INVALID_REQUEST for results
+	// without a call.
 	AppendMessages(ctx context.Context, in *AppendMessagesRequest, opts ...grpc.CallOption) (*AppendMessagesResponse, error)
 	// Lists the messages of a session.
 	// Errors: SESSION_NOT_FOUND, CURSOR_AHEAD.
 	ListMessages(ctx context.Context, in *ListMessagesRequest, opts ...grpc.CallOption) (*ListMessagesResponse, error)
-	// Exports the whole conversation in the shape of another API, page by page: everything ever
-	// committed, oldest first, as it was said. Nothing is pruned, compacted or left out for a model, and
-	// each message has marks that say what happened to it. RenderContext gives the next prompt instead.
+	// Exports the whole conversation in the format of another API, page by page: all messages ever committed,
+	// oldest first, in their original form. Nothing is pruned, compacted or omitted for a model; marks on each
+	// message show what happened to it. RenderContext returns the next prompt instead.
 	// Errors: SESSION_NOT_FOUND, CURSOR_AHEAD.
 	ExportMessages(ctx context.Context, in *ExportMessagesRequest, opts ...grpc.CallOption) (*ExportMessagesResponse, error)
 }
@@ -180,46 +180,46 @@ func (c *sessionServiceClient) ExportMessages(ctx context.Context, in *ExportMes
 // All implementations must embed UnimplementedSessionServiceServer
 // for forward compatibility.
 //
-// Keeps conversations: their configuration and their transcript.
+// Stores conversations: their configuration and their transcript.
 type SessionServiceServer interface {
 	// Creates a session.
 	// Errors: SESSION_ALREADY_EXISTS, MODEL_NOT_FOUND, POLICY_NOT_FOUND.
 	CreateSession(context.Context, *CreateSessionRequest) (*CreateSessionResponse, error)
-	// Reads a session.
+	// Returns a session.
 	// Errors: SESSION_NOT_FOUND.
 	GetSession(context.Context, *GetSessionRequest) (*GetSessionResponse, error)
-	// Lists sessions, the last updated first, without system_prompt, pinned_blocks and tools. A filter
-	// chooses by state, metadata, text and time; each is answered from an index.
+	// Lists sessions, last updated first, without system_prompt, pinned_blocks and tools. They can be filtered by
+	// state, metadata, text and time; an index is used for each of these.
 	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error)
-	// Changes the configuration: model, system prompt, tools, policy and so on. In force from the
-	// next step, also of a running turn: a step that has begun is finished as it began (a repeated
-	// attempt too), what the turn's own request asked for still wins, and the turn keeps the
-	// turn_timeout it began with. What changes nothing makes no new etag and no event.
+	// Changes the configuration: model, system prompt, tools, policy and so on. The change is in force from the
+	// next step, also in a running turn. A step that has begun is completed with the old configuration, including
+	// retries. Settings in the turn's own request still take precedence, and the turn keeps the turn_timeout with
+	// which it began. An update that changes nothing creates no new etag and no event.
 	// Errors: SESSION_NOT_FOUND, ETAG_MISMATCH, MODEL_NOT_FOUND, POLICY_NOT_FOUND.
 	UpdateSession(context.Context, *UpdateSessionRequest) (*UpdateSessionResponse, error)
-	// Deletes a session with all it holds. A live turn is cancelled, queued messages are dropped,
-	// streams end with SESSION_NOT_FOUND once they have shown that. The id stays taken for a little
-	// while: until then CreateSession answers SESSION_ALREADY_EXISTS, and ExecuteTurn
-	// SESSION_NOT_FOUND. Repeated with its request_id, a deletion succeeds again.
+	// Deletes a session with all its data. A live turn is cancelled, queued messages are dropped, and streams end
+	// with SESSION_NOT_FOUND after they have sent the events of the deletion. The id stays reserved until the
+	// session's rows are removed, a short time later. Until then CreateSession fails with SESSION_ALREADY_EXISTS,
+	// and ExecuteTurn with SESSION_NOT_FOUND. A repeated request with the same request_id succeeds.
 	// Errors: SESSION_NOT_FOUND, ETAG_MISMATCH.
 	DeleteSession(context.Context, *DeleteSessionRequest) (*DeleteSessionResponse, error)
-	// Makes a new session with the transcript of another one as it was at a seq, and with its
-	// configuration as it is now. Queue, turns, usage and events are not copied: the new session's own
-	// events are numbered from that seq on. A running turn of the other session is not disturbed.
+	// Creates a session with the transcript of another session as of a seq, and with its current configuration.
+	// Queue, turns, usage and events are not copied. The events of the new session are numbered after that seq. A
+	// running turn of the other session continues undisturbed.
 	// Errors: SESSION_NOT_FOUND, SESSION_ALREADY_EXISTS, CURSOR_AHEAD, TRANSCRIPT_OPEN.
 	ForkSession(context.Context, *ForkSessionRequest) (*ForkSessionResponse, error)
-	// Appends messages without running a turn: to import a conversation, or for hosts that call the
-	// model themselves. Tool results are cleaned and cut as in a turn. The messages may end in calls
-	// without results; those come with the next AppendMessages.
-	// Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, CONTEXT_CHANGED, TRANSCRIPT_OPEN; INVALID_REQUEST
-	// for orphaned results.
+	// Appends messages without running a turn: to import a conversation, or for hosts that call the model
+	// themselves. Tool results are sanitized and cut as in a turn. The messages may end with tool calls without
+	// results; the next AppendMessages must then begin with the results.
+	// Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, CONTEXT_CHANGED, TRANSCRIPT_OPEN; INVALID_REQUEST for results
+	// without a call.
 	AppendMessages(context.Context, *AppendMessagesRequest) (*AppendMessagesResponse, error)
 	// Lists the messages of a session.
 	// Errors: SESSION_NOT_FOUND, CURSOR_AHEAD.
 	ListMessages(context.Context, *ListMessagesRequest) (*ListMessagesResponse, error)
-	// Exports the whole conversation in the shape of another API, page by page: everything ever
-	// committed, oldest first, as it was said. Nothing is pruned, compacted or left out for a model, and
-	// each message has marks that say what happened to it. RenderContext gives the next prompt instead.
+	// Exports the whole conversation in the format of another API, page by page: all messages ever committed,
+	// oldest first, in their original form. Nothing is pruned, compacted or omitted for a model; marks on each
+	// message show what happened to it. RenderContext returns the next prompt instead.
 	// Errors: SESSION_NOT_FOUND, CURSOR_AHEAD.
 	ExportMessages(context.Context, *ExportMessagesRequest) (*ExportMessagesResponse, error)
 	mustEmbedUnimplementedSessionServiceServer()

@@ -23,7 +23,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Which part of an output that is too long is kept.
+// Which part of an output is kept if it exceeds a limit.
 type KeepPart int32
 
 const (
@@ -76,10 +76,10 @@ func (KeepPart) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_tool_proto_rawDescGZIP(), []int{0}
 }
 
-// A JSON Schema, given in whichever way is easier in your language. Both mean the same.
+// A JSON Schema, in one of two equivalent forms.
 type JsonSchema struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Exactly one is set. An unset or unknown alternative is INVALID_ARGUMENT.
+	// Exactly one must be set. An unset or unknown alternative is INVALID_ARGUMENT.
 	//
 	// Types that are valid to be assigned to Schema:
 	//
@@ -150,13 +150,13 @@ type isJsonSchema_Schema interface {
 }
 
 type JsonSchema_Json struct {
-	// The schema as JSON text. Key order and number forms are kept: better for prompt caches. At
-	// most 256 KiB.
+	// The schema as JSON text, at most 256 KiB. The order of keys and the format of numbers are preserved,
+	// which is better for prompt caches.
 	Json string `protobuf:"bytes,1,opt,name=json,proto3,oneof"`
 }
 
 type JsonSchema_Value struct {
-	// The schema as an object. Read back as `json`.
+	// The schema as an object. Returned as `json` in responses.
 	Value *structpb.Struct `protobuf:"bytes,2,opt,name=value,proto3,oneof"`
 }
 
@@ -164,32 +164,32 @@ func (*JsonSchema_Json) isJsonSchema_Schema() {}
 
 func (*JsonSchema_Value) isJsonSchema_Schema() {}
 
-// A tool that the host runs, or with `mcp` contextd itself. The model sees name, description and
-// input_schema; the rest is for contextd.
+// A tool that the host runs or, with `mcp`, contextd itself. The model sees name, description and input_schema;
+// the other fields are for contextd.
 type Tool struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the model calls it: 1 to 64 characters of [A-Za-z0-9_-], unique in the set.
+	// Name for the model: 1 to 64 characters of [A-Za-z0-9_-], unique in the tool set.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// What it does and when to use it, for the model.
+	// What the tool does and when to use it, for the model.
 	Description string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
-	// Schema of the arguments, a JSON object. Absent: no arguments.
+	// Schema of the arguments, which are a JSON object. Absent: no arguments.
 	InputSchema *JsonSchema `protobuf:"bytes,3,opt,name=input_schema,json=inputSchema,proto3" json:"input_schema,omitempty"`
-	// Ask a person first: the call arrives as approval_requested, and as tool_call_requested once
-	// approved. Default false.
+	// Require a person's approval: the call is sent as approval_requested and, once approved, as
+	// tool_call_requested. Default false.
 	RequiresApproval bool `protobuf:"varint,4,opt,name=requires_approval,json=requiresApproval,proto3" json:"requires_approval,omitempty"`
-	// How long contextd waits for the result. Default TurnLimits.tool_timeout; at most 24 hours. A
-	// call past it gets an error result and the turn goes on.
+	// Maximum time to wait for a result or an approval, at most 24 hours. Default: TurnLimits.tool_timeout. After
+	// this time, the call gets an error result (TOOL_OUTCOME_TIMED_OUT), and the turn continues.
 	Timeout *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
-	// How much of the output is kept for the model. Fields set here win over the policy's.
+	// How much of the output the model sees. Fields that are set take precedence over the policy's.
 	OutputLimits *ToolOutputLimits `protobuf:"bytes,6,opt,name=output_limits,json=outputLimits,proto3" json:"output_limits,omitempty"`
-	// Where ContextStats counts the definition: TOOLS (default), MCP_TOOLS, SKILLS or AGENTS.
+	// Category of the definition in ContextStats: TOOLS (default), MCP_TOOLS, SKILLS or AGENTS.
 	Category ContextCategory `protobuf:"varint,7,opt,name=category,proto3,enum=contextd.v1.ContextCategory" json:"category,omitempty"`
-	// Known to the host but not sent to the model, for hosts that reveal tools on demand. Counted
-	// apart, not in the total. Default false.
+	// The host knows the tool, but its definition is not sent to the model; for hosts that reveal tools on
+	// demand. Counted separately, not in the total. Default false.
 	Deferred bool `protobuf:"varint,8,opt,name=deferred,proto3" json:"deferred,omitempty"`
-	// Ask the provider to hold the arguments to the schema exactly. Absent: the provider's default.
+	// Request that the provider enforces the schema of the arguments exactly. Absent: the provider's default.
 	Strict *bool `protobuf:"varint,9,opt,name=strict,proto3,oneof" json:"strict,omitempty"`
-	// Run by contextd on a configured MCP server (TOOL_EXECUTOR_MCP). Absent: run by the host.
+	// Set: contextd runs the tool on a configured MCP server (TOOL_EXECUTOR_MCP). Absent: the host runs it.
 	Mcp           *McpTool `protobuf:"bytes,10,opt,name=mcp,proto3" json:"mcp,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -295,14 +295,14 @@ func (x *Tool) GetMcp() *McpTool {
 	return nil
 }
 
-// A tool of an MCP server that the server's configuration names ([mcp.NAME]). A name that is not
-// configured is NOT_FOUND (MCP_SERVER_NOT_FOUND): a host never gives an address.
+// A tool of an MCP server in the configuration of contextd ([mcp.NAME]). A name that is not configured is
+// NOT_FOUND (MCP_SERVER_NOT_FOUND). Hosts cannot set the URL of a server.
 type McpTool struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Configured name of the server.
+	// Configured name of the MCP server.
 	Server string `protobuf:"bytes,1,opt,name=server,proto3" json:"server,omitempty"`
-	// What the server calls the tool. Default: Tool.name. Tool.description and Tool.input_schema that
-	// are empty are filled in from what the server lists when the set is stored.
+	// Name of the tool on the MCP server. Default: Tool.name. If Tool.description or Tool.input_schema is empty,
+	// it is filled in from the server's list of tools when the tool set is stored.
 	Tool          string `protobuf:"bytes,2,opt,name=tool,proto3" json:"tool,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -352,24 +352,24 @@ func (x *McpTool) GetTool() string {
 	return ""
 }
 
-// Tools of one MCP server, as it lists them when the set is stored: each becomes a Tool of
-// host_tools with `mcp`, so that this is empty when a set is read. Store the set again to get tools
-// that the server has added or changed since. A server that cannot be asked is UNAVAILABLE
-// (MCP_SERVER_FAILED).
+// Tools of one MCP server, as it lists them when the tool set is stored. Each becomes a Tool of host_tools with
+// `mcp`, so that this list is empty when a tool set is read. To get tools that the server has added or changed
+// since, store the tool set again. If the tools of a server cannot be listed, the request fails with
+// UNAVAILABLE (MCP_SERVER_FAILED).
 type McpServerTools struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Configured name of the server.
+	// Configured name of the MCP server.
 	Server string `protobuf:"bytes,1,opt,name=server,proto3" json:"server,omitempty"`
-	// Only these, by the server's names. Default: all.
+	// Names of the tools to include, as the MCP server names them. Empty: all.
 	Tools []string `protobuf:"bytes,2,rep,name=tools,proto3" json:"tools,omitempty"`
-	// Put before the server's names. Characters outside [A-Za-z0-9_-] become "_". A name that
-	// is then taken, or has more than 64 characters, is FAILED_PRECONDITION (MCP_TOOLS_UNUSABLE).
+	// Prefix for the names of the tools. Characters outside of [A-Za-z0-9_-] become "_". A resulting name that is
+	// already in use or has more than 64 characters is FAILED_PRECONDITION (MCP_TOOLS_UNUSABLE).
 	Prefix string `protobuf:"bytes,3,opt,name=prefix,proto3" json:"prefix,omitempty"`
-	// As Tool.requires_approval, for all of them.
+	// Tool.requires_approval of all these tools.
 	RequiresApproval bool `protobuf:"varint,4,opt,name=requires_approval,json=requiresApproval,proto3" json:"requires_approval,omitempty"`
-	// As Tool.timeout, for all of them. Default: the server's configured call_timeout.
+	// Tool.timeout of all these tools. Default: the MCP server's configured call_timeout.
 	Timeout *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
-	// As Tool.output_limits, for all of them.
+	// Tool.output_limits of all these tools.
 	OutputLimits  *ToolOutputLimits `protobuf:"bytes,6,opt,name=output_limits,json=outputLimits,proto3" json:"output_limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -447,15 +447,14 @@ func (x *McpServerTools) GetOutputLimits() *ToolOutputLimits {
 	return nil
 }
 
-// A tool that the provider itself runs, such as its web search. Its calls and results arrive as
-// ProviderItem parts; the host has nothing to do. Left out, with an unsupported_input event, when
-// the model belongs to another provider.
+// A tool that the provider runs, such as its web search. Its calls and results are ProviderItem parts, and the
+// host need not do anything. Omitted, with an unsupported_input event, if the model belongs to another
+// provider.
 type ProviderTool struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Configured name of the provider, e.g. "anthropic".
 	Provider string `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
-	// The definition in the provider's own format, e.g.
-	// {"type":"web_search_20250305","name":"web_search"}.
+	// The definition in the provider's format, e.g. {"type":"web_search_20250305","name":"web_search"}.
 	DefinitionJson string `protobuf:"bytes,2,opt,name=definition_json,json=definitionJson,proto3" json:"definition_json,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -505,14 +504,14 @@ func (x *ProviderTool) GetDefinitionJson() string {
 	return ""
 }
 
-// The tools of a session or turn. Where a ToolSet is present it replaces the other one as a whole;
-// an empty one means no tools. At most 512 tools.
+// The tools of a session or turn. A ToolSet that is present replaces the other one as a whole; an empty one
+// means no tools. At most 512 tools.
 type ToolSet struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Run by the host; those with `mcp`, by contextd.
+	// Tools that the host runs or, with `mcp`, contextd.
 	HostTools []*Tool `protobuf:"bytes,1,rep,name=host_tools,json=hostTools,proto3" json:"host_tools,omitempty"`
-	// Run by the provider. Calls of Anthropic's bash, text editor, memory and computer tools, which the
-	// client runs, come as calls of host tools do.
+	// Tools that the provider runs. Anthropic's bash, text editor, memory and computer tools are run by the
+	// client: their calls are sent to the host like calls of host_tools.
 	ProviderTools []*ProviderTool `protobuf:"bytes,2,rep,name=provider_tools,json=providerTools,proto3" json:"provider_tools,omitempty"`
 	// Tools of MCP servers to add to host_tools. At most 64 entries.
 	McpServers    []*McpServerTools `protobuf:"bytes,3,rep,name=mcp_servers,json=mcpServers,proto3" json:"mcp_servers,omitempty"`
@@ -571,18 +570,18 @@ func (x *ToolSet) GetMcpServers() []*McpServerTools {
 	return nil
 }
 
-// How much of a tool's output the model gets to see. What exceeds a limit is cut before it is
-// stored, with a marker; the whole output stays readable as ToolResult.truncation.full_output.
-// Characters are Unicode scalar values. 0: not limited here.
+// How much of a tool's output the model sees. Output above a limit is cut before it is stored, with a marker;
+// the full output stays readable as ToolResult.truncation.full_output. Characters are Unicode scalar values. 0:
+// no limit is set here.
 type ToolOutputLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Characters in all. Shipped default 120,000; an output of exactly this length is untouched.
+	// Maximum number of characters. Shipped default: 120,000. An output of exactly this length is not cut.
 	MaxOutputChars int32 `protobuf:"varint,1,opt,name=max_output_chars,json=maxOutputChars,proto3" json:"max_output_chars,omitempty"`
-	// Lines. Shipped default: none.
+	// Maximum number of lines. Shipped default: none.
 	MaxLines int32 `protobuf:"varint,2,opt,name=max_lines,json=maxLines,proto3" json:"max_lines,omitempty"`
-	// Characters of one line; the rest of the line is cut.
+	// Maximum number of characters in one line; the rest of the line is cut.
 	MaxLineLength int32 `protobuf:"varint,3,opt,name=max_line_length,json=maxLineLength,proto3" json:"max_line_length,omitempty"`
-	// Matches of a search-like tool, counted as non-empty lines.
+	// Maximum number of matches of a search tool, counted as non-empty lines.
 	MaxMatches int32 `protobuf:"varint,4,opt,name=max_matches,json=maxMatches,proto3" json:"max_matches,omitempty"`
 	// Which part is kept.
 	Keep          KeepPart `protobuf:"varint,5,opt,name=keep,proto3,enum=contextd.v1.KeepPart" json:"keep,omitempty"`

@@ -23,21 +23,21 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Where a turn stands. COMPLETED, CANCELLED and FAILED are final. Treat an unknown value as live.
+// State of a turn. COMPLETED, CANCELLED and FAILED are final. Treat an unknown value as live.
 type TurnState int32
 
 const (
 	// Never sent.
 	TurnState_TURN_STATE_UNSPECIFIED TurnState = 0
-	// The model is called, or is about to be.
+	// The model is being called, or is about to be called.
 	TurnState_TURN_STATE_RUNNING TurnState = 1
-	// Waiting for the host: results or approvals. Costs the server nothing.
+	// Waiting for tool results or approvals. Uses no resources of the server.
 	TurnState_TURN_STATE_AWAITING_TOOLS TurnState = 2
-	// Ended in the ordinary way; completion_reason says which.
+	// Completed; see completion_reason.
 	TurnState_TURN_STATE_COMPLETED TurnState = 3
 	// Cancelled.
 	TurnState_TURN_STATE_CANCELLED TurnState = 4
-	// Failed. The transcript stays valid; a turn with continue_transcript goes on.
+	// Failed. The transcript is still valid; a turn with continue_transcript continues it.
 	TurnState_TURN_STATE_FAILED TurnState = 5
 )
 
@@ -88,27 +88,26 @@ func (TurnState) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_turn_proto_rawDescGZIP(), []int{0}
 }
 
-// Why a completed turn stopped. For an unknown value show the text of the last message.
+// Why a completed turn stopped. For an unknown value, show the text of the last message.
 type CompletionReason int32
 
 const (
 	// The turn is not COMPLETED.
 	CompletionReason_COMPLETION_REASON_UNSPECIFIED CompletionReason = 0
-	// The model was done.
+	// The model completed its response.
 	CompletionReason_COMPLETION_REASON_STOP CompletionReason = 1
-	// TurnLimits.max_steps was reached; the last step's tools were still run.
+	// TurnLimits.max_steps was reached. The tool calls of the last step were still run.
 	CompletionReason_COMPLETION_REASON_MAX_STEPS CompletionReason = 2
-	// The model's answer reached its output limit.
+	// The model's response reached its output limit.
 	CompletionReason_COMPLETION_REASON_LENGTH CompletionReason = 3
-	// A filter or a refusal ended the answer.
+	// A content filter or a refusal ended the response.
 	CompletionReason_COMPLETION_REASON_CONTENT_FILTER CompletionReason = 4
 	// TurnLimits.max_total_tokens was reached.
 	CompletionReason_COMPLETION_REASON_BUDGET CompletionReason = 5
 	// TurnLimits.turn_timeout passed.
 	CompletionReason_COMPLETION_REASON_DEADLINE CompletionReason = 6
-	// The model stopped without a text, a call or anything else that it said: its last message holds
-	// nothing but reasoning, or there is none. It was called once more before, if there was time and an
-	// attempt left.
+	// The model stopped without text, a tool call or other content: its last message has only reasoning, or does
+	// not exist. The model was called a second time before that, if time and an attempt were left.
 	CompletionReason_COMPLETION_REASON_EMPTY CompletionReason = 7
 )
 
@@ -169,11 +168,11 @@ type CancelCause int32
 const (
 	// The turn is not CANCELLED.
 	CancelCause_CANCEL_CAUSE_UNSPECIFIED CancelCause = 0
-	// CancelTurn.
+	// A CancelTurn request.
 	CancelCause_CANCEL_CAUSE_REQUESTED CancelCause = 1
 	// A new input with BUSY_POLICY_INTERRUPT or DELIVERY_INTERRUPT.
 	CancelCause_CANCEL_CAUSE_INTERRUPTED CancelCause = 2
-	// The last reader was gone for longer than cancel_after_disconnect.
+	// There was no reader for longer than cancel_after_disconnect.
 	CancelCause_CANCEL_CAUSE_DISCONNECTED CancelCause = 3
 	// The session was deleted.
 	CancelCause_CANCEL_CAUSE_SESSION_DELETED CancelCause = 4
@@ -224,17 +223,18 @@ func (CancelCause) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_turn_proto_rawDescGZIP(), []int{2}
 }
 
-// Who runs a tool.
+// What runs a tool call.
 type ToolExecutor int32
 
 const (
-	// Not known. Not for the host to run.
+	// Unknown. The host must not run the call.
 	ToolExecutor_TOOL_EXECUTOR_UNSPECIFIED ToolExecutor = 0
-	// The host: run it and submit the result.
+	// The host: it runs the call and submits the result.
 	ToolExecutor_TOOL_EXECUTOR_HOST ToolExecutor = 1
-	// An MCP server that contextd calls: for display only. contextd begins the call at most once. If
-	// its outcome is lost, e.g. with the process, the call gets an error result at its deadline that
-	// says so. A result that is submitted meanwhile closes the call, and the server's is discarded.
+	// contextd, on an MCP server; for display only. contextd starts the call at most once. If its outcome is
+	// lost, e.g. because the process ended, the call gets an error result at its deadline which states that. If a
+	// result is submitted before the MCP server responds, it closes the call, and the server's result is
+	// discarded.
 	ToolExecutor_TOOL_EXECUTOR_MCP ToolExecutor = 2
 )
 
@@ -279,16 +279,16 @@ func (ToolExecutor) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_turn_proto_rawDescGZIP(), []int{3}
 }
 
-// What happens to a cancelled turn's messages.
+// What happens to the messages of a cancelled turn.
 type CancelMode int32
 
 const (
 	// Same as STOP.
 	CancelMode_CANCEL_MODE_UNSPECIFIED CancelMode = 0
-	// Keep them, the partial answer included.
+	// Keep them, including the partial response.
 	CancelMode_CANCEL_MODE_STOP CancelMode = 1
-	// Void them, the input included: the model sees the conversation as it was before the turn. They
-	// stay readable, and usage stays counted.
+	// Void them, including the input: the model sees the conversation as it was before the turn. The messages
+	// stay readable, and usage is still counted.
 	CancelMode_CANCEL_MODE_ROLLBACK CancelMode = 2
 )
 
@@ -337,13 +337,13 @@ func (CancelMode) EnumDescriptor() ([]byte, []int) {
 type CancelOutcome int32
 
 const (
-	// Not known.
+	// Unknown.
 	CancelOutcome_CANCEL_OUTCOME_UNSPECIFIED CancelOutcome = 0
-	// Nothing was cut short: between steps, before the first text, or already ended.
+	// Nothing was interrupted: the turn was between steps, before the first text, or had already ended.
 	CancelOutcome_CANCEL_OUTCOME_NONE CancelOutcome = 1
-	// The model was writing; the text so far became a message with FINISH_REASON_CANCELLED.
+	// The model was responding. The text so far became a message with FINISH_REASON_CANCELLED.
 	CancelOutcome_CANCEL_OUTCOME_PARTIAL_ASSISTANT CancelOutcome = 2
-	// Tools were running; their calls were closed as cancelled, and late results are STALE.
+	// Tools were running. Their calls were closed as cancelled, and late results are STALE.
 	CancelOutcome_CANCEL_OUTCOME_TOOLS_IN_PROGRESS CancelOutcome = 3
 )
 
@@ -390,42 +390,43 @@ func (CancelOutcome) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_turn_proto_rawDescGZIP(), []int{5}
 }
 
-// A turn: from an input to the model's last message, over as many steps (a model call and its tools)
-// as it takes. A session has at most one live turn.
+// A turn: from an input to the final message of the model, in any number of steps (a model call and its tool
+// calls). A session has at most one live turn.
 type Turn struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Identifier, chosen by the server.
+	// Turn id, chosen by the server.
 	TurnId string `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
-	// The session it belongs to.
+	// Session id.
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The request_id of the ExecuteTurn or EnqueueMessage that started it; may be empty.
+	// The request_id of the ExecuteTurn or EnqueueMessage that started the turn. May be empty.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Where it stands.
+	// State of the turn.
 	State TurnState `protobuf:"varint,4,opt,name=state,proto3,enum=contextd.v1.TurnState" json:"state,omitempty"`
-	// The model in use, or the last one: after a model_fallback, the one that the turn went on with.
+	// Reference of the model in use, or last used. After a model_fallback, the model with which the turn
+	// continued.
 	Model string `protobuf:"bytes,5,opt,name=model,proto3" json:"model,omitempty"`
-	// The limits in force, defaults filled in.
+	// The limits in force, including defaults.
 	Limits *TurnLimits `protobuf:"bytes,6,opt,name=limits,proto3" json:"limits,omitempty"`
-	// When it started.
+	// When the turn started.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	// When it ended; absent while live.
+	// When the turn ended. Absent while it is live.
 	EndTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
-	// The seq of its turn_started event.
+	// Seq of the turn_started event.
 	FirstSeq int64 `protobuf:"varint,9,opt,name=first_seq,json=firstSeq,proto3" json:"first_seq,omitempty"`
-	// The seq of its terminal event; 0 while live. Watch with after_seq = first_seq - 1 to see it
-	// whole.
+	// Seq of the terminal event. 0 while the turn is live. To watch the whole turn, use after_seq =
+	// first_seq - 1.
 	LastSeq int64 `protobuf:"varint,10,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
-	// Calls that wait for a result, in the order the model made them.
+	// Calls that wait for a result, in the order of the model's calls.
 	PendingCalls []*PendingCall `protobuf:"bytes,11,rep,name=pending_calls,json=pendingCalls,proto3" json:"pending_calls,omitempty"`
-	// The result; while live: so far.
+	// The result; while the turn is live, the result so far.
 	Result *TurnResult `protobuf:"bytes,12,opt,name=result,proto3" json:"result,omitempty"`
-	// COMPLETED: why it stopped.
+	// COMPLETED: why the turn stopped.
 	CompletionReason CompletionReason `protobuf:"varint,13,opt,name=completion_reason,json=completionReason,proto3,enum=contextd.v1.CompletionReason" json:"completion_reason,omitempty"`
-	// CANCELLED: by whom.
+	// CANCELLED: what cancelled the turn.
 	CancelCause CancelCause `protobuf:"varint,14,opt,name=cancel_cause,json=cancelCause,proto3,enum=contextd.v1.CancelCause" json:"cancel_cause,omitempty"`
-	// FAILED: what went wrong.
+	// FAILED: why the turn failed.
 	Failure *Failure `protobuf:"bytes,15,opt,name=failure,proto3" json:"failure,omitempty"`
-	// Calls that wait for a person, in the order the model made them.
+	// Calls that wait for a person's decision, in the order of the model's calls.
 	PendingApprovals []*PendingApproval `protobuf:"bytes,16,rep,name=pending_approvals,json=pendingApprovals,proto3" json:"pending_approvals,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -573,26 +574,26 @@ func (x *Turn) GetPendingApprovals() []*PendingApproval {
 	return nil
 }
 
-// Bounds of a turn. A field of ExecuteTurnRequest.limits that is set wins over the same field of
-// Session.limits. 0 or absent: not set here.
+// Limits of a turn. A field that is set in ExecuteTurnRequest.limits takes precedence over the same field of
+// Session.limits. 0 or absent: not set.
 type TurnLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Steps. Default 50, at most 1,000. The last step's tools still run.
+	// Maximum number of steps. Default 50, at most 1,000. The tool calls of the last step are still run.
 	MaxSteps int32 `protobuf:"varint,1,opt,name=max_steps,json=maxSteps,proto3" json:"max_steps,omitempty"`
-	// Tokens of one answer of the model. Default: the model's limit.
+	// Maximum number of tokens of one model response. Default: the model's limit.
 	MaxOutputTokens int32 `protobuf:"varint,2,opt,name=max_output_tokens,json=maxOutputTokens,proto3" json:"max_output_tokens,omitempty"`
-	// Tokens of the whole turn, input plus output over all calls, compactions included. Checked after
-	// each step, and before a call of the model for which the context was compacted. Default: no limit.
+	// Maximum number of input and output tokens of all model calls of the turn, including compactions. Checked
+	// after each step, and before a model call for which the context was compacted. Default: no limit.
 	MaxTotalTokens int64 `protobuf:"varint,3,opt,name=max_total_tokens,json=maxTotalTokens,proto3" json:"max_total_tokens,omitempty"`
-	// From start to end, waiting for tools included. Default 1 hour, at most 7 days. The work done is
-	// kept.
+	// Maximum duration of the turn, including waiting for tools. Default 1 hour, at most 7 days. The work done
+	// until then is kept.
 	TurnTimeout *durationpb.Duration `protobuf:"bytes,4,opt,name=turn_timeout,json=turnTimeout,proto3" json:"turn_timeout,omitempty"`
-	// Waiting for one tool result or approval. Default 10 minutes, at most 24 hours. Tool.timeout
-	// wins over it.
+	// Maximum time to wait for one tool result or approval. Default 10 minutes, at most 24 hours. Tool.timeout
+	// takes precedence.
 	ToolTimeout *durationpb.Duration `protobuf:"bytes,5,opt,name=tool_timeout,json=toolTimeout,proto3" json:"tool_timeout,omitempty"`
-	// After turn_timeout, time for one last step without tools in which the model may conclude, e.g.
-	// 60 s; an answer that is streaming then may finish. Calls that are open by then get a
-	// result that states it. The turn ends as DEADLINE. Default 0: none, at most 1 hour.
+	// Time after turn_timeout for one last step without tools, in which the model can conclude, e.g. 60 s. A
+	// response that is streaming when turn_timeout passes may be completed. Calls that are open then get a result
+	// that states this. The turn ends with DEADLINE. Default 0: no last step. At most 1 hour.
 	GracePeriod   *durationpb.Duration `protobuf:"bytes,6,opt,name=grace_period,json=gracePeriod,proto3" json:"grace_period,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -673,20 +674,20 @@ func (x *TurnLimits) GetGracePeriod() *durationpb.Duration {
 // The result of a turn.
 type TurnResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Steps taken.
+	// Number of steps.
 	StepCount int32 `protobuf:"varint,1,opt,name=step_count,json=stepCount,proto3" json:"step_count,omitempty"`
-	// The last assistant message; empty when there is none.
+	// Id of the last assistant message. Empty if there is none.
 	FinalMessageId string `protobuf:"bytes,2,opt,name=final_message_id,json=finalMessageId,proto3" json:"final_message_id,omitempty"`
 	// Why the model stopped in the last step.
 	FinishReason FinishReason `protobuf:"varint,3,opt,name=finish_reason,json=finishReason,proto3,enum=contextd.v1.FinishReason" json:"finish_reason,omitempty"`
-	// Tokens of the last step's call: the size of the context now. Absent when not reported.
+	// Usage of the model call of the last step, i.e. the current size of the context. Absent if not reported.
 	LastStepUsage *Usage `protobuf:"bytes,4,opt,name=last_step_usage,json=lastStepUsage,proto3" json:"last_step_usage,omitempty"`
-	// Tokens of all calls of the turn, compactions included: the sum of the usage_recorded events with
-	// its turn_id. A compaction belongs to the turn that is live when it ends, if there is one.
+	// Usage of all model calls of the turn, including compactions: the sum of the usage_recorded events with its
+	// turn_id. A compaction belongs to the turn that is live when the compaction ends, if there is one.
 	TotalUsage *UsageTotals `protobuf:"bytes,5,opt,name=total_usage,json=totalUsage,proto3" json:"total_usage,omitempty"`
-	// From start to end.
+	// Time from the start to the end of the turn.
 	Elapsed *durationpb.Duration `protobuf:"bytes,6,opt,name=elapsed,proto3" json:"elapsed,omitempty"`
-	// Messages still waiting in the queue, oldest first.
+	// Messages that still wait in the queue, oldest first.
 	QueuedMessageIds []string `protobuf:"bytes,7,rep,name=queued_message_ids,json=queuedMessageIds,proto3" json:"queued_message_ids,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -771,18 +772,16 @@ func (x *TurnResult) GetQueuedMessageIds() []string {
 	return nil
 }
 
-// A tool call that waits for its result: run it, and answer with SubmitToolResults before the
-// deadline.
+// A tool call that waits for a result: run it, and call SubmitToolResults before the deadline.
 type PendingCall struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What to run. In a Turn with more than 1 MiB of arguments, the largest are in
-	// ToolCall.arguments_blob.
+	// The call. In a Turn with more than 1 MiB of arguments, the largest are in ToolCall.arguments_blob.
 	Call *ToolCall `protobuf:"bytes,1,opt,name=call,proto3" json:"call,omitempty"`
-	// Who runs it. Run it only when HOST.
+	// What runs the call. The host runs it only if this is HOST.
 	Executor ToolExecutor `protobuf:"varint,2,opt,name=executor,proto3,enum=contextd.v1.ToolExecutor" json:"executor,omitempty"`
-	// When it is closed with an error result.
+	// When the call is closed with an error result (TOOL_OUTCOME_TIMED_OUT).
 	Deadline *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=deadline,proto3" json:"deadline,omitempty"`
-	// A person changed the arguments when approving.
+	// The arguments were edited in the approval.
 	ArgumentsEdited bool `protobuf:"varint,4,opt,name=arguments_edited,json=argumentsEdited,proto3" json:"arguments_edited,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -846,13 +845,12 @@ func (x *PendingCall) GetArgumentsEdited() bool {
 	return false
 }
 
-// A tool call that waits for a person: answer with SubmitToolResults and an approval before the
-// deadline.
+// A tool call that waits for a person's decision: call SubmitToolResults with an approval before the deadline.
 type PendingApproval struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the model wants to run. Large arguments as in PendingCall.
+	// The call. For large arguments, see PendingCall.call.
 	Call *ToolCall `protobuf:"bytes,1,opt,name=call,proto3" json:"call,omitempty"`
-	// When it is closed with an error result.
+	// When the call is closed with an error result (TOOL_OUTCOME_TIMED_OUT).
 	Deadline      *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

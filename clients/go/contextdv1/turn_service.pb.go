@@ -22,21 +22,21 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What ExecuteTurn does when a turn is running.
+// What ExecuteTurn does if a turn is running.
 type BusyPolicy int32
 
 const (
 	// Same as ENQUEUE.
 	BusyPolicy_BUSY_POLICY_UNSPECIFIED BusyPolicy = 0
-	// Queue the input. The running turn takes it at its next step boundary; if it ends first, the
-	// input gets a turn of its own, with this request's tools and limits. The stream shows what
-	// happens and ends with the turn that took the input. If by then the model or the policy is no
-	// longer configured, the input waits until it is again, and the stream has only heartbeats:
-	// CancelQueuedMessage withdraws it.
+	// Queue the input. The running turn takes it at its next step boundary. If that turn ends first, the input
+	// starts a separate turn, with the tools and limits of this request. The stream shows the events of both, and
+	// ends with the turn that took the input. If the model or the policy is then no longer configured, the input
+	// waits until it is configured again, and the stream has only heartbeats: CancelQueuedMessage withdraws the
+	// input.
 	BusyPolicy_BUSY_POLICY_ENQUEUE BusyPolicy = 1
 	// Fail with TURN_IN_PROGRESS.
 	BusyPolicy_BUSY_POLICY_REJECT BusyPolicy = 2
-	// Cancel the running turn, keep its partial text, then start.
+	// Cancel the running turn, keep its partial text, then start this one.
 	BusyPolicy_BUSY_POLICY_INTERRUPT BusyPolicy = 3
 )
 
@@ -83,15 +83,15 @@ func (BusyPolicy) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_turn_service_proto_rawDescGZIP(), []int{0}
 }
 
-// A decision.
+// A person's decision about a tool call.
 type ApprovalDecision int32
 
 const (
 	// Not set: INVALID_REQUEST.
 	ApprovalDecision_APPROVAL_DECISION_UNSPECIFIED ApprovalDecision = 0
-	// Run it: tool_call_requested follows.
+	// Run the call: tool_call_requested follows.
 	ApprovalDecision_APPROVAL_DECISION_APPROVE ApprovalDecision = 1
-	// Do not run it: the model gets a result that says so, with the reason.
+	// Do not run the call: the model gets a result that states this, with the reason.
 	ApprovalDecision_APPROVAL_DECISION_DENY ApprovalDecision = 2
 )
 
@@ -140,16 +140,17 @@ func (ApprovalDecision) EnumDescriptor() ([]byte, []int) {
 type AnswerStatus int32
 
 const (
-	// Not known.
+	// Unknown.
 	AnswerStatus_ANSWER_STATUS_UNSPECIFIED AnswerStatus = 0
-	// Taken.
+	// Accepted.
 	AnswerStatus_ANSWER_STATUS_ACCEPTED AnswerStatus = 1
-	// The call has this answer already. Also: approved, and it runs as approved or without asking.
+	// The call already has the same answer. For an approval: the call was already approved with the same
+	// arguments, or did not require approval.
 	AnswerStatus_ANSWER_STATUS_DUPLICATE AnswerStatus = 2
 	// Too late: the call has another answer, timed out or was cancelled. Nothing changed.
 	AnswerStatus_ANSWER_STATUS_STALE AnswerStatus = 3
-	// Too early: the call waits for its turn (TOOL_EXECUTION_SEQUENTIAL), or this is a result and the
-	// call waits for an approval. Nothing changed; send it again once the call is requested.
+	// Too early: the call waits for the calls before it (TOOL_EXECUTION_SEQUENTIAL), or this is a result and the
+	// call waits for an approval. Nothing changed. Send the answer again when the call is requested.
 	AnswerStatus_ANSWER_STATUS_NOT_REQUESTED AnswerStatus = 4
 )
 
@@ -198,43 +199,41 @@ func (AnswerStatus) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_turn_service_proto_rawDescGZIP(), []int{2}
 }
 
-// A turn to run. The smallest one is {"input":{"parts":[{"text":"Hello"}]}}. after_seq and stream
-// belong to the call, not to the turn: they may differ when a request is repeated under its
-// request_id.
+// Request message for ExecuteTurn. A minimal example: {"input":{"parts":[{"text":"Hello"}]}}. after_seq and
+// `stream` belong to the call, not to the turn: they may differ in a repeated request with the same request_id.
 type ExecuteTurnRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Empty: a new one, with an id chosen by the server (see the first event).
+	// Session id. Empty: create a session, with an id chosen by the server (Event.session_id of the first event).
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Idempotency key of up to 128 characters, kept for 7 days. Repeating it attaches to what it
-	// started. Set it, or a lost connection cannot be resumed with this call; a UUID is good.
+	// Idempotency key, up to 128 characters, kept for 7 days. A repeated request attaches to what the first one
+	// started. Without it, this call cannot be resumed after a lost connection. Use a UUID, for example.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// When repeating: the last seq handled; the stream goes on after it. 0: from the first event of
-	// this request.
+	// In a repeated request: the last seq handled; the stream continues after it. 0: begin with the first event
+	// of this request.
 	AfterSeq int64 `protobuf:"varint,3,opt,name=after_seq,json=afterSeq,proto3" json:"after_seq,omitempty"`
-	// The user's message: text and media. May be absent when the queue holds messages, or with
+	// The user message, with text and media. May be absent if the queue has messages, or with
 	// continue_transcript.
 	Input *InputMessage `protobuf:"bytes,4,opt,name=input,proto3" json:"input,omitempty"`
-	// Call the model on the transcript as it stands, without input: after a failed turn or an import.
-	// Default false.
+	// Call the model with the current transcript, without input: after a failed turn or an import. Default false.
 	ContinueTranscript bool `protobuf:"varint,5,opt,name=continue_transcript,json=continueTranscript,proto3" json:"continue_transcript,omitempty"`
-	// Tools for this turn. Absent: the session's. Present: replaces them, also when empty.
+	// Tools for this turn. Absent: the session's. Present: replaces them, even if empty.
 	Tools *ToolSet `protobuf:"bytes,6,opt,name=tools,proto3" json:"tools,omitempty"`
-	// Bounds for this turn. Each field that is set wins over the session's.
+	// Limits for this turn. Each field that is set takes precedence over the session's.
 	Limits *TurnLimits `protobuf:"bytes,7,opt,name=limits,proto3" json:"limits,omitempty"`
 	// Model reference for this turn. Empty: the session's.
 	Model string `protobuf:"bytes,8,opt,name=model,proto3" json:"model,omitempty"`
-	// How the model is to answer. Each field that is set wins over the session's.
+	// Generation settings for this turn. Each field that is set takes precedence over the session's.
 	Generation *Generation `protobuf:"bytes,9,opt,name=generation,proto3" json:"generation,omitempty"`
-	// What to do when a turn is running.
+	// What to do if a turn is running.
 	BusyPolicy BusyPolicy `protobuf:"varint,10,opt,name=busy_policy,json=busyPolicy,proto3,enum=contextd.v1.BusyPolicy" json:"busy_policy,omitempty"`
-	// Cancel the turn when no client has read its events for this long, on any replica, 1 s to 24 h; it
-	// may take a few seconds more. Absent (the default): a client that leaves cancels nothing.
+	// Cancel the turn if no client, on any replica, has read its events for this time, 1 s to 24 h. It may take a
+	// few seconds longer. Absent (default): the turn is not cancelled when clients disconnect.
 	CancelAfterDisconnect *durationpb.Duration `protobuf:"bytes,11,opt,name=cancel_after_disconnect,json=cancelAfterDisconnect,proto3" json:"cancel_after_disconnect,omitempty"`
-	// What to stream.
+	// Options of the stream.
 	Stream *StreamOptions `protobuf:"bytes,12,opt,name=stream,proto3" json:"stream,omitempty"`
-	// The session to create, when session_id is empty or there is no such session yet;
-	// session.session_id stays empty. An existing session is used as it is. Absent with a session_id
-	// that does not exist: SESSION_NOT_FOUND.
+	// Configuration of the session to create if session_id is empty or the session does not exist.
+	// session.session_id must be empty. Ignored if the session exists. If absent and session_id is set but does
+	// not exist: SESSION_NOT_FOUND.
 	Session       *Session `protobuf:"bytes,13,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -361,10 +360,10 @@ func (x *ExecuteTurnRequest) GetSession() *Session {
 	return nil
 }
 
-// The stream of ExecuteTurn. The first event is `admitted`.
+// One message of the ExecuteTurn stream. The first event is `admitted`.
 type ExecuteTurnResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What happened.
+	// The event.
 	Event         *Event `protobuf:"bytes,1,opt,name=event,proto3" json:"event,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -407,13 +406,13 @@ func (x *ExecuteTurnResponse) GetEvent() *Event {
 	return nil
 }
 
-// What a stream carries.
+// Options of an event stream.
 type StreamOptions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Leave out text_delta, reasoning_delta and tool_input_delta: for programs that need whole
-	// messages only. Default false.
+	// Omit text_delta, reasoning_delta and tool_input_delta, for programs that need only whole messages. Default
+	// false.
 	OmitDeltas bool `protobuf:"varint,1,opt,name=omit_deltas,json=omitDeltas,proto3" json:"omit_deltas,omitempty"`
-	// Add ToolCallCompleted.raw_parts, the whole of outputs that were cut. Default false.
+	// Add ToolCallCompleted.raw_parts, the full output of results that were cut. Default false.
 	IncludeRawToolOutput bool `protobuf:"varint,2,opt,name=include_raw_tool_output,json=includeRawToolOutput,proto3" json:"include_raw_tool_output,omitempty"`
 	// Time between heartbeats, 1 to 10 s. Default 10 s.
 	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,3,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
@@ -472,20 +471,20 @@ func (x *StreamOptions) GetHeartbeatInterval() *durationpb.Duration {
 	return nil
 }
 
-// Which events to stream.
+// Request message for WatchEvents.
 type WatchEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required.
+	// Session id. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Only events of this turn, and the stream ends with it. Empty: the whole session.
+	// Stream only the events of this turn; the stream ends with the turn. Empty: the events of the whole session.
 	TurnId string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
-	// The last seq handled; the stream starts with the next one. 0: from the first event, which for a
-	// fork is the one after Session.forked_at_seq. Session.last_seq: new events only. If retention
-	// removed events after it, the call fails with EVENTS_EXPIRED.
+	// The last seq handled; the stream begins with the next one. 0: begin with the first event; in a fork, that
+	// is the one after Session.forked_at_seq. Session.last_seq: only new events. If retention removed events
+	// after after_seq, the call fails with EVENTS_EXPIRED.
 	AfterSeq int64 `protobuf:"varint,3,opt,name=after_seq,json=afterSeq,proto3" json:"after_seq,omitempty"`
-	// Go on with live events. False: end after `sync`.
+	// Continue with live events. Default false: end after `sync`.
 	Follow bool `protobuf:"varint,4,opt,name=follow,proto3" json:"follow,omitempty"`
-	// What to stream.
+	// Options of the stream.
 	Stream        *StreamOptions `protobuf:"bytes,5,opt,name=stream,proto3" json:"stream,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -556,10 +555,10 @@ func (x *WatchEventsRequest) GetStream() *StreamOptions {
 	return nil
 }
 
-// The stream of WatchEvents.
+// One message of the WatchEvents stream.
 type WatchEventsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What happened.
+	// The event.
 	Event         *Event `protobuf:"bytes,1,opt,name=event,proto3" json:"event,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -602,16 +601,16 @@ func (x *WatchEventsResponse) GetEvent() *Event {
 	return nil
 }
 
-// Which events to read.
+// Request message for ListEvents.
 type ListEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required.
+	// Session id. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Only events of this turn. Empty: all.
+	// List only the events of this turn. Empty: all.
 	TurnId string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
-	// The last seq that is known. 0: from the beginning.
+	// The last seq that the client has; the list begins with the next one. 0: begin with the first event.
 	AfterSeq int64 `protobuf:"varint,3,opt,name=after_seq,json=afterSeq,proto3" json:"after_seq,omitempty"`
-	// Most events of a page: default 100, at most 1,000; a page may hold fewer, so that it stays
+	// Maximum number of events per page. Default 100, at most 1,000. A page may have fewer, so that it stays
 	// under 2 MiB.
 	PageSize      int32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -676,12 +675,12 @@ func (x *ListEventsRequest) GetPageSize() int32 {
 	return 0
 }
 
-// A page of events.
+// Response message for ListEvents.
 type ListEventsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Durable events in order.
+	// Durable events, in order.
 	Events []*Event `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
-	// The after_seq of the next page. Equal to last_seq: there is no more now.
+	// after_seq for the next page. If equal to last_seq, there are currently no more events.
 	NextAfterSeq int64 `protobuf:"varint,2,opt,name=next_after_seq,json=nextAfterSeq,proto3" json:"next_after_seq,omitempty"`
 	// The newest seq of the session.
 	LastSeq       int64 `protobuf:"varint,3,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
@@ -740,12 +739,12 @@ func (x *ListEventsResponse) GetLastSeq() int64 {
 	return 0
 }
 
-// Which turn to read.
+// Request message for GetTurn.
 type GetTurnRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required.
+	// Session id. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The turn. Required.
+	// Turn id. Required.
 	TurnId        string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -795,7 +794,7 @@ func (x *GetTurnRequest) GetTurnId() string {
 	return ""
 }
 
-// A turn.
+// Response message for GetTurn.
 type GetTurnResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The turn.
@@ -841,15 +840,15 @@ func (x *GetTurnResponse) GetTurn() *Turn {
 	return nil
 }
 
-// Which turns to list.
+// Request message for ListTurns.
 type ListTurnsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required.
+	// Session id. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Most turns of a page: default 50, at most 1,000; a page may hold fewer, so that it stays under
+	// Maximum number of turns per page. Default 50, at most 1,000. A page may have fewer, so that it stays under
 	// 2 MiB.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// ListTurnsResponse.next_page_token of the page before; empty for the first.
+	// ListTurnsResponse.next_page_token of the previous page. Empty: the first page.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -906,12 +905,12 @@ func (x *ListTurnsRequest) GetPageToken() string {
 	return ""
 }
 
-// A page of turns.
+// Response message for ListTurns.
 type ListTurnsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Turns, newest first.
 	Turns []*Turn `protobuf:"bytes,1,rep,name=turns,proto3" json:"turns,omitempty"`
-	// Token of the next page; empty after the last.
+	// Token of the next page. Empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -961,17 +960,18 @@ func (x *ListTurnsResponse) GetNextPageToken() string {
 	return ""
 }
 
-// Answers to tool calls, 1 to 128 in all.
+// Request message for SubmitToolResults: 1 to 128 answers (results and approvals together), at most one per
+// call.
 type SubmitToolResultsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required.
+	// Session id. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Idempotency key, up to 128 characters. May be left empty: a call takes one answer anyhow.
+	// Idempotency key, up to 128 characters. Optional, because a call accepts only one answer.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Results of calls that were requested: call_id, parts (may be empty) and, when the
-	// tool failed, outcome ERROR. The texts of one result have at most 3 MiB together, and none of
-	// them a limit of its own; more goes through PutBlob and Media.blob_id. contextd cleans the parts
-	// and cuts them to the tool's limits.
+	// Results of requested calls: call_id, parts (may be empty) and, if the tool failed, outcome ERROR. The texts
+	// of one result have at most 3 MiB together; there is no further limit for a single text. Store larger
+	// content with PutBlob, and refer to it in Media.blob_id. contextd sanitizes the parts and cuts them to the
+	// tool's limits.
 	Results []*ToolResult `protobuf:"bytes,3,rep,name=results,proto3" json:"results,omitempty"`
 	// Decisions about calls that wait for approval.
 	Approvals     []*Approval `protobuf:"bytes,4,rep,name=approvals,proto3" json:"approvals,omitempty"`
@@ -1037,18 +1037,18 @@ func (x *SubmitToolResultsRequest) GetApprovals() []*Approval {
 	return nil
 }
 
-// A person's decision about a call.
+// A person's decision about a tool call.
 type Approval struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call. Required.
+	// Id of the call. Required.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	// The decision. Required.
 	Decision ApprovalDecision `protobuf:"varint,2,opt,name=decision,proto3,enum=contextd.v1.ApprovalDecision" json:"decision,omitempty"`
-	// APPROVE: run it with these arguments instead, a JSON object of at most 256 KiB. Empty: as the
-	// model wrote them. The message keeps the model's own; the result begins with a line that tells
-	// the model of the change.
+	// Only with APPROVE: arguments to use instead of the model's, a JSON object of at most 256 KiB. Empty: the
+	// model's arguments. The assistant message keeps the model's arguments; the result begins with a line that
+	// informs the model of the change.
 	EditedArgumentsJson string `protobuf:"bytes,3,opt,name=edited_arguments_json,json=editedArgumentsJson,proto3" json:"edited_arguments_json,omitempty"`
-	// DENY: why, for the model; up to 16,384 characters.
+	// Only with DENY: the reason, for the model. Up to 16,384 characters.
 	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1112,12 +1112,12 @@ func (x *Approval) GetReason() string {
 	return ""
 }
 
-// The outcome of the answers.
+// Response message for SubmitToolResults.
 type SubmitToolResultsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One for each answer: the results in order, then the approvals.
+	// One receipt per answer: for the results in order, then for the approvals.
 	Receipts []*AnswerReceipt `protobuf:"bytes,1,rep,name=receipts,proto3" json:"receipts,omitempty"`
-	// Calls that wait for a result or an approval now.
+	// Calls that now wait for a result or an approval.
 	PendingCallIds []string `protobuf:"bytes,2,rep,name=pending_call_ids,json=pendingCallIds,proto3" json:"pending_call_ids,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -1167,12 +1167,12 @@ func (x *SubmitToolResultsResponse) GetPendingCallIds() []string {
 	return nil
 }
 
-// The outcome of one answer.
+// The status of one answer.
 type AnswerReceipt struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The call.
+	// Id of the call.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// Whether it was accepted.
+	// Whether the answer was accepted.
 	Status        AnswerStatus `protobuf:"varint,2,opt,name=status,proto3,enum=contextd.v1.AnswerStatus" json:"status,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1222,18 +1222,18 @@ func (x *AnswerReceipt) GetStatus() AnswerStatus {
 	return AnswerStatus_ANSWER_STATUS_UNSPECIFIED
 }
 
-// Which turn to cancel.
+// Request message for CancelTurn.
 type CancelTurnRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required.
+	// Session id. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The turn. Empty: whichever is live.
+	// Turn id. Empty: the live turn.
 	TurnId string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
-	// Idempotency key, up to 128 characters. May be left empty: cancelling twice changes nothing.
+	// Idempotency key, up to 128 characters. Optional, because cancelling twice changes nothing.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// What happens to its messages.
+	// What happens to the turn's messages.
 	Mode CancelMode `protobuf:"varint,4,opt,name=mode,proto3,enum=contextd.v1.CancelMode" json:"mode,omitempty"`
-	// Why, for the log and the turn_cancelled event; up to 1,024 characters.
+	// Reason, for the log and the turn_cancelled event. Up to 1,024 characters.
 	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1304,13 +1304,13 @@ func (x *CancelTurnRequest) GetReason() string {
 	return ""
 }
 
-// The outcome of a cancel request.
+// Response message for CancelTurn.
 type CancelTurnResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The turn, ended. Absent when the session was idle and no turn_id was given.
+	// The turn, which has ended. Absent if the session was idle and no turn_id was given.
 	Turn *Turn `protobuf:"bytes,1,opt,name=turn,proto3" json:"turn,omitempty"`
-	// What it was doing. NONE when it had ended before this request: nothing was cancelled or rolled
-	// back. A repeated request_id has the answer of the first.
+	// What the turn was doing. NONE if it had ended before this request: nothing was cancelled or rolled back. A
+	// repeated request_id gets the response to the first request.
 	Outcome       CancelOutcome `protobuf:"varint,2,opt,name=outcome,proto3,enum=contextd.v1.CancelOutcome" json:"outcome,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -34,45 +34,44 @@ const (
 //
 // Runs turns and streams their events.
 //
-// A non-OK status of ExecuteTurn or WatchEvents is about transport or admission only; failures of
-// an admitted turn are events, and the stream then ends OK. So the whole rule for a client is: read
-// until the stream ends; on UNAVAILABLE or DEADLINE_EXCEEDED send the same request again with
-// after_seq = the last seq handled; on DATA_LOSS (EVENTS_LOST) read the session anew.
+// A non-OK status of ExecuteTurn or WatchEvents reports only errors of transport and admission. Failures of an
+// admitted turn are events, and the stream then ends with OK. The complete rule for a client is: read until the
+// stream ends; on UNAVAILABLE or DEADLINE_EXCEEDED, send the same request again with after_seq = the last seq
+// handled; on DATA_LOSS (EVENTS_LOST), read the session again.
 //
-// When a stream ends with its turn, the trailer `contextd-turn-state` repeats the outcome as a
-// TurnState name, e.g. "COMPLETED".
+// If a stream ends because its turn ended, the trailer `contextd-turn-state` has the TurnState, e.g.
+// "COMPLETED".
 type TurnServiceClient interface {
-	// Runs a turn and streams its events: every durable event of the session from the admission on,
-	// without gaps in seq, until the turn that took the input ends. With BUSY_POLICY_ENQUEUE the end
-	// of an earlier turn may be among them: finish when the stream ends, not at the first terminal
-	// event. Leaving the stream leaves the turn running (see cancel_after_disconnect); sending the
-	// request again with the same request_id attaches to it.
-	// Errors: NO_INPUT, SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN (with
-	// UNKNOWN_WINDOW_REFUSE), TURN_IN_PROGRESS (with BUSY_POLICY_REJECT), TRANSCRIPT_OPEN (calls that
-	// were appended wait for results), QUEUE_FULL, EVENTS_LOST, EVENTS_EXPIRED (a repeated request,
-	// whose events were removed).
+	// Runs a turn and streams its events: all durable events of the session after the admission, without gaps in
+	// seq, until the turn that took the input ends. With BUSY_POLICY_ENQUEUE, these may include the end of an
+	// earlier turn: finish when the stream ends, not at the first terminal event. A turn continues when the
+	// client closes the stream (see cancel_after_disconnect). A repeated request with the same request_id
+	// attaches to the turn.
+	// Errors: NO_INPUT, SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN (with UNKNOWN_WINDOW_REFUSE),
+	// TURN_IN_PROGRESS (with BUSY_POLICY_REJECT), TRANSCRIPT_OPEN (appended calls wait for results), QUEUE_FULL,
+	// EVENTS_LOST, EVENTS_EXPIRED (a repeated request whose events were removed).
 	ExecuteTurn(ctx context.Context, in *ExecuteTurnRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExecuteTurnResponse], error)
-	// Streams the events of a session, or of one turn: first those after after_seq, then `sync`,
-	// then live. Any number of readers, on any replica.
+	// Streams the events of a session or of one turn: the events after after_seq, then `sync`, then live events.
+	// Any number of readers, on any replica.
 	// Errors: SESSION_NOT_FOUND, TURN_NOT_FOUND, EVENTS_EXPIRED, CURSOR_AHEAD, EVENTS_LOST.
 	WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error)
-	// Reads durable events page by page, with the same cursor as the streams.
+	// Lists durable events page by page, with the same cursor as the streams.
 	// Errors: SESSION_NOT_FOUND, TURN_NOT_FOUND, EVENTS_EXPIRED, CURSOR_AHEAD.
 	ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error)
-	// Reads one turn.
+	// Returns a turn.
 	// Errors: TURN_NOT_FOUND.
 	GetTurn(ctx context.Context, in *GetTurnRequest, opts ...grpc.CallOption) (*GetTurnResponse, error)
 	// Lists the turns of a session, newest first.
 	// Errors: SESSION_NOT_FOUND.
 	ListTurns(ctx context.Context, in *ListTurnsRequest, opts ...grpc.CallOption) (*ListTurnsResponse, error)
-	// Answers tool calls: results, and decisions about approvals. Send them one by one as they come,
-	// or together. Any replica takes them; the one that answers the last open call goes on with the
-	// turn. Repeating an answer is harmless.
-	// Errors: SESSION_NOT_FOUND; INVALID_REQUEST for a call_id the session never had, or that came
-	// with AppendMessages and is answered by it (nothing is stored then).
+	// Submits answers to tool calls: results, and decisions about approvals. Send them one by one, or together.
+	// Any replica accepts them; the replica that receives the last missing answer continues the turn. Repeating
+	// an answer is harmless.
+	// Errors: SESSION_NOT_FOUND; INVALID_REQUEST for a call_id that the session never had, or for a call that was
+	// appended with AppendMessages and must get its result there (nothing is stored then).
 	SubmitToolResults(ctx context.Context, in *SubmitToolResultsRequest, opts ...grpc.CallOption) (*SubmitToolResultsResponse, error)
-	// Cancels a turn and answers once it has ended, usually within a second. On a turn that has
-	// ended, or an idle session, it changes nothing.
+	// Cancels a turn and responds when it has ended, usually within a second. If the turn has already ended or
+	// the session is idle, nothing changes.
 	// Errors: SESSION_NOT_FOUND, TURN_NOT_FOUND.
 	CancelTurn(ctx context.Context, in *CancelTurnRequest, opts ...grpc.CallOption) (*CancelTurnResponse, error)
 }
@@ -179,45 +178,44 @@ func (c *turnServiceClient) CancelTurn(ctx context.Context, in *CancelTurnReques
 //
 // Runs turns and streams their events.
 //
-// A non-OK status of ExecuteTurn or WatchEvents is about transport or admission only; failures of
-// an admitted turn are events, and the stream then ends OK. So the whole rule for a client is: read
-// until the stream ends; on UNAVAILABLE or DEADLINE_EXCEEDED send the same request again with
-// after_seq = the last seq handled; on DATA_LOSS (EVENTS_LOST) read the session anew.
+// A non-OK status of ExecuteTurn or WatchEvents reports only errors of transport and admission. Failures of an
+// admitted turn are events, and the stream then ends with OK. The complete rule for a client is: read until the
+// stream ends; on UNAVAILABLE or DEADLINE_EXCEEDED, send the same request again with after_seq = the last seq
+// handled; on DATA_LOSS (EVENTS_LOST), read the session again.
 //
-// When a stream ends with its turn, the trailer `contextd-turn-state` repeats the outcome as a
-// TurnState name, e.g. "COMPLETED".
+// If a stream ends because its turn ended, the trailer `contextd-turn-state` has the TurnState, e.g.
+// "COMPLETED".
 type TurnServiceServer interface {
-	// Runs a turn and streams its events: every durable event of the session from the admission on,
-	// without gaps in seq, until the turn that took the input ends. With BUSY_POLICY_ENQUEUE the end
-	// of an earlier turn may be among them: finish when the stream ends, not at the first terminal
-	// event. Leaving the stream leaves the turn running (see cancel_after_disconnect); sending the
-	// request again with the same request_id attaches to it.
-	// Errors: NO_INPUT, SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN (with
-	// UNKNOWN_WINDOW_REFUSE), TURN_IN_PROGRESS (with BUSY_POLICY_REJECT), TRANSCRIPT_OPEN (calls that
-	// were appended wait for results), QUEUE_FULL, EVENTS_LOST, EVENTS_EXPIRED (a repeated request,
-	// whose events were removed).
+	// Runs a turn and streams its events: all durable events of the session after the admission, without gaps in
+	// seq, until the turn that took the input ends. With BUSY_POLICY_ENQUEUE, these may include the end of an
+	// earlier turn: finish when the stream ends, not at the first terminal event. A turn continues when the
+	// client closes the stream (see cancel_after_disconnect). A repeated request with the same request_id
+	// attaches to the turn.
+	// Errors: NO_INPUT, SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN (with UNKNOWN_WINDOW_REFUSE),
+	// TURN_IN_PROGRESS (with BUSY_POLICY_REJECT), TRANSCRIPT_OPEN (appended calls wait for results), QUEUE_FULL,
+	// EVENTS_LOST, EVENTS_EXPIRED (a repeated request whose events were removed).
 	ExecuteTurn(*ExecuteTurnRequest, grpc.ServerStreamingServer[ExecuteTurnResponse]) error
-	// Streams the events of a session, or of one turn: first those after after_seq, then `sync`,
-	// then live. Any number of readers, on any replica.
+	// Streams the events of a session or of one turn: the events after after_seq, then `sync`, then live events.
+	// Any number of readers, on any replica.
 	// Errors: SESSION_NOT_FOUND, TURN_NOT_FOUND, EVENTS_EXPIRED, CURSOR_AHEAD, EVENTS_LOST.
 	WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error
-	// Reads durable events page by page, with the same cursor as the streams.
+	// Lists durable events page by page, with the same cursor as the streams.
 	// Errors: SESSION_NOT_FOUND, TURN_NOT_FOUND, EVENTS_EXPIRED, CURSOR_AHEAD.
 	ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error)
-	// Reads one turn.
+	// Returns a turn.
 	// Errors: TURN_NOT_FOUND.
 	GetTurn(context.Context, *GetTurnRequest) (*GetTurnResponse, error)
 	// Lists the turns of a session, newest first.
 	// Errors: SESSION_NOT_FOUND.
 	ListTurns(context.Context, *ListTurnsRequest) (*ListTurnsResponse, error)
-	// Answers tool calls: results, and decisions about approvals. Send them one by one as they come,
-	// or together. Any replica takes them; the one that answers the last open call goes on with the
-	// turn. Repeating an answer is harmless.
-	// Errors: SESSION_NOT_FOUND; INVALID_REQUEST for a call_id the session never had, or that came
-	// with AppendMessages and is answered by it (nothing is stored then).
+	// Submits answers to tool calls: results, and decisions about approvals. Send them one by one, or together.
+	// Any replica accepts them; the replica that receives the last missing answer continues the turn. Repeating
+	// an answer is harmless.
+	// Errors: SESSION_NOT_FOUND; INVALID_REQUEST for a call_id that the session never had, or for a call that was
+	// appended with AppendMessages and must get its result there (nothing is stored then).
 	SubmitToolResults(context.Context, *SubmitToolResultsRequest) (*SubmitToolResultsResponse, error)
-	// Cancels a turn and answers once it has ended, usually within a second. On a turn that has
-	// ended, or an idle session, it changes nothing.
+	// Cancels a turn and responds when it has ended, usually within a second. If the turn has already ended or
+	// the session is idle, nothing changes.
 	// Errors: SESSION_NOT_FOUND, TURN_NOT_FOUND.
 	CancelTurn(context.Context, *CancelTurnRequest) (*CancelTurnResponse, error)
 	mustEmbedUnimplementedTurnServiceServer()

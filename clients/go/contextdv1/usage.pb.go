@@ -21,20 +21,20 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// How a token number was obtained, from most to least accurate.
+// How a number of tokens was obtained, from most to least accurate.
 type TokenBasis int32
 
 const (
-	// Not known. Treat an unknown value like HEURISTIC.
+	// Unknown. Treat an unknown value like HEURISTIC.
 	TokenBasis_TOKEN_BASIS_UNSPECIFIED TokenBasis = 0
-	// Reported by the model provider. In events: only if the prompt has nothing new since that call.
+	// Reported by the model provider. In events: only if nothing was added to the prompt since that call.
 	TokenBasis_TOKEN_BASIS_ACTUAL TokenBasis = 1
-	// Counted, then corrected by the ratio learnt from this model's earlier calls. CountTokens only.
+	// Counted, then corrected by the ratio learned from earlier calls of this model. CountTokens only.
 	TokenBasis_TOKEN_BASIS_CALIBRATED TokenBasis = 2
 	// Counted with the model's own vocabulary and template. CountTokens only.
 	TokenBasis_TOKEN_BASIS_TOKENIZER TokenBasis = 3
-	// Counted with a related vocabulary, or from the number of characters; also a sum of which parts
-	// may have been: the size of a transcript whose session went from one model to another.
+	// Counted with a related vocabulary, or estimated from the number of characters. Also for a sum of which
+	// parts may have been: the size of a transcript whose session changed from one model to another.
 	TokenBasis_TOKEN_BASIS_HEURISTIC TokenBasis = 4
 )
 
@@ -83,13 +83,13 @@ func (TokenBasis) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_usage_proto_rawDescGZIP(), []int{0}
 }
 
-// What a model call was made for.
+// Purpose of a model call.
 type UsagePurpose int32
 
 const (
-	// Not known. Still counts in totals.
+	// Unknown. Still included in totals.
 	UsagePurpose_USAGE_PURPOSE_UNSPECIFIED UsagePurpose = 0
-	// A step of a turn, or a call of the host's own loop (RecordUsage).
+	// A step of a turn, or a call by a host that calls the model itself (RecordUsage).
 	UsagePurpose_USAGE_PURPOSE_TURN UsagePurpose = 1
 	// A summary written for a compaction.
 	UsagePurpose_USAGE_PURPOSE_COMPACTION UsagePurpose = 2
@@ -136,9 +136,9 @@ func (UsagePurpose) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_usage_proto_rawDescGZIP(), []int{1}
 }
 
-// What occupies a context window. Used in reports (ContextStats) and, where noted, to tag tools
-// and pinned blocks. Show an unknown category under its number: the sum is right even if the label
-// is new.
+// Categories of the tokens in a context window. Used in reports (ContextStats) and, where noted, to tag tools
+// and pinned blocks. Show an unknown category with its number, so that the sum is correct although the label is
+// unknown.
 type ContextCategory int32
 
 const (
@@ -148,9 +148,9 @@ const (
 	ContextCategory_CONTEXT_CATEGORY_SYSTEM_PROMPT ContextCategory = 1
 	// Definitions of the host's tools and of provider tools. May tag a Tool.
 	ContextCategory_CONTEXT_CATEGORY_TOOLS ContextCategory = 2
-	// Definitions of tools that come from MCP servers. May tag a Tool.
+	// Definitions of tools of MCP servers. May tag a Tool.
 	ContextCategory_CONTEXT_CATEGORY_MCP_TOOLS ContextCategory = 3
-	// Tools marked `deferred`: listed, not part of the total.
+	// Definitions of tools marked `deferred`. Listed, but not part of the total.
 	ContextCategory_CONTEXT_CATEGORY_DEFERRED_TOOLS ContextCategory = 4
 	// Skills. May tag a Tool or a PinnedBlock.
 	ContextCategory_CONTEXT_CATEGORY_SKILLS ContextCategory = 5
@@ -166,15 +166,15 @@ const (
 	ContextCategory_CONTEXT_CATEGORY_USER ContextCategory = 10
 	// Text of assistant messages, refusals and provider items.
 	ContextCategory_CONTEXT_CATEGORY_ASSISTANT ContextCategory = 11
-	// Reasoning that is sent back to the model.
+	// Reasoning of earlier responses that is sent back to the model.
 	ContextCategory_CONTEXT_CATEGORY_REASONING ContextCategory = 12
 	// Tool calls with their arguments.
 	ContextCategory_CONTEXT_CATEGORY_TOOL_CALLS ContextCategory = 13
-	// Tool results; a pruned one counts as its placeholder.
+	// Tool results. A pruned result counts as its placeholder.
 	ContextCategory_CONTEXT_CATEGORY_TOOL_RESULTS ContextCategory = 14
 	// Images and files.
 	ContextCategory_CONTEXT_CATEGORY_MEDIA ContextCategory = 15
-	// Messages waiting in the queue: listed, not part of the total.
+	// Messages waiting in the queue. Listed, but not part of the total.
 	ContextCategory_CONTEXT_CATEGORY_QUEUED ContextCategory = 16
 )
 
@@ -247,17 +247,16 @@ func (ContextCategory) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_usage_proto_rawDescGZIP(), []int{2}
 }
 
-// A number of tokens, and how far to trust it. Triggers compare tokens + margin; displays show
-// tokens.
+// A number of tokens and its accuracy. Triggers compare tokens + margin; user interfaces show tokens.
 type TokenCount struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The number itself.
+	// The number of tokens.
 	Tokens int32 `protobuf:"varint,1,opt,name=tokens,proto3" json:"tokens,omitempty"`
-	// How it was obtained. Show "(estimated)" for everything but ACTUAL.
+	// How the number was obtained. Show "(estimated)" for all values except ACTUAL.
 	Basis TokenBasis `protobuf:"varint,2,opt,name=basis,proto3,enum=contextd.v1.TokenBasis" json:"basis,omitempty"`
-	// The true number is expected within tokens - margin and tokens + margin. 0 for ACTUAL.
+	// The true number is expected between tokens - margin and tokens + margin. 0 for ACTUAL.
 	Margin int32 `protobuf:"varint,3,opt,name=margin,proto3" json:"margin,omitempty"`
-	// The estimator that counted, e.g. "o200k+openai". Empty for ACTUAL.
+	// Name of the estimator, e.g. "o200k+openai". Empty for ACTUAL.
 	Estimator     string `protobuf:"bytes,4,opt,name=estimator,proto3" json:"estimator,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -321,16 +320,15 @@ func (x *TokenCount) GetEstimator() string {
 	return ""
 }
 
-// Tokens of ONE model call, as the provider reported them, in one meaning for all providers. Usage
-// is never cumulative; sums over calls are UsageTotals. Where a message has no Usage, the provider
-// reported none.
+// Tokens of ONE model call as reported by the provider, with the same meaning for all providers. Usage is never
+// cumulative; UsageTotals has sums over calls. If a message has no Usage, the provider reported none.
 type Usage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whole prompt, cached tokens included. Where the provider's own tools ran, the sum over all rounds.
+	// The whole prompt, including cached tokens. If the provider ran its own tools, the sum over all rounds.
 	InputTokens int32 `protobuf:"varint,1,opt,name=input_tokens,json=inputTokens,proto3" json:"input_tokens,omitempty"`
-	// Whole answer, reasoning and tool calls included.
+	// The whole response, including reasoning and tool calls.
 	OutputTokens int32 `protobuf:"varint,2,opt,name=output_tokens,json=outputTokens,proto3" json:"output_tokens,omitempty"`
-	// Part of output_tokens spent on reasoning.
+	// Part of output_tokens used for reasoning.
 	ReasoningTokens int32 `protobuf:"varint,3,opt,name=reasoning_tokens,json=reasoningTokens,proto3" json:"reasoning_tokens,omitempty"`
 	// Part of input_tokens read from the provider's prompt cache.
 	CacheReadTokens int32 `protobuf:"varint,4,opt,name=cache_read_tokens,json=cacheReadTokens,proto3" json:"cache_read_tokens,omitempty"`
@@ -338,12 +336,12 @@ type Usage struct {
 	CacheWriteTokens int32 `protobuf:"varint,5,opt,name=cache_write_tokens,json=cacheWriteTokens,proto3" json:"cache_write_tokens,omitempty"`
 	// input_tokens + output_tokens.
 	TotalTokens int32 `protobuf:"varint,6,opt,name=total_tokens,json=totalTokens,proto3" json:"total_tokens,omitempty"`
-	// The provider's own usage object, unchanged: prices, tiers, kinds of cache and modalities that
-	// have no field here.
+	// The provider's usage object as JSON, unchanged, including values without a field here: prices, tiers,
+	// kinds of cache, modalities.
 	ProviderUsageJson string `protobuf:"bytes,7,opt,name=provider_usage_json,json=providerUsageJson,proto3" json:"provider_usage_json,omitempty"`
-	// Calls of the provider's own tools (web search, code execution) that the answer took, which
-	// providers charge beside tokens: as many as the answer holds, or as the provider reports if that
-	// is more. Not part of UsageTotals.
+	// Number of calls of the provider's own tools (web search, code execution) for this response, which providers
+	// charge in addition to tokens. The number of calls in the response, or the number that the provider reports
+	// if that is greater. Not part of UsageTotals.
 	ProviderToolCalls int32 `protobuf:"varint,8,opt,name=provider_tool_calls,json=providerToolCalls,proto3" json:"provider_tool_calls,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -435,11 +433,10 @@ func (x *Usage) GetProviderToolCalls() int32 {
 	return 0
 }
 
-// Sums of Usage over several model calls. 64 bits, because a long session passes two billion
-// tokens.
+// Sums of Usage over several model calls. 64-bit, because long sessions exceed two billion tokens.
 type UsageTotals struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Model calls added up here, calls without reported usage included.
+	// Number of model calls, including calls without reported usage.
 	Calls int64 `protobuf:"varint,1,opt,name=calls,proto3" json:"calls,omitempty"`
 	// Sum of Usage.input_tokens.
 	InputTokens int64 `protobuf:"varint,2,opt,name=input_tokens,json=inputTokens,proto3" json:"input_tokens,omitempty"`
@@ -536,16 +533,16 @@ func (x *UsageTotals) GetTotalTokens() int64 {
 	return 0
 }
 
-// The prediction made before a model call beside what the provider reported after it.
+// Predicted and reported size of the prompt of a model call.
 type CallEstimate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Predicted prompt size.
+	// Predicted prompt size, in tokens.
 	EstimatedTokens int32 `protobuf:"varint,1,opt,name=estimated_tokens,json=estimatedTokens,proto3" json:"estimated_tokens,omitempty"`
-	// Reported prompt size (Usage.input_tokens).
+	// Reported prompt size, in tokens (Usage.input_tokens).
 	ActualTokens int32 `protobuf:"varint,2,opt,name=actual_tokens,json=actualTokens,proto3" json:"actual_tokens,omitempty"`
-	// estimated_tokens - actual_tokens; 5,120 against 5,115 is 5.
+	// estimated_tokens - actual_tokens, e.g. 5 for 5,120 and 5,115.
 	ErrorTokens int32 `protobuf:"varint,3,opt,name=error_tokens,json=errorTokens,proto3" json:"error_tokens,omitempty"`
-	// error_tokens / actual_tokens; 0.001 is 0.1%.
+	// error_tokens / actual_tokens. 0.001 is 0.1%.
 	ErrorRatio float64 `protobuf:"fixed64,4,opt,name=error_ratio,json=errorRatio,proto3" json:"error_ratio,omitempty"`
 	// How the prediction was obtained.
 	Basis         TokenBasis `protobuf:"varint,5,opt,name=basis,proto3,enum=contextd.v1.TokenBasis" json:"basis,omitempty"`
@@ -621,11 +618,11 @@ func (x *CallEstimate) GetBasis() TokenBasis {
 // Tokens of one category.
 type CategoryTokens struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Which category.
+	// The category.
 	Category ContextCategory `protobuf:"varint,1,opt,name=category,proto3,enum=contextd.v1.ContextCategory" json:"category,omitempty"`
-	// Tokens it occupies.
+	// Tokens in the category.
 	Tokens int32 `protobuf:"varint,2,opt,name=tokens,proto3" json:"tokens,omitempty"`
-	// Things in it: tools, blocks, messages, calls or results.
+	// Number of items: tools, blocks, messages, calls or results.
 	Count int32 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
 	// Whether the tokens are part of the total. False for DEFERRED_TOOLS and QUEUED.
 	InTotal       bool `protobuf:"varint,4,opt,name=in_total,json=inTotal,proto3" json:"in_total,omitempty"`

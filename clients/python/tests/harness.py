@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -22,11 +24,21 @@ LEASE = "3s"
 PROGRAM = os.environ.get("CONTEXTD_BIN", str(Path(__file__).resolve().parents[3] / "target/debug/contextd"))
 
 
+# Ports that no system assigns by itself: a server that is down keeps its port to itself.
+PORTS = range(10_000, 32_000)
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    while True:
+        port = random.choice(PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+            else:
+                return port
 
 
 class Server:

@@ -1,5 +1,6 @@
 /** A contextd with scripted models on a PostgreSQL of its own, and a proxy that cuts. */
 import { type ChildProcess, spawn } from "node:child_process";
+import { randomInt } from "node:crypto";
 import { once } from "node:events";
 import { chmodSync, cpSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { connect, createServer, type Socket } from "node:net";
@@ -223,11 +224,22 @@ export async function cutting(
   return { url: `http://127.0.0.1:${at}`, cuts: () => cuts, close };
 }
 
+/** Ports that no system assigns by itself: a server that is down keeps its port to itself. */
+const FIRST_PORT = 10_000;
+const END_PORT = 32_000;
+
 export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const address = server.address();
-  server.close();
-  await once(server, "close");
-  return typeof address === "object" && address ? address.port : 0;
+  for (;;) {
+    const port = randomInt(FIRST_PORT, END_PORT);
+    const server = createServer().listen(port, "127.0.0.1");
+    try {
+      await once(server, "listening");
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "EADDRINUSE") throw error;
+      continue;
+    }
+    server.close();
+    await once(server, "close");
+    return port;
+  }
 }

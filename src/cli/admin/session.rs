@@ -1,4 +1,4 @@
-//! `contextd admin session`: which sessions there are, who holds them, and what they wait for.
+//! `contextd admin session`: lists sessions and shows which replica owns them and what they wait for.
 
 use clap::Subcommand;
 
@@ -13,12 +13,12 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Action {
-    /// List the caller's sessions, the last used first: id, state, queued messages, last use, and the
-    /// replica that holds it with its lease.
+    /// List the caller's sessions, last used first: id, state, queued messages, last use, and the replica
+    /// that owns it with its lease.
     List {
         #[command(flatten)]
         server: Server,
-        /// Only those in this state: idle, running or awaiting-tools; may be repeated [no default: any]
+        /// Only sessions in this state: idle, running or awaiting-tools; may be repeated [no default: any]
         #[arg(
             long = "state",
             value_name = "STATE",
@@ -28,7 +28,7 @@ pub(super) enum Action {
             value_parser = state_of
         )]
         states: Vec<pb::SessionState>,
-        /// Only those with this metadata entry; may be repeated [no default: any]
+        /// Only sessions with this metadata entry; may be repeated [no default: any]
         #[arg(
             long,
             value_name = "KEY=VALUE",
@@ -37,7 +37,7 @@ pub(super) enum Action {
             value_parser = entry_of
         )]
         metadata: Vec<(String, String)>,
-        /// Only those whose id or title begins with this [no default: any]
+        /// Only sessions with an id or title that begins with this [no default: any]
         #[arg(
             long,
             value_name = "TEXT",
@@ -45,7 +45,7 @@ pub(super) enum Action {
             hide_env_values = true
         )]
         prefix: Option<String>,
-        /// Most sessions to list.
+        /// Maximum number of sessions to list.
         #[arg(
             long,
             value_name = "SESSIONS",
@@ -55,11 +55,11 @@ pub(super) enum Action {
         )]
         most: usize,
     },
-    /// Show a session: where it stands, who holds it, and its metadata.
+    /// Show a session: its state, owner and metadata.
     Show {
         #[command(flatten)]
         server: Server,
-        /// Its id.
+        /// The id of the session.
         session_id: String,
     },
 }
@@ -69,7 +69,7 @@ fn state_of(name: &str) -> Result<pb::SessionState, String> {
         "idle" => Ok(pb::SessionState::Idle),
         "running" => Ok(pb::SessionState::Running),
         "awaiting-tools" => Ok(pb::SessionState::AwaitingTools),
-        _ => Err("idle, running or awaiting-tools".to_owned()),
+        _ => Err("must be idle, running or awaiting-tools".to_owned()),
     }
 }
 
@@ -83,9 +83,7 @@ fn name_of(state: pb::SessionState) -> &'static str {
 }
 
 fn entry_of(entry: &str) -> Result<(String, String), String> {
-    let (key, value) = entry
-        .split_once('=')
-        .ok_or("a key, an equals sign and a value")?;
+    let (key, value) = entry.split_once('=').ok_or("must be KEY=VALUE")?;
     Ok((key.to_owned(), value.to_owned()))
 }
 
@@ -153,7 +151,7 @@ fn line(session: &pb::Session) -> String {
     )
 }
 
-/// The replica that runs the turn, and until when its lease lasts.
+/// The replica that runs the turn, and when its lease expires.
 fn held(session: &pb::Session) -> Option<String> {
     if session.holder.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! `contextd admin export` and `import`: sessions as a file, by which they are moved to another database.
+//! `contextd admin export` and `import`: move sessions to another database through a file.
 
 use std::path::PathBuf;
 
@@ -10,15 +10,16 @@ use crate::{
     telemetry::{self, progress::Progress},
 };
 
-/// Write sessions from the database to a file, also while servers run and where the database has an older schema.
+/// Write sessions from the database to a file, even while servers are running or if the database has an older
+/// schema.
 #[derive(Debug, clap::Args)]
 pub(super) struct ExportArgs {
     /// The file, which must not exist: one row in JSON per line.
     file: PathBuf,
-    /// The tenant whose sessions are written [no default: all]
+    /// Export only sessions of this tenant [no default: all]
     #[arg(long, env = "CONTEXTD_TENANT", hide_env_values = true)]
     tenant: Option<String>,
-    /// Only the session with this id; may be repeated [no default: all]
+    /// Export only the session with this id; may be repeated [no default: all]
     #[arg(
         long = "session",
         value_name = "ID",
@@ -31,7 +32,7 @@ pub(super) struct ExportArgs {
     settings: SettingArgs,
 }
 
-/// Add the sessions of a file to the database. One that is there already stays as it is.
+/// Add the sessions of a file to the database. A session that already exists is not changed.
 #[derive(Debug, clap::Args)]
 pub(super) struct ImportArgs {
     /// The file.

@@ -1,4 +1,4 @@
-//! Asking a person whether a call may run.
+//! Asks the user whether a tool call may run.
 
 use serde_json::Value;
 
@@ -6,21 +6,21 @@ use super::terminal::Keyboard;
 use super::typing::Typed;
 use crate::pb::{self, ApprovalDecision};
 
-/// What the model gets without a terminal.
+/// The result for the model if there is no terminal.
 const NO_TERMINAL: &str = "There is no terminal at which this call could be approved.";
-/// What it gets when the user gives no reason.
+/// The result for the model if the user gives no reason.
 const NO_REASON: &str = "The user does not want this call to run.";
 
-/// What a person decided.
+/// The user's decision about a tool call.
 #[derive(Debug)]
 pub(super) enum Decision {
     /// To be submitted.
     Made(pb::Approval),
-    /// Nothing: they want the turn to stop.
+    /// The user interrupted the turn instead.
     Interrupted,
 }
 
-/// Asks until there is an answer.
+/// Asks until the user decides.
 pub(super) async fn decide(keyboard: Option<&Keyboard>, call: &pb::ToolCall) -> Decision {
     let Some(keyboard) = keyboard else {
         return Decision::Made(deny(call, NO_TERMINAL));
@@ -53,7 +53,7 @@ enum Choice {
     Edit,
 }
 
-/// The first letters of a choice. There is no default: running a tool takes a word.
+/// Parses a prefix of a choice. There is no default, so running a tool always requires explicit input.
 fn choice(line: &str) -> Option<Choice> {
     let word = line.trim().to_lowercase();
     let means = |whole: &str| !word.is_empty() && whole.starts_with(&word);
@@ -67,7 +67,7 @@ fn choice(line: &str) -> Option<Choice> {
 }
 
 async fn refuse(keyboard: &Keyboard, call: &pb::ToolCall) -> Option<pb::Approval> {
-    match keyboard.ask("   why not (sent to the model): ", "").await {
+    match keyboard.ask("   reason (sent to the model): ", "").await {
         Typed::Line(reason) if reason.trim().is_empty() => Some(deny(call, NO_REASON)),
         Typed::Line(reason) => Some(deny(call, reason.trim())),
         Typed::Interrupted | Typed::End => None,

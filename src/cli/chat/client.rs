@@ -1,4 +1,4 @@
-//! The connection to a server, and what to do when it breaks.
+//! The connection to a server, with retries when it breaks.
 
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,13 @@ use crate::pb::{
     session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
 };
 
-/// The first wait before trying again, and the longest.
+/// The first and the longest retry delay.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
-/// How long a server may be away before it is given up.
+/// How long an unavailable server is retried.
 const GIVE_UP_AFTER: Duration = Duration::from_mins(5);
 
-/// A server; connects anew by itself.
+/// A client of a server, which reconnects automatically.
 #[derive(Debug, Clone)]
 pub(super) struct Server {
     pub turns: TurnServiceClient<Connection>,
@@ -28,7 +28,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Reaches the server, or says that it cannot be reached.
+    /// Connects to the server. Returns an error if it is unreachable.
     pub(super) async fn connect(place: &Place) -> anyhow::Result<Self> {
         let channel = place.connect().await?;
         Ok(Self {
@@ -39,8 +39,8 @@ impl Server {
         })
     }
 
-    /// Answers calls, over as many connections as it takes: a call takes one answer, so repeating
-    /// is harmless.
+    /// Submits tool results or approvals, with retries. Repeating is harmless, because the server accepts one
+    /// result per call.
     pub(super) async fn submit(self, answer: pb::SubmitToolResultsRequest) -> Result<(), Status> {
         again(|| {
             let mut turns = self.turns.clone();
@@ -51,7 +51,7 @@ impl Server {
         .map(drop)
     }
 
-    /// Queues a message, over as many connections as it takes: its request is known by its id.
+    /// Queues a message, with retries. The request id makes the request idempotent.
     pub(super) async fn enqueue(
         self,
         request: pb::EnqueueMessageRequest,
@@ -64,8 +64,7 @@ impl Server {
         Ok(answer.await?.queued_message.unwrap_or_default())
     }
 
-    /// Cancels a turn and keeps what it did, over as many connections as it takes: cancelling twice
-    /// changes nothing.
+    /// Cancels a turn and keeps its messages, with retries. Cancelling twice has no effect.
     pub(super) async fn cancel(self, session_id: String, turn_id: String) -> Result<(), Status> {
         let mode = pb::CancelMode::Stop.into();
         let request = pb::CancelTurnRequest {
@@ -84,7 +83,7 @@ impl Server {
     }
 }
 
-/// Repeats a call that may be repeated, until the server answers or is given up.
+/// Retries an idempotent call until the server responds or the retries are exhausted.
 async fn again<T, F: Future<Output = Result<Response<T>, Status>>>(
     call: impl Fn() -> F,
 ) -> Result<T, Status> {
@@ -97,7 +96,7 @@ async fn again<T, F: Future<Output = Result<Response<T>, Status>>>(
     }
 }
 
-/// Longer and longer waits for a server that went away.
+/// Exponential backoff for an unavailable server.
 #[derive(Debug)]
 pub(super) struct Backoff {
     next: Duration,
@@ -112,7 +111,7 @@ impl Backoff {
         }
     }
 
-    /// Waits before the next try; gives back what cannot be helped by one.
+    /// Waits before the next attempt. Returns the status if a retry cannot help.
     pub(super) async fn wait(&mut self, status: Status) -> Result<(), Status> {
         if !lost(&status) || self.since.elapsed() > GIVE_UP_AFTER {
             return Err(status);
@@ -127,9 +126,8 @@ impl Backoff {
     }
 }
 
-/// Whether the connection broke, or the server asks to come again. A refusal of contextd's carries
-/// its reason; a status without one is made where the connection breaks, and has whichever code
-/// fits there.
+/// Whether the connection broke or the server asks for a retry. Errors from contextd carry a reason; a status
+/// without one was generated where the connection broke, with varying codes.
 pub(super) fn lost(status: &Status) -> bool {
     match status.code() {
         Code::Unavailable | Code::DeadlineExceeded => true,
@@ -151,14 +149,14 @@ pub(super) fn lost(status: &Status) -> bool {
     }
 }
 
-/// The answer, or the refusal in words.
+/// The response, or the error as text.
 pub(in crate::cli) fn answered<T>(answer: Result<tonic::Response<T>, Status>) -> anyhow::Result<T> {
     answer
         .map(tonic::Response::into_inner)
         .map_err(|status| anyhow::anyhow!("{}", describe(&status)))
 }
 
-/// A refusal in words: what the server says, the fields it names, and its reason.
+/// An error as text: the server's message, the invalid fields and the reason.
 pub(in crate::cli) fn describe(status: &Status) -> String {
     let details = status.get_error_details();
     let fields = details

@@ -1,30 +1,30 @@
-//! What a line of the person's means.
+//! Parses a line that the user typed.
 
-/// The commands, for `/help`.
+/// The text of `/help`.
 pub(super) const HELP: &str = "\
-/model [NAME]  answer with this model from now on; without a name, say which one answers
-/stats         what the context holds
-/history       the newest messages
-/new           begin another conversation
-/quit          leave (as Ctrl-D does)
-What you type while a turn runs is queued: the model gets it with its next step.
-Ctrl-C cancels a turn and keeps what it did; pressed again, it leaves.";
+/model [NAME]  switch to this model; without NAME, show the current one
+/stats         show what the context contains
+/history       show the newest messages
+/new           start a new conversation
+/quit          exit (same as Ctrl-D)
+Messages typed while a turn is running are queued: the model gets them with its next step.
+Ctrl-C cancels a turn and keeps its results so far; pressing it again exits.";
 
-/// A line.
+/// A parsed line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Command {
-    /// Nothing.
+    /// An empty line.
     Nothing,
-    /// Something to say to the model.
+    /// A message to the model.
     Say(String),
-    /// Another model, or the question which it is.
+    /// Switch to a model. `None` to show the current one.
     Model(Option<String>),
     Stats,
     History,
     New,
     Help,
     Quit,
-    /// There is no such command.
+    /// An unknown command.
     Unknown(String),
 }
 

@@ -1,7 +1,7 @@
-//! What the context holds, as far as the server tells.
+//! Reports what the context contains, as far as the server provides it.
 //!
-//! The server's own statistics where it has them; else what the last turn said of itself. Nothing
-//! here is counted or guessed by the chat.
+//! Uses the server's statistics if it has any, otherwise the result of the last turn. The chat itself counts
+//! and estimates no tokens.
 
 use tonic::{Code, Status};
 
@@ -9,25 +9,25 @@ use super::client::Server;
 use super::words::number;
 use crate::pb::{self, event::Payload};
 
-/// Messages that are looked at in one call.
+/// Messages per ListMessages request.
 const PAGE: i32 = 100;
 
-/// What was shown so far of one conversation.
+/// The context of a conversation.
 #[derive(Debug, Default)]
 pub(super) struct Context {
-    /// The model's window; 0 when it is not known.
+    /// The model's context window in tokens; 0 if unknown.
     window: i32,
-    /// The size of the last prompt, as it was predicted.
+    /// The predicted size of the last prompt.
     predicted: Option<pb::TokenCount>,
-    /// What the last turn came to.
+    /// The result of the last turn.
     result: Option<pb::TurnResult>,
-    /// Messages, up to which seq they were counted.
+    /// Number of messages up to `counted_to`.
     messages: u64,
     counted_to: i64,
 }
 
 impl Context {
-    /// Notes what an event tells.
+    /// Records what an event reports.
     pub(super) fn hear(&mut self, event: &pb::Event) {
         let result = match &event.payload {
             Some(Payload::StepStarted(step)) => {
@@ -43,7 +43,7 @@ impl Context {
         self.result.clone_from(result);
     }
 
-    /// The line that follows a turn.
+    /// The line printed after a turn.
     pub(super) async fn line(&mut self, server: &Server, session: &str) -> Result<String, Status> {
         let stats = stats(server, session, pb::StatsFormat::Unspecified).await?;
         self.count_messages(server, session).await?;
@@ -65,13 +65,13 @@ impl Context {
                 number(usage.input_tokens.into()),
                 number(usage.output_tokens.into())
             ),
-            None => "the last call's tokens were not reported".to_owned(),
+            None => "token usage of the last call not reported".to_owned(),
         };
         let plural = if self.messages == 1 { "" } else { "s" };
         format!("context: {size}; {last}; {} message{plural}", self.messages)
     }
 
-    /// The size of the context now: what the last call used; else what was predicted for it.
+    /// The current size of the context: the usage of the last model call, or else its predicted size.
     fn used(&self) -> Option<pb::TokenCount> {
         let reported = self
             .result
@@ -85,7 +85,7 @@ impl Context {
         reported.map(actual).or_else(|| self.predicted.clone())
     }
 
-    /// Counts the messages that are new since the last time, also those of others.
+    /// Counts messages that are new since the last call, including those of other clients.
     async fn count_messages(&mut self, server: &Server, session: &str) -> Result<(), Status> {
         let mut page_token = String::new();
         let mut newest = self.counted_to;
@@ -119,7 +119,7 @@ impl Context {
     }
 }
 
-/// The server's own statistics. `None` where it has none yet.
+/// The server's statistics. Returns `None` if it has none yet.
 pub(super) async fn stats(
     server: &Server,
     session: &str,
@@ -137,10 +137,10 @@ pub(super) async fn stats(
     }
 }
 
-/// `52,100 of 200,000 tokens (26%)`, and whether that is an estimate.
+/// Formats a size such as `52,100 of 200,000 tokens (26%)`, and marks an estimate.
 fn size(used: Option<&pb::TokenCount>, window: i32) -> String {
     let Some(used) = used else {
-        return "size not known".to_owned();
+        return "size unknown".to_owned();
     };
     let estimated = if used.basis() == pb::TokenBasis::Actual {
         ""
@@ -217,7 +217,7 @@ mod tests {
         check(
             &[],
             None,
-            "context: size not known; the last call's tokens were not reported; 4 messages",
+            "context: size unknown; token usage of the last call not reported; 4 messages",
         );
         check(
             &[step(), reported.clone()],
@@ -232,7 +232,7 @@ mod tests {
         check(
             &[step(), ended(None)],
             None,
-            "context: 212 of 16,000 tokens (1%) (estimated); the last call's tokens were not reported; 4 messages",
+            "context: 212 of 16,000 tokens (1%) (estimated); token usage of the last call not reported; 4 messages",
         );
         let stats = pb::ContextStats {
             used: Some(tokens(52_100, pb::TokenBasis::Calibrated)),

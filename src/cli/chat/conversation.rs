@@ -1,4 +1,4 @@
-//! What a conversation holds between its turns, and each of them works with.
+//! The state of a conversation across turns.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -12,7 +12,7 @@ use super::terminal::{Keyboard, Printer};
 use super::typing::Typing;
 use crate::pb::{self, part::Content};
 
-/// What the request ids of the chat begin with: calls of such turns are for its tools.
+/// Prefix of the chat's request ids. It runs the tool calls of turns with such an id.
 pub(super) const OURS: &str = "chat-";
 
 /// A conversation with a server.
@@ -20,28 +20,28 @@ pub(super) const OURS: &str = "chat-";
 pub(super) struct Conversation {
     pub server: Server,
     pub printer: Printer,
-    /// The person, if there is one.
+    /// The user's keyboard. `None` without a terminal.
     pub keyboard: Option<Keyboard>,
     /// Ctrl-C.
     pub interrupts: Signal,
-    /// The session; empty until the server chose one.
+    /// The session id. Empty until the server has chosen one.
     pub session_id: String,
-    /// What its turns are to be answered by and with.
+    /// The model, system prompt and tools of its turns.
     pub wishes: Wishes,
     pub context: Context,
-    /// Calls that were run.
+    /// Tool calls that were started.
     pub begun: BTreeSet<String>,
-    /// Calls that were decided about.
+    /// Tool calls that were approved or denied.
     pub decided: BTreeSet<String>,
-    /// The person may speak while a turn runs.
+    /// Whether the user may type while a turn is running.
     pub talks: bool,
-    /// What they do then.
+    /// What the user is typing while a turn is running.
     pub typing: Typing,
-    /// What they said that no turn took so far.
+    /// Queued messages that no turn has taken yet.
     pub waiting: Waiting,
 }
 
-/// What was asked for on the command line.
+/// The options from the command line.
 #[derive(Debug)]
 pub(super) struct Wishes {
     pub model: Option<String>,
@@ -50,7 +50,7 @@ pub(super) struct Wishes {
 }
 
 impl Conversation {
-    /// Listens to the person where nothing is asked of them, if they may speak then.
+    /// Starts watching the keyboard while a turn is running, if the user may type then.
     pub(super) fn listen_meanwhile(&mut self) -> io::Result<()> {
         if let (true, Typing::Unheard, Some(keyboard)) = (self.talks, &self.typing, &self.keyboard)
         {
@@ -60,7 +60,7 @@ impl Conversation {
     }
 }
 
-/// A message of the person's.
+/// A user message.
 pub(super) fn input(text: String) -> pb::InputMessage {
     let parts = vec![pb::Part {
         content: Some(Content::Text(text)),

@@ -32,18 +32,17 @@ mod words;
 
 /// Talk to a server in the terminal.
 ///
-/// Answers stream as they come. The model is offered two tools, get_weather and get_time, which the
-/// chat runs itself; what they give is made up. When the server goes away, the chat waits for it
-/// and goes on with the same turn. What you type while a turn runs is queued: the model gets it
-/// with its next step.
+/// Responses are streamed. The model is offered two tools, get_weather and get_time, which the chat runs
+/// itself; their results are made up. If the server becomes unavailable, the chat waits for it and resumes
+/// the same turn. What you type while a turn is running is queued: the model gets it with its next step.
 ///
-/// For scripts: with --once, or with a message piped in, there is one turn. The answer goes to
-/// stdout, everything else to stderr; the exit code is 0 if the turn was completed, else 1.
+/// For scripts: with --once, or with a message piped in, there is one turn. The response goes to stdout,
+/// everything else to stderr; the exit code is 0 if the turn completed, otherwise 1.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
     server: super::server::Server,
-    /// Go on with this session; it is created if there is none of that id [default: a new one]
+    /// Continue this session; it is created if it does not exist [default: a new one]
     #[arg(
         long,
         value_name = "ID",
@@ -67,7 +66,7 @@ pub(super) struct Args {
         hide_env_values = true
     )]
     system: Option<String>,
-    /// Say this, print the answer, and end [default: talk until Ctrl-D]
+    /// Send this message, print the response and exit [default: chat until Ctrl-D]
     #[arg(
         long,
         value_name = "TEXT",
@@ -75,7 +74,7 @@ pub(super) struct Args {
         hide_env_values = true
     )]
     once: Option<String>,
-    /// Ask before each call of a tool; without a terminal it is denied
+    /// Ask before each tool call; without a terminal it is denied
     #[arg(
         long,
         value_name = "BOOL",
@@ -104,7 +103,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         (once, _) => once,
     };
     if text.as_ref().is_some_and(|text| text.trim().is_empty()) {
-        bail!("there is nothing to say: give --once a text, or pipe one in");
+        bail!("the message is empty: pass a text to --once, or pipe one in");
     }
     let conversation = Conversation {
         server: Server::connect(&server).await?,

@@ -1,20 +1,19 @@
-//! Messages of the person's that the server has and no turn took so far, as the answers and the
-//! events tell.
+//! Tracks queued messages of the user that no turn has taken yet, from responses and events.
 
 use std::collections::BTreeSet;
 
 use crate::pb::{self, event::Payload};
 
-/// See the head of this file.
+/// The queued messages that no turn has taken yet.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     waiting: BTreeSet<String>,
-    /// Those that ended. An event may be heard before the answer.
+    /// Messages that left the queue. Their event may arrive before the response to the enqueue request.
     ended: BTreeSet<String>,
 }
 
 impl Waiting {
-    /// The server has a message.
+    /// Adds a message that the server accepted.
     pub(super) fn add(&mut self, message: &pb::QueuedMessage) {
         let id = &message.queued_message_id;
         if message.state() == pb::QueuedMessageState::Pending && !self.ended.contains(id) {
@@ -22,7 +21,7 @@ impl Waiting {
         }
     }
 
-    /// Notes what an event tells.
+    /// Records what an event reports.
     pub(super) fn hear(&mut self, event: &pb::Event) {
         let ids: Vec<&String> = match &event.payload {
             Some(Payload::MessagesApplied(it)) => {
@@ -39,12 +38,12 @@ impl Waiting {
         }
     }
 
-    /// How many wait.
+    /// The number of queued messages.
     pub(super) fn count(&self) -> usize {
         self.waiting.len()
     }
 
-    /// From here on those that wait are handled elsewhere.
+    /// Forgets the queued messages, because the next turn takes them.
     pub(super) fn forget(&mut self) {
         self.waiting.clear();
     }

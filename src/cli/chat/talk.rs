@@ -1,4 +1,4 @@
-//! A conversation as it goes: turn after turn, and the commands between them.
+//! The main loop of the chat: turns, and commands between them.
 
 use std::io::{self, Read};
 use std::process::ExitCode;
@@ -17,13 +17,13 @@ use super::typing::{Typed, Typing};
 use super::words;
 use crate::pb;
 
-/// Messages that `/history` shows.
+/// Number of messages that `/history` shows.
 const NEWEST: i32 = 20;
 /// Exit code of a program that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
 
 impl Conversation {
-    /// One turn, for scripts.
+    /// Runs a single turn, for scripts.
     pub(super) async fn once(mut self, text: String) -> anyhow::Result<ExitCode> {
         if !self.go_on().await? {
             return Ok(ExitCode::from(INTERRUPTED));
@@ -38,10 +38,10 @@ impl Conversation {
         })
     }
 
-    /// Turn after turn, until the person leaves.
+    /// Runs turns and commands until the user leaves.
     pub(super) async fn talk(mut self) -> anyhow::Result<ExitCode> {
         self.printer
-            .aside("/help shows the commands; Ctrl-D leaves")?;
+            .aside("type /help for commands, Ctrl-D to exit")?;
         self.talks = true;
         if !self.go_on().await? {
             return Ok(ExitCode::from(INTERRUPTED));
@@ -57,18 +57,18 @@ impl Conversation {
         Ok(code)
     }
 
-    /// How to come back.
+    /// Prints how to continue the session.
     fn farewell(&mut self) -> io::Result<()> {
         if self.session_id.is_empty() {
             return Ok(());
         }
         self.printer.aside(&format!(
-            "to go on: contextd chat --session {}",
+            "to continue: contextd chat --session {}",
             self.session_id
         ))
     }
 
-    /// What the person wants next. `None` if they leave. Ctrl-C leaves too, when it is pressed
+    /// The user's next command. Returns `None` if the user leaves, with Ctrl-D, /quit or by pressing Ctrl-C
     /// twice.
     async fn listen(&mut self) -> anyhow::Result<Option<Command>> {
         let keyboard = self
@@ -77,7 +77,7 @@ impl Conversation {
             .context("standard input is not a terminal")?;
         let mut warned = false;
         loop {
-            // They may be in the middle of a line that they began while a turn ran.
+            // The user may have started a line while a turn was running.
             let line = match std::mem::take(&mut self.typing) {
                 Typing::Line(line) => line,
                 Typing::Nothing(_) | Typing::Unheard => keyboard.line(),
@@ -92,13 +92,14 @@ impl Conversation {
                 Typed::Interrupted if warned => return Ok(None),
                 Typed::Interrupted => {
                     warned = true;
-                    self.printer.aside("(Ctrl-C again, or Ctrl-D, leaves)")?;
+                    self.printer
+                        .aside("(press Ctrl-C again or Ctrl-D to exit)")?;
                 }
             }
         }
     }
 
-    /// Does what was asked; false when the person leaves in the middle of it.
+    /// Executes a command. Returns false if the user leaves during it.
     async fn obey(&mut self, command: Command) -> anyhow::Result<bool> {
         match command {
             Command::Say(text) => {
@@ -107,7 +108,7 @@ impl Conversation {
             }
             Command::Model(Some(model)) => {
                 self.printer
-                    .aside(&format!("(from the next message on: {model})"))?;
+                    .aside(&format!("(using {model} from the next message on)"))?;
                 self.wishes.model = Some(model);
             }
             Command::Model(None) => {
@@ -131,14 +132,14 @@ impl Conversation {
             Command::Help => self.printer.answer(HELP)?,
             Command::Unknown(line) => self
                 .printer
-                .bad(&format!("no such command: {line} (/help shows them)"))?,
+                .bad(&format!("unknown command: {line} (see /help)"))?,
             Command::Nothing | Command::Quit => {}
         }
         Ok(true)
     }
 
-    /// Goes on with a session that was named: follows the turn that runs there. False when the
-    /// person leaves it.
+    /// Resumes the session given on the command line by following its running turn. Returns false if the user
+    /// leaves the turn.
     async fn go_on(&mut self) -> anyhow::Result<bool> {
         if self.session_id.is_empty() {
             return Ok(true);
@@ -152,12 +153,12 @@ impl Conversation {
         };
         if self.wishes.system.take().is_some() {
             self.printer
-                .aside("(this conversation has its system prompt; --system is for new ones)")?;
+                .aside("(--system is ignored: it applies to new sessions only)")?;
         }
         if session.current_turn_id.is_empty() {
             return Ok(true);
         }
-        self.printer.aside("(a turn is running here)")?;
+        self.printer.aside("(a turn is running in this session)")?;
         let end = self.follow(session.current_turn_id).await;
         self.survived(end)
     }
@@ -167,7 +168,7 @@ impl Conversation {
         self.run(Source::Execute(Box::new(request)), true).await
     }
 
-    /// A turn with these words, or for what is queued.
+    /// A request for a turn with this text, or with the queued messages if it is `None`.
     fn request(&self, text: Option<String>) -> pb::ExecuteTurnRequest {
         let model = self.wishes.model.clone().unwrap_or_default();
         let session = pb::Session {
@@ -214,13 +215,13 @@ impl Conversation {
             .await
     }
 
-    /// Runs a turn to its end, and what was queued too late for it; and tells what the context
-    /// holds then.
+    /// Runs a turn to its end, then turns for messages that were queued too late for it. Then prints the
+    /// state of the context.
     async fn run(&mut self, source: Source, ours: bool) -> Result<End, Stop> {
         let mut end = self.attend(source, ours).await?;
         while end == End::Completed && self.waiting.count() > 0 {
             self.waiting.forget();
-            self.printer.aside("(on to what was queued)")?;
+            self.printer.aside("(continuing with queued messages)")?;
             let request = self.request(None);
             end = self
                 .attend(Source::Execute(Box::new(request)), true)
@@ -230,23 +231,23 @@ impl Conversation {
             0 => {}
             1 => self
                 .printer
-                .aside("(a queued message waits; it goes with your next one)")?,
+                .aside("(1 message is queued; it is sent with your next one)")?,
             several => self.printer.aside(&format!(
-                "({several} queued messages wait; they go with your next one)"
+                "({several} messages are queued; they are sent with your next one)"
             ))?,
         }
-        // The turn has ended as it ended, whatever becomes of the question after it.
+        // Report an error instead of returning it, because the turn itself has ended.
         match self.context.line(&self.server, &self.session_id).await {
             Ok(line) => self.printer.aside(&line)?,
             Err(status) => self.printer.aside(&format!(
-                "(the server does not tell what the context holds: {})",
+                "(context statistics unavailable: {})",
                 describe(&status)
             ))?,
         }
         Ok(end)
     }
 
-    /// Follows a turn to its end, and listens to the person meanwhile.
+    /// Follows a turn to its end while watching the keyboard.
     async fn attend(&mut self, source: Source, ours: bool) -> Result<End, Stop> {
         self.listen_meanwhile()?;
         let end = Box::pin(Turn::new(self, source, ours).follow()).await;
@@ -261,7 +262,7 @@ impl Conversation {
         }
     }
 
-    /// Tells what kept a turn from its end. False when the person left it.
+    /// Prints the error if the turn failed. Returns false if the user left it.
     fn survived(&mut self, end: Result<End, Stop>) -> anyhow::Result<bool> {
         match end {
             Err(Stop::Refused(status)) => self.printer.bad(&describe(&status))?,
@@ -270,12 +271,13 @@ impl Conversation {
         Ok(true)
     }
 
-    /// How a turn ended. `None` if the person left it.
+    /// How a turn ended. Returns `None` if the user left it.
     fn told(&mut self, end: Result<End, Stop>) -> anyhow::Result<Option<End>> {
         match end {
             Ok(end) => Ok(Some(end)),
             Err(Stop::Left) => {
-                self.printer.aside("(the turn goes on without you)")?;
+                self.printer
+                    .aside("(the turn continues in the background)")?;
                 Ok(None)
             }
             Err(Stop::Refused(status)) => bail!(describe(&status)),
@@ -290,7 +292,7 @@ impl Conversation {
         }
     }
 
-    /// The session. `None` if there is none yet.
+    /// Fetches the session. Returns `None` if it does not exist yet.
     async fn session(&self) -> Result<Option<pb::Session>, Status> {
         if self.session_id.is_empty() {
             return Ok(None);
@@ -315,10 +317,10 @@ impl Conversation {
         Ok(model.unwrap_or_else(|| "the server's default".to_owned()))
     }
 
-    /// The server's statistics, or what else it reports about the session.
+    /// The server's statistics, or else what it reports about the session.
     async fn stats(&mut self) -> Result<String, Status> {
         let Some(session) = self.session().await? else {
-            return Ok("nothing was said yet".to_owned());
+            return Ok("no messages yet".to_owned());
         };
         if let Some(stats) =
             context::stats(&self.server, &self.session_id, pb::StatsFormat::Text).await?
@@ -335,7 +337,7 @@ impl Conversation {
 
     async fn history(&self) -> Result<String, Status> {
         if self.session().await?.is_none() {
-            return Ok("nothing was said yet".to_owned());
+            return Ok("no messages yet".to_owned());
         }
         let request = pb::ListMessagesRequest {
             session_id: self.session_id.clone(),
@@ -355,7 +357,7 @@ impl Conversation {
     }
 }
 
-/// All of what is piped in, as one message.
+/// Reads all piped input as one message.
 pub(super) async fn piped() -> anyhow::Result<String> {
     let read = || {
         let mut text = String::new();
@@ -363,5 +365,5 @@ pub(super) async fn piped() -> anyhow::Result<String> {
     };
     tokio::task::spawn_blocking(read)
         .await?
-        .context("cannot read what is piped in")
+        .context("cannot read standard input")
 }

@@ -1,39 +1,39 @@
-//! The answer on the screen, and how much of it the message that is being received repeats.
+//! Tracks the response text on the screen while a message is received again.
 //!
-//! What was printed cannot be taken back. When a message becomes void and its step is repeated, the
-//! tape is rewound: nothing is printed while the new message repeats what is on the screen, and only
-//! what goes beyond it is. If it says something else, it is printed from its beginning.
+//! Printed text cannot be taken back. When a message becomes void and its step is repeated, the tape is
+//! rewound: while the new message repeats the text on the screen, only text beyond it is printed. If the new
+//! message differs, it is printed from its beginning.
 
-/// The kinds of words that are streamed.
+/// The kinds of streamed text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Text,
     Reasoning,
 }
 
-/// What is to be printed for words that were received.
+/// What to print for received text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// Nothing: they are on the screen already.
+    /// Nothing, because the screen already shows it.
     Known,
-    /// These.
+    /// This text.
     New(String),
-    /// The whole message, since the screen shows something else.
+    /// The whole message, because the screen shows something else.
     Other(Vec<(Kind, String)>),
 }
 
-/// What is on the screen, and the message that is compared with it.
+/// The text on the screen, and the message that is compared with it.
 #[derive(Debug, Default)]
 pub(super) struct Tape {
     shown: String,
-    /// How much of `shown` the message has repeated, in bytes.
+    /// Bytes of `shown` that the message has repeated.
     at: usize,
     /// The message so far.
     said: Vec<(Kind, String)>,
 }
 
 impl Tape {
-    /// The message goes on with these words.
+    /// Appends text to the message.
     pub(super) fn add(&mut self, kind: Kind, words: &str) -> Heard {
         match self.said.last_mut() {
             Some((last, text)) if *last == kind => text.push_str(words),
@@ -52,7 +52,7 @@ impl Tape {
         }
     }
 
-    /// The message is complete.
+    /// Ends the message.
     pub(super) fn finish(&mut self) -> Heard {
         if self.at == self.shown.len() {
             Heard::Known
@@ -61,13 +61,13 @@ impl Tape {
         }
     }
 
-    /// What was received is void; another message follows.
+    /// Discards the message; another one follows.
     pub(super) fn rewind(&mut self) {
         self.at = 0;
         self.said.clear();
     }
 
-    /// Nothing was shown.
+    /// Whether nothing was shown.
     pub(super) fn is_empty(&self) -> bool {
         self.shown.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Where the chat writes, and where a person types.
+//! Terminal output of the chat, and keyboard input.
 
 use std::io::{self, IsTerminal, Write};
 use std::thread;
@@ -12,21 +12,22 @@ use super::typing::{self, Typed, Typing, Watcher};
 use super::view::{Out, Style, View};
 use crate::pb;
 
-/// Lines that can be called up again.
+/// Number of lines in the editing history.
 const HISTORY: usize = 1000;
 
-/// Writes what a view shows. On a terminal all of it; else the answers go where a program reads
-/// them, and the rest to stderr.
+/// Writes the output of a view: all of it to stdout on a terminal, otherwise only responses to stdout and the
+/// rest to stderr.
 #[derive(Debug)]
 pub(super) struct Printer {
     view: View,
     style: Style,
-    /// What is to be shown later, while a person types.
+    /// Output held back while the user is typing.
     held: Option<Vec<Out>>,
 }
 
 impl Printer {
-    /// For this process: colours only on a terminal, and not if `NO_COLOR` says otherwise (<https://no-color.org>).
+    /// A printer for the standard streams. Colours are used only on a terminal, and not if `NO_COLOR` is set
+    /// (<https://no-color.org>).
     pub(super) fn of_process() -> Self {
         let live = io::stdout().is_terminal();
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -39,41 +40,41 @@ impl Printer {
         }
     }
 
-    /// Whether text is to be shown as it comes.
+    /// Whether text is shown while it is streamed.
     pub(super) fn live(&self) -> bool {
         self.style.live
     }
 
-    /// Shows an event.
+    /// Prints an event.
     pub(super) fn event(&mut self, event: &pb::Event) -> io::Result<()> {
         let out = self.view.show(event);
         self.write(out)
     }
 
-    /// Shows a line beside the conversation.
+    /// Prints a notice.
     pub(super) fn aside(&mut self, line: &str) -> io::Result<()> {
         let out = self.view.aside(line);
         self.write(out)
     }
 
-    /// Shows a line about something that went wrong.
+    /// Prints an error.
     pub(super) fn bad(&mut self, line: &str) -> io::Result<()> {
         let out = self.view.bad(line);
         self.write(out)
     }
 
-    /// Shows what was asked for.
+    /// Prints the output of a command.
     pub(super) fn answer(&mut self, line: &str) -> io::Result<()> {
         self.write(vec![Out::Answer(format!("{line}\n"))])
     }
 
-    /// Shows that the server has a message of the person's.
+    /// Prints that the server has queued a message of the user.
     pub(super) fn queued(&mut self, message: &pb::QueuedMessage, words: &str) -> io::Result<()> {
         let out = self.view.queued(message, words);
         self.write(out)
     }
 
-    /// Shows nothing more until the line that a person types is done.
+    /// Holds back output while the user types a line.
     pub(super) fn hold(&mut self) -> io::Result<()> {
         let out = self.view.pause();
         self.write(out)?;
@@ -81,7 +82,7 @@ impl Printer {
         Ok(())
     }
 
-    /// Shows what was held back.
+    /// Prints the output that was held back.
     pub(super) fn release(&mut self) -> io::Result<()> {
         let held = self.held.take().unwrap_or_default();
         self.write(held)
@@ -108,33 +109,32 @@ fn put(mut to: impl Write, text: &str) -> io::Result<()> {
     to.flush()
 }
 
-/// A question to the person at the terminal.
+/// A prompt for the user.
 struct Question {
     prompt: String,
-    /// Text that is there already, to be edited.
+    /// Text to start editing with.
     initial: String,
-    /// The line can be called up again.
+    /// Whether to add the line to the history.
     keep: bool,
     answer: oneshot::Sender<Typed>,
 }
 
-/// What is wanted of the person.
+/// What the keyboard thread must do.
 enum Wanted {
-    /// An answer.
+    /// Read a line.
     Answer(Question),
-    /// To be notified when they press a key.
+    /// Report the next key press.
     Key(Watcher),
 }
 
-/// The person at the terminal. Their lines are read by a thread of its own, so that the end does
-/// not wait for it.
+/// The keyboard. A separate thread reads it, so that the program can exit without waiting for input.
 #[derive(Debug)]
 pub(super) struct Keyboard {
     wanted: mpsc::UnboundedSender<Wanted>,
 }
 
 impl Keyboard {
-    /// The person, if there is one: who types on a terminal and sees one.
+    /// The keyboard of this process. Returns `None` unless stdin and stdout are terminals.
     pub(super) fn of_process() -> anyhow::Result<Option<Self>> {
         if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
             return Ok(None);
@@ -152,20 +152,20 @@ impl Keyboard {
         Ok(Some(Self { wanted }))
     }
 
-    /// The next line of the conversation.
+    /// Reads the next line of the conversation.
     pub(super) fn line(&self) -> oneshot::Receiver<Typed> {
         self.put("> ", "", true)
     }
 
-    /// An answer, which is not called up again.
+    /// Reads an answer, which is not added to the history.
     pub(super) async fn ask(&self, prompt: &str, initial: &str) -> Typed {
         self.put(prompt, initial, false).await.unwrap_or(Typed::End)
     }
 
-    /// Waits for a key while nothing is asked for. A line is to be asked for when one is pressed.
+    /// Waits for a key press while no line is being read. The caller must then read a line.
     pub(super) fn watch(&self) -> io::Result<Typing> {
         let (watch, watcher) = typing::watch()?;
-        // If no line is read any more, the next line ends the conversation.
+        // If the thread has ended, reading the next line reports the end of the conversation.
         let _ = self.wanted.send(Wanted::Key(watcher));
         Ok(Typing::Nothing(watch))
     }
@@ -198,18 +198,18 @@ fn read(mut editor: rustyline::Editor<(), MemHistory>, mut asked: mpsc::Unbounde
                 continue;
             }
         };
-        // Whoever edits a line finds the terminal as it should be, with the key that was pressed.
+        // Restore the terminal before the line editor reads the pressed key.
         drop(quiet.take());
         let typed = match editor.readline_with_initial(&prompt, (&initial, "")) {
             Ok(line) => Typed::Line(line),
             Err(ReadlineError::Interrupted) => Typed::Interrupted,
-            // A terminal that went away ends the conversation as well.
+            // A closed terminal ends the conversation too.
             Err(_) => Typed::End,
         };
         if let Typed::Line(line) = &typed
             && keep
         {
-            // A line that cannot be kept cannot be called up again, and that is all.
+            // A failure only means that the line is not in the history.
             let _ = editor.add_history_entry(line);
         }
         let _ = answer.send(typed);

@@ -1,10 +1,10 @@
-//! The two tools of the chat: enough to see calls at work. What they give is made up, and says so.
+//! The two demo tools of the chat, which show tool calls at work. Their results are made up, and say so.
 
 use serde_json::Value;
 
 use crate::pb::{self, json_schema::Schema, part::Content};
 
-/// A tool of the chat.
+/// A demo tool.
 struct Demo {
     name: &'static str,
     description: &'static str,
@@ -27,7 +27,7 @@ const TOOLS: [Demo; 2] = [
     },
 ];
 
-/// The tools as they are sent to the model.
+/// The tool set sent to the model.
 pub(super) fn offered(ask_first: bool) -> pb::ToolSet {
     let tool = |tool: &Demo| pb::Tool {
         name: tool.name.to_owned(),
@@ -44,7 +44,7 @@ pub(super) fn offered(ask_first: bool) -> pb::ToolSet {
     }
 }
 
-/// Runs a call. A tool that fails says so to the model, which may try again.
+/// Runs a tool call. A failure is reported to the model, which may retry.
 pub(super) fn run(call: &pb::ToolCall) -> pb::ToolResult {
     let (outcome, text) = match give(call) {
         Ok(text) => (pb::ToolOutcome::Success, text),
@@ -63,12 +63,12 @@ pub(super) fn run(call: &pb::ToolCall) -> pb::ToolResult {
 
 fn give(call: &pb::ToolCall) -> Result<String, String> {
     let tool = TOOLS.iter().find(|tool| tool.name == call.tool_name);
-    let tool = tool.ok_or_else(|| format!("the chat has no tool {}", call.tool_name))?;
+    let tool = tool.ok_or_else(|| format!("unknown tool: {}", call.tool_name))?;
     let arguments: Value =
         serde_json::from_str(&call.arguments_json).map_err(|error| error.to_string())?;
     let city = arguments["city"]
         .as_str()
-        .ok_or("the argument city, a text, is missing")?;
+        .ok_or("the argument `city` is missing or not a string")?;
     Ok((tool.run)(city))
 }
 
@@ -108,6 +108,6 @@ mod tests {
         check("get_time", "{}", Error, "city");
         check("get_time", r#"{"city":7}"#, Error, "city");
         check("get_time", "", Error, "EOF");
-        check("rm", "{}", Error, "no tool rm");
+        check("rm", "{}", Error, "unknown tool: rm");
     }
 }

@@ -1,8 +1,8 @@
-//! One turn, over as many connections as it takes.
+//! Follows one turn, over as many connections as needed.
 //!
-//! The rule for a client: read until the stream ends; when the connection breaks, send the same
-//! request again after the last event that was handled. Calls are run once each; what waits is in
-//! `sync`, after a lost connection and after a restart. What the person types meanwhile is queued.
+//! The rule for clients: read until the stream ends. If the connection breaks, send the same request again,
+//! with the seq of the last event handled. Run each tool call once; after a reconnect or restart, `sync`
+//! lists the pending calls. What the user types during the turn is queued.
 
 use std::io;
 use std::time::Duration;
@@ -22,18 +22,18 @@ use super::tools;
 use super::typing::{Typed, Typing, TypingEvent};
 use crate::pb::{self, event::Payload};
 
-/// How long a leaving user waits for what they typed to arrive.
+/// How long to wait, when the user leaves, for typed messages to be queued.
 const PARTING: Duration = Duration::from_secs(1);
 
-/// A stream says something every ten seconds. One that is silent for longer is dead.
+/// The server sends a heartbeat every 10 seconds. A stream without events for longer than this is dead.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// Where the events of a turn come from.
+/// The source of a turn's events.
 #[derive(Debug, Clone)]
 pub(super) enum Source {
-    /// This request starts it.
+    /// Start a turn with this request.
     Execute(Box<pb::ExecuteTurnRequest>),
-    /// It runs already.
+    /// Follow a running turn.
     Watch(pb::WatchEventsRequest),
 }
 
@@ -75,14 +75,14 @@ pub(super) enum End {
     Failed,
 }
 
-/// Why a turn is not followed to its end.
+/// Why the chat stopped following a turn.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// The server refused something, or was away for too long.
+    /// The server rejected a request, or was unavailable for too long.
     Refused(Status),
-    /// The person leaves.
+    /// The user left.
     Left,
-    /// Nothing can be shown any more.
+    /// Output failed.
     Mute(io::Error),
 }
 
@@ -103,28 +103,28 @@ impl From<Status> for Stop {
 pub(super) struct Turn<'a> {
     chat: &'a mut Conversation,
     source: Source,
-    /// Its calls are for the tools of the chat.
+    /// Whether the chat's tools handle the turn's calls.
     ours: bool,
-    /// The last event that was handled.
+    /// The seq of the last event handled.
     cursor: i64,
-    /// The turn; empty until it is admitted.
+    /// The turn id. Empty until the turn is admitted.
     turn_id: String,
     end: Option<End>,
-    /// The connection is lost.
+    /// Whether the connection is lost.
     lost: bool,
     cancelling: bool,
-    /// Answers and cancels on their way.
+    /// Requests to submit results or to cancel that are in flight.
     sending: JoinSet<Result<(), Status>>,
-    /// Words that were typed before the turn was admitted.
+    /// Messages typed before the turn was admitted.
     unsent: Vec<String>,
-    /// Words on their way to the queue.
+    /// Messages being sent to the queue.
     sent: Vec<String>,
-    /// What came of them.
+    /// The outcomes of these requests.
     queueing: JoinSet<(String, Result<pb::QueuedMessage, Status>)>,
 }
 
 impl<'a> Turn<'a> {
-    /// A turn of the conversation; `ours` if its tools are the chat's.
+    /// Creates a turn. `ours` is true if the chat's tools handle its calls.
     pub(super) fn new(chat: &'a mut Conversation, source: Source, ours: bool) -> Self {
         let turn_id = match &source {
             Source::Execute(_) => String::new(),
@@ -146,7 +146,8 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Follows the turn to its end. What was typed and did not arrive until then is named.
+    /// Follows the turn to its end. If the chat stops earlier, prints the messages that may not have been
+    /// sent.
     pub(super) async fn follow(mut self) -> Result<End, Stop> {
         match self.until_its_end().await {
             Ok(end) => Ok(end),
@@ -162,7 +163,7 @@ impl<'a> Turn<'a> {
         let mut backoff = None;
         loop {
             let status = match self.attach(&mut backoff).await {
-                Ok(()) => Status::unavailable("the stream ended before the turn"),
+                Ok(()) => Status::unavailable("the stream ended before the turn ended"),
                 Err(Stop::Refused(status)) => status,
                 Err(stop) => return Err(stop),
             };
@@ -174,7 +175,7 @@ impl<'a> Turn<'a> {
                 self.lost = true;
                 self.chat
                     .printer
-                    .aside("(the connection is lost; reconnecting ...)")?;
+                    .aside("(connection lost; reconnecting ...)")?;
             }
             let mut waiting = backoff.take().unwrap_or_else(Backoff::new);
             self.meanwhile(waiting.wait(status)).await??;
@@ -182,7 +183,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Reads one stream to its end. With the first event the server is back.
+    /// Reads one stream to its end. The first event shows that the server is available again.
     async fn attach(&mut self, backoff: &mut Option<Backoff>) -> Result<(), Stop> {
         let opening = Box::pin(
             self.source
@@ -198,13 +199,13 @@ impl<'a> Turn<'a> {
         Ok(())
     }
 
-    /// Awaits something, while answers are sent and the person may interrupt.
+    /// Awaits `work` while handling requests in flight, the keyboard and interrupts.
     async fn meanwhile<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Stop> {
         tokio::pin!(work);
         loop {
             tokio::select! {
                 done = &mut work => return Ok(done),
-                // What is refused for good would leave the turn waiting: that is reported, not ignored.
+                // A permanent error would leave the turn waiting for the call, so it is reported.
                 Some(sent) = self.sending.join_next() => sent.map_err(|lost| Status::unknown(lost.to_string()))??,
                 Some(queued) = self.queueing.join_next() => self.queued(queued)?,
                 event = self.chat.typing.next() => self.did(event)?,
@@ -213,7 +214,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Waits for the outcome of everything that was typed.
+    /// Waits for the outcomes of all queued messages.
     async fn settle(&mut self) -> Result<(), Stop> {
         loop {
             tokio::select! {
@@ -226,7 +227,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Gives what is on its way a moment to arrive, and names what did not.
+    /// Waits briefly for messages in flight, and prints those that were not confirmed.
     async fn part(&mut self) -> Result<(), Stop> {
         let until = Instant::now() + PARTING;
         while let Ok(Some(queued)) = timeout_at(until, self.queueing.join_next()).await {
@@ -235,7 +236,7 @@ impl<'a> Turn<'a> {
         for words in &self.sent {
             self.chat
                 .printer
-                .bad(&format!("perhaps not sent: {words}"))?;
+                .bad(&format!("may not have been sent: {words}"))?;
         }
         for words in &self.unsent {
             self.chat.printer.bad(&format!("not sent: {words}"))?;
@@ -281,14 +282,14 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// The stream may show earlier turns of others.
+    /// Ignores the end of other turns, which the stream may contain.
     fn ended(&mut self, event: &pb::Event, end: End) {
         if event.turn_id == self.turn_id {
             self.end = Some(end);
         }
     }
 
-    /// Runs a call, once, and sends what it gives.
+    /// Runs a tool call, once, and submits its result.
     fn run(&mut self, pending: &pb::PendingCall) {
         let Some(call) = pending.call.as_ref().filter(|_| self.ours) else {
             return;
@@ -303,7 +304,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Asks about a call, once, and sends what was decided.
+    /// Asks the user about a tool call, once, and submits the decision.
     async fn ask(&mut self, pending: &pb::PendingApproval) -> Result<(), Stop> {
         let Some(call) = pending
             .call
@@ -346,7 +347,7 @@ impl<'a> Turn<'a> {
         );
     }
 
-    /// The person begins a line or ends it.
+    /// The user has started or finished a line.
     fn did(&mut self, event: TypingEvent) -> Result<(), Stop> {
         let Some(keyboard) = &self.chat.keyboard else {
             return Ok(());
@@ -368,7 +369,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// What a line means that comes while the turn runs.
+    /// Handles a line typed while the turn is running.
     fn said(&mut self, command: Command) -> Result<(), Stop> {
         match command {
             Command::Say(words) => {
@@ -378,7 +379,9 @@ impl<'a> Turn<'a> {
                     self.queue(words);
                 }
                 if self.lost {
-                    self.chat.printer.aside("(kept until the server is back)")?;
+                    self.chat
+                        .printer
+                        .aside("(kept until the server is available again)")?;
                 }
             }
             Command::Quit => return Err(Stop::Left),
@@ -391,14 +394,14 @@ impl<'a> Turn<'a> {
             | Command::Unknown(_) => {
                 self.chat
                     .printer
-                    .aside("(while a turn runs only messages are taken, and /quit)")?;
+                    .aside("(while a turn is running, only messages and /quit are accepted)")?;
             }
         }
         Ok(())
     }
 
-    /// Sends a message to the queue. The turn takes it with its next step; should it end before,
-    /// the message waits.
+    /// Queues a message. The turn takes it with its next step; if the turn ends first, the message stays in
+    /// the queue.
     fn queue(&mut self, words: String) {
         let request = pb::EnqueueMessageRequest {
             session_id: self.chat.session_id.clone(),
@@ -433,14 +436,14 @@ impl<'a> Turn<'a> {
         Ok(())
     }
 
-    /// Ctrl-C: the first cancels the turn, the second leaves it.
+    /// Handles Ctrl-C: the first cancels the turn, the second leaves it.
     fn interrupted(&mut self) -> Result<(), Stop> {
         if std::mem::replace(&mut self.cancelling, true) {
             return Err(Stop::Left);
         }
         self.chat
             .printer
-            .aside("(cancelling; Ctrl-C again leaves)")?;
+            .aside("(cancelling; press Ctrl-C again to exit)")?;
         if !self.turn_id.is_empty() {
             self.cancel();
         }
@@ -455,7 +458,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// The next event. `None` at the end.
+/// The next event. Returns `None` at the end of the stream.
 async fn next(events: &mut Events) -> Result<Option<pb::Event>, Status> {
     match tokio::time::timeout(SILENCE, events.next()).await {
         Ok(event) => event.transpose(),

@@ -1,6 +1,5 @@
-//! What a person does while a turn runs. Nothing is asked for then and nothing of theirs is shown,
-//! until they press a key: from there on what there is to show waits, so that it does not run
-//! through the line that they type.
+//! Keyboard input while a turn is running. There is no prompt and no echo until the user presses a key. From
+//! then on output is held back, so that it does not mix with the line being typed.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -10,7 +9,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::termios::{LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
 use tokio::sync::oneshot;
 
-/// What a person typed.
+/// Input of the user.
 #[derive(Debug)]
 pub(super) enum Typed {
     /// A line.
@@ -21,29 +20,29 @@ pub(super) enum Typed {
     End,
 }
 
-/// What the person does while a turn runs.
+/// The state of the keyboard while a turn is running.
 #[derive(Debug, Default)]
 pub(super) enum Typing {
-    /// Keys are not read.
+    /// The keyboard is not watched.
     #[default]
     Unheard,
-    /// They do nothing so far.
+    /// The keyboard is watched, and no key was pressed yet.
     Nothing(Watch),
-    /// They type a line.
+    /// The user is typing a line.
     Line(oneshot::Receiver<Typed>),
 }
 
-/// Something that they did.
+/// What the user did.
 #[derive(Debug)]
 pub(super) enum TypingEvent {
-    /// They pressed a key.
+    /// A key was pressed.
     Key,
-    /// They are done with their line.
+    /// The line was finished.
     Done(Typed),
 }
 
 impl Typing {
-    /// The next thing that they do; never comes where keys are not read.
+    /// The next event. Never resolves if the keyboard is not watched.
     pub(super) async fn next(&mut self) -> TypingEvent {
         let pressed = match self {
             Self::Unheard => false,
@@ -53,13 +52,12 @@ impl Typing {
         if pressed {
             return TypingEvent::Key;
         }
-        // Without a key the terminal is gone, which ends the conversation with the next line that
-        // is asked for.
+        // The terminal is closed. Reading the next line will report the end of the conversation.
         *self = Self::Unheard;
         std::future::pending().await
     }
 
-    /// Listens no more, unless they are in the middle of a line.
+    /// Stops watching the keyboard, unless the user is typing a line.
     pub(super) async fn rest(&mut self) {
         match std::mem::take(self) {
             Self::Nothing(watch) => watch.end().await,
@@ -69,16 +67,16 @@ impl Typing {
     }
 }
 
-/// The wait for a key.
+/// Waits for a key press.
 #[derive(Debug)]
 pub(super) struct Watch {
     key: oneshot::Receiver<()>,
-    /// Closed to end it.
+    /// Dropped to end the wait.
     open: UnixStream,
     ended: oneshot::Receiver<()>,
 }
 
-/// The other side of a wait for a key: the thread that reads the keyboard.
+/// The keyboard thread's side of a [`Watch`].
 #[derive(Debug)]
 pub(super) struct Watcher {
     key: oneshot::Sender<()>,
@@ -86,7 +84,7 @@ pub(super) struct Watcher {
     ended: oneshot::Sender<()>,
 }
 
-/// Both sides of a wait for a key.
+/// Creates both sides of a wait for a key press.
 pub(super) fn watch() -> io::Result<(Watch, Watcher)> {
     let (ours, theirs) = UnixStream::pair()?;
     let (press, key) = oneshot::channel();
@@ -106,18 +104,18 @@ pub(super) fn watch() -> io::Result<(Watch, Watcher)> {
 }
 
 impl Watch {
-    /// Ends it. The terminal is as it was before.
+    /// Ends the wait and restores the terminal.
     async fn end(self) {
         let Self { key, open, ended } = self;
         drop((open, key));
-        // An error says that it has ended.
+        // An error means that the thread has already ended the wait.
         let _ = ended.await;
     }
 }
 
 impl Watcher {
-    /// Waits until a key is pressed, which remains to be read, or the wait is over. With a key the
-    /// terminal stays quiet; what it was before is given, for whoever reads the line.
+    /// Waits until a key is pressed or the wait is ended. Does not consume the key. Returns the previous
+    /// terminal mode if a key was pressed; the terminal stays without echo until it is dropped.
     pub(super) fn wait(self) -> Option<Quiet> {
         let Self { key, open, ended } = self;
         let quiet = Quiet::begin().ok()?;
@@ -151,8 +149,7 @@ fn pressed(open: &UnixStream) -> nix::Result<bool> {
     }
 }
 
-/// A terminal that gives keys at once and does not show them. As it was before when this is
-/// dropped.
+/// A terminal in non-canonical mode without echo. Dropping this restores the previous mode.
 #[derive(Debug)]
 pub(super) struct Quiet {
     before: Termios,
@@ -162,7 +159,7 @@ impl Quiet {
     fn begin() -> nix::Result<Self> {
         let before = tcgetattr(io::stdin())?;
         let mut quiet = before.clone();
-        // Ctrl-C stays a signal.
+        // ISIG stays set, so that Ctrl-C sends a signal.
         quiet
             .local_flags
             .remove(LocalFlags::ICANON | LocalFlags::ECHO);
@@ -173,7 +170,7 @@ impl Quiet {
 
 impl Drop for Quiet {
     fn drop(&mut self) {
-        // A terminal that is gone need not be mended.
+        // An error means that the terminal is gone, so there is nothing to restore.
         let _ = tcsetattr(io::stdin(), SetArg::TCSANOW, &self.before);
     }
 }

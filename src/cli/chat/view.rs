@@ -1,10 +1,9 @@
-//! What a person gets to see of a turn: events in, text out. Knows neither the terminal nor the
-//! network.
+//! Renders events as text. Independent of the terminal and the network.
 //!
-//! An answer is shown as it comes, on a terminal, and each of its bytes once: a piece says where in
-//! its part it belongs, and what is there already is left out, whether it comes again after a
-//! reconnect, in a `sync` or in the final message. An answer that became void and is being repeated
-//! goes on where the screen stands, for as long as it says the same; see [`Tape`].
+//! On a terminal, a response is shown as it streams, each byte once: a delta has its offset in its part, and
+//! text already shown is skipped, whether it arrives again after a reconnect, in a `sync` or in the final
+//! message. When a void response is repeated, output continues from the text on the screen as long as both
+//! are the same; see [`Tape`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,22 +14,22 @@ use crate::pb::{self, event::Payload, part::Content};
 #[cfg(test)]
 mod tests;
 
-/// What to print, in order.
+/// A piece of output.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Out {
-    /// The model's words.
+    /// Text of a model response.
     Answer(String),
-    /// What is printed beside them.
+    /// Other output.
     Aside(String),
 }
 
-/// How to print.
+/// How to render.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Style {
-    /// A person watches: text is shown as it comes. Otherwise each message goes whole, once it is
-    /// final, so that nothing void is among what a program reads.
+    /// Whether text is shown as it streams. Otherwise each message is printed once it is final, so that
+    /// programs never read void text.
     pub live: bool,
-    /// With colours.
+    /// Whether to use colours.
     pub colour: bool,
 }
 
@@ -56,22 +55,22 @@ impl Style {
     }
 }
 
-/// The turn as it is shown.
+/// The rendering state of a turn.
 #[derive(Debug)]
 pub(super) struct View {
     style: Style,
-    /// The message being written; empty when none is.
+    /// Id of the message being streamed. Empty if there is none.
     open: String,
-    /// How much of each of its parts was heard, in bytes.
+    /// Bytes received of each of its parts.
     heard: BTreeMap<i32, usize>,
-    /// The kind of the part that was heard last.
+    /// The kind of the last part received.
     last: Option<Kind>,
     tape: Tape,
     /// Messages that are final.
     settled: BTreeSet<String>,
-    /// Messages that were said to be queued, with the words of the person's own.
+    /// Messages already reported as queued, with their text if this user sent them.
     queued: BTreeMap<String, String>,
-    /// The cursor does not stand at the beginning of a line.
+    /// The cursor is not at the beginning of a line.
     in_line: bool,
 }
 
@@ -89,25 +88,24 @@ impl View {
         }
     }
 
-    /// What to print for an event.
+    /// Renders an event.
     pub(super) fn show(&mut self, event: &pb::Event) -> Vec<Out> {
         let mut out = Vec::new();
-        // A kind newer than this client is ignored.
+        // The payload is unset if its type is newer than this client.
         if let Some(payload) = &event.payload {
             self.payload(payload, &mut out);
         }
         out
     }
 
-    /// A line beside the conversation.
+    /// Renders a notice.
     pub(super) fn aside(&mut self, line: &str) -> Vec<Out> {
         let mut out = Vec::new();
         self.note(line, &mut out);
         out
     }
 
-    /// The server has a message with these words of the person's. Its event may have told of it
-    /// before.
+    /// Renders that the server has queued a message of this user. Its event may have been rendered before.
     pub(super) fn queued(&mut self, message: &pb::QueuedMessage, words: &str) -> Vec<Out> {
         let mut out = Vec::new();
         self.waits(
@@ -119,14 +117,14 @@ impl View {
         out
     }
 
-    /// Room for something else: the cursor stands at the beginning of a line.
+    /// Ends the current line, so that other output can follow.
     pub(super) fn pause(&mut self) -> Vec<Out> {
         let mut out = Vec::new();
         self.close_line(&mut out);
         out
     }
 
-    /// A line about something that went wrong.
+    /// Renders an error.
     pub(super) fn bad(&mut self, line: &str) -> Vec<Out> {
         let mut out = Vec::new();
         self.put(Out::Aside(format!("{}\n", self.style.red(line))), &mut out);
@@ -197,7 +195,7 @@ impl View {
         }
     }
 
-    /// A message waits, which is printed once.
+    /// Renders that a message is queued, once per message.
     fn waits(&mut self, id: &str, words: &str, position: i32, out: &mut Vec<Out>) {
         let told = self.queued.contains_key(id);
         let known = self.queued.entry(id.to_owned()).or_default();
@@ -209,7 +207,7 @@ impl View {
         }
     }
 
-    /// Messages that waited are in the turn now.
+    /// Renders that a turn has taken queued messages.
     fn taken(&mut self, applied: &pb::MessagesApplied, out: &mut Vec<Out>) {
         let ids = applied
             .messages
@@ -228,14 +226,14 @@ impl View {
         }
     }
 
-    /// The state at this point: all that was said of the open message so far.
+    /// Renders the open message of a `sync`: all text that was streamed so far.
     fn sync(&mut self, sync: &pb::Sync, out: &mut Vec<Out>) {
         if let Some(message) = sync.open_message.as_ref().filter(|_| self.style.live) {
             self.parts(message, out);
         }
     }
 
-    /// A message is final: what is missing of it, and the end of its line.
+    /// Renders the rest of a final message, and ends its line.
     fn commit(&mut self, message: Option<&pb::Message>, out: &mut Vec<Out>) {
         let Some(message) = message.filter(|message| message.role() == pb::Role::Assistant) else {
             return;
@@ -283,7 +281,7 @@ impl View {
         }
     }
 
-    /// A piece of the open message as it comes.
+    /// Renders a delta of the open message.
     fn piece(
         &mut self,
         kind: Kind,
@@ -298,8 +296,8 @@ impl View {
         }
     }
 
-    /// Words of a message, of which some may be there already. After a gap nothing is shown until a
-    /// `sync` or the whole fills it.
+    /// Renders text of a message, without what was already shown. After a gap nothing is shown until a `sync`
+    /// or the final message fills it.
     fn words(
         &mut self,
         kind: Kind,
@@ -333,8 +331,8 @@ impl View {
         self.say(kind, &words::printable(new, self.style.live), out);
     }
 
-    /// What stands between two parts. Texts follow each other as they are: where one ends is the
-    /// provider's affair.
+    /// Separates two parts with a newline. Consecutive text parts are not separated, because the provider
+    /// chose where one ends.
     fn begin_part(&mut self, kind: Kind, out: &mut Vec<Out>) {
         match (self.last, kind) {
             (None, Kind::Text | Kind::Reasoning) | (Some(Kind::Text), Kind::Text) => {}
@@ -351,9 +349,9 @@ impl View {
         }
     }
 
-    /// The repeated answer is another one.
+    /// Renders a repeated response that differs from the text on the screen.
     fn begun_again(&mut self, anew: &[(Kind, String)], out: &mut Vec<Out>) {
-        self.note("(the answer begins again)", out);
+        self.note("(the response was restarted)", out);
         for (kind, text) in anew {
             self.print(*kind, text, out);
         }
@@ -369,7 +367,7 @@ impl View {
         }
     }
 
-    /// What was said of the open message counts no more.
+    /// Discards the text of the open message.
     fn void(&mut self) {
         self.open.clear();
         self.heard.clear();
@@ -387,7 +385,7 @@ impl View {
         self.close_line(out);
         self.forget();
         if shown {
-            self.note("(what was shown of the last answer is not kept)", out);
+            self.note("(the partial response above was discarded)", out);
         }
     }
 
@@ -395,7 +393,7 @@ impl View {
         self.put(Out::Aside(format!("{}\n", self.style.dim(line))), out);
     }
 
-    /// Whole lines, which begin on a line of their own.
+    /// Renders whole lines, which start on a new line.
     fn put(&mut self, lines: Out, out: &mut Vec<Out>) {
         self.close_line(out);
         out.push(lines);

@@ -1,20 +1,20 @@
-//! One line for each thing that is printed beside the answer.
+//! Formats the lines that are printed in addition to the response.
 
 use crate::pb::{self, event::Payload, part::Content};
 
-/// Characters of a line about a call or its result.
+/// Maximum number of characters in a line about a call or its result.
 const MOST_CHARS: usize = 120;
 
-/// A line.
+/// A line to print.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// To be read in passing.
+    /// A notice.
     Plain(String),
-    /// Something went wrong.
+    /// An error.
     Bad(String),
 }
 
-/// The line about an event; none for most.
+/// The line about an event. Returns `None` for most events.
 pub(super) fn about(payload: &Payload) -> Option<Line> {
     let line = match payload {
         Payload::ToolCallRequested(pending) => {
@@ -40,15 +40,15 @@ pub(super) fn about(payload: &Payload) -> Option<Line> {
         }
         Payload::UnsupportedInput(unsupported) => {
             format!(
-                "(not taken by the model: {})",
+                "(input not supported by the model: {})",
                 one_line(&unsupported.errors.join(" "))
             )
         }
         Payload::ModelSwitched(switched) => {
-            format!("(the model is {} now)", one_line(&switched.to_model))
+            format!("(model switched to {})", one_line(&switched.to_model))
         }
         Payload::ModelFallback(fallback) => {
-            format!("(going on with {})", one_line(&fallback.to_model))
+            format!("(falling back to {})", one_line(&fallback.to_model))
         }
         Payload::Notice(notice) => format!("({})", one_line(&notice.text)),
         Payload::TurnRetrying(retrying) => {
@@ -59,15 +59,15 @@ pub(super) fn about(payload: &Payload) -> Option<Line> {
                 .unwrap_or_default();
             format!("(attempt {}: {why})", retrying.next_attempt)
         }
-        Payload::QueuedMessageCancelled(_) => "(a queued message was withdrawn)".to_owned(),
-        Payload::QueuedMessageExpired(_) => "(a queued message came too late)".to_owned(),
+        Payload::QueuedMessageCancelled(_) => "(a queued message was cancelled)".to_owned(),
+        Payload::QueuedMessageExpired(_) => "(a queued message expired)".to_owned(),
         Payload::QueuedMessageDropped(dropped) => {
             format!(
-                "(a queued message was given up: {})",
+                "(a queued message was dropped: {})",
                 why_dropped(dropped.reason())
             )
         }
-        Payload::TurnRecovered(_) => "(the server went on with the turn)".to_owned(),
+        Payload::TurnRecovered(_) => "(the server resumed the turn)".to_owned(),
         Payload::TurnCompleted(completed) => {
             format!("(stopped: {})", why_stopped(completed.reason())?)
         }
@@ -98,36 +98,38 @@ pub(super) fn about(payload: &Payload) -> Option<Line> {
     Some(Line::Plain(line))
 }
 
-/// The line about a message that waits.
+/// The line about a queued message.
 pub(super) fn queued(position: i32) -> String {
-    format!("(queued, number {position})")
+    format!("(queued at position {position})")
 }
 
-/// The lines about messages that a turn takes: those whose words are known, and how many others.
+/// The lines about queued messages that a turn takes: those with known text, and the number of others.
 pub(super) fn taken(known: &[&str], others: usize) -> Vec<String> {
     let mut lines: Vec<String> = known
         .iter()
-        .map(|words| format!("(taken now: {})", one_line(words)))
+        .map(|words| format!("(sent to the model: {})", one_line(words)))
         .collect();
     match others {
         0 => {}
-        1 => lines.push("(a queued message goes in here)".to_owned()),
-        several => lines.push(format!("({several} queued messages go in here, as one)")),
+        1 => lines.push("(a queued message was sent to the model)".to_owned()),
+        several => lines.push(format!(
+            "({several} queued messages were sent to the model as one)"
+        )),
     }
     lines
 }
 
 fn why_dropped(reason: pb::DropReason) -> &'static str {
     match reason {
-        pb::DropReason::Unspecified => "the server does not say why",
-        pb::DropReason::SessionDeleted => "the conversation was deleted",
-        pb::DropReason::Superseded => "a newer one took its place",
-        pb::DropReason::TooLarge => "the model's context cannot hold it",
-        pb::DropReason::Unreadable => "it cannot be read any more",
+        pb::DropReason::Unspecified => "no reason given",
+        pb::DropReason::SessionDeleted => "the session was deleted",
+        pb::DropReason::Superseded => "a newer message replaced it",
+        pb::DropReason::TooLarge => "it does not fit the model's context window",
+        pb::DropReason::Unreadable => "it can no longer be read",
     }
 }
 
-/// A call: the tool and its arguments.
+/// A tool call: the tool and its arguments.
 fn call(call: &pb::ToolCall) -> String {
     format!(
         "{} {}",
@@ -136,7 +138,7 @@ fn call(call: &pb::ToolCall) -> String {
     )
 }
 
-/// A result: the tool, how it ended unless well, and the beginning of what it gave.
+/// A tool result: the tool, its outcome if it failed, and the beginning of its output.
 fn result(result: &pb::ToolResult) -> String {
     let outcome = match result.outcome() {
         pb::ToolOutcome::Unspecified | pb::ToolOutcome::Success => "",
@@ -153,7 +155,7 @@ fn result(result: &pb::ToolResult) -> String {
     )
 }
 
-/// A message: who speaks, and what.
+/// A message: its role and content.
 pub(super) fn message(message: &pb::Message) -> String {
     let who = match message.role() {
         pb::Role::System => "system",
@@ -170,7 +172,7 @@ pub(super) fn message(message: &pb::Message) -> String {
     format!("{who}: {}", printable(&parts.join("\n"), true))
 }
 
-/// A part in words.
+/// A part as text.
 fn part(part: &pb::Part) -> String {
     match &part.content {
         Some(Content::Text(text) | Content::Refusal(text)) => text.clone(),
@@ -185,15 +187,16 @@ fn part(part: &pb::Part) -> String {
         }
         Some(Content::Media(_) | Content::ProviderItem(_)) => beside(part).unwrap_or_default(),
         Some(Content::StepStart(_)) => String::new(),
-        None => "(something newer than this program)".to_owned(),
+        None => "(content that this version does not support)".to_owned(),
     }
 }
 
-/// What a part of an answer holds that is not streamed; the calls have lines of their own.
+/// The line about content of a response that is not streamed. Returns `None` for tool calls, which have
+/// separate lines, and for streamed content.
 pub(super) fn beside(part: &pb::Part) -> Option<String> {
     if let Some(blob) = &part.preview_of {
         return Some(format!(
-            "(only the beginning; the whole, {} bytes, is blob {})",
+            "(truncated: the full content, {} bytes, is blob {})",
             blob.size_bytes, blob.blob_id
         ));
     }
@@ -219,23 +222,23 @@ pub(super) fn beside(part: &pb::Part) -> Option<String> {
 fn why_closed(reason: pb::ToolCallCancelReason) -> &'static str {
     match reason {
         pb::ToolCallCancelReason::Unspecified => "closed without a result",
-        pb::ToolCallCancelReason::TurnCancelled => "closed, since the turn was cancelled",
-        pb::ToolCallCancelReason::TurnEnded => "closed, since the turn ended",
-        pb::ToolCallCancelReason::Incomplete => "not run, since the call is not complete",
-        pb::ToolCallCancelReason::UnknownTool => "not run, since there is no such tool",
+        pb::ToolCallCancelReason::TurnCancelled => "closed because the turn was cancelled",
+        pb::ToolCallCancelReason::TurnEnded => "closed because the turn ended",
+        pb::ToolCallCancelReason::Incomplete => "not run because the call is incomplete",
+        pb::ToolCallCancelReason::UnknownTool => "not run because the tool does not exist",
     }
 }
 
-/// Why a turn stopped before the model was done. `None` if it was done.
+/// Why a turn stopped before the model had finished. Returns `None` if it had finished.
 fn why_stopped(reason: pb::CompletionReason) -> Option<&'static str> {
     match reason {
         pb::CompletionReason::Unspecified | pb::CompletionReason::Stop => None,
         pb::CompletionReason::MaxSteps => Some("step limit reached"),
         pb::CompletionReason::Length => Some("output limit reached"),
-        pb::CompletionReason::ContentFilter => Some("by a content filter"),
+        pb::CompletionReason::ContentFilter => Some("content filter"),
         pb::CompletionReason::Budget => Some("token budget used up"),
         pb::CompletionReason::Deadline => Some("turn timeout reached"),
-        pb::CompletionReason::Empty => Some("without an answer of the model"),
+        pb::CompletionReason::Empty => Some("the model returned no response"),
     }
 }
 
@@ -251,8 +254,8 @@ fn why_failed(failure: Option<&pb::Failure>) -> String {
     )
 }
 
-/// Text that may go to a terminal: no control characters but tabs and ends of lines, so that what a
-/// model or a tool says moves no cursor and sets no title. A program gets it as it is.
+/// Text that is safe to print on a terminal: without control characters except tabs and line feeds, so that
+/// output of a model or tool cannot move the cursor or set the title. Unchanged if `terminal` is false.
 pub(super) fn printable(text: &str, terminal: bool) -> String {
     let harmless = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
     if !terminal {
@@ -279,7 +282,7 @@ pub(super) fn one_line(text: &str) -> String {
     words
 }
 
-/// A number as people read it: 16,000.
+/// Formats a number with thousands separators: 16,000.
 pub(super) fn number(number: i64) -> String {
     let digits = number.unsigned_abs().to_string();
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! An event of each kind, for the tests of what is stored.
+//! An event of each kind, for the tests of stored events.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -38,7 +38,7 @@ fn accounted(model: String) -> Payload {
     })
 }
 
-/// One payload of each kind. Those that refer to content name message `m1` and call `c1`.
+/// One payload of each kind. Payloads that refer to content use message `m1` and call `c1`.
 pub(in crate::codec) fn payloads() -> Vec<Payload> {
     let message = MessageId::new("m1");
     let call = CallId::new("c1");

@@ -1,5 +1,4 @@
-//! The kinds of durable events that this program writes: names of fields of the proto's
-//! `Event.payload`.
+//! The kinds of durable events that this version writes. Each is the name of a field of the proto's `Event.payload`.
 
 pub(crate) const TURN_STARTED: &str = "turn_started";
 pub(crate) const STEP_STARTED: &str = "step_started";
@@ -30,7 +29,7 @@ pub(crate) const TURN_COMPLETED: &str = "turn_completed";
 pub(crate) const TURN_CANCELLED: &str = "turn_cancelled";
 pub(crate) const TURN_FAILED: &str = "turn_failed";
 
-/// The ref of a `turn_recovered`: its owner gave the turn back.
+/// The ref of a `turn_recovered`: the owner handed the turn over.
 pub(crate) const HANDED_OVER: &str = "handed_over";
-/// The ref of a `turn_recovered`: the lease of its owner ran out.
+/// The ref of a `turn_recovered`: the owner's lease expired.
 pub(crate) const LEASE_EXPIRED: &str = "lease_expired";

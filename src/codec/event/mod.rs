@@ -1,5 +1,5 @@
-//! Durable events to and from their stored form: the kind names the proto's oneof field, the
-//! payload is its member.
+//! Durable events, to and from their stored form: the kind is the name of the proto's oneof field, the payload is its
+//! member.
 
 pub(crate) mod kind;
 mod read;

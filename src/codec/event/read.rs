@@ -1,5 +1,5 @@
-//! Stored events to the wire: content is filled in, and what cannot be read goes out without
-//! payload.
+//! Stored events to their wire form. Content that an event refers to is filled in; an event that cannot be read is sent
+//! without a payload.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -22,20 +22,20 @@ use crate::{
 
 use super::kind;
 
-/// What events refer to, loaded for a page of them.
+/// The content that the events of a page refer to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Content {
-    /// Messages that were committed.
+    /// Committed messages.
     pub messages: BTreeMap<MessageId, Message>,
-    /// Calls that were completed.
+    /// Completed calls.
     pub results: BTreeMap<CallId, CompletedCall>,
 }
 
 impl Content {
-    /// Whether everything that these events refer to is there, messages with their parts.
+    /// Whether all content that the events refer to is present, messages with their parts.
     pub fn has_all(&self, events: &[StoredEvent]) -> bool {
         let (messages, calls) = refs_to_load(events);
-        // The parts of a message are removed before it.
+        // Retention removes the parts of a message before the message.
         let is_whole = |message: &Message| !message.parts.is_empty();
         messages
             .iter()
@@ -47,13 +47,12 @@ impl Content {
 /// The outcome of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompletedCall {
-    /// Its result.
     pub result: ToolResult,
-    /// From the request to the result.
+    /// Time from the request to the result.
     pub elapsed: Duration,
 }
 
-/// What must be loaded before these events can be read.
+/// The messages and calls that must be loaded before these events can be read.
 pub fn refs_to_load(events: &[StoredEvent]) -> (Vec<MessageId>, Vec<CallId>) {
     let refs_of = |kind| {
         events
@@ -71,8 +70,7 @@ pub fn refs_to_load(events: &[StoredEvent]) -> (Vec<MessageId>, Vec<CallId>) {
     )
 }
 
-/// An event for the wire. It has no payload when its kind is newer than this program, or when it
-/// cannot be read.
+/// Converts an event for the wire. It has no payload if its kind is newer than this version, or if it cannot be read.
 pub fn to_pb(event: &StoredEvent, session: &SessionId, content: &Content) -> pb::Event {
     let payload = payload(event, session, content).unwrap_or_else(|error| {
         tracing::error!(
@@ -80,7 +78,7 @@ pub fn to_pb(event: &StoredEvent, session: &SessionId, content: &Content) -> pb:
             event.seq = event.seq.0,
             event.kind = event.kind.as_str(),
             %error,
-            "an event cannot be read; it is sent without its payload"
+            "cannot decode an event; sending it without its payload"
         );
         None
     });
@@ -195,7 +193,7 @@ fn pruned(event: &StoredEvent) -> Result<pb::ContextPruned, DecodeError> {
     Ok(pb::ContextPruned { report })
 }
 
-/// A rollback only names the compaction.
+/// The stored event only refers to the compaction, whose state is now REVERTED.
 fn reverted(
     stored: pb::CompactionReverted,
     event: &StoredEvent,
@@ -210,12 +208,12 @@ fn reverted(
     Ok(pb::CompactionReverted { compaction })
 }
 
-/// The stored member of the oneof.
+/// Decodes the stored member of the oneof.
 fn member<M: prost::Message + Default>(event: &StoredEvent) -> Result<M, DecodeError> {
     read("event", &event.payload)
 }
 
-/// The size of the prompt as the statement knew it, where it did.
+/// Adds the size of the prompt, if the statement recorded it.
 fn step_started(mut started: pb::StepStarted, size: Option<i64>) -> pb::StepStarted {
     if let Some(size) = size {
         let tokens = i32::try_from(size.max(0)).unwrap_or(i32::MAX);
@@ -224,7 +222,7 @@ fn step_started(mut started: pb::StepStarted, size: Option<i64>) -> pb::StepStar
     started
 }
 
-/// A switch of models, with the messages that the statement found.
+/// Adds the number of messages that the statement found at a switch of models.
 fn switched(switched: pb::ModelSwitched, size: Option<i64>) -> pb::ModelSwitched {
     pb::ModelSwitched {
         messages_retained: i32::try_from(size.unwrap_or_default()).unwrap_or(i32::MAX),
@@ -232,7 +230,7 @@ fn switched(switched: pb::ModelSwitched, size: Option<i64>) -> pb::ModelSwitched
     }
 }
 
-/// A call that the end of its turn closed: which one only the statement knew.
+/// Adds the call and the tool that the end of a turn cancelled; only the statement knew them.
 fn call_cancelled(cancelled: pb::ToolCallCancelled, refs: &[String]) -> pb::ToolCallCancelled {
     match refs {
         [call, tool] => pb::ToolCallCancelled {
@@ -244,7 +242,7 @@ fn call_cancelled(cancelled: pb::ToolCallCancelled, refs: &[String]) -> pb::Tool
     }
 }
 
-/// A takeover: the cause is its ref, the takeovers so far its size.
+/// A takeover. The event's ref is the cause, its size the number of takeovers so far.
 fn recovered(event: &StoredEvent) -> pb::TurnRecovered {
     let before = StepPosition {
         step: event.step,
@@ -266,7 +264,7 @@ fn recovered(event: &StoredEvent) -> pb::TurnRecovered {
     }
 }
 
-/// A compaction with what stands beside it.
+/// Adds the compaction's id, which the event stores as a ref, and its session.
 fn about(
     compaction: Option<pb::Compaction>,
     event: &StoredEvent,
@@ -313,7 +311,7 @@ fn first_ref(event: &StoredEvent) -> Result<&String, DecodeError> {
     event
         .refs
         .first()
-        .ok_or_else(|| DecodeError::new("event", "it refers to nothing"))
+        .ok_or_else(|| DecodeError::new("event", "its reference is missing"))
 }
 
 fn missing(what: &str, id: &str) -> DecodeError {
@@ -337,7 +335,7 @@ fn approval_requested(
     })
 }
 
-/// The deadline of a request, which is stored relative to the event's time.
+/// Converts a stored deadline, which is relative to the event's time, to an absolute one.
 fn absolute(
     stored: Option<prost_types::Timestamp>,
     at: Timestamp,
@@ -351,8 +349,8 @@ fn absolute(
     ))
 }
 
-/// What the host has to do. After an answer only the statement knows: the ids are the refs, and as
-/// many of them as the size says wait for a result, the others for an approval.
+/// The action required of the host. After a submitted result only the statement knows the calls: the refs are their
+/// ids; the first `size` of them wait for a result, the others for an approval.
 fn action_required(action: pb::ActionRequired, event: &StoredEvent) -> pb::ActionRequired {
     let Some(results) = event.size.and_then(|size| usize::try_from(size).ok()) else {
         return action;
@@ -364,8 +362,8 @@ fn action_required(action: pb::ActionRequired, event: &StoredEvent) -> pb::Actio
     }
 }
 
-/// The result with what only the statement knew: the messages that still wait, and the totals. The
-/// owner that encoded the result had not seen a compaction that ended during its last call.
+/// Adds what only the statement knew: the messages that are still queued, and the totals. The owner encoded the result
+/// without a compaction that ended during its last call.
 fn result(result: Option<pb::TurnResult>, event: &StoredEvent) -> Option<pb::TurnResult> {
     let result = result.unwrap_or_default();
     let total_usage = event

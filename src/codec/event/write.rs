@@ -1,4 +1,4 @@
-//! What happened, as it is stored: content that has its own tables is referred to, not repeated.
+//! The stored form of events. Content that has separate tables is referred to, not repeated.
 
 use std::time::Duration;
 
@@ -31,15 +31,15 @@ use super::kind;
 /// The columns of an event that its writer knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Encoded {
-    /// The proto's oneof field.
+    /// The name of the proto's oneof field.
     pub kind: &'static str,
-    /// Ids that the reader needs to fill in content.
+    /// Ids of the content that the reader fills in.
     pub refs: Vec<String>,
     /// The encoded member of the oneof, without that content.
     pub payload: Vec<u8>,
 }
 
-/// What happened, as it is stored.
+/// Encodes an event for storage.
 pub fn encode(payload: &Payload) -> Encoded {
     match payload {
         Payload::TurnStarted(it) => encoded(kind::TURN_STARTED, &turn_started(it)),
@@ -134,7 +134,7 @@ fn usage_recorded(recorded: &UsageRecorded) -> pb::UsageRecorded {
     }
 }
 
-/// An id as the proto says it: empty where there is none.
+/// An optional id for the proto, where empty means absent.
 fn id_or_empty<T: ToString>(id: Option<&T>) -> String {
     id.map(T::to_string).unwrap_or_default()
 }
@@ -187,8 +187,8 @@ fn messages_applied(message: &MessageId, taken: &[Applied]) -> pb::MessagesAppli
     }
 }
 
-/// The payload of a `tool_call_cancelled` whose call and tool only the writing statement knows:
-/// they stand in the refs.
+/// The payload of a `tool_call_cancelled`. Only the statement that writes it knows the call and the tool; they are
+/// stored in the refs.
 pub fn encode_call_cancelled(reason: CallCancelReason) -> Vec<u8> {
     pb::ToolCallCancelled {
         reason: cancel_reason_to_pb(reason).into(),
@@ -197,13 +197,13 @@ pub fn encode_call_cancelled(reason: CallCancelReason) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// The payload of a `queued_message_dropped` because of its session's end. Which message it is only
-/// the writing statement knows.
+/// The payload of a `queued_message_dropped` at the deletion of its session. Only the statement that writes it knows
+/// the message.
 pub fn encode_dropped_with_session() -> Vec<u8> {
     dropped(DropReason::SessionDeleted)
 }
 
-/// Which message it is stands in the refs.
+/// The id of the message is stored in the refs.
 fn dropped(reason: DropReason) -> Vec<u8> {
     let reason = queue::drop_reason_to_pb(reason).into();
     pb::QueuedMessageDropped {
@@ -213,8 +213,8 @@ fn dropped(reason: DropReason) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// The payload of a `compaction_failed` of a compaction whose replica stopped. Only the writing
-/// statement knows which one it is.
+/// The payload of a `compaction_failed` for a compaction whose replica stopped. Only the statement that writes it knows
+/// the compaction.
 pub fn encode_compaction_lost() -> Vec<u8> {
     let lost = pb::Compaction {
         state: pb::CompactionState::Failed.into(),
@@ -235,7 +235,7 @@ fn action_required(results: &[CallId], approvals: &[CallId]) -> pb::ActionRequir
     }
 }
 
-/// All events about compactions have one form.
+/// All compaction events have the same form.
 fn about_compaction(kind: &'static str, compaction: &Compaction) -> Encoded {
     let member = pb::CompactionStarted {
         compaction: Some(compaction::stored(compaction)),
@@ -339,7 +339,7 @@ fn step_started(started: &StepStarted) -> pb::StepStarted {
     }
 }
 
-/// A request for a tool.
+/// A request for a tool call.
 fn requested(
     call: &ToolCall,
     timeout: Duration,
@@ -354,7 +354,7 @@ fn requested(
     }
 }
 
-/// A question to a person.
+/// A request for an approval.
 fn approval_requested(call: &ToolCall, timeout: Duration) -> pb::PendingApproval {
     pb::PendingApproval {
         call: Some(part::call_to_pb(call)),
@@ -362,8 +362,8 @@ fn approval_requested(call: &ToolCall, timeout: Duration) -> pb::PendingApproval
     }
 }
 
-/// A deadline as it is stored. Only the statement knows when the request is made, so it is the
-/// timeout, counted from 1970, and the reader adds the event's time.
+/// The stored form of a deadline. Only the statement knows when the request is made, so this is the timeout as a time
+/// after 1970-01-01; the reader adds the event's time.
 fn relative(timeout: Duration) -> prost_types::Timestamp {
     let prost_types::Duration { seconds, nanos } = duration_to_pb(timeout);
     prost_types::Timestamp { seconds, nanos }
@@ -384,7 +384,7 @@ fn retrying(retrying: &TurnRetrying) -> pb::TurnRetrying {
     }
 }
 
-/// The end of a turn: one kind for each way.
+/// The end of a turn: each kind of end has its own event kind.
 fn ended(ending: &Ending, result: &TurnResult) -> Encoded {
     let result = Some(result_to_pb(result));
     match ending {

@@ -1,4 +1,4 @@
-//! A conversation as text, for whoever summarises it.
+//! Renders a conversation as text for the model that summarizes it.
 
 use crate::{
     context::{estimate, truncate::cut},
@@ -8,17 +8,17 @@ use crate::{
     },
 };
 
-/// Characters that are shown of a tool's result (feature row S9).
+/// Maximum number of characters of a tool result (feature row S9).
 const RESULT_CHARS: usize = 500;
-/// An excerpt shows at least this many characters of a message: less does not tell what it was.
+/// Minimum number of characters per message in an excerpt: fewer do not show what the message is about.
 const LEAST_EXCERPT: u32 = 400;
-/// No token has more characters on average, in any language; more of a text is never shown.
+/// Upper bound of the average number of characters per token in any language; limits the length of an excerpt.
 const CHARS_PER_TOKEN: u32 = 8;
-/// How an excerpt begins.
+/// The first line of an excerpt.
 const EXCERPT_NOTE: &str = "[What follows did not fit the context window and is shown in part]";
 
-/// The messages as text in pieces of at most `most` tokens each; what says nothing is left out.
-/// Text of users and of the model is never cut short, only parted.
+/// Renders the messages as texts of at most `most` tokens each; messages without content are skipped. Text of users and
+/// of the model is never truncated, only split.
 pub fn pieces<'a>(messages: impl Iterator<Item = &'a Message>, most: u32) -> Vec<String> {
     let mut pieces: Vec<String> = Vec::new();
     for text in messages
@@ -41,9 +41,9 @@ pub fn pieces<'a>(messages: impl Iterator<Item = &'a Message>, most: u32) -> Vec
     pieces
 }
 
-/// The messages as one text of at most `most` tokens: each is cut to the same length, its beginning
-/// and its end are kept. `before` is the summary that they follow, which is cut like a message.
-/// `None` means that there are too many messages to show enough of each.
+/// Renders the messages as one text of at most `most` tokens: each message is truncated to the same length, keeping its
+/// beginning and its end. `before` is the summary of the messages before them, which is truncated in the same way.
+/// Returns `None` if there are too many messages to show enough of each.
 pub fn excerpt<'a>(
     before: Option<&str>,
     messages: impl Iterator<Item = &'a Message>,
@@ -61,7 +61,7 @@ pub fn excerpt<'a>(
         Some(parts.collect::<Vec<_>>().join("\n\n")).filter(|text| estimate::text(text) <= most)
     };
     let mut found = all(LEAST_EXCERPT)?;
-    // The most characters that fit: it fits with `least`, and not with `over`.
+    // Binary search for the largest number of characters that fits: `least` fits, `over` does not.
     let (mut least, mut over) = (LEAST_EXCERPT, longest.saturating_add(1));
     while over - least > LEAST_EXCERPT / 10 {
         let middle = least + (over - least) / 2;
@@ -73,8 +73,7 @@ pub fn excerpt<'a>(
     Some(found)
 }
 
-/// A note about messages that are left out, after the summary before them, of which at most that many
-/// tokens are shown.
+/// A note that messages are left out, after the previous summary, of which at most `most` tokens are kept.
 pub fn left_out(before: Option<&str>, messages: usize, most: u32) -> String {
     let note = format!("[{messages} messages were left out: they did not fit the context window]");
     let before = before.and_then(|before| {
@@ -88,7 +87,7 @@ pub fn left_out(before: Option<&str>, messages: usize, most: u32) -> String {
     parts.collect::<Vec<_>>().join("\n\n")
 }
 
-/// A text cut to a number of characters.
+/// The text, truncated to a number of characters.
 fn shown(text: &str, chars: u32) -> String {
     let limits = OutputLimits {
         max_chars: Some(chars),
@@ -98,12 +97,12 @@ fn shown(text: &str, chars: u32) -> String {
     cut(text, &limits).text
 }
 
-/// A message as text. `None` means it says nothing that a summary would keep.
+/// A message as text. Returns `None` if it has no content for a summary.
 fn text(message: &Message) -> Option<String> {
     text_with(message, RESULT_CHARS)
 }
 
-/// The same with this many characters of a tool's result.
+/// Like [`text`], with this many characters of a tool result.
 fn text_with(message: &Message, result_chars: usize) -> Option<String> {
     let said = message.parts.iter();
     let said: Vec<String> = said.filter_map(|it| part(it, result_chars)).collect();
@@ -144,7 +143,7 @@ fn part(stored: &StoredPart, result_chars: usize) -> Option<String> {
     }
 }
 
-/// What a tool gave: its texts, and the names of its media.
+/// The output of a tool: its texts, and the names of its media.
 fn given(result: &ToolResult) -> String {
     let pieces = result.parts.iter().map(|given| match given {
         Given::Text(text) => text.clone(),
@@ -153,7 +152,7 @@ fn given(result: &ToolResult) -> String {
     pieces.collect::<Vec<_>>().join("\n")
 }
 
-/// The beginning of a text, and how much of it is missing.
+/// The beginning of a text, and the number of characters left out.
 fn shortened(text: &str, chars: usize) -> String {
     match text.char_indices().nth(chars) {
         None => text.to_owned(),
@@ -164,12 +163,12 @@ fn shortened(text: &str, chars: usize) -> String {
     }
 }
 
-/// A text in parts of at most `most` tokens, whatever it is written in.
+/// Splits a text into parts of at most `most` tokens, in any script.
 fn parted(text: &str, most: u32) -> Vec<String> {
     if estimate::text(text) <= most {
         return vec![text.to_owned()];
     }
-    // No character is worth more than 1.3 tokens.
+    // A character counts as at most 1.3 tokens.
     let chars = (most as usize * 3 / 4).max(1);
     let letters: Vec<char> = text.chars().collect();
     letters

@@ -1,9 +1,9 @@
-//! Whether a compaction gained enough to have been worth it.
+//! Checks whether a compaction reduced the context enough.
 
-/// A compaction that makes the context smaller by less than one part in so many (5 %) has failed.
+/// A compaction fails if it reduces the context by less than one part in this many (5 %).
 const LEAST_GAIN: u64 = 20;
 
-/// Whether a context became so much smaller that it was worth it.
+/// Whether the reduction from `before` to `after` tokens is sufficient.
 pub fn gained_enough(before: u32, after: u32) -> bool {
     u64::from(after) * LEAST_GAIN <= u64::from(before) * (LEAST_GAIN - 1)
 }

@@ -1,40 +1,39 @@
-//! The ways to make a context smaller, tried one after the other.
+//! The sequence of ways to make a context smaller, tried in order.
 
 use crate::model::compaction::Strategy;
 
-/// A way to make a context smaller.
+/// A way to make a context smaller. "Unread" messages are those after the model's last response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// By a strategy. What no model has answered stays.
+    /// By a strategy. Unread messages are kept.
     Answered(Strategy),
-    /// What no model has answered too, but the newest input: every message is shown in part.
+    /// Also replaces unread messages except the newest input; every message is shown in part.
     Cut,
-    /// The same, by a strategy that has a model write a summary.
+    /// Like `Cut`, but by a strategy in which a model writes a summary.
     Summarised(Strategy),
-    /// The same, without a summary: a note says that messages are missing.
+    /// Like `Cut`, but with a note that messages are missing instead of a summary or excerpt.
     LeftOut,
-    /// Pinned messages too, the largest first, as far as the rest does not fit without: every
-    /// message that goes is shown in part.
+    /// Like `Cut`, but also replaces pinned messages, largest first, until the rest fits.
     CutPinned,
-    /// The same with the note.
+    /// Like `LeftOut`, but also replaces pinned messages, largest first, until the rest fits.
     LeftOutPinned,
 }
 
-/// What stands in place of the messages that a compaction hides.
+/// The text that replaces the messages hidden by a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Substitute {
     /// A summary that a model writes.
     Summary,
-    /// The summary in force, if there is one.
+    /// The active summary, if any.
     InForce,
-    /// An excerpt: each message cut to the same length.
+    /// An excerpt: each message truncated to the same length.
     Excerpt,
-    /// The summary in force and a note.
+    /// The active summary and a note.
     Note,
 }
 
 impl Way {
-    /// The strategy that is reported.
+    /// The strategy to report.
     pub fn strategy(self) -> Strategy {
         match self {
             Self::Answered(strategy) | Self::Summarised(strategy) => strategy,
@@ -44,7 +43,7 @@ impl Way {
         }
     }
 
-    /// What stands in place of what goes.
+    /// The text that replaces the hidden messages.
     pub fn substitute(self) -> Substitute {
         match self {
             Self::Answered(strategy) | Self::Summarised(strategy) if strategy.summarises() => {
@@ -56,8 +55,8 @@ impl Way {
         }
     }
 
-    /// Whether what no model has answered goes too. Done only where the prompt fits then: it would
-    /// be lost for nothing otherwise.
+    /// Whether unread messages are replaced too. Only used if the prompt fits afterwards; otherwise they would be lost
+    /// for nothing.
     pub fn takes_unanswered(self) -> bool {
         match self {
             Self::Answered(_) => false,
@@ -69,8 +68,8 @@ impl Way {
         }
     }
 
-    /// Whether pinned messages go too. Done last of all: without it no turn of the session could
-    /// reach a model any more.
+    /// Whether pinned messages are replaced too. This is the last resort: without it no turn of the session could call
+    /// a model any more.
     pub fn takes_pinned(self) -> bool {
         match self {
             Self::Answered(_) | Self::Cut | Self::Summarised(_) | Self::LeftOut => false,
@@ -79,18 +78,18 @@ impl Way {
     }
 }
 
-/// How far a context may be made smaller.
+/// How much may be given up to make a context smaller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
-    /// It need not become smaller: it waits rather than to lose what no summary was written of.
+    /// Optional: only the first strategy is tried, so that messages are not hidden without a summary.
     Wish,
-    /// It has to become smaller. What no model has answered stays.
+    /// Required. Unread messages are kept.
     Must,
-    /// It has to become smaller whatever is lost, but the newest input.
+    /// Required, whatever is lost except the newest input.
     AtAnyCost,
 }
 
-/// The ways to try, one after the other.
+/// The ways to try, in order, starting with the strategy `first`.
 pub fn ladder(first: Strategy, need: Need) -> impl Iterator<Item = Way> {
     let next = [Strategy::MiddleRemoval, Strategy::Truncation];
     let further = next

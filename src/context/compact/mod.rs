@@ -1,11 +1,10 @@
-//! Which messages a compaction is to stand for: decided from what the model sees, its sizes and the
-//! policy, before anything is asked of a model.
+//! Plans a compaction: selects the messages that it replaces, from the messages in the prompt, their sizes and the
+//! policy, before a model is called.
 //!
-//! All messages of a stretch are hidden except the newest message of a user and the request of the
-//! newest turn. Messages that no model has answered and pinned messages stay too, unless the prompt
-//! cannot be sent otherwise. A stretch ends only
-//! where no call is parted from its result, and it always covers that of the compaction in force,
-//! whose place it takes.
+//! A compaction hides all messages of a range except the newest message of a user and the request of the newest turn.
+//! Messages that the model has not responded to and pinned messages are kept too, unless the prompt cannot be sent
+//! otherwise. A range never ends between a call and its result, and it always includes the range of the active
+//! compaction, which it supersedes.
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
@@ -28,80 +27,73 @@ use crate::model::{
 #[cfg(test)]
 mod tests;
 
-/// A compacted context may fill at most one part in so many of the room, so that the next compaction
-/// is not due at once.
+/// A compacted context fills at most one part in this many of the room, so that the next compaction does not follow
+/// immediately.
 const ROOM_LEFT: u32 = 2;
-/// The removal of the middle keeps, at the beginning, at most one part in so many of the size it aims
-/// at.
+/// Middle removal keeps at most one part in this many of the target size at the beginning.
 const HEAD: u32 = 4;
-/// What is cut gets one part in this many of the size that is aimed at; what stays has the rest.
+/// The excerpt gets one part in this many of the target size; the kept messages get the rest.
 const EXCERPT: u64 = 2;
-/// An excerpt is filled to this many tenths: its size is an estimate.
+/// An excerpt uses at most this many tenths of its room, because its size is an estimate.
 const EXCERPT_TENTHS: u32 = 8;
-/// What the note about messages that are left out costs at most.
+/// Upper bound of the size of the note about messages that are left out, in tokens.
 const NOTE_TOKENS: u64 = 40;
 
-/// The compaction in force.
+/// The active compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InForce {
-    /// Which.
     pub id: CompactionId,
-    /// The first message that it stands for.
+    /// The first message that it replaces.
     pub from: Seq,
-    /// The last one.
+    /// The last message that it replaces.
     pub to: Seq,
-    /// How many.
+    /// Number of messages that it replaces.
     pub messages: u32,
-    /// What stands there instead, as it was written.
+    /// The summary that replaces them, as it was written.
     pub summary: Option<String>,
     /// Whether it replaces pinned messages too.
     pub hides_pinned: bool,
 }
 
-/// A context that may have to become smaller.
+/// The input of a plan: a context that may have to be compacted.
 #[derive(Debug, Clone, Copy)]
 pub struct Situation<'a> {
-    /// What the model sees, in order.
+    /// The messages in the prompt, in order.
     pub messages: &'a [Message],
-    /// The compaction in force.
     pub in_force: Option<&'a InForce>,
     /// Estimated size of the rest of the prompt.
     pub non_transcript_tokens: u32,
-    /// Size of the prompt, as far up as it may be.
+    /// Upper bound of the size of the prompt.
     pub size: u32,
-    /// Its window.
     pub budget: Budget,
-    /// When and how.
     pub policy: &'a CompactionPolicy,
-    /// The size that is asked for. `None` means by the room.
+    /// Requested size of the prompt in tokens. `None` means a fraction of the room.
     pub target: Option<u32>,
-    /// What sizes are corrected by once the transcript is rewritten. `None` means by how much `size`
-    /// differs from its estimate.
+    /// Correction of estimates after the transcript was rewritten. `None` means the ratio of `size` to its estimate.
     pub lesson: Option<Lesson>,
 }
 
-/// What a compaction would stand for.
+/// A planned compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// How it was found.
     pub way: Way,
-    /// The first message that it stands for.
+    /// The first message that it replaces.
     pub from: Seq,
-    /// The last one.
+    /// The last message that it replaces.
     pub to: Seq,
-    /// Messages in between that stay; beside those that are pinned, unless it hides such.
+    /// Messages in the range that are kept, in addition to pinned ones; if `hides_pinned`, including pinned ones.
     pub kept: Vec<Seq>,
-    /// Whether it replaces pinned messages too, as it does if the compaction in force does.
+    /// Whether it replaces pinned messages too; also set if the active compaction does.
     pub hides_pinned: bool,
-    /// Which of what the model sees goes, by position; the summary in force too.
+    /// Indexes of the hidden messages of the prompt, the active summary included.
     pub hidden: Vec<usize>,
-    /// How many messages it stands for, with those of the compaction in force.
+    /// Number of messages that it replaces, including those of the active compaction.
     pub stands_for: u32,
-    /// The summary in force goes on, since no model writes another one.
+    /// The active summary is carried over, because no model writes a new one.
     pub carries: bool,
 }
 
-/// What a compaction of this kind would stand for. `None` means there is nothing that may go.
+/// Plans a compaction in this way. Returns `None` if no message may be hidden.
 pub fn plan(way: Way, situation: &Situation<'_>) -> Option<Plan> {
     let mut field = Field::of(situation);
     let (head, tail) = match way {
@@ -135,13 +127,13 @@ pub fn plan(way: Way, situation: &Situation<'_>) -> Option<Plan> {
 }
 
 impl Plan {
-    /// The strategy that is reported.
+    /// The strategy to report.
     pub fn strategy(&self) -> Strategy {
         self.way.strategy()
     }
 
-    /// What is shown of the messages that go, each cut to the same length, with the summary in force
-    /// before it. `None` means that little would be left of each.
+    /// An excerpt of the hidden messages, each truncated to the same length, after the active summary. Returns `None`
+    /// if too little of each would be left.
     pub fn excerpt(&self, situation: &Situation<'_>) -> Option<String> {
         digest::excerpt(
             in_force(situation),
@@ -150,8 +142,7 @@ impl Plan {
         )
     }
 
-    /// The note about the messages that go, after the summary in force, which is cut if it is too
-    /// large.
+    /// A note about the hidden messages, after the active summary, which is truncated if it is too large.
     pub fn note(&self, situation: &Situation<'_>) -> String {
         let left_out = self.gone(situation.messages).count();
         digest::left_out(
@@ -161,14 +152,14 @@ impl Plan {
         )
     }
 
-    /// Tokens that an excerpt may have.
+    /// The room for an excerpt, in tokens.
     fn room_to_fill(&self, situation: &Situation<'_>) -> u32 {
         let room = situation.budget.room() / ROOM_LEFT;
         let target = situation.target.unwrap_or(room).max(1);
         self.room_within(situation, target) / 10 * EXCERPT_TENTHS
     }
 
-    /// The size of the prompt with a summary of so many tokens in place of what goes.
+    /// The size of the prompt with a summary of `summary` tokens in place of the hidden messages.
     pub fn after(&self, situation: &Situation<'_>, summary: u32) -> u32 {
         let gone = self
             .hidden
@@ -183,15 +174,14 @@ impl Plan {
         }
     }
 
-    /// Tokens that may stand in place of what goes for the prompt to have the size that is asked
-    /// for.
+    /// The maximum size of the replacement text, in tokens, for the prompt to have the requested size.
     pub fn room(&self, situation: &Situation<'_>) -> u32 {
         situation
             .target
             .map_or(u32::MAX, |target| self.room_within(situation, target))
     }
 
-    /// The same for a prompt of that size.
+    /// Like [`Self::room`], for a prompt of `target` tokens.
     fn room_within(&self, situation: &Situation<'_>, target: u32) -> u32 {
         let gone = self
             .hidden
@@ -199,7 +189,7 @@ impl Plan {
             .map(|at| u64::from(size(&situation.messages[*at])))
             .sum::<u64>();
         let whole = estimated(situation);
-        // What `after` does, the other way round.
+        // The inverse of `after`.
         let most = match situation.lesson {
             Some(lesson) => u128::from(lesson.estimate_of(target.into())),
             None => u128::from(target) * u128::from(whole) / u128::from(situation.size.max(1)),
@@ -208,7 +198,7 @@ impl Plan {
             .unwrap_or(u32::MAX)
     }
 
-    /// The messages that go, the summary in force left out.
+    /// The hidden messages, without the active summary.
     pub fn gone<'a>(&'a self, messages: &'a [Message]) -> impl Iterator<Item = &'a Message> + 'a {
         self.hidden
             .iter()
@@ -216,7 +206,7 @@ impl Plan {
             .filter(|message| !message.is_summary)
     }
 
-    /// The tools that what stays mentions, and those that only what goes does.
+    /// The tools called in the kept messages, and those only called in hidden ones.
     pub fn tools(&self, messages: &[Message]) -> (Vec<String>, Vec<String>) {
         let stays = messages
             .iter()
@@ -229,18 +219,18 @@ impl Plan {
     }
 }
 
-/// What the model sees, with what a boundary has to reckon with.
+/// The messages in the prompt, with the properties that limit where a range may end.
 struct Field<'a> {
     situation: &'a Situation<'a>,
-    /// The size of the prompt as it is estimated.
+    /// Estimated size of the prompt.
     whole: u64,
-    /// The size of what may go, up to each position.
+    /// Prefix sums of the sizes of the messages that may be hidden.
     movable: Vec<u64>,
     stays: Vec<bool>,
     turns: Vec<usize>,
-    /// From here on the model has not read what there is.
+    /// Index of the first message that the model has not responded to.
     unread: usize,
-    /// The size that the prompt is to have.
+    /// Target size of the prompt.
     aim: u64,
 }
 
@@ -264,7 +254,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Whether nothing is parted here that belongs together.
+    /// Whether a range may end before this message without separating a call from its result.
     fn is_safe(&self, at: usize) -> bool {
         self.situation
             .messages
@@ -272,8 +262,8 @@ impl<'a> Field<'a> {
             .is_none_or(|message| message.role != Role::Tool)
     }
 
-    /// Whether a prompt may go on here without a summary before it: with a user, or inside the
-    /// newest turn, whose request stays.
+    /// Whether a prompt may continue here without a summary before it: at a user message, or inside the newest turn,
+    /// whose request is kept.
     fn may_begin(&self, at: usize) -> bool {
         let Some(message) = self.situation.messages.get(at) else {
             return true;
@@ -290,7 +280,7 @@ impl<'a> Field<'a> {
         self.turns.last().copied().unwrap_or_default()
     }
 
-    /// The first message of the newest turn but so many.
+    /// Index of the first message of the turn that is `back` turns before the newest.
     fn turn_start(&self, back: u32) -> usize {
         let turn = self.newest().saturating_sub(back as usize);
         self.turns
@@ -308,7 +298,7 @@ impl<'a> Field<'a> {
         u64::from(scaled(estimate, self.situation.size, self.whole))
     }
 
-    /// What a summary will cost at most.
+    /// Maximum size of a new summary.
     fn summary(&self) -> u64 {
         u64::from(
             self.situation
@@ -318,7 +308,7 @@ impl<'a> Field<'a> {
         )
     }
 
-    /// What the summary in force goes on to cost.
+    /// Size of the active summary, which is carried over.
     fn carried(&self) -> u64 {
         let summary = self
             .situation
@@ -339,7 +329,7 @@ impl<'a> Field<'a> {
             .unwrap_or(self.unread)
     }
 
-    /// The newest share, and less of it where a size is asked for that it is too much for.
+    /// The end of a range that keeps the newest share, or less if a target size is requested that the share exceeds.
     fn newest_share(&self, keep: Ratio, asked: Option<u32>) -> Option<usize> {
         let kept = u64::from(share(
             u32::try_from(self.whole).unwrap_or(u32::MAX),
@@ -378,7 +368,7 @@ impl<'a> Field<'a> {
             self.scaled(sum) <= most
         };
         let head = messages.iter().take(before).take_while(fits).count();
-        // A question without its answer is no beginning.
+        // The kept beginning ends before a user message, so that it does not end in a request without its response.
         let asked = |at: &usize| {
             messages
                 .get(*at)
@@ -405,18 +395,18 @@ impl<'a> Field<'a> {
             .unwrap_or(self.unread)
     }
 
-    /// Where a stretch may end that takes what no model has answered too, for what stays to fit
-    /// beside a substitute of this size; everything but the newest input where that is too much.
-    /// `None` means that nothing may go beyond what the strategies take: where a summary is in
-    /// force, which they carry over whole, it may be all of it that is too large.
+    /// The end of a range that also hides unread messages so that the kept ones fit next to a substitute of this size;
+    /// everything but the newest input if that is not possible. Returns `None` if only messages that the strategies
+    /// hide too could be hidden. If there is an active summary, the range may also end earlier: the summary itself,
+    /// which the strategies carry over whole, may be what is too large.
     fn unanswered(&self, substitute: u64) -> Option<usize> {
         let messages = self.situation.messages;
         let has_summary = messages.iter().any(|message| message.is_summary);
         self.boundary(if has_summary { 0 } else { self.unread }, substitute)
     }
 
-    /// The first boundary after `begin` at which what stays fits beside a substitute of this size;
-    /// the last one where none does. `None`: nothing after `begin` may go.
+    /// The first boundary after `begin` at which the kept messages fit next to a substitute of this size, or else the
+    /// last boundary. Returns `None` if nothing after `begin` may be hidden.
     fn boundary(&self, begin: usize, substitute: u64) -> Option<usize> {
         let messages = self.situation.messages;
         let open = messages.last().is_some_and(|last| !calls(last).is_empty());
@@ -428,13 +418,13 @@ impl<'a> Field<'a> {
         tails.find(|at| self.fits(0, *at, substitute)).or(all)
     }
 
-    /// Lets pinned messages go, the largest first: as few as let the rest fit beside a substitute of
-    /// this size, or all of them.
+    /// Unpins messages, largest first: as few as necessary for the rest to fit next to a substitute of this size, or
+    /// all.
     fn unpin(&mut self, substitute: u64) {
         let messages = self.situation.messages;
         let mut pinned: Vec<&Message> = messages.iter().filter(|it| it.pinned).collect();
         pinned.sort_by_key(|message| Reverse(size(message)));
-        // The more go, the less stays: the number is found by halving.
+        // The more are unpinned, the smaller the rest: binary search for their number.
         let (mut few, mut enough) = (0, pinned.len());
         while few < enough {
             let half = usize::midpoint(few, enough);
@@ -448,7 +438,7 @@ impl<'a> Field<'a> {
         self.let_go(&pinned[..enough]);
     }
 
-    /// Takes these messages for not pinned.
+    /// Treats these messages as not pinned.
     fn let_go(&mut self, gone: &[&Message]) {
         let messages = self.situation.messages;
         let gone: BTreeSet<Seq> = gone.iter().map(|message| message.seq).collect();
@@ -472,8 +462,8 @@ impl<'a> Field<'a> {
         let to = in_force.map_or(last, |in_force| in_force.to.max(last));
         let hides_pinned =
             way.takes_pinned() || in_force.is_some_and(|in_force| in_force.hides_pinned);
-        // Messages that an earlier summary left out would be hidden with the stretch, and pinned ones
-        // if the compaction hides any.
+        // Messages that an earlier summary left out would be hidden with the range; so would pinned messages if the
+        // compaction hides any.
         let inside = |message: &Message| {
             (hides_pinned || !message.pinned)
                 && !message.is_summary
@@ -483,7 +473,7 @@ impl<'a> Field<'a> {
             .iter()
             .enumerate()
             .filter(|(at, message)| hidden.binary_search(at).is_err() && inside(message));
-        // What the summary in force stands for is covered: it goes too, wherever it stands.
+        // The range includes that of the active summary, so the summary is hidden too, wherever it is.
         let summary = messages.iter().position(|message| message.is_summary);
         let mut all = hidden.clone();
         all.extend(summary.filter(|at| !hidden.contains(at)));
@@ -503,8 +493,8 @@ impl<'a> Field<'a> {
     }
 }
 
-/// From which message on the model has not read what there is: a call goes with its results, and
-/// also one that has none yet.
+/// Index of the first message that the model has not responded to. A call is counted with its results, and also if it
+/// has none yet.
 fn unread(messages: &[Message]) -> usize {
     let Some(answer) = messages
         .iter()
@@ -519,7 +509,7 @@ fn unread(messages: &[Message]) -> usize {
     if open || results { answer } else { answer + 1 }
 }
 
-/// The size of what may go, up to each position.
+/// Prefix sums of the sizes of the messages that may be hidden.
 fn movable(messages: &[Message], stays: &[bool]) -> Vec<u64> {
     let mut movable = vec![0];
     let mut sum = 0;
@@ -530,8 +520,8 @@ fn movable(messages: &[Message], stays: &[bool]) -> Vec<u64> {
     movable
 }
 
-/// What stays wherever a boundary lies: what is pinned with what belongs to it, the newest words of
-/// a user, and the request of the newest turn.
+/// The messages that are kept wherever the range ends: pinned ones with their calls or results, the newest user
+/// message, and the request of the newest turn.
 fn staying(
     messages: &[Message],
     turns: &[usize],
@@ -575,24 +565,24 @@ fn calls(message: &Message) -> Vec<&str> {
         .collect()
 }
 
-/// The tools that messages call, each once, in order of their names.
+/// Names of the tools that the messages call, sorted and without duplicates.
 fn tools<'a>(messages: impl Iterator<Item = &'a Message>) -> Vec<String> {
     let names: BTreeSet<&str> = messages.flat_map(calls).collect();
     names.into_iter().map(str::to_owned).collect()
 }
 
-/// The summary in force.
+/// The active summary.
 fn in_force<'a>(situation: &Situation<'a>) -> Option<&'a str> {
     let in_force = situation.in_force?;
     in_force.summary.as_deref()
 }
 
-/// What a message costs in a prompt.
+/// Size of a message in a prompt.
 fn size(message: &Message) -> u32 {
     prune::size(message)
 }
 
-/// The size of the prompt as it is estimated.
+/// Estimated size of the prompt.
 fn estimated(situation: &Situation<'_>) -> u64 {
     let messages = situation
         .messages
@@ -601,7 +591,7 @@ fn estimated(situation: &Situation<'_>) -> u64 {
     (u64::from(situation.non_transcript_tokens) + messages.sum::<u64>()).max(1)
 }
 
-/// An estimate, corrected by what is known of the whole prompt: `size`, estimated at `whole`.
+/// Scales an estimate by the known size of the prompt, `size`, relative to its estimate, `whole`.
 fn scaled(estimate: u64, size: u32, whole: u64) -> u32 {
     u32::try_from(u128::from(estimate) * u128::from(size) / u128::from(whole)).unwrap_or(u32::MAX)
 }

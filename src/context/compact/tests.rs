@@ -1,4 +1,4 @@
-//! What a compaction may stand for, by cases and by chance.
+//! Tests of plans and triggers: tables of cases, and property tests.
 
 use proptest::prelude::*;
 
@@ -16,8 +16,7 @@ use crate::{
     },
 };
 
-/// A conversation in turns: each a user's words and so many steps with a result of that many
-/// tokens, then an answer.
+/// A conversation. Each turn is a user message, this many steps with a result of this many tokens, and a response.
 fn conversation(turns: &[(usize, u32)]) -> Vec<Message> {
     let mut messages = Vec::new();
     for (turn, (steps, tokens)) in turns.iter().enumerate() {
@@ -95,12 +94,12 @@ impl Case {
         plan(Way::Answered(strategy), &self.situation())
     }
 
-    /// What a way comes to that takes what no model has answered.
+    /// The plan for a way that hides unread messages.
     fn unanswered(&self, way: Way) -> Option<Plan> {
         plan(way, &self.situation())
     }
 
-    /// The conversation once the plan is carried out.
+    /// The conversation after the plan is carried out.
     fn carried_out(&self, plan: &Plan) -> Vec<Message> {
         let stays = self
             .messages
@@ -350,7 +349,7 @@ fn the_next_compaction_replaces_the_active_one() {
 #[test]
 fn the_next_compaction_covers_a_removed_middle() {
     let mut messages = conversation(&[(1, 900); 12]);
-    messages.drain(4..8); // 50 to 80 went without a summary
+    messages.drain(4..8); // 50 to 80 were removed without a summary
     let in_force = InForce {
         id: CompactionId::new("k"),
         from: Seq(50),
@@ -491,7 +490,7 @@ fn a_background_summary_starts_at_four_fifths_of_its_trigger() {
         background,
         ..CompactionPolicy::default()
     };
-    // It is compacted from 8,001, and by its share from 5,000 on.
+    // Compaction starts at 8,001, or at 5,000 by the share of the window.
     let table = [
         (policy(Strategy::ReactiveOverflow, true), 6_400, false),
         (policy(Strategy::ReactiveOverflow, true), 6_401, true),
@@ -772,7 +771,8 @@ proptest! {
             prop_assert!(left.contains(&case.messages[newest]));
             let pinned = case.messages.iter().filter(|message| message.pinned);
             prop_assert!(strategy.takes_pinned() || pinned.clone().all(|message| left.contains(message)));
-            // What the range, the pins and the exceptions say is what is hidden: the database reads it that way.
+            // The hidden messages are exactly those given by the range, the pins and the exceptions, as the database
+            // computes them.
             let hidden: Vec<usize> = (0..case.messages.len())
                 .filter(|at| {
                     let message = &case.messages[*at];
@@ -784,7 +784,7 @@ proptest! {
             let after = plan.after(&case.situation(), 0);
             prop_assert!(after <= case.situation().size);
             if strategy == Way::Answered(Strategy::Truncation) {
-                // The last step of the ladder gets there, or leaves nothing that may go.
+                // The last step of the ladder reaches the target, or no message is left that may be hidden.
                 let aim = target.unwrap_or(case.window / 2);
                 let policy = case.policy.clone();
                 let left = Case { messages: left, in_force: None, policy, window: case.window, target };

@@ -1,22 +1,20 @@
-//! When a context is compacted: the sizes at which a compaction starts, a summary is written ahead,
-//! and an answer is stopped.
+//! When a context is compacted: the sizes at which a compaction starts, at which a summary is written ahead of need,
+//! and at which a response is stopped.
 
 use crate::{
     context::budget::Budget,
     model::compaction::{CompactionPolicy, Guard, Ratio, Strategy, Trigger},
 };
 
-/// The share of the window that sets off a strategy where the policy does not say (feature row
-/// D13).
+/// The share of the window that triggers proactive compaction if the policy does not set one (feature row D13).
 const PROACTIVE: f64 = 0.5;
-/// The same for the removal of the middle.
+/// The same for middle removal.
 const MIDDLE: f64 = 0.8;
-/// The share of the size at which a context is compacted from which on a summary is written beside
-/// the turn.
+/// The share of the compaction trigger at which a background summary starts.
 const AHEAD: f64 = 0.8;
 
-/// Why a context is to be compacted now. `None` means it is not. `local`: the model runs on a
-/// server of one's own.
+/// Why a context has to be compacted now. Returns `None` if it does not. `local`: the model runs on a self-hosted
+/// server.
 pub fn due(policy: &CompactionPolicy, budget: Budget, size: u32, local: bool) -> Option<Trigger> {
     if !policy.enabled {
         return None;
@@ -30,7 +28,7 @@ pub fn due(policy: &CompactionPolicy, budget: Budget, size: u32, local: bool) ->
     (strategy || guard).then_some(Trigger::Threshold)
 }
 
-/// The size from which on a context is compacted. `None` means never by itself.
+/// The size from which a context is compacted. Returns `None` if compaction is off.
 pub fn starts_at(policy: &CompactionPolicy, budget: Budget, local: bool) -> Option<u32> {
     if !policy.enabled {
         return None;
@@ -43,21 +41,21 @@ pub fn starts_at(policy: &CompactionPolicy, budget: Budget, local: bool) -> Opti
     Some(shares.fold(budget.room().saturating_add(1), u32::min))
 }
 
-/// Whether a summary is to be written beside the turn by now: soon one is needed, and who needs it
-/// is not to wait.
+/// Whether a background summary should be in progress: it will soon be needed, and the turn that needs it should not
+/// have to wait.
 pub fn is_ahead(policy: &CompactionPolicy, budget: Budget, size: u32, local: bool) -> bool {
     policy.summarises_beside()
         && starts_at(policy, budget, local).is_some_and(|from| size >= share(from, AHEAD))
 }
 
-/// The size of prompt and answer together at which the guard stops an answer. `None` means there is
-/// no guard.
+/// The size of prompt and response together at which the guard stops a response. Returns `None` if there is no such
+/// guard.
 pub fn room_for_answer(policy: &CompactionPolicy, budget: Budget, local: bool) -> Option<u32> {
     let watched = policy.enabled && guard(policy, local) == Guard::TwoLevel;
     watched.then(|| share(budget.window, policy.guard_stream_ratio.get()))
 }
 
-/// How closely the size is watched.
+/// How often the size is checked.
 pub fn guard(policy: &CompactionPolicy, local: bool) -> Guard {
     policy
         .guard
@@ -73,7 +71,7 @@ fn threshold(policy: &CompactionPolicy) -> Option<f64> {
     Some(policy.threshold.map_or(own, Ratio::get))
 }
 
-/// That share of a number, rounded up.
+/// The share of a number, rounded up.
 pub(super) fn share(of: u32, ratio: f64) -> u32 {
     #[expect(
         clippy::cast_possible_truncation,

@@ -1,4 +1,4 @@
-//! Counts that add up.
+//! Tests of token counts, and that categories add up to the total.
 
 use proptest::prelude::*;
 
@@ -128,7 +128,7 @@ fn prompt_tokens_are_divided_among_categories() {
             .find(|spent| spent.on == on)
             .map(|spent| spent.tokens)
     };
-    // Four of the text, four around it.
+    // Four for the text, four for the message.
     assert_eq!(tokens(Share::Said(Category::User)), Some(8));
     assert_eq!(counts.messages.len(), 1);
     assert_eq!(counts.total.basis, TokenBasis::Tokenizer);

@@ -1,4 +1,4 @@
-//! Predictions, their margins, and what they learn.
+//! Tests of predictions, their margins, and calibration.
 
 use proptest::prelude::*;
 
@@ -23,7 +23,7 @@ fn only_messages_after_the_anchor_are_estimated() {
         (count.tokens, count.margin, count.basis),
         (5008, LEAST_MARGIN, TokenBasis::Tokenizer)
     );
-    // What was taken away counts down.
+    // Removed terms reduce the prediction.
     assert_eq!(template.anchored(5000, &now, &before).tokens, 4992);
     assert_eq!(template.anchored(3, &now, &before).tokens, 0);
 }
@@ -54,7 +54,7 @@ fn a_model_without_a_public_vocabulary_has_a_margin_of_ten_percent() {
     );
 }
 
-/// What is known after so many calls that taught the same.
+/// The calibration after this many equal calls.
 fn after(calls: u32, call: Calibration) -> Calibration {
     (0..calls).fold(Calibration::default(), |known, _| known.and(call))
 }

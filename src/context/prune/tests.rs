@@ -1,4 +1,4 @@
-//! What is cleared and what stays, at the edges.
+//! Tests of which results are pruned and which are kept, at the limits.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ use crate::{
     model::{Seq, TurnId, message::Pruned},
 };
 
-/// A turn with a user's words and results of these sizes, one step each.
+/// A turn with a user message and results of these sizes, one step each.
 fn turn(name: &str, sizes: &[u32]) -> Vec<Message> {
     let mut messages = vec![testing::user("go on")];
     for (n, size) in sizes.iter().enumerate() {
@@ -43,7 +43,7 @@ fn cleared(messages: &[Message], policy: &PrunePolicy) -> Vec<String> {
         .collect()
 }
 
-/// Marks what was chosen, as the store does.
+/// Marks the chosen results as pruned, as the store does.
 fn clear(messages: &mut [Message], pruning: &Pruning) {
     for output in &pruning.outputs {
         let message = messages
@@ -285,8 +285,8 @@ fn pruning_pays_if_it_saves_more_than_the_lost_cache_costs() {
         saved: 60_000,
         before: 8_000,
     };
-    // 100,000 tokens are cached: 10,000 before the first result stay cached, 60,000 are gone,
-    // 30,000 are billed again.
+    // 100,000 tokens are cached: 10,000 before the first result stay cached, 60,000 are pruned, and 30,000 are billed
+    // again.
     assert_eq!(pruning.rebilled(100_000, 2_000), 30_000);
     assert_eq!(pruning.rebilled(0, 2_000), 0);
     assert_eq!(pruning.rebilled(9_999, 2_000), 0);
@@ -319,16 +319,17 @@ fn pruning_pays_by_the_prices_of_the_provider_where_they_are_known() {
         let prices = prices.map(|(read, write)| CachePrices::new(read, write));
         is_due(PruneMode::WhenItPays, &pruning, rebilled, prices, false)
     };
-    // The most tokens billed again for which 60,000 fewer in each of ten calls are worth it.
+    // The maximum of rebilled tokens for which saving 60,000 tokens in each of ten calls pays.
     let table = [
         (None, 59_999),
-        // A tenth from the cache; a quarter more into it, twice as much for an hour, or no more.
+        // A tenth for reading; writing at a surcharge of a quarter, at twice the price for an hour, or without a
+        // surcharge.
         (Some((10, Some(125))), 52_173),
         (Some((10, Some(200))), 31_578),
         (Some((10, None)), 66_666),
-        // Half, as older models take.
+        // Half the price for reading, as for older models.
         (Some((50, None)), 599_999),
-        // A cache that costs nothing is never given up.
+        // If reading from the cache is free, pruning never pays.
         (Some((0, None)), 0),
     ];
     for (prices, most) in table {

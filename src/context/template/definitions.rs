@@ -1,4 +1,4 @@
-//! How model families write the definitions of tools.
+//! Renders tool definitions in the form of each model family.
 
 use std::{cell::Cell, collections::BTreeSet};
 
@@ -6,54 +6,53 @@ use serde_json::{Map, Value};
 
 use crate::model::Tool;
 
-/// How deep a schema is read. Deeper ones are possible only where one refers to itself.
+/// Maximum depth to which a schema is read. Only a schema that refers to itself can be deeper.
 const MOST_DEPTH: u32 = 8;
-/// How much of a schema is read: bytes of names and texts, and [`VISIT`] for each schema in it. One
-/// without references is read whole; references could make it as large as the depth allows.
+/// Maximum amount of a schema to read: the bytes of names and texts, plus [`VISIT`] for each nested schema. A schema
+/// without references is read completely; with references it could be as large as the depth allows.
 const MOST_READ: usize = 1 << 20;
-/// What looking at a schema costs of that.
+/// Cost of visiting a schema, in the same unit.
 const VISIT: usize = 16;
 
-/// How a family writes the definition of a tool.
+/// The form of a tool definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Definitions {
-    /// As a TypeScript type, with descriptions as comments.
+    /// A TypeScript type, with descriptions as comments.
     TypeScript,
-    /// As JSON with spaces: `{"type": "function", "function": {"name": ..., "description": ...,
-    /// "parameters": ...}}`
+    /// JSON with spaces: `{"type": "function", "function": {"name": ..., "description": ..., "parameters": ...}}`
     Functions,
-    /// The same, but of the schema only the properties themselves: what objects and lists hold is
-    /// not passed on.
+    /// Like `Functions`, but with only the top level of the schema's properties: the contents of objects and lists are
+    /// left out.
     Shallow,
-    /// As JSON with spaces: `{"name": ..., "description": ..., "parameters": ...}`
+    /// JSON with spaces: `{"name": ..., "description": ..., "parameters": ...}`
     Spaced,
-    /// As JSON without spaces: `{"name":...,"description":...,"input_schema":...}`
+    /// JSON without spaces: `{"name":...,"description":...,"input_schema":...}`
     Compact,
-    /// As XML with a tag for each name, type and description, as Qwen 3 Coder's chat template has it.
+    /// XML with a tag for each name, type and description, as in Qwen 3 Coder's chat template.
     Xml,
-    /// In a form that is not known: its words are counted, the rest is a price per property.
+    /// The form is not known: names and texts are counted, and the rest is a price per property.
     Words,
 }
 
-/// A definition as it is written.
+/// A rendered definition.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Written {
-    /// Texts to be counted, each by itself.
+    /// Texts to count, each separately.
     pub texts: Vec<String>,
-    /// Properties of the schema, nested ones too.
+    /// Number of properties in the schema, nested ones included.
     pub properties: u32,
-    /// Those with a description.
+    /// Number of properties with a description.
     pub described: u32,
-    /// Objects inside the schema.
+    /// Number of objects inside the schema.
     pub nested: u32,
-    /// Lists in the schema.
+    /// Number of lists in the schema.
     pub lists: u32,
-    /// Properties that may be null.
+    /// Number of properties that may be null.
     pub nullable: u32,
 }
 
 impl Definitions {
-    /// Writes a definition.
+    /// Renders a definition.
     pub fn write(self, tool: &Tool) -> Written {
         let schema = tool.input_schema.as_deref().unwrap_or("{}");
         let value = serde_json::from_str(schema).unwrap_or(Value::Null);
@@ -79,7 +78,7 @@ impl Definitions {
     }
 }
 
-/// A function as services take it, as JSON with spaces.
+/// A function in the format of the APIs, as JSON with spaces.
 fn function(tool: &Tool, schema: &str) -> String {
     format!(
         r#"{{"type": "function", "function": {}}}"#,
@@ -87,7 +86,7 @@ fn function(tool: &Tool, schema: &str) -> String {
     )
 }
 
-/// A schema without what the objects and lists in it hold; one that has none is as it was written.
+/// The schema without the contents of its objects and lists. A schema without any is returned as it was written.
 fn shallow(mut root: Value, schema: &str) -> String {
     let mut is_nested = false;
     let properties = root.get_mut("properties").and_then(Value::as_object_mut);
@@ -107,7 +106,7 @@ fn shallow(mut root: Value, schema: &str) -> String {
     }
 }
 
-/// A function as XML: what its properties hold beside type and description is JSON.
+/// A function as XML. Attributes of a property other than type and description are written as JSON.
 fn xml(tool: &Tool, schema: &Value) -> String {
     let text = |value: &Value| {
         value
@@ -160,7 +159,7 @@ fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// JSON with this after each comma and colon, and no other white space. Keys keep their order.
+/// JSON with `space` after each comma and colon, and no other white space. The order of keys is kept.
 fn respaced(json: &str, space: &str) -> String {
     let mut out = String::with_capacity(json.len());
     let mut in_text = false;
@@ -196,7 +195,7 @@ impl<'a> Root<'a> {
         Self { value, left }
     }
 
-    /// Takes what reading so many bytes costs. Returns false when everything is used up.
+    /// Charges the cost of reading this many bytes. Returns false if the limit is reached.
     fn spend(&self, bytes: usize) -> bool {
         let left = self.left.get().saturating_sub(bytes);
         self.left.set(left);
@@ -204,7 +203,7 @@ impl<'a> Root<'a> {
     }
 }
 
-/// The schema that a reference within the root means; of anything else itself.
+/// The schema that a reference within the root points to; a schema without a reference is returned unchanged.
 fn resolved<'a>(schema: &'a Value, root: &Root<'a>) -> &'a Value {
     let Some(reference) = schema.get("$ref").and_then(Value::as_str) else {
         return schema;
@@ -229,7 +228,7 @@ fn description(schema: &Value) -> Option<&str> {
         .filter(|text| !text.is_empty())
 }
 
-/// The words of a schema, and its properties.
+/// Collects the texts and the properties of a schema.
 fn collect<'a>(
     schema: &'a Value,
     root: &Root<'a>,
@@ -294,7 +293,7 @@ fn alternatives(schema: &Value) -> impl Iterator<Item = &Value> {
     lists.flatten()
 }
 
-/// A tool as a TypeScript type.
+/// Renders a tool as a TypeScript type.
 fn type_script(tool: &Tool, root: &Root<'_>) -> String {
     let mut out = String::new();
     if !tool.description.is_empty() {
@@ -311,7 +310,7 @@ fn type_script(tool: &Tool, root: &Root<'_>) -> String {
     out
 }
 
-/// The properties of an object as members of a type.
+/// Renders the properties of an object as members of a type.
 fn members<'a>(schema: &'a Value, root: &Root<'a>, depth: u32) -> String {
     let required: BTreeSet<&str> = schema
         .get("required")

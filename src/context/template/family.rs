@@ -1,43 +1,40 @@
-//! A family: how its models' prompts are written, and which models belong to it.
+//! A model family: the form and cost of its prompts, and the models that belong to it.
 
 use super::{Costs, Definitions};
 use crate::context::tokens::Vocabulary;
 
-/// How one model family writes a prompt, and what that costs.
+/// The form of one model family's prompts, and its cost in tokens.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Template {
-    /// Its name.
     pub name: &'static str,
-    /// What its texts are counted with.
+    /// The vocabulary that its texts are counted with.
     pub vocabulary: Vocabulary,
-    /// Whether that is the model's own, so that texts are counted exactly.
+    /// The vocabulary is the model's own, so that texts are counted exactly.
     pub own_vocabulary: bool,
-    /// How it writes the definitions of tools.
+    /// The form of tool definitions.
     pub definitions: Definitions,
-    /// Whether thinking inside `<think>` is left out of earlier answers.
+    /// Reasoning inside `<think>` is removed from earlier responses.
     pub drops_thinking: bool,
-    /// Whether tools are left out where none may be called.
+    /// No tools are sent if the tool choice is `None`.
     pub none_hides_tools: bool,
-    /// Whether other tools are left out where one must be called.
+    /// Only the required tool is sent if a call of it is required.
     pub forced_hides_others: bool,
-    /// Tokens that end an answer and are reported with it, though they are in the frame of its message where a
-    /// later prompt has it.
+    /// End-of-response tokens: reported with the response, but part of the message's frame in later prompts.
     pub answer_end: u32,
-    /// How far off a prediction is to be expected, in hundredths of it.
+    /// Expected error of a prediction, in percent.
     pub margin_percent: u32,
-    /// What each term costs.
+    /// The cost of each term.
     pub costs: Costs,
 }
 
-/// Which models a template is for. The first rule that fits counts.
+/// Which models a template applies to. The first matching rule is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rule {
-    /// Services it is for; empty: whatever the service.
+    /// The services; empty means any service.
     pub services: &'static [&'static str],
-    /// What a model's name begins with or has after a `-`, `/`, `.` or `_`; empty: whatever the
-    /// model. With a `$` at its end it is the end of the name too, but for a variant such as
-    /// `:free`.
+    /// What a model's name begins with or contains after a `-`, `/`, `.` or `_`; empty means any model. A `$` at the
+    /// end means that the name must end there, except for a variant such as `:free`.
     pub models: &'static [&'static str],
-    /// The template's name.
+    /// Name of the template.
     pub template: &'static str,
 }

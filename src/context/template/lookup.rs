@@ -1,4 +1,4 @@
-//! Which family a model belongs to.
+//! Finds the family that a model belongs to.
 
 use std::collections::BTreeSet;
 
@@ -9,9 +9,8 @@ use super::{
 };
 
 impl Template {
-    /// The template of a model. `service` is what serves the API: the dialect's name, or the
-    /// provider's where that says nothing. An unknown model is counted as a relative of
-    /// OpenAI's, with a wide margin.
+    /// The template of a model. `service` is the name of the API dialect, or of the provider if the dialect does not
+    /// determine the service. An unknown model is treated like an OpenAI model, with a wide margin.
     pub fn of(service: &str, model: &str) -> &'static Self {
         let model = model.to_ascii_lowercase();
         let pieces: Vec<&str> = pieces(&model).collect();
@@ -23,7 +22,7 @@ impl Template {
         named.unwrap_or(&UNKNOWN)
     }
 
-    /// The services that write prompts in a form of their own, in order of their names.
+    /// The services with their own prompt format, sorted by name.
     pub fn services() -> BTreeSet<&'static str> {
         RULES
             .iter()
@@ -32,22 +31,22 @@ impl Template {
             .collect()
     }
 
-    /// The template of that name.
+    /// The template with this name.
     pub fn named(name: &str) -> Option<&'static Self> {
         TEMPLATES.iter().find(|template| template.name == name)
     }
 
-    /// All of them.
+    /// All templates, including the one for unknown models.
     pub fn all() -> impl Iterator<Item = &'static Self> {
         TEMPLATES.iter().chain([&UNKNOWN])
     }
 
-    /// Whether it is that of a family, and not the stand-in for unknown models.
+    /// Whether this is the template of a known family, not the one for unknown models.
     pub fn is_of_a_family(&self) -> bool {
         self.name != UNKNOWN.name
     }
 
-    /// The name under which counts are stored, such as `o200k+openai`.
+    /// The name that is stored with counts, such as `o200k+openai`.
     pub fn estimator(&self) -> String {
         format!("{}+{}", self.counter().name(), self.name)
     }
@@ -61,7 +60,7 @@ impl Rule {
     }
 }
 
-/// A model's name from its beginning and from the beginning of each of its pieces.
+/// The model's name, and its suffixes from the beginning of each piece.
 fn pieces(model: &str) -> impl Iterator<Item = &str> {
     let between = |character: char| !character.is_ascii_alphanumeric();
     std::iter::once(model).chain(
@@ -71,7 +70,7 @@ fn pieces(model: &str) -> impl Iterator<Item = &str> {
     )
 }
 
-/// Whether this is what a piece begins with, or all of it but a variant.
+/// Whether the piece begins with the name; with a `$`, whether it is equal to the name, apart from a variant.
 fn begins(piece: &str, name: &str) -> bool {
     match name.strip_suffix('$') {
         Some(name) => piece

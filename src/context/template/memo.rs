@@ -1,6 +1,5 @@
-//! Remembers what definitions of tools and system prompts count to, by their content: sizes are
-//! asked for far more often than either changes. What it returns is what counting again would
-//! return.
+//! Caches the counts of tool definitions and system prompts by content: sizes are requested far more often than these
+//! change. Cached results are equal to counting again.
 
 use std::{
     collections::BTreeMap,
@@ -10,37 +9,36 @@ use std::{
 
 use super::Terms;
 
-/// Entries of one generation. There are two, of 232 bytes each: about 3.6 MiB when full.
+/// Entries per generation. There are two generations with entries of 232 bytes: about 3.6 MiB when full.
 const ENTRIES: usize = 8_192;
 
 static MEMO: LazyLock<Memo> = LazyLock::new(Memo::default);
 
-/// What this content counts to; it is counted if that is not known.
+/// The cached count of this content, or the result of `count`, which is then cached.
 pub(super) fn terms(content: &impl Hash, count: impl FnOnce() -> Terms) -> Terms {
     let key = MEMO.keys.hash_one(content);
     if let Some(known) = MEMO.get(key) {
         return known;
     }
-    // Not under the lock: counting a large definition takes milliseconds.
+    // Not under the lock, because counting a large definition takes milliseconds.
     let counted = count();
     MEMO.put(key, counted);
     counted
 }
 
-/// Whether that is known.
+/// Whether the content is cached.
 pub(super) fn knows(content: &impl Hash) -> bool {
     MEMO.get(MEMO.keys.hash_one(content)).is_some()
 }
 
 #[derive(Debug, Default)]
 struct Memo {
-    /// Keyed at random in each process, so that no caller can choose contents that collide.
+    /// Random per process, so that no caller can construct contents that collide.
     keys: RandomState,
     generations: Mutex<Generations>,
 }
 
-/// An entry that is asked for moves to the newer generation; when that is full, the older one is
-/// forgotten.
+/// An entry that is used moves to the newer generation. When that is full, the older generation is dropped.
 #[derive(Debug, Default)]
 struct Generations {
     newer: BTreeMap<u64, Terms>,

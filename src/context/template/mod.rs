@@ -1,9 +1,9 @@
-//! What a model family makes of a prompt, and what that costs in tokens.
+//! Templates: how a model family renders a prompt, and the cost of that in tokens.
 //!
-//! Providers wrap a request in a fixed form before the model sees it: a hidden block about tools,
-//! delimiters around each message, definitions rewritten as TypeScript or JSON. That form, not the
-//! vocabulary, is where simple estimates go wrong. Each family is one row of [`table`]: a
-//! vocabulary, how it writes definitions, and what each [`Term`] of a prompt costs.
+//! Providers wrap a request in a fixed form before the model reads it: a hidden block about tools, delimiters around
+//! each message, definitions rewritten as TypeScript or JSON. That form, not the vocabulary, is the main error of
+//! simple estimates. Each family is one row of [`table`]: a vocabulary, the form of definitions, and the cost of each
+//! [`Term`] of a prompt.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -32,12 +32,12 @@ pub use picture_tokens::Pictures;
 pub use terms::{Costs, TERMS, Term, Terms};
 
 impl Template {
-    /// Counts with the family's vocabulary, or with o200k where the build does not have it.
+    /// The family's vocabulary, or o200k if the build does not include it.
     pub fn counter(&self) -> &'static dyn Counter {
         self.vocabulary.counter_or_o200k()
     }
 
-    /// What a prompt is made of, as this family counts it.
+    /// The terms of a prompt for this family.
     pub fn terms(&self, prompt: &Prompt) -> Terms {
         let Prompt {
             model: _,
@@ -45,7 +45,7 @@ impl Template {
             transcript,
             contents: _,
             tools,
-            // The service counts them in its own way: what it reports corrects the prediction.
+            // The service counts them in its own way; the reported usage corrects the prediction.
             provider_tools: _,
             max_output_tokens: _,
             generation,
@@ -55,7 +55,7 @@ impl Template {
         self.terms_of(&system, tools, transcript.messages(), generation)
     }
 
-    /// The same of a prompt that is not put together yet.
+    /// The terms of a prompt from its components.
     pub fn terms_of(
         &self,
         system: &str,
@@ -70,7 +70,7 @@ impl Template {
         terms
     }
 
-    /// Of a prompt without its messages.
+    /// The terms of a prompt without its messages.
     pub fn terms_outside<'a>(
         &self,
         system: &str,
@@ -89,7 +89,7 @@ impl Template {
         terms
     }
 
-    /// Of the system prompt, or of there being none, and of what every prompt has.
+    /// The terms of the system prompt, or of its absence, and the fixed terms of every prompt.
     pub fn terms_of_instructions(&self, system: &str, generation: &Generation) -> Terms {
         let mut terms = self.terms_of_system(system);
         terms.set(Term::Prompt, 1.0);
@@ -101,7 +101,7 @@ impl Template {
         terms
     }
 
-    /// Of the system prompt, or of there being none.
+    /// The terms of the system prompt, or of its absence.
     pub fn terms_of_system(&self, system: &str) -> Terms {
         if system.is_empty() {
             return Terms::one(Term::NoSystem);
@@ -111,8 +111,7 @@ impl Template {
         terms
     }
 
-    /// Tokens of a text that is likely to be asked about again. It is counted once, however often
-    /// that is.
+    /// Tokens of a text that is likely to be counted again. The result is cached.
     pub fn known_tokens(&self, text: &str) -> f64 {
         memo::terms(&(self.name, text), || {
             Terms::some(Term::Text, self.tokens(text))
@@ -120,8 +119,7 @@ impl Template {
         .get(Term::Text)
     }
 
-    /// Whether a system prompt and all of these tools were counted before, so that counting them
-    /// takes no time now.
+    /// Whether the system prompt and all tools are cached, so that counting them takes no time.
     pub fn has_counted<'a>(&self, system: &str, tools: impl IntoIterator<Item = &'a Tool>) -> bool {
         (system.is_empty() || memo::knows(&(self.name, system)))
             && tools
@@ -129,7 +127,7 @@ impl Template {
                 .all(|tool| memo::knows(&self.definition(tool)))
     }
 
-    /// Of one message.
+    /// The terms of one message.
     pub fn terms_of_message(&self, message: &Message) -> Terms {
         let calls = message
             .parts
@@ -142,8 +140,8 @@ impl Template {
         terms
     }
 
-    /// Of a message with so many calls, without its parts. Results have frames of their own, one
-    /// each, however many a message has: prices were fitted to requests that send them so.
+    /// The terms of a message with this many calls, without its parts. Each result has its own frame, regardless of how
+    /// many a message contains, because the prices were fitted to requests in that form.
     pub fn terms_of_frame(&self, role: Role, calls: usize) -> Terms {
         let mut terms = match role {
             Role::System => Terms::one(Term::System),
@@ -155,7 +153,7 @@ impl Template {
         terms
     }
 
-    /// Of one part, without its message. What a provider attached to it is opaque and not counted.
+    /// The terms of one part, without its message. Metadata attached by a provider is opaque and not counted.
     pub fn terms_of_part(&self, part: &Part, role: Role) -> Terms {
         let mut terms = Terms::default();
         terms.set(
@@ -191,7 +189,7 @@ impl Template {
         terms
     }
 
-    /// Of what the order of a request adds to its messages, and of what it joins.
+    /// The terms of the messages and texts that the message order of a request adds or merges.
     pub fn terms_of_arrangement(&self, arrangement: &Arrangement) -> Terms {
         let mut terms = Terms::default();
         for (role, count) in &arrangement.messages {
@@ -207,7 +205,7 @@ impl Template {
         terms
     }
 
-    /// Of the definitions of tools.
+    /// The terms of the tool definitions.
     pub fn terms_of_tools<'a>(
         &self,
         tools: impl IntoIterator<Item = &'a Tool>,
@@ -228,8 +226,7 @@ impl Template {
         terms
     }
 
-    /// Whether the tool is sent to the model: some services leave out all but the one that must be
-    /// called.
+    /// Whether the tool is sent to the model: some services send only the tool whose call is required.
     fn shows(&self, tool: &Tool, choice: Option<&ToolChoice>) -> bool {
         match choice {
             Some(ToolChoice::Tool(name)) if self.forced_hides_others => tool.name == *name,
@@ -240,13 +237,12 @@ impl Template {
         }
     }
 
-    /// Of one tool's definition, without what stands around all of them. Each definition is counted
-    /// once, however often it is asked about.
+    /// The terms of one tool definition, without the text around all definitions. The result is cached.
     pub fn terms_of_tool(&self, tool: &Tool) -> Terms {
         memo::terms(&self.definition(tool), || self.count_tool(tool))
     }
 
-    /// What a definition is known by.
+    /// The cache key of a definition.
     fn definition<'a>(&self, tool: &'a Tool) -> (&'static str, &'a str, &'a str, Option<&'a str>) {
         (
             self.name,
@@ -275,8 +271,7 @@ impl Template {
         terms
     }
 
-    /// What of a text the template passes on: some leave out what a model thought aloud in earlier
-    /// answers.
+    /// The part of a text that the template sends: some families remove the reasoning in the text of earlier responses.
     fn sent<'a>(&self, text: &'a str, role: Role) -> Cow<'a, str> {
         match text.rsplit_once("</think>") {
             Some((_, answer)) if self.drops_thinking && role == Role::Assistant => {
@@ -291,7 +286,7 @@ impl Template {
     }
 }
 
-/// How many arguments a call has; of what is no object none.
+/// The number of arguments of a call; 0 if they are not a JSON object.
 fn arguments(json: &str) -> f64 {
     let members: BTreeMap<String, IgnoredAny> = serde_json::from_str(json).unwrap_or_default();
     members.len() as f64

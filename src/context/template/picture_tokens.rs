@@ -1,45 +1,44 @@
-//! What pictures cost, by family. Published measurements; where a family's are not known, a picture
-//! costs what one costs most of them.
+//! Cost of pictures in tokens by family, from published measurements. For families without one, a picture has the cost
+//! that is most common.
 
 use super::Template;
 use crate::model::media::Pixels;
 
-/// What a picture costs where nothing is known of it, or of the model.
+/// Cost of a picture if its size is not known.
 const UNKNOWN: u32 = 1_600;
 
-/// What a picture costs.
+/// The cost of a picture in tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pictures {
-    /// By squares of so many pixels, begun ones too, after it was made as small as the model sees
-    /// it.
+    /// By patches: the picture is scaled down to the model's limits, and divided into squares; partial squares count.
     Patches {
-        /// Pixels of a square's side.
+        /// Side of a square in pixels.
         side: u32,
-        /// Most pixels of the longer side.
+        /// Maximum length of the longer side in pixels.
         edge: u32,
-        /// Least and most squares.
+        /// Minimum and maximum number of squares.
         squares: (u32, u32),
-        /// Tokens of a hundred squares.
+        /// Tokens per hundred squares.
         price: u32,
     },
-    /// By large squares, begun ones too, and something for the picture itself.
+    /// By large tiles, partial ones included, plus a base cost.
     Tiles {
-        /// Tokens of a square.
+        /// Tokens per tile.
         each: u32,
-        /// Tokens of any picture.
+        /// Base cost of any picture.
         base: u32,
-        /// Pixels of a square's side.
+        /// Side of a tile in pixels.
         side: u32,
-        /// To how many pixels the longer side is made smaller; 0: it is not.
+        /// Length in pixels that the longer side is scaled down to; 0 means it is not scaled.
         longer: u32,
-        /// To how many pixels the shorter side is made smaller; 0: it is not.
+        /// Length in pixels that the shorter side is scaled down to; 0 means it is not scaled.
         shorter: u32,
     },
-    /// The same, however large.
+    /// The same for every picture.
     Each(u32),
 }
 
-/// Which family's pictures cost what.
+/// The cost of pictures by family.
 static TABLE: &[(&[&str], Pictures)] = &[
     (
         &["claude-4", "claude-4.5"],
@@ -87,14 +86,14 @@ const fn patches(side: u32, edge: u32, squares: (u32, u32), price: u32) -> Pictu
 }
 
 impl Default for Pictures {
-    /// A model that is not known.
+    /// The cost for models that are not known.
     fn default() -> Self {
         patches(28, u32::MAX, (258, 4_000), 100)
     }
 }
 
 impl Template {
-    /// What the family's pictures cost.
+    /// The cost of pictures for this family.
     pub fn pictures(&self) -> Pictures {
         let known = TABLE
             .iter()
@@ -104,7 +103,7 @@ impl Template {
 }
 
 impl Pictures {
-    /// Tokens of a picture; of one whose size is not known, those of a usual one.
+    /// Tokens of a picture. A picture whose size is not known gets a typical number.
     pub fn tokens(self, pixels: Option<Pixels>) -> u32 {
         let sides = pixels.map(|pixels| (pixels.width.get(), pixels.height.get()));
         match (self, sides) {
@@ -143,7 +142,7 @@ impl Pictures {
     }
 }
 
-/// Both sides, made smaller until the longer one is no longer than that.
+/// Both sides, scaled down so that the longer one is at most `edge`.
 fn at_most((width, height): (u32, u32), edge: u32) -> (u32, u32) {
     scaled(
         (width, height),
@@ -151,7 +150,7 @@ fn at_most((width, height): (u32, u32), edge: u32) -> (u32, u32) {
     )
 }
 
-/// Both sides, made smaller until the shorter one is no longer than that; 0: they stay.
+/// Both sides, scaled down so that the shorter one is at most `shorter`; 0 means they are not scaled.
 fn shrunk((width, height): (u32, u32), shorter: u32) -> (u32, u32) {
     if shorter == 0 {
         (width, height)
@@ -167,22 +166,22 @@ fn scaled((width, height): (u32, u32), by: f64) -> (u32, u32) {
     if by >= 1.0 {
         return (width, height);
     }
-    // Smaller than before, and never nothing.
+    // Only scales down, and never to 0.
     let side = |side: u32| ((f64::from(side) * by).round() as u32).max(1);
     (side(width), side(height))
 }
 
-/// How many squares cover it.
+/// The number of squares that cover the picture.
 fn squares((width, height): (u32, u32), side: u32) -> u64 {
     u64::from(width.div_ceil(side)) * u64::from(height.div_ceil(side))
 }
 
-/// The same of the picture made as small as it takes to have no more than `most`.
+/// The number of squares after scaling the picture down as far as necessary to have at most `most`.
 fn fewest(sides: (u32, u32), side: u32, most: u32) -> u64 {
     if squares(sides, side) <= u64::from(most) {
         return squares(sides, side);
     }
-    // With each column less the picture is so much smaller; the first that fits is the largest.
+    // Binary search for the largest number of columns that fits; the picture is scaled to exactly that width.
     let columns = sides.0.div_ceil(side);
     let mut least = 1;
     let mut more = columns;

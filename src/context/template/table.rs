@@ -1,14 +1,14 @@
-//! The families: what each is counted with, and what a prompt's terms cost it.
+//! The families: the vocabulary of each, and the cost of each term of a prompt.
 //!
-//! Structure is what is known of the families' chat templates; prices were fitted on recorded
-//! requests beside the tokens that providers reported for them (`examples/accuracy`,
-//! `script/fit-templates`). No row knows a single request.
+//! The structure is that of the families' known chat templates. The prices were fitted to recorded requests and the
+//! tokens that providers reported for them (`examples/accuracy`, `script/fit-templates`). No row is specific to a
+//! single request.
 
 use super::{Costs, Definitions, Template, Term::*, family::Rule};
 use crate::context::tokens::Vocabulary;
 
-/// Which template is whose, the particular before the general. An unlisted model of a known maker
-/// belongs to the newest of its families.
+/// Rules that map models to templates, specific rules before general ones. An unlisted model of a known vendor gets the
+/// newest family of that vendor.
 pub(super) static RULES: &[Rule] = &[
     rule(
         &["openai-responses"],
@@ -396,7 +396,7 @@ pub(super) static TEMPLATES: &[Template] = &[
             (Definition, 1.0), (Call, 11.0), (CallText, 1.0), (Argument, 8.0), (Result, 4.0), (ResultText, 1.0)
         ]),
     },
-    // ChatML with a system prompt of its own. Its vocabulary parts English and numbers as Qwen's does.
+    // ChatML with its own system prompt. Its vocabulary splits English and numbers like Qwen's.
     Template {
         name: "smollm-2", vocabulary: Vocabulary::Qwen, own_vocabulary: false, definitions: Definitions::Functions,
         drops_thinking: false, none_hides_tools: false, forced_hides_others: false, answer_end: 0, margin_percent: 10,
@@ -547,7 +547,7 @@ pub(super) static TEMPLATES: &[Template] = &[
     },
 ];
 
-/// For unknown models.
+/// The template for unknown models.
 #[rustfmt::skip]
 pub(super) static UNKNOWN: Template = Template {
         name: "unknown", vocabulary: Vocabulary::O200k, own_vocabulary: false, definitions: Definitions::TypeScript,

@@ -1,41 +1,41 @@
-//! What a prompt is made of, counted, and what each piece costs.
+//! The terms that a prompt consists of, and their costs.
 
-/// A piece of a prompt that has a price.
+/// A component of a prompt that has a cost. "Once" means at most once per prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Term {
     /// The prompt itself, once.
     Prompt,
-    /// The model thinks before it answers, or was not asked not to, once.
+    /// Reasoning is on, or not disabled, once.
     Thinking,
-    /// The model was asked to think, once: some services write into the prompt how long it may.
+    /// Reasoning was requested, once: some services write the reasoning budget into the prompt.
     ThinkingRequested,
-    /// Tokens of what is said.
+    /// Tokens of message texts.
     Text,
     /// Each message that is not a system message.
     Message,
-    /// Each of them that the model said itself.
+    /// Each assistant message.
     Answer,
     /// Each system message.
     System,
-    /// There is no system message, once: some services put in their own.
+    /// There is no system message, once: some services insert their own.
     NoSystem,
     /// The block about tools, once.
     Tools,
-    /// Tools where there is a system message too, once.
+    /// Tools together with a system message, once.
     ToolsBesideSystem,
-    /// A tool must be called.
+    /// A tool call is required.
     Forced,
-    /// A tool must be called where there is a system message too, once.
+    /// A tool call is required and there is a system message, once.
     ForcedBesideSystem,
-    /// No tool may be called, also where tools are left out for that.
+    /// No tool may be called, also if the tools are left out for that reason.
     Forbidden,
-    /// Tokens of the definitions as the family writes them.
+    /// Tokens of the definitions in the family's form.
     Definition,
     /// Each tool.
     Tool,
     /// Each tool with a description.
     DescribedTool,
-    /// Each property in the schemas, nested ones too.
+    /// Each property in the schemas, nested ones included.
     Property,
     /// Each property with a description.
     DescribedProperty,
@@ -47,11 +47,11 @@ pub enum Term {
     Nullable,
     /// Each call.
     Call,
-    /// Tokens of names and arguments of calls.
+    /// Tokens of the names and arguments of calls.
     CallText,
-    /// Each argument of a call: some families write each with a name and delimiters of its own.
+    /// Each argument of a call: some families write each argument with its name and delimiters.
     Argument,
-    /// Each call of a message but its first.
+    /// Each call of a message except the first.
     ParallelCall,
     /// Each result.
     Result,
@@ -61,67 +61,67 @@ pub enum Term {
     Media,
 }
 
-/// How many there are.
+/// Number of terms.
 pub const TERMS: usize = 28;
 
-/// How much of each term a prompt or a piece of one has.
+/// Amounts of each term in a prompt or a part of one.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Terms([f64; TERMS]);
 
 impl Terms {
-    /// One of this term and nothing else.
+    /// One unit of this term.
     pub fn one(term: Term) -> Self {
         Self::some(term, 1.0)
     }
 
-    /// So much of this term and nothing else.
+    /// The given amount of this term.
     pub fn some(term: Term, amount: f64) -> Self {
         let mut terms = Self::default();
         terms.set(term, amount);
         terms
     }
 
-    /// How much of it.
+    /// The amount of a term.
     pub fn get(&self, term: Term) -> f64 {
         self.0[term as usize]
     }
 
-    /// So much of it.
+    /// Sets the amount of a term.
     pub fn set(&mut self, term: Term, amount: f64) {
         self.0[term as usize] = amount;
     }
 
-    /// More of everything.
+    /// Adds the amounts of `more`.
     pub fn add(&mut self, more: &Self) {
         for (amount, more) in self.0.iter_mut().zip(&more.0) {
             *amount += more;
         }
     }
 
-    /// So many times everything.
+    /// Multiplies all amounts.
     pub fn scale(&mut self, times: f64) {
         self.0.iter_mut().for_each(|amount| *amount *= times);
     }
 
-    /// Less of everything.
+    /// Subtracts the amounts of `less`.
     pub fn subtract(&mut self, less: &Self) {
         for (amount, less) in self.0.iter_mut().zip(&less.0) {
             *amount -= less;
         }
     }
 
-    /// All of them in order.
+    /// All amounts, in the order of the terms.
     pub fn all(&self) -> &[f64; TERMS] {
         &self.0
     }
 }
 
-/// What each term costs in tokens.
+/// The cost of each term in tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Costs([f64; TERMS]);
 
 impl Costs {
-    /// These costs, nothing for the rest. Media are counted in tokens already.
+    /// These costs, and 0 for all other terms except media, whose amount is already in tokens.
     pub const fn new(costs: &[(Term, f64)]) -> Self {
         let mut all = [0.0; TERMS];
         all[Term::Media as usize] = 1.0;
@@ -133,18 +133,18 @@ impl Costs {
         Self(all)
     }
 
-    /// What one of it costs.
+    /// The cost of one unit of a term.
     pub fn get(&self, term: Term) -> f64 {
         self.0[term as usize]
     }
 
-    /// Tokens of these terms, never below none.
+    /// The cost of these terms, rounded, and at least 0.
     pub fn of(&self, terms: &Terms) -> u32 {
-        // Saturates at both ends.
+        // The cast saturates at both ends.
         self.value(terms).round() as u32
     }
 
-    /// The same before it is rounded.
+    /// The cost of these terms before rounding.
     pub fn value(&self, terms: &Terms) -> f64 {
         self.0
             .iter()

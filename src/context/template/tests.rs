@@ -1,4 +1,4 @@
-//! Templates against what is known of them.
+//! Tests of the templates against published and recorded counts.
 
 use super::*;
 use crate::context::testing;
@@ -133,7 +133,7 @@ fn arguments_are_the_members_of_an_object() {
     }
 }
 
-/// The example that OpenAI gives of how tools are counted, with what its API said.
+/// OpenAI's published example of how tools are counted, with the number reported by its API.
 #[test]
 fn tool_prompt_costs_equal_the_published_ones() {
     let weather = Tool {
@@ -262,7 +262,7 @@ fn reasoning_models_have_extra_prompt_tokens_where_their_service_adds_them() {
     }
 }
 
-/// What Anthropic documents of the block that it adds for tools, as of November 2026.
+/// The size of the block that Anthropic adds for tools, as documented in November 2026.
 #[test]
 fn the_block_about_tools_has_the_size_that_anthropic_documents() {
     let table = [
@@ -342,7 +342,7 @@ fn a_forced_call_costs_more_beside_a_system_prompt_where_that_was_recorded() {
     }
 }
 
-/// What the chat template of Qwen 3 Coder writes around the definitions of tools.
+/// The text around tool definitions in the chat template of Qwen 3 Coder.
 const QWEN_CODER_TOOLS: [&str; 2] = [
     "You are Qwen, a helpful AI assistant that can interact with a computer to solve tasks.",
     "\n\n# Tools\n\nYou have access to the following functions:\n\n<tools>\n</tools>\n\n\

@@ -1,35 +1,35 @@
-//! Byte-pair encoding in linear time, from nothing but the list of a vocabulary's tokens.
+//! Byte-pair encoding in linear time, based only on the list of a vocabulary's tokens.
 //!
-//! The list is a twentieth of the size of ready-made automata, and making the tables from it takes a tenth of
-//! a second. Encoding follows the observation of the crate `bpe` (github/rust-gems): two tokens may
-//! stand side by side exactly if encoding them together gives them back, so that the encoding is
-//! found from left to right, by the longest token that fits and a step back where none does.
+//! The list has a twentieth of the size of precomputed automata, and building the tables from it takes a tenth of a
+//! second. The algorithm is that of the crate `bpe` (github/rust-gems): two tokens may be adjacent if and only if
+//! encoding their concatenation results in the same two tokens. The encoding is therefore found from left to right,
+//! taking the longest token that fits, and backtracking if none does.
 
 use std::{collections::HashMap, hash::BuildHasherDefault};
 
 use super::{hash::Mix, trie::Trie};
 
-/// One vocabulary.
+/// The tables of one vocabulary.
 pub(super) struct Bpe {
     trie: Trie,
     /// By rank.
     tokens: Vec<Token>,
-    /// What a pair of tokens is merged to.
+    /// The token that a pair of tokens is merged into.
     merges: HashMap<(u32, u32), u32, BuildHasherDefault<Mix>>,
 }
 
-/// What encoding needs to know of a token.
+/// The properties of a token that encoding needs.
 #[derive(Debug, Clone, Copy)]
 struct Token {
     length: u32,
-    /// The longest other token that it begins with.
+    /// The longest other token that is a prefix of it.
     prefix: Option<u32>,
-    /// The two that it is merged from. A single byte has none.
+    /// The two tokens that it is merged from. `None` for a single byte.
     parts: Option<(u32, u32)>,
 }
 
 impl Bpe {
-    /// The vocabulary of these tokens, in the order of their ranks.
+    /// Builds the tables for these tokens, given in the order of their ranks.
     pub(super) fn new(tokens: &[&[u8]]) -> Self {
         let (trie, prefixes) = Trie::new(tokens);
         let token = |(bytes, prefix): (&&[u8], Option<u32>)| Token {
@@ -50,8 +50,7 @@ impl Bpe {
         bpe
     }
 
-    /// The two tokens of lower rank that a token is merged from: those that may stand side by side
-    /// without it.
+    /// The two tokens of lower rank that a token is merged from: those that may be adjacent without it.
     fn parts(&self, bytes: &[u8], rank: u32) -> Option<(u32, u32)> {
         self.prefixes(rank).skip(1).find_map(|left| {
             if left >= rank {
@@ -62,7 +61,7 @@ impl Bpe {
         })
     }
 
-    /// How many tokens a text has.
+    /// The number of tokens of a text.
     pub(super) fn count(&self, text: &[u8]) -> usize {
         let Some(longest) = self.trie.longest(text) else {
             return 0;
@@ -73,7 +72,7 @@ impl Bpe {
         self.encode(text, longest)
     }
 
-    /// How many tokens a text has, without the short cut for a text that is one.
+    /// The number of tokens of a text, without the shortcut for a text that is a single token.
     #[cfg(test)]
     pub(super) fn encoded(&self, text: &[u8]) -> usize {
         self.trie
@@ -81,8 +80,8 @@ impl Bpe {
             .map_or(0, |longest| self.encode(text, longest))
     }
 
-    /// How many tokens a text has that begins with the longest token `longest`. Each round goes on by a token, or
-    /// finds one more place from which there is no way on.
+    /// The number of tokens of a text; `longest` is the longest token that it begins with. Each iteration advances by a
+    /// token or records another position from which the text cannot be encoded, so their number is bounded.
     fn encode(&self, text: &[u8], longest: u32) -> usize {
         let mut dead_ends = Places::new(text.len());
         let mut tokens: Vec<u32> = Vec::with_capacity(text.len() / 3);
@@ -108,7 +107,7 @@ impl Bpe {
         tokens.len()
     }
 
-    /// A token, and the shorter ones that it begins with, the longest first.
+    /// The token and all tokens that are prefixes of it, longest first.
     fn prefixes(&self, token: u32) -> impl Iterator<Item = u32> {
         std::iter::successors(Some(token), |token| self.tokens[*token as usize].prefix)
     }
@@ -117,8 +116,8 @@ impl Bpe {
         self.tokens[token as usize].length as usize
     }
 
-    /// Whether two tokens stay apart where they meet. They do not if some merge over the border has
-    /// a lower rank than the merges that made what stands there, which are undone from the last.
+    /// Whether two tokens may be adjacent. They may not if a merge across the boundary has a lower rank than one of the
+    /// merges that created the tokens. The merges are undone from the last one.
     fn may_follow(&self, mut left: u32, mut right: u32) -> bool {
         let mut undone = u32::MAX;
         loop {
@@ -152,7 +151,7 @@ impl Bpe {
     }
 }
 
-/// A set of places in a text.
+/// A set of positions in a text.
 struct Places(Vec<u64>);
 
 impl Places {

@@ -1,4 +1,4 @@
-//! What counts tokens, and the guess where nothing does.
+//! The trait of token counters, and the heuristic that needs no vocabulary.
 
 use std::fmt;
 
@@ -6,17 +6,17 @@ use crate::model::Tally;
 
 /// Counts the tokens of texts.
 pub trait Counter: fmt::Debug + Send + Sync {
-    /// The name under which its counts are stored.
+    /// The name that is stored with its counts.
     fn name(&self) -> &'static str;
 
-    /// Tokens of a text.
+    /// The number of tokens of a text.
     fn text(&self, text: &str) -> u32;
 
-    /// Whether its vocabulary is in memory; else the first text takes up to a fifth of a second.
+    /// Whether the vocabulary is in memory. If not, the first text takes up to a fifth of a second.
     fn is_loaded(&self) -> bool;
 }
 
-/// Guesses from the number of characters, at once and without a vocabulary (feature row A11).
+/// Estimates from the number of characters, without a vocabulary (feature row A11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Heuristic;
 

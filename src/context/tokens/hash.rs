@@ -1,8 +1,8 @@
-//! A quick hash for pairs of tokens, which no attacker chooses.
+//! A fast hash function for pairs of tokens, which are not attacker-controlled.
 
 use std::hash::Hasher;
 
-/// Mixes numbers by multiplying.
+/// Mixes numbers by multiplication.
 #[derive(Debug, Default)]
 pub(super) struct Mix(u64);
 

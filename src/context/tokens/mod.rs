@@ -1,7 +1,7 @@
-//! Counts the tokens of a text. What stands around texts in a prompt is the templates' affair.
+//! Counts the tokens of a text. The tokens around texts in a prompt are counted by the templates.
 //!
-//! Every counter takes linear time on every text, never fails, and takes special tokens in a text
-//! for the characters they are.
+//! Every counter takes linear time on every text, never fails, and treats special tokens in a text as ordinary
+//! characters.
 
 mod bpe;
 mod counter;
@@ -22,7 +22,7 @@ pub use counter::{Counter, Heuristic};
 pub use vocabulary::Vocabulary;
 
 impl Vocabulary {
-    /// Its counter. `None` means it is not in this build.
+    /// The counter of the vocabulary. Returns `None` if this build does not include it.
     pub fn counter(self) -> Option<&'static dyn Counter> {
         match self {
             Self::O200k => Some(&openai::O200K),
@@ -37,7 +37,7 @@ impl Vocabulary {
         }
     }
 
-    /// Its counter, or that of o200k where it is not in this build.
+    /// The counter of the vocabulary, or that of o200k if this build does not include it.
     pub fn counter_or_o200k(self) -> &'static dyn Counter {
         self.counter().unwrap_or(&openai::O200K)
     }

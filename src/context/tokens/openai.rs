@@ -11,7 +11,7 @@ thread_local! {
     static CL100K_PIECES: RefCell<Pieces> = RefCell::new(Pieces::new());
 }
 
-/// GPT-4o and later.
+/// The vocabulary of GPT-4o and later models.
 pub(super) static O200K: OpenAi = OpenAi {
     name: "o200k",
     packed: splintr_vocab_o200k::O200K_BASE_VOCAB_PACKED,
@@ -28,7 +28,7 @@ pub(super) static O200K: OpenAi = OpenAi {
     loaded: OnceLock::new(),
 };
 
-/// GPT-4 and GPT-3.5.
+/// The vocabulary of GPT-4 and GPT-3.5.
 pub(super) static CL100K: OpenAi = OpenAi {
     name: "cl100k",
     packed: splintr_vocab_cl100k::CL100K_BASE_VOCAB_PACKED,
@@ -45,19 +45,19 @@ pub(super) static CL100K: OpenAi = OpenAi {
     loaded: OnceLock::new(),
 };
 
-/// One vocabulary. It is loaded when it first counts.
+/// A vocabulary. It is loaded when it is first used.
 pub(super) struct OpenAi {
     name: &'static str,
     packed: &'static [u8],
-    /// What a piece of a text is, but for white space before something else ([`SPACE`]).
+    /// The regular expression of a piece of text, without the rule for white space before other text ([`SPACE`]).
     pattern: &'static str,
     words: Words,
     pieces: &'static LocalKey<RefCell<Pieces>>,
     loaded: OnceLock<Loaded>,
 }
 
-/// White space before something else is a piece without its last character: `\s+(?!\S)` of a
-/// language without looking ahead. The last pattern takes what is left, a single one.
+/// White space before other text is a piece without its last character: `\s+(?!\S)`, without lookahead. The last
+/// pattern matches the remaining single character.
 const SPACE: [&str; 2] = [r"\s+\s", r"\s+"];
 
 /// The tables of a vocabulary.
@@ -75,7 +75,7 @@ impl Loaded {
         }
     }
 
-    /// Where the first piece of a text ends.
+    /// The end of the first piece of a text.
     fn end(&self, text: &str) -> usize {
         let Some(found) = self.pattern.find(Input::new(text).anchored(Anchored::Yes)) else {
             return text.len();
@@ -102,8 +102,8 @@ impl Counter for OpenAi {
         self.name
     }
 
-    /// The text is cut into the pieces of the vocabulary's pattern, from which each is counted by
-    /// itself. No piece depends on what stands before it.
+    /// The text is split into pieces by the vocabulary's pattern, and each piece is counted separately. No piece
+    /// depends on the text before it.
     fn text(&self, text: &str) -> u32 {
         let loaded = self
             .loaded
@@ -134,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    /// The vocabularies, how many tokens they have, and what they are measured against.
+    /// The vocabularies, their numbers of tokens, and the reference implementations.
     fn vocabularies() -> [(&'static OpenAi, usize, &'static CoreBPE); 2] {
         [
             (&O200K, 199_998, o200k_base_singleton()),

@@ -1,4 +1,4 @@
-//! The vocabularies of other families, as far as the build has them.
+//! The vocabularies of other model families, if included in the build.
 
 use std::{fmt, sync::OnceLock};
 
@@ -6,12 +6,11 @@ use splintr::{AnyTokenizer, Backend, SpecialMode};
 
 use super::{Counter, Vocabulary, openai};
 
-/// A text is counted in pieces of at most so many bytes: the library keeps the pieces that it has
-/// met, however long, and is slow on long ones. A cut falls on white space where there is any, so
-/// that it hardly moves the count.
+/// A text is counted in pieces of at most this many bytes: the library caches every piece regardless of its length, and
+/// is slow on long ones. The text is split at white space if possible, so that the effect on the count is small.
 const MOST_BYTES: usize = 8 << 10;
 
-/// One vocabulary. It is loaded when it first counts.
+/// A vocabulary. It is loaded when it is first used.
 pub(super) struct Other {
     vocabulary: Vocabulary,
     name: &'static str,
@@ -65,7 +64,7 @@ static OTHERS: [Other; 7] = [
     ),
 ];
 
-/// The vocabulary's counter. `None` means it is not in this build.
+/// The vocabulary's counter. Returns `None` if this build does not include it.
 pub(super) fn counter(vocabulary: Vocabulary) -> Option<&'static dyn Counter> {
     let other = OTHERS
         .iter()
@@ -103,7 +102,7 @@ impl Counter for Other {
         self.name
     }
 
-    /// Tokens of a text. A piece that the vocabulary cannot take is counted with o200k.
+    /// The number of tokens of a text. A piece that the vocabulary cannot encode is counted with o200k.
     fn text(&self, text: &str) -> u32 {
         let tokenizer = self
             .loaded
@@ -120,10 +119,10 @@ impl Counter for Other {
     }
 }
 
-/// Tokens of one piece; special tokens in it are text.
+/// The number of tokens of one piece; special tokens in it are treated as text.
 fn count(tokenizer: &AnyTokenizer, piece: &str) -> Option<u32> {
     let tokens = if let Backend::Bpe(backend) = tokenizer.backend() {
-        // Without what the library adds by itself around a text.
+        // Without the tokens that the library adds around a text.
         backend.encode_with(piece, &SpecialMode::Ordinary)
     } else {
         tokenizer.encode_with(piece, &SpecialMode::Ordinary)
@@ -131,7 +130,7 @@ fn count(tokenizer: &AnyTokenizer, piece: &str) -> Option<u32> {
     u32::try_from(tokens.ok()?.len()).ok()
 }
 
-/// The text in pieces of at most [`MOST_BYTES`], cut before white space where there is any.
+/// Splits a text into pieces of at most [`MOST_BYTES`], before white space if possible.
 fn pieces(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -144,13 +143,13 @@ fn pieces(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Where the first piece of a text ends.
+/// The end of the first piece of a text.
 fn end_of_piece(text: &str) -> usize {
     if text.len() <= MOST_BYTES {
         return text.len();
     }
     let most = text.floor_char_boundary(MOST_BYTES);
-    // Half of the piece at least, so that a text of white space is not cut to shreds.
+    // At least half of the maximum, so that a text of white space is not split into tiny pieces.
     let least = text.floor_char_boundary(MOST_BYTES / 2);
     text[least..most]
         .rfind(char::is_whitespace)

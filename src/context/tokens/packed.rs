@@ -1,5 +1,5 @@
-//! The list of a vocabulary's tokens, as the crates `splintr-vocab-*` pack it: `SPLNTRV1`, how many
-//! (four bytes, the lowest first), and of each its rank and its length (LEB128) and its bytes.
+//! Reads the token list of a vocabulary in the format of the crates `splintr-vocab-*`: `SPLNTRV1`, the number of tokens
+//! (four bytes, little-endian), and for each token its rank and length (LEB128) and its bytes.
 
 /// The tokens in the order of their ranks, which have no gaps.
 pub(super) fn tokens(packed: &'static [u8]) -> impl Iterator<Item = &'static [u8]> {
@@ -16,7 +16,7 @@ pub(super) fn tokens(packed: &'static [u8]) -> impl Iterator<Item = &'static [u8
     })
 }
 
-/// Takes a number of seven bits per byte, the lowest first.
+/// Reads a number of seven bits per byte, lowest bits first (LEB128).
 fn number(bytes: &mut &[u8]) -> Option<usize> {
     let mut number = 0;
     for shift in (0..usize::BITS).step_by(7) {

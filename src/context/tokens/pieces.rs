@@ -1,17 +1,16 @@
-//! Remembers what short pieces of text cost: most words of a text were seen before.
+//! Caches the token counts of short pieces of text, because most words of a text occur repeatedly.
 
-/// Longest piece that is remembered, in bytes.
+/// Maximum length of a cached piece, in bytes.
 const LONGEST: usize = 15;
 
-/// Pieces that are remembered, a power of two.
+/// Number of cached pieces, a power of two.
 const SLOTS: usize = 1 << 14;
 
-/// The cost of pieces that were met lately. It never grows: pieces that share a slot replace each
-/// other.
+/// The token counts of recent pieces. The size is fixed: pieces with the same slot replace each other.
 #[derive(Debug, Clone)]
 pub(super) struct Pieces(Vec<Slot>);
 
-/// A piece, filled up with zeros, and what it costs. A length of zero: nothing is remembered.
+/// A piece, padded with zeros, and its token count. A length of zero means the slot is empty.
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
     piece: u128,
@@ -20,12 +19,12 @@ struct Slot {
 }
 
 impl Pieces {
-    /// None so far.
+    /// An empty cache.
     pub(super) fn new() -> Self {
         Self(vec![Slot::default(); SLOTS])
     }
 
-    /// Tokens of a piece; `count` is asked where that is not remembered.
+    /// The number of tokens of a piece; calls `count` if it is not cached.
     pub(super) fn tokens(&mut self, piece: &[u8], count: impl FnOnce(&[u8]) -> usize) -> usize {
         let Ok(length @ 1..) = u8::try_from(piece.len()) else {
             return count(piece);
@@ -57,7 +56,7 @@ fn pack(piece: &[u8]) -> u128 {
     u128::from_le_bytes(bytes)
 }
 
-/// The slot of a piece: the upper bits of a product mix all of its bytes.
+/// The slot of a piece: the upper bits of the product depend on all of its bytes.
 fn place(packed: u128, length: u8) -> usize {
     let folded = (packed as u64) ^ ((packed >> 64) as u64).rotate_left(29) ^ u64::from(length);
     let mixed = (folded ^ (folded >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,10 +1,10 @@
-//! What all counters hold, whatever their vocabulary.
+//! Tests of the properties that all counters share, whatever their vocabulary.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// The counters of this build, the heuristic one included.
+/// The counters of this build, including the heuristic.
 fn counters() -> Vec<&'static dyn Counter> {
     let vocabularies = Vocabulary::ALL.into_iter().filter_map(Vocabulary::counter);
     vocabularies

@@ -1,7 +1,7 @@
-//! Finds the longest token that a text begins with.
+//! A trie that finds the longest token that a text begins with.
 
-/// The tokens of a vocabulary as a tree of bytes. The children of a node stand side by side, in the
-/// order of their bytes, so that a node needs no more than the place where they begin.
+/// The tokens of a vocabulary as a trie of bytes. The children of a node are adjacent and sorted by byte, so that a
+/// node only stores where they start.
 #[derive(Debug)]
 pub(super) struct Trie {
     /// By node: its first child. Its children end where those of the next node begin.
@@ -15,8 +15,8 @@ pub(super) struct Trie {
 /// No token.
 const NONE: u32 = u32::MAX;
 
-/// A node while the tree is made: the sorted tokens that go through it, how many bytes lead to it,
-/// and the longest token among those bytes.
+/// A node during construction: the range of sorted tokens below it, its depth in bytes, and the longest token among its
+/// prefixes.
 struct Open {
     first: usize,
     end: usize,
@@ -25,7 +25,7 @@ struct Open {
 }
 
 impl Trie {
-    /// The tree of these tokens, and for each of them the longest other one that it begins with.
+    /// Builds the trie of these tokens, and returns for each token the longest other token that is a prefix of it.
     pub(super) fn new(tokens: &[&[u8]]) -> (Self, Vec<Option<u32>>) {
         let mut sorted: Vec<(&[u8], u32)> = tokens.iter().copied().zip(0..).collect();
         sorted.sort_unstable();
@@ -96,7 +96,7 @@ impl Trie {
         (longest != NONE).then_some(longest)
     }
 
-    /// The token that a text is.
+    /// The token that is equal to a text.
     pub(super) fn exactly(&self, text: &[u8]) -> Option<u32> {
         let node = text
             .iter()
@@ -108,7 +108,7 @@ impl Trie {
     fn child(&self, node: usize, byte: u8) -> Option<usize> {
         let first = self.children[node] as usize;
         let bytes = &self.bytes[first..self.children[node + 1] as usize];
-        // Most nodes have few children, and the first one has them all.
+        // Most nodes have few children; the root has all 256.
         let place = match bytes.len() {
             0..=8 => bytes.iter().position(|child| *child == byte)?,
             256 => usize::from(byte),
@@ -118,7 +118,7 @@ impl Trie {
     }
 }
 
-/// Nodes are fewer than the bytes of all tokens, a few million.
+/// There are fewer nodes than bytes in all tokens, which are a few million.
 fn number(nodes: usize) -> u32 {
     u32::try_from(nodes).unwrap_or(NONE)
 }

@@ -1,31 +1,28 @@
-//! The names of the vocabularies.
+//! The supported vocabularies.
 
-/// The vocabularies that can be counted with. Loading one takes up to a fifth of a second, once, at
-/// the first text.
+/// A vocabulary. Loading it takes up to a fifth of a second, once, at the first text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Vocabulary {
-    /// OpenAI's since GPT-4o.
+    /// OpenAI, since GPT-4o.
     O200k,
-    /// OpenAI's before.
+    /// OpenAI, before GPT-4o.
     Cl100k,
-    /// Mistral's since 2024.
+    /// Mistral, since 2024.
     Tekken,
-    /// Mistral's and Mixtral's before.
+    /// Mistral and Mixtral, before 2024.
     MistralV1,
-    /// Qwen's.
     Qwen,
-    /// DeepSeek's.
     DeepSeek,
-    /// Gemma's, which is Gemini's too.
+    /// Gemma and Gemini.
     Gemma,
-    /// Llama's since version 3.
+    /// Llama, since version 3.
     Llama3,
-    /// Llama's before.
+    /// Llama, before version 3.
     Llama2,
 }
 
 impl Vocabulary {
-    /// All of them.
+    /// All vocabularies.
     pub const ALL: [Self; 9] = [
         Self::O200k,
         Self::Cl100k,

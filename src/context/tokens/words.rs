@@ -1,17 +1,17 @@
-//! Finds the words of plain English quickly: what OpenAI's patterns make of ASCII letters and
-//! digits, without running them.
+//! A fast path for words of plain English: splits ASCII letters and digits like OpenAI's patterns, without running the
+//! regular expression.
 
-/// How a vocabulary cuts words.
+/// How a vocabulary splits words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Words {
-    /// A word begins anew at a capital, and takes its `'s` along.
+    /// A word ends before a capital letter, and includes its `'s`.
     ByCase,
-    /// A word is letters, and an `'s` is a piece of its own.
+    /// A word consists of letters, and `'s` is a separate piece.
     ByLetters,
 }
 
 impl Words {
-    /// Where the piece ends that begins the bytes. `None` means the pattern has to say.
+    /// The end of the first piece. Returns `None` if only the pattern can determine it.
     pub(super) fn end(self, bytes: &[u8]) -> Option<usize> {
         let first = *bytes.first()?;
         if first.is_ascii_digit() {
@@ -50,7 +50,7 @@ fn number(bytes: &[u8]) -> Option<usize> {
     (!goes_on).then_some(length)
 }
 
-/// How many bytes at the beginning are of that kind.
+/// The number of leading bytes of this kind.
 fn run(bytes: &[u8], kind: impl Fn(&u8) -> bool) -> usize {
     bytes
         .iter()

@@ -1,4 +1,4 @@
-//! Exact numbers and properties of cutting.
+//! Tests of truncation: exact numbers, and property tests.
 
 use proptest::prelude::*;
 
@@ -33,7 +33,7 @@ fn both(limits: OutputLimits) -> OutputLimits {
     }
 }
 
-/// What is kept, with `|` for the marker.
+/// The kept text, with `|` for the marker.
 fn shown(text: &str, limits: OutputLimits) -> String {
     cut(text, &limits).text.replace(MARKER, "|")
 }
@@ -179,7 +179,7 @@ fn output_limits_apply_in_order() {
         ..NONE
     });
     assert_eq!(shown("aaa\nbbb\nccc\nddd\neee\n", limits), "aa\n|\n\nee\n");
-    // The last limit leaves the first half as it is when the end holds less than its half.
+    // The last limit does not change the first half if the end is shorter than its half.
     let limits = both(OutputLimits {
         max_lines: Some(2),
         max_chars: Some(6),

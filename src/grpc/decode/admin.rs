@@ -1,4 +1,4 @@
-//! The requests about API keys, the limits of tenants, and their deletion.
+//! Decodes the requests about API keys, tenant limits and tenant deletion.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -13,58 +13,48 @@ use crate::{
     pb::{self, FieldReason},
 };
 
-/// Name of the RPC.
 pub const CREATE_KEY: &str = "contextd.v1.AdminService/CreateKey";
-/// Name of the RPC.
 pub const LIST_KEYS: &str = "contextd.v1.AdminService/ListKeys";
-/// Name of the RPC.
 pub const REVOKE_KEY: &str = "contextd.v1.AdminService/RevokeKey";
 
-/// Name of the RPC.
 pub const GET_TENANT_LIMITS: &str = "contextd.v1.AdminService/GetTenantLimits";
-/// Name of the RPC.
 pub const SET_TENANT_LIMITS: &str = "contextd.v1.AdminService/SetTenantLimits";
 
-/// Name of the RPC.
 const DELETE_TENANT: &str = "contextd.v1.AdminService/DeleteTenant";
-/// Name of the RPC.
 const GET_TENANT_DELETION: &str = "contextd.v1.AdminService/GetTenantDeletion";
 
-/// Most characters of a key's name.
+/// Maximum length of a key's name, in characters.
 const LONGEST_NAME: AtMost = AtMost::Chars(200);
-/// Most characters of a key's id.
+/// Maximum length of a key's id, in characters.
 const LONGEST_ID: AtMost = AtMost::Chars(128);
-/// How long a key may live: a minute to ten years.
+/// Lifetime of a key: one minute to ten years.
 const TTL: RangeInclusive<Duration> = Duration::from_mins(1)..=Duration::from_hours(10 * 365 * 24);
 
-/// Which keys to list.
+/// A validated request of ListKeys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListKeys {
-    /// Whose. `None`: the caller's tenant's.
+    /// `None` for the caller's tenant.
     pub tenant: Option<TenantId>,
     /// How many, and from where.
     pub page: PageRequest,
 }
 
-/// Which key to revoke.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RevokeKey {
-    /// Whose. `None`: the caller's tenant's.
+    /// `None` for the caller's tenant.
     pub tenant: Option<TenantId>,
-    /// Which.
+    /// The id of the key.
     pub key: String,
 }
 
-/// Limits to set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetLimits {
-    /// Whose.
     pub tenant: TenantId,
-    /// All of its own.
+    /// All limits of the tenant that differ from the defaults.
     pub limits: TenantLimits,
 }
 
-/// Reads a CreateKeyRequest.
+/// Decodes a CreateKeyRequest.
 pub fn create_key(request: pb::CreateKeyRequest) -> Result<CreateKey, Refused> {
     let mut found = Findings::of(CREATE_KEY);
     let pb::CreateKeyRequest {
@@ -77,7 +67,11 @@ pub fn create_key(request: pb::CreateKeyRequest) -> Result<CreateKey, Refused> {
     if number == 0 {
         found.required(Path::to("access"));
     } else if access.is_none() {
-        found.invalid(Path::to("access"), FieldReason::Unknown, "is not known");
+        found.invalid(
+            Path::to("access"),
+            FieldReason::Unknown,
+            "is unknown to this server",
+        );
     }
     let create = CreateKey {
         tenant: tenant(tenant_id, &mut found),
@@ -88,7 +82,7 @@ pub fn create_key(request: pb::CreateKeyRequest) -> Result<CreateKey, Refused> {
     found.finish(create)
 }
 
-/// Reads a ListKeysRequest.
+/// Decodes a ListKeysRequest.
 pub fn list_keys(request: pb::ListKeysRequest) -> Result<ListKeys, Refused> {
     let mut found = Findings::of(LIST_KEYS);
     let pb::ListKeysRequest {
@@ -103,7 +97,7 @@ pub fn list_keys(request: pb::ListKeysRequest) -> Result<ListKeys, Refused> {
     found.finish(list)
 }
 
-/// Reads a RevokeKeyRequest.
+/// Decodes a RevokeKeyRequest.
 pub fn revoke_key(request: pb::RevokeKeyRequest) -> Result<RevokeKey, Refused> {
     let mut found = Findings::of(REVOKE_KEY);
     let pb::RevokeKeyRequest { key_id, tenant_id } = request;
@@ -117,7 +111,7 @@ pub fn revoke_key(request: pb::RevokeKeyRequest) -> Result<RevokeKey, Refused> {
     found.finish(revoke)
 }
 
-/// Reads a GetTenantLimitsRequest: whose. `None`: the caller's tenant's.
+/// Decodes a GetTenantLimitsRequest. Returns `None` for the caller's tenant.
 pub fn get_tenant_limits(request: pb::GetTenantLimitsRequest) -> Result<Option<TenantId>, Refused> {
     let mut found = Findings::of(GET_TENANT_LIMITS);
     let pb::GetTenantLimitsRequest { tenant_id } = request;
@@ -125,7 +119,7 @@ pub fn get_tenant_limits(request: pb::GetTenantLimitsRequest) -> Result<Option<T
     found.finish(tenant)
 }
 
-/// Reads a SetTenantLimitsRequest.
+/// Decodes a SetTenantLimitsRequest.
 pub fn set_tenant_limits(request: pb::SetTenantLimitsRequest) -> Result<SetLimits, Refused> {
     let mut found = Findings::of(SET_TENANT_LIMITS);
     let pb::SetTenantLimitsRequest { tenant_id, limits } = request;
@@ -160,7 +154,7 @@ pub fn set_tenant_limits(request: pb::SetTenantLimitsRequest) -> Result<SetLimit
     })
 }
 
-/// Reads a DeleteTenantRequest: which.
+/// Decodes a DeleteTenantRequest.
 pub fn delete_tenant(request: pb::DeleteTenantRequest) -> Result<TenantId, Refused> {
     let mut found = Findings::of(DELETE_TENANT);
     let pb::DeleteTenantRequest { tenant_id } = request;
@@ -171,7 +165,7 @@ pub fn delete_tenant(request: pb::DeleteTenantRequest) -> Result<TenantId, Refus
     found.finish(tenant.unwrap_or_else(|| TenantId::new("")))
 }
 
-/// Reads a GetTenantDeletionRequest: whose. `None`: the caller's tenant's.
+/// Decodes a GetTenantDeletionRequest. Returns `None` for the caller's tenant.
 pub fn get_tenant_deletion(
     request: pb::GetTenantDeletionRequest,
 ) -> Result<Option<TenantId>, Refused> {

@@ -1,4 +1,4 @@
-//! The request that answers tool calls.
+//! Decodes SubmitToolResults: the results of tool calls, and approvals.
 
 use std::collections::BTreeMap;
 
@@ -19,18 +19,17 @@ use crate::{
     pb::{self, FieldReason},
 };
 
-/// Name of the RPC.
 pub const SUBMIT_TOOL_RESULTS: &str = "contextd.v1.TurnService/SubmitToolResults";
-/// Most answers of a request.
+/// Maximum number of results and approvals in a request.
 const MOST: usize = 128;
-/// Most bytes of a result; more goes through PutBlob.
+/// Maximum size of a result, in bytes. Larger ones go through PutBlob.
 const LARGEST_RESULT: usize = 3 * MIB;
-/// Most bytes of a call's arguments as a person changed them.
+/// Maximum size of tool call arguments edited by a person, in bytes.
 const LONGEST_ARGUMENTS: AtMost = AtMost::Bytes(256 * KIB);
-/// Most characters of the reason for a denial.
+/// Maximum length of the reason for a denial, in characters.
 const LONGEST_REASON: AtMost = AtMost::Chars(16_384);
 
-/// Reads a SubmitToolResultsRequest.
+/// Decodes a SubmitToolResultsRequest.
 pub fn submit_tool_results(
     mut request: pb::SubmitToolResultsRequest,
     stored: Stored,
@@ -74,12 +73,12 @@ fn check_number(at: Path<'_>, answers: usize, found: &mut Findings) {
         found.invalid(
             at,
             FieldReason::TooLarge,
-            format!("must be at most {MOST} answers"),
+            format!("must be at most {MOST} results and approvals in total"),
         );
     }
 }
 
-/// Notes calls that are answered twice.
+/// Reports calls that are answered twice in the request.
 fn check_once(
     at_results: Path<'_>,
     results: &[pb::ToolResult],
@@ -102,13 +101,13 @@ fn check_once(
     {
         if let Some((first_list, first)) = seen.insert(call, (list, i)) {
             let here = list.index(i);
-            let description = format!("{} answers the same call", first_list.index(first));
+            let description = format!("{} has the same call_id", first_list.index(first));
             found.invalid(here.field("call_id"), FieldReason::Conflict, description);
         }
     }
 }
 
-/// Reads a result. Which tool gave it, the call knows.
+/// Decodes a tool result. The tool name is ignored, because the call has it.
 pub(super) fn result(
     at: Path<'_>,
     result: pb::ToolResult,
@@ -133,7 +132,7 @@ pub(super) fn result(
     }
 }
 
-/// Reads a result that came in another API's shape, where a person may have denied the call.
+/// Decodes a tool result in the format of another API, in which it may report that a person denied the call.
 pub(super) fn foreign_result(
     at: Path<'_>,
     result: pb::ToolResult,
@@ -152,8 +151,8 @@ pub(super) fn foreign_result(
     }
 }
 
-/// Reads what a tool gave. A tool may well print nothing: empty texts are left out rather than
-/// refused.
+/// Decodes the parts of a tool result. Empty texts are dropped instead of rejected, because a tool may print
+/// nothing.
 fn given(at: Path<'_>, parts: Vec<pb::Part>, found: &mut Findings) -> (Vec<Given>, bool) {
     let given: Vec<_> = parts
         .into_iter()
@@ -170,7 +169,7 @@ fn given(at: Path<'_>, parts: Vec<pb::Part>, found: &mut Findings) -> (Vec<Given
         found.invalid(
             at,
             FieldReason::TooLarge,
-            format!("must be at most {LARGEST_RESULT} bytes of text together"),
+            format!("must have at most {LARGEST_RESULT} bytes of text in total"),
         );
     }
     let (given, replaced): (Vec<_>, Vec<_>) = given
@@ -187,7 +186,7 @@ fn given(at: Path<'_>, parts: Vec<pb::Part>, found: &mut Findings) -> (Vec<Given
     (given, replaced.contains(&true))
 }
 
-/// A tool's text without what cannot be stored or read, and whether anything in it was replaced.
+/// Replaces text that cannot be stored or read. Returns true if anything was replaced.
 fn cleaned(text: &str) -> (String, bool) {
     let Clean { text, replaced } = sanitize::clean(text);
     (text, replaced)
@@ -205,7 +204,7 @@ fn outcome(at: Path<'_>, outcome: i32, found: &mut Findings) -> ToolOutcome {
     }
 }
 
-/// Reads what a person decided. `None` means it is not said what.
+/// Decodes an approval. Returns `None` if it has no valid decision.
 fn decision(at: Path<'_>, approval: pb::Approval, found: &mut Findings) -> Option<Decision> {
     let pb::Approval {
         call_id,
@@ -231,7 +230,7 @@ fn decision(at: Path<'_>, approval: pb::Approval, found: &mut Findings) -> Optio
             conflict(
                 at_reason,
                 !reason.is_empty(),
-                "an approval takes no reason",
+                "must be empty if the decision is APPROVE",
                 found,
             );
             Verdict::Approve { edited }
@@ -240,7 +239,7 @@ fn decision(at: Path<'_>, approval: pb::Approval, found: &mut Findings) -> Optio
             conflict(
                 at_edited,
                 edited.is_some(),
-                "a denied call takes no arguments",
+                "must be empty if the decision is DENY",
                 found,
             );
             Verdict::Deny { sanitized, reason }

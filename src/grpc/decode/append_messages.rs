@@ -1,4 +1,4 @@
-//! The request to append messages.
+//! Decodes AppendMessages.
 
 use super::{
     Findings, Path, answers, context,
@@ -19,24 +19,22 @@ use crate::{
     pb::{self, FieldReason},
 };
 
-/// Name of the RPC.
 pub const APPEND_MESSAGES: &str = "contextd.v1.SessionService/AppendMessages";
-/// Most messages of a request.
+/// Maximum number of messages in a request.
 pub(super) const MOST: usize = 1_000;
-/// Most bytes of a text, of reasoning, of arguments.
+/// Maximum size of a text, of reasoning and of arguments, in bytes.
 const LONGEST: AtMost = AtMost::Bytes(MIB);
 
-/// Messages to append.
+/// A decoded AppendMessagesRequest.
 #[derive(Debug)]
 pub struct Append {
-    /// What is to be done.
     pub command: AppendMessages,
-    /// Where the messages stand in the request, if they came in another API's shape.
+    /// The positions of the messages in the request, if they use the format of another API.
     pub places: Vec<Place>,
 }
 
-/// Reads an AppendMessagesRequest. Calls that have no id in another API's shape get one that begins
-/// with `prefix`.
+/// Decodes an AppendMessagesRequest. Tool calls without an id, in the format of another API, get one that
+/// starts with `prefix`.
 pub fn append_messages(
     mut request: pb::AppendMessagesRequest,
     stored: Stored,
@@ -83,11 +81,11 @@ pub fn append_messages(
                 found.invalid(
                     Path::to("messages_model"),
                     FieldReason::Conflict,
-                    "belongs to messages_json",
+                    "must be empty if messages_json is not set",
                 );
             }
             check_number(at, messages.len(), &mut found);
-            // Further ones are refused, and not read.
+            // More are rejected, and not decoded.
             let messages = messages.into_iter().take(MOST).enumerate();
             messages
                 .map(|(i, m)| message(at.index(i), m, &mut found))
@@ -105,7 +103,7 @@ pub fn append_messages(
     found.finish(Append { command, places })
 }
 
-/// Notes more messages than are taken.
+/// Reports too many messages.
 fn check_number(at: Path<'_>, messages: usize, found: &mut Findings) {
     if messages > MOST {
         found.invalid(
@@ -116,8 +114,8 @@ fn check_number(at: Path<'_>, messages: usize, found: &mut Findings) {
     }
 }
 
-/// The shape of messages of another API. `None` means there are none; messages in no form or in two
-/// are noted.
+/// The format of `messages_json`. Returns `None` if the request does not use it. Reports a request that has
+/// messages in no format or in two.
 fn shape(
     at: Path<'_>,
     messages: &[pb::InputMessage],
@@ -132,17 +130,17 @@ fn shape(
         (false, false) => found.invalid(
             at_json,
             FieldReason::Conflict,
-            "messages must be empty then",
+            "messages must be empty if messages_json is set",
         ),
         (false, true) => {}
         (true, false) => return foreign_shape(at_format, format, found),
     }
-    // Without messages_json it only has to be a known one.
+    // Without messages_json the format is not used, but must be known.
     number::known::<pb::PromptFormat>(at_format, format, found);
     None
 }
 
-/// The shape of another API's messages. `None`, with a finding, for anything else.
+/// The format of another API's messages. Reports anything else and returns `None`.
 pub(super) fn foreign_shape(
     at: Path<'_>,
     format: i32,
@@ -158,14 +156,14 @@ pub(super) fn foreign_shape(
         found.invalid(
             at,
             FieldReason::Unsupported,
-            "must name another API's shape",
+            "must be the format of another API",
         );
         return None;
     }
     Some(shape)
 }
 
-/// Reads a message of any role.
+/// Decodes a message of any role.
 pub(super) fn message(
     at: Path<'_>,
     message: pb::InputMessage,
@@ -174,7 +172,7 @@ pub(super) fn message(
     message_from(at, None, message, found)
 }
 
-/// The same, of a message that came in another API's shape.
+/// Decodes a message. `place` is its position if it uses another API's format.
 fn message_from(
     at: Path<'_>,
     place: Option<&Place>,
@@ -194,7 +192,7 @@ fn message_from(
         found.invalid(
             at.field("response"),
             FieldReason::Unsupported,
-            "belongs to messages of the assistant",
+            "is only allowed in assistant messages",
         );
     }
     let at_parts = at.field("parts");
@@ -240,7 +238,7 @@ fn part(
     }
 }
 
-/// Reads a part of a model's answer; `None`, with a finding, if an answer cannot contain it.
+/// Decodes a part of a model response. Reports a part that a response cannot contain, and returns `None`.
 fn answered(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> {
     use pb::part::Content as Wire;
     let pb::Part {
@@ -290,12 +288,16 @@ fn answered(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> 
             return None;
         }
         Some(Wire::ToolResult(_)) => {
-            return misplaced(at.field("tool_result"), "belongs to role TOOL", found);
+            return misplaced(
+                at.field("tool_result"),
+                "is only allowed with role TOOL",
+                found,
+            );
         }
         Some(Wire::CompactionMarker(_)) => {
             return misplaced(
                 at.field("compaction_marker"),
-                "is written by compactions only",
+                "is only written by compactions",
                 found,
             );
         }
@@ -312,7 +314,7 @@ fn answered(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> 
     })
 }
 
-/// Reads a result as a part. `None` (and noted) if it is something else.
+/// Decodes a part that must be a tool result. Reports anything else and returns `None`.
 fn resulted(at: Path<'_>, is_foreign: bool, part: pb::Part, found: &mut Findings) -> Option<Part> {
     use pb::part::Content as Wire;
     let pb::Part {
@@ -367,7 +369,7 @@ fn resulted(at: Path<'_>, is_foreign: bool, part: pb::Part, found: &mut Findings
             return None;
         }
     };
-    misplaced(at.field(other), "role TOOL has results only", found)
+    misplaced(at.field(other), "role TOOL allows only tool_result", found)
 }
 
 fn misplaced(at: Path<'_>, why: &str, found: &mut Findings) -> Option<Part> {
@@ -375,8 +377,8 @@ fn misplaced(at: Path<'_>, why: &str, found: &mut Findings) -> Option<Part> {
     None
 }
 
-/// Reads a call. Models write arguments that are no JSON; they are kept as they are, and none at
-/// all are `{}`.
+/// Decodes a tool call. Models write arguments that are not valid JSON, so they are stored unchanged; empty
+/// arguments become `{}`.
 fn call(at: Path<'_>, call: pb::ToolCall, found: &mut Findings) -> (Content, bool) {
     let pb::ToolCall {
         call_id,

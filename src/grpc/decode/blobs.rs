@@ -1,4 +1,4 @@
-//! The requests for blobs.
+//! Decodes the requests about blobs.
 
 use super::{Findings, Path, hash::request_hash, id, media_type, number};
 use crate::{
@@ -11,29 +11,26 @@ use crate::{
     turn::session::upload::Piece,
 };
 
-/// Name of the RPC.
 pub const PUT_BLOB: &str = "contextd.v1.BlobService/PutBlob";
-/// Name of the RPC.
 pub const GET_BLOB: &str = "contextd.v1.BlobService/GetBlob";
 
-/// Most bytes of a chunk that is sent in.
+/// Maximum size of an uploaded chunk, in bytes.
 pub const LARGEST_CHUNK: usize = 1024 * 1024;
 
-/// Digits of a SHA-256 in hex.
+/// Length of a SHA-256 in hex digits.
 const HASH_DIGITS: usize = 64;
 
-/// Which content to read.
+/// The range of a blob to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GetBlob {
-    /// The blob.
     pub blob: BlobId,
-    /// First byte.
+    /// The first byte.
     pub offset: u64,
-    /// Bytes; 0: to the end.
+    /// Number of bytes; 0 means to the end.
     pub length: u64,
 }
 
-/// Reads a GetBlobRequest.
+/// Decodes a GetBlobRequest.
 pub fn get_blob(request: pb::GetBlobRequest) -> Result<GetBlob, Refused> {
     let mut found = Findings::of(GET_BLOB);
     let pb::GetBlobRequest {
@@ -49,7 +46,7 @@ pub fn get_blob(request: pb::GetBlobRequest) -> Result<GetBlob, Refused> {
     found.finish(get)
 }
 
-/// A range that does not lie within a blob of that length: it begins after the end, or ends there.
+/// The error for a range that starts or ends after the end of a blob of `bytes` bytes.
 pub fn outside_of_blob(get: &GetBlob, bytes: u64) -> Refused {
     let field = if get.offset > bytes {
         "offset_bytes"
@@ -59,17 +56,17 @@ pub fn outside_of_blob(get: &GetBlob, bytes: u64) -> Refused {
     refused(
         field,
         FieldReason::OutOfRange,
-        format!("the range must lie within the blob's {bytes} bytes"),
+        format!("the range must be within the blob's {bytes} bytes"),
     )
 }
 
-/// Reads the first message of an upload. `None` means there was no message at all.
+/// Decodes the first message of an upload. `request` is `None` if the client sent no message.
 pub fn blob_header(request: Option<pb::PutBlobRequest>) -> Result<PutBlob, Refused> {
     let Some(Data::Header(header)) = request.and_then(|request| request.data) else {
         return Err(refused(
             "header",
             FieldReason::Required,
-            "must be what the first message holds",
+            "must be set in the first message",
         ));
     };
     let hash = request_hash(PUT_BLOB, &header);
@@ -94,7 +91,7 @@ pub fn blob_header(request: Option<pb::PutBlobRequest>) -> Result<PutBlob, Refus
     found.finish(put)
 }
 
-/// Reads each further message of an upload.
+/// Decodes each further message of an upload.
 pub fn blob_chunk(request: pb::PutBlobRequest) -> Result<Piece, Refused> {
     match request.data {
         Some(Data::Chunk(bytes)) if bytes.len() > LARGEST_CHUNK => Err(refused(
@@ -106,7 +103,7 @@ pub fn blob_chunk(request: pb::PutBlobRequest) -> Result<Piece, Refused> {
         Some(Data::Header(_)) => Err(refused(
             "header",
             FieldReason::Conflict,
-            "must be in the first message only; chunks follow it",
+            "must be set only in the first message",
         )),
         None => Err(refused(
             "chunk",
@@ -116,7 +113,8 @@ pub fn blob_chunk(request: pb::PutBlobRequest) -> Result<Piece, Refused> {
     }
 }
 
-/// Content that is not what its header said: the true length and hash where they were said wrongly.
+/// The violations for content that does not match its header. Arguments are the actual length and hash, where
+/// the header's value is wrong.
 pub fn not_as_announced(bytes: Option<u64>, sha256: Option<&BlobId>) -> Violations {
     let violation = |field: &str, description| Violation {
         field: field.to_owned(),
@@ -126,26 +124,26 @@ pub fn not_as_announced(bytes: Option<u64>, sha256: Option<&BlobId>) -> Violatio
     let bytes = bytes.map(|bytes| {
         violation(
             "header.size_bytes",
-            format!("the chunks have {bytes} bytes"),
+            format!("does not match the content: {bytes} bytes were received"),
         )
     });
     let hash = sha256.map(|hash| {
         violation(
             "header.sha256",
-            format!("the chunks have the SHA-256 {hash}"),
+            format!("does not match the content, whose SHA-256 is {hash}"),
         )
     });
     bytes.into_iter().chain(hash).collect()
 }
 
-/// Reads the hash that content is said to have, if it is.
+/// Decodes the expected hash of the content. Returns `None` if the header has none.
 fn content_id(at: Path<'_>, sha256: String, found: &mut Findings) -> Option<BlobId> {
     let is_hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
     if !sha256.is_empty() && (sha256.len() != HASH_DIGITS || !sha256.chars().all(is_hex)) {
         found.invalid(
             at,
             FieldReason::Invalid,
-            format!("must be {HASH_DIGITS} digits of lower-case hex"),
+            format!("must be {HASH_DIGITS} lower-case hexadecimal digits"),
         );
     }
     (!sha256.is_empty()).then(|| BlobId::new(sha256))

@@ -1,4 +1,4 @@
-//! Validates the requests about compactions: Compact, ListCompactions and RevertCompaction.
+//! Decodes the requests about compactions: Compact, ListCompactions and RevertCompaction.
 
 use super::{
     Findings, Path,
@@ -17,23 +17,18 @@ use crate::{
     pb,
 };
 
-/// Name of the RPC.
 pub const COMPACT: &str = "contextd.v1.ContextService/Compact";
-/// Name of the RPC.
 pub const LIST_COMPACTIONS: &str = "contextd.v1.ContextService/ListCompactions";
-/// Name of the RPC.
 pub const REVERT_COMPACTION: &str = "contextd.v1.ContextService/RevertCompaction";
 
-/// Whose compactions are listed.
+/// A validated request of ListCompactions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListCompactions {
-    /// The session.
     pub session: SessionId,
-    /// Which page.
     pub page: PageRequest,
 }
 
-/// Reads a CompactRequest.
+/// Decodes a CompactRequest.
 pub fn compact(request: pb::CompactRequest) -> Result<Compact, Refused> {
     let mut found = Findings::of(COMPACT);
     let hash = request_hash(
@@ -80,7 +75,7 @@ pub fn compact(request: pb::CompactRequest) -> Result<Compact, Refused> {
     found.finish(compact)
 }
 
-/// Reads a ListCompactionsRequest.
+/// Decodes a ListCompactionsRequest.
 pub fn list_compactions(request: pb::ListCompactionsRequest) -> Result<ListCompactions, Refused> {
     let mut found = Findings::of(LIST_COMPACTIONS);
     let pb::ListCompactionsRequest {
@@ -95,7 +90,7 @@ pub fn list_compactions(request: pb::ListCompactionsRequest) -> Result<ListCompa
     found.finish(list)
 }
 
-/// Reads a RevertCompactionRequest.
+/// Decodes a RevertCompactionRequest.
 pub fn revert_compaction(
     request: pb::RevertCompactionRequest,
 ) -> Result<RevertCompaction, Refused> {

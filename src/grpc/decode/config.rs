@@ -1,4 +1,4 @@
-//! The configuration of a session, as a client gives it.
+//! Decodes the configuration of a session.
 
 use std::{mem::take, ops::RangeInclusive, time::Duration};
 
@@ -13,17 +13,17 @@ use crate::{
     pb::{self, FieldReason},
 };
 
-/// Most bytes of a system prompt.
+/// Maximum size of a system prompt, in bytes.
 const LONGEST_PROMPT: AtMost = AtMost::Bytes(MIB);
-/// Most characters of a policy's name.
+/// Maximum length of a policy's name, in characters.
 const LONGEST_POLICY: AtMost = AtMost::Chars(128);
-/// Most characters of a model reference.
+/// Maximum length of a model reference, in characters.
 const LONGEST_MODEL: AtMost = AtMost::Chars(256);
-/// What a session's time to live may be.
+/// Allowed range of a session's TTL.
 const TTL: RangeInclusive<Duration> = Duration::from_mins(1)..=Duration::from_hours(3_650 * 24);
 
-/// Reads a session's configuration; its id is left to the caller, and what is output only is
-/// ignored. Limits are checked here, and the conversion is that of stored configurations.
+/// Decodes the configuration of a session. The caller decodes the session id, and output-only fields are
+/// ignored. Limits are checked here; the conversion is the same as for stored configurations.
 pub(super) fn draft(at: Path<'_>, mut session: pb::Session, found: &mut Findings) -> SessionDraft {
     check(at, &mut session, found);
     SessionDraft {
@@ -85,8 +85,9 @@ fn check(at: Path<'_>, session: &mut pb::Session, found: &mut Findings) {
     }
 }
 
-/// Notes a session whose large fields are only in the blob of an answer, which requests do not read, if
-/// the request would set one of them: those that `paths` list, without `paths` all.
+/// Reports large fields that the request would set but that are missing, in a session with a
+/// `configuration_blob`. Responses move large fields to that blob, and requests do not read it. `paths` are
+/// the fields that the request sets, `None` for all.
 pub(super) fn check_whole(
     at: Path<'_>,
     session: &pb::Session,
@@ -114,13 +115,12 @@ pub(super) fn check_whole(
         found.invalid(
             at.field(name),
             FieldReason::Required,
-            "must be set, or configuration_blob absent: the blob is not read in requests",
+            "must be set, or configuration_blob must be absent: requests do not read the blob",
         );
     }
 }
 
-/// Reads a model reference, which may be left empty. Whether there is such a model is not known
-/// here.
+/// Decodes a model reference, which may be empty. Does not check that the model exists.
 pub(super) fn model(at: Path<'_>, reference: String, found: &mut Findings) -> String {
     text::line(at, reference, LONGEST_MODEL, found)
 }

@@ -1,4 +1,4 @@
-//! The requests about a session's context.
+//! Decodes the requests about a session's context.
 
 use super::{
     Findings, Path, config,
@@ -19,34 +19,27 @@ use crate::{
     pb,
 };
 
-/// Name of the RPC.
 pub const GET_CONTEXT_STATS: &str = "contextd.v1.ContextService/GetContextStats";
-/// Name of the RPC.
 pub const PRUNE_TOOL_OUTPUTS: &str = "contextd.v1.ContextService/PruneToolOutputs";
-/// Name of the RPC.
 pub const RESTORE_TOOL_OUTPUTS: &str = "contextd.v1.ContextService/RestoreToolOutputs";
-/// Name of the RPC.
 pub const RENDER_CONTEXT: &str = "contextd.v1.ContextService/RenderContext";
-/// Name of the RPC.
 pub const RECORD_USAGE: &str = "contextd.v1.ContextService/RecordUsage";
-/// Name of the RPC.
 pub const PREPARE_CONTEXT: &str = "contextd.v1.ContextService/PrepareContext";
 
-/// Most characters of a model reference.
+/// Maximum length of a model reference, in characters.
 const LONGEST_MODEL: text::AtMost = text::AtMost::Chars(256);
 
-/// Whose statistics are wanted.
+/// A validated request of GetContextStats.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GetContextStats {
-    /// The session.
     pub session: SessionId,
-    /// As if it used this model. `None` means its own.
+    /// Compute the statistics for this model. `None` for the session's model.
     pub model: Option<String>,
-    /// Also as text.
+    /// Whether to format the statistics as text too.
     pub as_text: bool,
 }
 
-/// Reads a GetContextStatsRequest.
+/// Decodes a GetContextStatsRequest.
 pub fn get_context_stats(request: pb::GetContextStatsRequest) -> Result<GetContextStats, Refused> {
     let mut found = Findings::of(GET_CONTEXT_STATS);
     let pb::GetContextStatsRequest {
@@ -66,7 +59,7 @@ pub fn get_context_stats(request: pb::GetContextStatsRequest) -> Result<GetConte
     found.finish(get)
 }
 
-/// Reads a PruneToolOutputsRequest.
+/// Decodes a PruneToolOutputsRequest.
 pub fn prune_tool_outputs(
     request: pb::PruneToolOutputsRequest,
 ) -> Result<PruneToolOutputs, Refused> {
@@ -95,7 +88,7 @@ pub fn prune_tool_outputs(
     found.finish(prune)
 }
 
-/// Reads a RestoreToolOutputsRequest.
+/// Decodes a RestoreToolOutputsRequest.
 pub fn restore_tool_outputs(
     request: pb::RestoreToolOutputsRequest,
 ) -> Result<RestoreToolOutputs, Refused> {
@@ -118,7 +111,7 @@ pub fn restore_tool_outputs(
     found.finish(restore)
 }
 
-/// Reads a RenderContextRequest.
+/// Decodes a RenderContextRequest.
 pub fn render_context(request: pb::RenderContextRequest) -> Result<RenderContext, Refused> {
     let mut found = Findings::of(RENDER_CONTEXT);
     let pb::RenderContextRequest {
@@ -137,7 +130,7 @@ pub fn render_context(request: pb::RenderContextRequest) -> Result<RenderContext
     found.finish(render)
 }
 
-/// Reads a PrepareContextRequest.
+/// Decodes a PrepareContextRequest.
 pub fn prepare_context(request: pb::PrepareContextRequest) -> Result<PrepareContext, Refused> {
     let mut found = Findings::of(PREPARE_CONTEXT);
     let hash = request_hash(PREPARE_CONTEXT, &request);
@@ -159,7 +152,7 @@ pub fn prepare_context(request: pb::PrepareContextRequest) -> Result<PrepareCont
     found.finish(prepare)
 }
 
-/// Reads a RecordUsageRequest.
+/// Decodes a RecordUsageRequest.
 pub fn record_usage(request: pb::RecordUsageRequest) -> Result<RecordUsage, Refused> {
     let mut found = Findings::of(RECORD_USAGE);
     let hash = request_hash(RECORD_USAGE, &request);
@@ -196,12 +189,12 @@ pub fn record_usage(request: pb::RecordUsageRequest) -> Result<RecordUsage, Refu
     found.finish(record)
 }
 
-/// The shape of a prompt.
+/// Decodes the format of a prompt.
 fn shape(at: Path<'_>, format: i32, found: &mut Findings) -> PromptShape {
     number::known(at, format, found).map_or(PromptShape::Neutral, shape_of)
 }
 
-/// The shape that a format means.
+/// Converts the format of a prompt from the wire.
 pub(super) fn shape_of(format: pb::PromptFormat) -> PromptShape {
     use pb::PromptFormat as Format;
     match format {

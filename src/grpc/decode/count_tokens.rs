@@ -1,4 +1,4 @@
-//! The request to count tokens.
+//! Decodes CountTokens.
 
 use super::{Findings, Path, append_messages, config, findings::Stored, id, text, tools};
 use crate::{
@@ -7,10 +7,9 @@ use crate::{
     pb::{self, FieldReason},
 };
 
-/// Name of the RPC.
 pub const COUNT_TOKENS: &str = "contextd.v1.ContextService/CountTokens";
 
-/// Reads a CountTokensRequest.
+/// Decodes a CountTokensRequest.
 pub fn count_tokens(
     request: pb::CountTokensRequest,
     stored: Stored,
@@ -36,7 +35,7 @@ pub fn count_tokens(
         found.invalid(
             Path::to("system_prompt"),
             FieldReason::Conflict,
-            "session_id must be empty then",
+            "must be empty if session_id is set",
         );
     }
     let model = config::model(Path::to("model"), model, &mut found);

@@ -1,20 +1,18 @@
-//! Durations.
+//! Decodes and checks durations.
 
 use std::{ops::RangeInclusive, time::Duration};
 
 use super::{Findings, Path};
 use crate::pb::FieldReason;
 
-/// One day.
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// One hour.
 pub(super) const HOUR: Duration = Duration::from_secs(60 * 60);
-/// Longest duration that protobuf knows, about 10,000 years.
+/// The longest valid protobuf Duration, about 10,000 years.
 const LONGEST: Duration = Duration::from_secs(315_576_000_000);
-/// Most nanoseconds beside the seconds.
+/// Maximum of the `nanos` field.
 const MOST_NANOS: u32 = 999_999_999;
 
-/// Reads a duration that may be absent or 0, which both mean that it is not set.
+/// Decodes a duration of up to `longest`. Absent and 0 both mean unset.
 pub(super) fn up_to(
     longest: Duration,
     at: Path<'_>,
@@ -25,7 +23,7 @@ pub(super) fn up_to(
         .filter(|duration| !duration.is_zero())
 }
 
-/// Reads a duration of any length.
+/// Decodes a duration of any length.
 pub(super) fn any(
     at: Path<'_>,
     wire: prost_types::Duration,
@@ -34,7 +32,7 @@ pub(super) fn any(
     within(Duration::ZERO..=LONGEST, at, wire, found)
 }
 
-/// Reads a duration that must lie in a range. `None` (and noted) if it does not.
+/// Decodes a duration that must be within a range. Reports one that is not, and returns `None`.
 pub(super) fn within(
     range: RangeInclusive<Duration>,
     at: Path<'_>,

@@ -1,4 +1,4 @@
-//! The requests for events: as a stream, or page by page.
+//! Decodes WatchEvents and ListEvents.
 
 use super::{Findings, Path, StreamOptions, id, number, page, stream};
 use crate::{
@@ -7,27 +7,24 @@ use crate::{
     pb,
 };
 
-/// Name of the RPC.
 pub const WATCH_EVENTS: &str = "contextd.v1.TurnService/WatchEvents";
-/// Name of the RPC.
 pub const LIST_EVENTS: &str = "contextd.v1.TurnService/ListEvents";
-/// Events of a page when the request does not say.
+/// Default page size of ListEvents.
 const DEFAULT_EVENTS: u32 = 100;
 
-/// Which events to read.
+/// A validated request of ListEvents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListEvents {
-    /// The session.
     pub session: SessionId,
-    /// Only this turn's events.
+    /// Return only events of this turn.
     pub turn: Option<TurnId>,
-    /// The last seq that is known.
+    /// Return only events after this seq.
     pub after: Seq,
-    /// Most events.
+    /// Maximum number of events.
     pub size: u32,
 }
 
-/// Reads a WatchEventsRequest.
+/// Decodes a WatchEventsRequest.
 pub fn watch_events(request: pb::WatchEventsRequest) -> Result<(Watch, StreamOptions), Refused> {
     let mut found = Findings::of(WATCH_EVENTS);
     let pb::WatchEventsRequest {
@@ -47,7 +44,7 @@ pub fn watch_events(request: pb::WatchEventsRequest) -> Result<(Watch, StreamOpt
     found.finish((watch, stream))
 }
 
-/// Reads a ListEventsRequest.
+/// Decodes a ListEventsRequest.
 pub fn list_events(request: pb::ListEventsRequest) -> Result<ListEvents, Refused> {
     let mut found = Findings::of(LIST_EVENTS);
     let pb::ListEventsRequest {

@@ -1,4 +1,4 @@
-//! The request to run a turn.
+//! Decodes ExecuteTurn.
 
 use std::time::Duration;
 
@@ -15,12 +15,11 @@ use crate::{
     pb::{self, FieldReason},
 };
 
-/// The shortest time without readers that ends a turn.
+/// Minimum time without readers after which a turn is ended.
 const SHORTEST_ABSENCE: Duration = Duration::from_secs(1);
-/// Name of the RPC.
 pub const EXECUTE_TURN: &str = "contextd.v1.TurnService/ExecuteTurn";
 
-/// Reads an ExecuteTurnRequest.
+/// Decodes an ExecuteTurnRequest.
 pub fn execute_turn(
     mut request: pb::ExecuteTurnRequest,
     stored: Stored,
@@ -74,8 +73,8 @@ pub fn execute_turn(
     found.finish((command, stream))
 }
 
-/// Takes out what belongs to the call and clears what is ignored: the rest is what a repeated
-/// request must have in common.
+/// Takes out the fields that belong to the call and clears ignored fields. The rest must be the same in a
+/// repeated request.
 fn take_call(request: &mut pb::ExecuteTurnRequest) -> (i64, Option<pb::StreamOptions>) {
     request.session.iter_mut().for_each(ignored::clear_session);
     request
@@ -89,8 +88,8 @@ fn take_call(request: &mut pb::ExecuteTurnRequest) -> (i64, Option<pb::StreamOpt
     )
 }
 
-/// Without an input, and not asked to continue, the turn begins with what is queued. Whether there
-/// is anything is not known here.
+/// What the turn starts with. Without input and without `continue_transcript`, it starts with the queued
+/// messages. Does not check that there are any.
 fn start(
     input: Option<pb::InputMessage>,
     continue_transcript: bool,
@@ -100,7 +99,7 @@ fn start(
         found.invalid(
             Path::to("continue_transcript"),
             FieldReason::Conflict,
-            "input must be absent then",
+            "must not be set together with input",
         );
     }
     match input {
@@ -123,7 +122,7 @@ fn create(at: Path<'_>, session: pb::Session, found: &mut Findings) -> SessionDr
         found.invalid(
             at.field("session_id"),
             FieldReason::Conflict,
-            "must be empty; the id is given in session_id",
+            "must be empty; set the request's session_id instead",
         );
     }
     config::draft(at, session, found)

@@ -1,4 +1,4 @@
-//! What was found while a request was read.
+//! Collects the violations found while a request is decoded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,10 @@ use crate::{
     pb::FieldReason,
 };
 
-/// What is stored of the blobs that a request names.
+/// The stored blobs among those that a request references.
 pub type Stored = BTreeMap<BlobId, Kept>;
 
-/// Collects violations and what is not implemented, over one request.
+/// Collects the violations and unimplemented features of one request.
 #[derive(Debug)]
 pub(super) struct Findings {
     rpc: &'static str,
@@ -21,12 +21,12 @@ pub(super) struct Findings {
     not_implemented: Option<String>,
     stored: Stored,
     contents: Vec<NewContent>,
-    /// The ids of the contents.
+    /// The ids of `contents`.
     known: BTreeSet<BlobId>,
 }
 
 impl Findings {
-    /// Nothing found yet in a request of this RPC.
+    /// No findings yet, for a request of this RPC.
     pub(super) fn of(rpc: &'static str) -> Self {
         let violations = Violations::default();
         let stored = Stored::new();
@@ -42,7 +42,7 @@ impl Findings {
         }
     }
 
-    /// The same where these of the blobs that the request names are stored.
+    /// No findings yet, for a request whose referenced blobs are `stored`.
     pub(super) fn with(rpc: &'static str, stored: Stored) -> Self {
         Self {
             stored,
@@ -50,25 +50,25 @@ impl Findings {
         }
     }
 
-    /// What is stored of a blob. `None` means it was not looked up or does not exist.
+    /// A blob that the request references. Returns `None` if it does not exist or was not looked up.
     pub(super) fn stored(&self, id: &BlobId) -> Option<Kept> {
         self.stored.get(id).cloned()
     }
 
-    /// Takes content out of the request. The same content counts once.
+    /// Takes inline content out of the request. Identical content is kept once.
     pub(super) fn lay_aside(&mut self, content: NewContent) {
         if self.known.insert(content.id().clone()) {
             self.contents.push(content);
         }
     }
 
-    /// All content that was laid aside.
+    /// All content that was taken out of the request.
     pub(super) fn take_contents(&mut self) -> Vec<NewContent> {
         std::mem::take(&mut self.contents)
     }
 
-    /// Notes a wrong field. In a message of another API that is its place there, and the field is
-    /// said in words.
+    /// Reports an invalid field. For a message in another API's format, the violation names the position in
+    /// that message, and the description names the field.
     pub(super) fn invalid(
         &mut self,
         at: Path<'_>,
@@ -90,14 +90,14 @@ impl Findings {
         });
     }
 
-    /// Notes a field that must be set.
+    /// Reports a required field that is not set.
     pub(super) fn required(&mut self, at: Path<'_>) {
         self.invalid(at, FieldReason::Required, "must be set");
     }
 
-    /// What a checked message converts to, by the conversion that reads stored ones. What that
-    /// refuses, the check has found: limits that are tightened belong into the check, so that
-    /// what is stored stays readable.
+    /// The result of converting a checked message with the conversion that also reads stored messages. An
+    /// error of the conversion should already be reported by a check. Stricter limits belong in the check, so
+    /// that stored messages stay readable.
     pub(super) fn converted<T: Default>(
         &mut self,
         at: Path<'_>,
@@ -108,20 +108,20 @@ impl Findings {
                 self.invalid(
                     at,
                     FieldReason::Invalid,
-                    "has a value that this server does not know",
+                    "has a value unknown to this server",
                 );
             }
             T::default()
         })
     }
 
-    /// Notes a field that asks for something that a later version does. Only the first is reported.
+    /// Reports a field that uses an unimplemented feature. Only the first is returned.
     pub(super) fn not_implemented(&mut self, at: Path<'_>) {
         self.not_implemented.get_or_insert_with(|| at.to_string());
     }
 
-    /// The value, unless something was found. What is invalid wins: it stays so whatever the server
-    /// learns.
+    /// Returns the value if there are no findings. Violations take precedence over unimplemented features,
+    /// because a later version would reject them too.
     pub(super) fn finish<T>(self, value: T) -> Result<T, Refused> {
         let Self {
             rpc,

@@ -1,4 +1,4 @@
-//! The request to fork a session.
+//! Decodes ForkSession.
 
 use super::{
     Findings, Path,
@@ -7,10 +7,9 @@ use super::{
 };
 use crate::{grpc::violations::Refused, model::command::ForkSession, pb};
 
-/// Name of the RPC.
 pub const FORK_SESSION: &str = "contextd.v1.SessionService/ForkSession";
 
-/// Reads a ForkSessionRequest.
+/// Decodes a ForkSessionRequest.
 pub fn fork_session(request: pb::ForkSessionRequest) -> Result<ForkSession, Refused> {
     let mut found = Findings::of(FORK_SESSION);
     let hash = request_hash(FORK_SESSION, &request);

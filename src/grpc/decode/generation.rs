@@ -1,4 +1,4 @@
-//! How the model is to answer.
+//! Decodes generation settings.
 
 use super::{
     Findings, Path, json_check, number,
@@ -13,17 +13,17 @@ use crate::{
     pb::{self, FieldReason, tool_choice},
 };
 
-/// Most stop sequences; no provider takes more.
+/// Maximum number of stop sequences; no provider accepts more.
 const MOST_STOPS: usize = 16;
-/// Most characters of a stop sequence.
+/// Maximum length of a stop sequence, in characters.
 const LONGEST_STOP: AtMost = AtMost::Chars(256);
-/// Most bytes of a provider's own options.
+/// Maximum size of the provider options, in bytes.
 const LARGEST_OPTIONS: AtMost = AtMost::Bytes(64 * KIB);
-/// The name of a schema that is given none.
+/// The name of a schema without one.
 const DEFAULT_SCHEMA: &str = "answer";
 
-/// Reads the settings; what is not set is left to the layer below. Limits are checked here, and the
-/// conversion is that of stored settings.
+/// Decodes the settings. Unset ones are inherited from the layer below. Limits are checked here; the
+/// conversion is the same as for stored settings.
 pub(super) fn read(
     at: Path<'_>,
     generation: Option<pb::Generation>,
@@ -36,7 +36,7 @@ pub(super) fn read(
     found.converted(at, codec::generation::from_stored(Some(generation)))
 }
 
-/// Checks the settings. The format gets the form in which it is stored.
+/// Checks the settings, and converts the response format to the form in which it is stored.
 pub(super) fn check(at: Path<'_>, generation: &mut pb::Generation, found: &mut Findings) {
     let pb::Generation {
         temperature,
@@ -109,7 +109,7 @@ fn check_choice(at: Path<'_>, choice: &pb::ToolChoice, found: &mut Findings) {
     }
 }
 
-/// Checks a format, gives it a name, and makes its schema text.
+/// Checks a response format, sets a missing name, and converts its schema to text.
 fn check_format(at: Path<'_>, format: &mut pb::ResponseFormat, found: &mut Findings) {
     let pb::ResponseFormat {
         json_schema,
@@ -125,14 +125,14 @@ fn check_format(at: Path<'_>, format: &mut pb::ResponseFormat, found: &mut Findi
     }
 }
 
-/// Checks the options by kind of provider. The text stays as it is.
+/// Checks the options by kind of provider. The text is not changed.
 fn check_options(at: Path<'_>, text: &str, found: &mut Findings) {
     let is_bounded = text.is_empty() || text::bounded(at, text, LARGEST_OPTIONS, found);
     if is_bounded && !text.is_empty() && !json_check::is_object_of_objects(text) {
         found.invalid(
             at,
             FieldReason::NotJson,
-            "must be a JSON object that holds an object for each kind of provider",
+            "must be a JSON object with one object per kind of provider",
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Tells whether two requests are the same.
+//! Hashes requests, to detect a reused idempotency key with a different request.
 
 use std::fmt::Write;
 
@@ -8,8 +8,8 @@ use sha2::{Digest, Sha256};
 use super::{Findings, id};
 use crate::model::command::Idempotency;
 
-/// SHA-256 in hex of the RPC's name and the request. The caller has cleared what may differ when a
-/// request is repeated.
+/// The SHA-256, in hex, of the RPC's name and the request. The caller must clear fields that may differ in a
+/// repeated request.
 pub fn request_hash(rpc: &str, request: &impl Message) -> String {
     let mut hash = Sha256::new();
     hash.update(rpc);
@@ -23,7 +23,7 @@ pub fn request_hash(rpc: &str, request: &impl Message) -> String {
         })
 }
 
-/// Reads `request_id` and puts the request's hash beside it.
+/// Decodes `request_id` and combines it with the request's hash.
 pub(super) fn idempotency(request_id: String, hash: String, found: &mut Findings) -> Idempotency {
     Idempotency {
         request: id::request(request_id, found),

@@ -1,4 +1,4 @@
-//! Identifiers that clients send.
+//! Decodes identifiers that clients send.
 
 use super::{
     Findings, Path,
@@ -9,20 +9,20 @@ use crate::{
     pb::FieldReason,
 };
 
-/// Most characters of a session's or turn's id.
+/// Maximum length of a session or turn id, in characters.
 const LONGEST_NAME: usize = 128;
-/// Most characters of an idempotency key.
+/// Maximum length of an idempotency key, in characters.
 const LONGEST_REQUEST: usize = 128;
-/// Most characters of a tool call's id; many come from providers.
+/// Maximum length of a tool call id, in characters. Many ids come from providers.
 const LONGEST_CALL: usize = 256;
 
-/// Reads the id of a session.
+/// Decodes a session id.
 pub(super) fn session(at: Path<'_>, text: String, found: &mut Findings) -> SessionId {
     name(at, &text, found);
     SessionId::new(text)
 }
 
-/// Reads the id of a session that may be left empty.
+/// Decodes a session id that may be empty.
 pub(super) fn optional_session(
     at: Path<'_>,
     text: String,
@@ -31,35 +31,35 @@ pub(super) fn optional_session(
     (!text.is_empty()).then(|| session(at, text, found))
 }
 
-/// Reads the id of a turn.
+/// Decodes a turn id.
 pub(super) fn turn(at: Path<'_>, text: String, found: &mut Findings) -> TurnId {
     name(at, &text, found);
     TurnId::new(text)
 }
 
-/// Reads the id of a turn that may be left empty.
+/// Decodes a turn id that may be empty.
 pub(super) fn optional_turn(at: Path<'_>, text: String, found: &mut Findings) -> Option<TurnId> {
     (!text.is_empty()).then(|| turn(at, text, found))
 }
 
-/// Reads the id of a message, queued or not.
+/// Decodes the id of a message, queued or not.
 pub(super) fn message(at: Path<'_>, text: String, found: &mut Findings) -> MessageId {
     name(at, &text, found);
     MessageId::new(text)
 }
 
-/// Reads the `request_id` of a request; it may always be left empty.
+/// Decodes the `request_id` of a request, which may always be empty.
 pub(super) fn request(text: String, found: &mut Findings) -> Option<RequestId> {
     request_at(Path::to("request_id"), text, found)
 }
 
-/// Reads an idempotency key that stands elsewhere in its request.
+/// Decodes an idempotency key in another field.
 pub(super) fn request_at(at: Path<'_>, text: String, found: &mut Findings) -> Option<RequestId> {
     let text = text::line(at, text, AtMost::Chars(LONGEST_REQUEST), found);
     (!text.is_empty()).then(|| RequestId::new(text))
 }
 
-/// Reads the id of a tool call.
+/// Decodes a tool call id.
 pub(super) fn call(at: Path<'_>, text: String, found: &mut Findings) -> CallId {
     if text.is_empty() {
         found.required(at);
@@ -67,13 +67,13 @@ pub(super) fn call(at: Path<'_>, text: String, found: &mut Findings) -> CallId {
     CallId::new(text::line(at, text, AtMost::Chars(LONGEST_CALL), found))
 }
 
-/// Reads the id of a compaction.
+/// Decodes a compaction id.
 pub(super) fn compaction(at: Path<'_>, text: String, found: &mut Findings) -> CompactionId {
     name(at, &text, found);
     CompactionId::new(text)
 }
 
-/// Reads the id of a blob.
+/// Decodes a blob id.
 pub(super) fn blob(at: Path<'_>, text: String, found: &mut Findings) -> BlobId {
     name(at, &text, found);
     BlobId::new(text)
@@ -88,7 +88,7 @@ fn name(at: Path<'_>, text: &str, found: &mut Findings) {
         found.invalid(
             at,
             FieldReason::Invalid,
-            "must consist of characters of [A-Za-z0-9._:-]",
+            "must contain only the characters [A-Za-z0-9._:-]",
         );
     }
 }

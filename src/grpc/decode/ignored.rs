@@ -1,4 +1,4 @@
-//! Clears the fields that are ignored in requests, so that they do not make two requests different.
+//! Clears fields that are ignored in requests, so that they do not affect the request hash.
 
 use crate::pb::{self, part};
 
@@ -49,7 +49,7 @@ pub(super) fn clear_session(session: &mut pb::Session) {
     *configuration_blob = None;
 }
 
-/// Clears the output-only fields of a tool result and the tool's name, which the call knows.
+/// Clears the output-only fields of a tool result, and the tool's name, which the call has.
 pub(super) fn clear_result(result: &mut pb::ToolResult) {
     let pb::ToolResult {
         call_id: _,

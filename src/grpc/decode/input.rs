@@ -1,4 +1,4 @@
-//! What the user says at the beginning of a turn.
+//! Decodes the user message that starts a turn.
 
 use super::{Findings, Path, labels, number, part};
 use crate::{
@@ -6,10 +6,10 @@ use crate::{
     pb::{self, FieldReason},
 };
 
-/// Most parts of a message.
+/// Maximum number of parts in a message.
 pub(super) const MOST_PARTS: usize = 256;
 
-/// Reads a user's message.
+/// Decodes a user message.
 pub(super) fn user(at: Path<'_>, message: pb::InputMessage, found: &mut Findings) -> InputMessage {
     let pb::InputMessage {
         role,
@@ -24,14 +24,14 @@ pub(super) fn user(at: Path<'_>, message: pb::InputMessage, found: &mut Findings
         found.invalid(
             at.field("response"),
             FieldReason::Unsupported,
-            "belongs to AppendMessages",
+            "is only allowed in AppendMessages",
         );
     }
     if create_time.is_some() {
         found.invalid(
             at.field("create_time"),
             FieldReason::Unsupported,
-            "belongs to AppendMessages",
+            "is only allowed in AppendMessages",
         );
     }
     InputMessage {
@@ -48,12 +48,12 @@ fn user_role(at: Path<'_>, role: i32, found: &mut Findings) {
     match number::known::<pb::Role>(at, role, found) {
         Some(pb::Role::Unspecified | pb::Role::User) | None => {}
         Some(pb::Role::System | pb::Role::Assistant | pb::Role::Tool) => {
-            found.invalid(at, FieldReason::Unsupported, "must be USER here");
+            found.invalid(at, FieldReason::Unsupported, "must be USER");
         }
     }
 }
 
-/// Notes a message without parts, or with too many.
+/// Reports a message without parts, or with too many.
 pub(super) fn check_number(at: Path<'_>, parts: &[pb::Part], found: &mut Findings) {
     if parts.is_empty() {
         found.required(at);
@@ -69,7 +69,7 @@ pub(super) fn check_number(at: Path<'_>, parts: &[pb::Part], found: &mut Finding
 
 fn content(at: Path<'_>, parts: Vec<pb::Part>, found: &mut Findings) -> Vec<crate::model::Part> {
     check_number(at, &parts, found);
-    // Further ones are refused, and not read.
+    // More are rejected, and not decoded.
     parts
         .into_iter()
         .take(MOST_PARTS)

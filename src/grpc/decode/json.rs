@@ -1,20 +1,20 @@
-//! JSON in strings, and Structs as JSON text.
+//! Decodes JSON in strings, and converts Structs to JSON text.
 
 use serde_json::{Map, Number, Value};
 
 use super::{Findings, Path, json_check};
 use crate::pb::FieldReason;
 
-/// Integers up to here are exact in a double.
+/// Integers up to this are exact in a double.
 const LARGEST_INTEGER: f64 = 9_007_199_254_740_992.0;
 
-/// Reads a JSON object that may be left empty. The text stays as it is: order, duplicates and
-/// number forms survive.
+/// Decodes a JSON object that may be empty. The text is not changed: key order, duplicates and number formats
+/// are kept.
 pub(super) fn optional_object(at: Path<'_>, text: String, found: &mut Findings) -> Option<String> {
     (!text.is_empty()).then(|| object(at, text, found))
 }
 
-/// Reads a JSON object. The text stays as it is.
+/// Decodes a JSON object. The text is not changed.
 pub(super) fn object(at: Path<'_>, text: String, found: &mut Findings) -> String {
     if !json_check::is_object(&text) {
         found.invalid(at, FieldReason::NotJson, "must be a JSON object");
@@ -22,7 +22,7 @@ pub(super) fn object(at: Path<'_>, text: String, found: &mut Findings) -> String
     text
 }
 
-/// Writes a Struct as JSON text.
+/// Converts a Struct to JSON text.
 pub(super) fn from_struct(
     at: Path<'_>,
     object: prost_types::Struct,
@@ -33,7 +33,7 @@ pub(super) fn from_struct(
         found.invalid(
             at,
             FieldReason::Invalid,
-            "must hold only values that JSON has",
+            "must contain only values that JSON can represent",
         );
     }
     text.unwrap_or_default()
@@ -48,8 +48,8 @@ fn object_value(object: prost_types::Struct) -> Option<Value> {
         .map(Value::Object)
 }
 
-/// None for a value without a kind, and for numbers that JSON does not have. Nested no deeper than
-/// prost reads.
+/// Returns `None` for a value without a kind, and for numbers that JSON does not have. The recursion is
+/// bounded, because prost limits the nesting.
 fn value(value: prost_types::Value) -> Option<Value> {
     use prost_types::value::Kind;
     match value.kind? {

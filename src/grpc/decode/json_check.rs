@@ -1,26 +1,26 @@
-//! Checks JSON without keeping it: a text of a few megabytes must not become a tree of a hundred.
+//! Checks JSON without building a tree: a text of a few megabytes could become a tree of a hundred.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// Whether a text is a JSON object, nested no more than 128 deep (the parser's own bound).
+/// Whether a text is a JSON object, nested at most 128 levels deep (the limit of the parser).
 pub(super) fn is_object(text: &str) -> bool {
     serde_json::from_str::<Object>(text).is_ok()
 }
 
-/// Whether a text is a JSON object of nothing but JSON objects.
+/// Whether a text is a JSON object whose values are all JSON objects.
 pub(super) fn is_object_of_objects(text: &str) -> bool {
     serde_json::from_str::<Entries>(text).is_ok()
 }
 
-/// An object that was read and dropped.
+/// An object, discarded while it is parsed.
 struct Object;
 
-/// An object of objects that was read and dropped.
+/// An object of objects, discarded while it is parsed.
 struct Entries;
 
-/// Any value that was read and dropped.
+/// Any value, discarded while it is parsed.
 struct Anything;
 
 impl<'de> Deserialize<'de> for Object {
@@ -41,7 +41,7 @@ impl<'de> Deserialize<'de> for Anything {
     }
 }
 
-/// Visits a value and all it holds.
+/// Visits a value and all values in it.
 struct Walk;
 
 impl<'de> Visitor<'de> for Walk {
@@ -86,7 +86,7 @@ impl<'de> Visitor<'de> for Walk {
     }
 }
 
-/// Visits an object whose values are objects, and all they hold.
+/// Visits an object whose values are objects, and all values in them.
 struct WalkEntries;
 
 impl<'de> Visitor<'de> for WalkEntries {

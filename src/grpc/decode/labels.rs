@@ -1,4 +1,4 @@
-//! The host's labels on sessions and messages.
+//! Decodes the host's labels on sessions and messages.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use super::{
 };
 use crate::pb::FieldReason;
 
-/// Most labels.
+/// Maximum number of labels.
 const MOST: usize = 32;
-/// Most characters of a key.
+/// Maximum length of a key, in characters.
 const LONGEST_KEY: usize = 64;
-/// Most characters of a value.
+/// Maximum length of a value, in characters.
 const LONGEST_VALUE: usize = 1_024;
 
-/// Reads a `metadata` map.
+/// Decodes a `metadata` map.
 pub(super) fn labels(
     at: Path<'_>,
     labels: BTreeMap<String, String>,

@@ -1,12 +1,12 @@
-//! Bounds of a turn.
+//! Decodes the limits of a turn.
 
 use super::{Findings, Path, duration, number};
 use crate::{codec, model::LimitsOverride, pb};
 
-/// Most steps of a turn.
+/// Maximum of `max_steps`.
 const MOST_STEPS: i32 = 1_000;
 
-/// Reads the bounds of a turn; 0 and absent mean that a bound is not set here.
+/// Decodes the limits of a turn. 0 and absent both mean unset.
 pub(super) fn read(
     at: Path<'_>,
     limits: Option<pb::TurnLimits>,
@@ -17,7 +17,7 @@ pub(super) fn read(
     found.converted(at, codec::limits::override_from_pb(limits))
 }
 
-/// Checks the bounds of a turn.
+/// Checks the limits of a turn.
 pub(super) fn check(at: Path<'_>, limits: &pb::TurnLimits, found: &mut Findings) {
     let pb::TurnLimits {
         max_steps,

@@ -1,4 +1,4 @@
-//! Images, documents, sounds and videos.
+//! Decodes images, documents, audio and videos.
 
 use std::collections::BTreeSet;
 
@@ -15,26 +15,26 @@ use crate::{
     pb::{self, FieldReason, media, part},
 };
 
-/// Most bytes of content in a request; more goes through PutBlob.
+/// Maximum size of inline content, in bytes. Larger content goes through PutBlob.
 const LARGEST_DATA: usize = 3 * MIB;
-/// Most characters of a file's name.
+/// Maximum length of a file name, in characters.
 const LONGEST_FILENAME: AtMost = AtMost::Chars(255);
-/// Most characters of an address.
+/// Maximum length of a URL, in characters.
 const LONGEST_URL: AtMost = AtMost::Chars(8_192);
-/// Most blobs that a request names.
+/// Maximum number of blobs that a request may reference.
 const MOST_NAMED: usize = 256;
 
-/// Characters of a blob's id: the hash of its content.
+/// Length of a blob id, the hex SHA-256 of its content.
 const HASH_CHARS: usize = 64;
 
-/// The blobs that these messages name, to be looked up before they are read.
+/// The blobs that these messages reference, to be looked up before decoding.
 pub fn named_in_messages<'a>(
     messages: impl IntoIterator<Item = &'a pb::InputMessage>,
 ) -> Vec<BlobId> {
     named(messages.into_iter().flat_map(|message| &message.parts))
 }
 
-/// The blobs that these results name, to be looked up before they are read.
+/// The blobs that these results reference, to be looked up before decoding.
 pub fn named_in_results(results: &[pb::ToolResult]) -> Vec<BlobId> {
     named(results.iter().flat_map(|result| &result.parts))
 }
@@ -50,7 +50,7 @@ fn named<'a>(parts: impl Iterator<Item = &'a pb::Part>) -> Vec<BlobId> {
         .collect()
 }
 
-/// Whether a blob may have this id. Other ids are not looked up.
+/// Whether a text has the form of a blob id. Others are not looked up.
 fn is_hash(id: &str) -> bool {
     id.len() == HASH_CHARS
         && id
@@ -83,8 +83,8 @@ fn collect<'a>(part: &'a pb::Part, named: &mut BTreeSet<&'a str>) {
     }
 }
 
-/// Reads a medium. `None` (and noted) if it cannot be one. Content that comes with it is laid
-/// aside, to be stored.
+/// Decodes media. Reports invalid media and returns `None`. Inline content is taken out of the request, to be
+/// stored.
 pub(super) fn read(at: Path<'_>, media: pb::Media, found: &mut Findings) -> Option<Media> {
     let pb::Media {
         media_type,
@@ -163,7 +163,7 @@ fn blob_source(at: Path<'_>, id: String, found: &mut Findings) -> Option<Kept> {
     let kept = found.stored(&BlobId::new(id));
     if kept.is_none() {
         let description =
-            format!("no blob has this id, or the request names more than {MOST_NAMED}");
+            format!("no blob has this id, or the request references more than {MOST_NAMED} blobs");
         found.invalid(at, FieldReason::Unknown, description);
     }
     kept
@@ -176,7 +176,7 @@ fn url_source(at: Path<'_>, url: String, found: &mut Findings) -> Option<String>
     }
     let shown = |c: char| !c.is_whitespace() && !c.is_control();
     let well_formed = ["https://", "http://"].iter().any(|scheme| {
-        // Schemes are read in either case.
+        // URL schemes are case-insensitive.
         url.get(..scheme.len())
             .is_some_and(|start| start.eq_ignore_ascii_case(scheme))
             && url.len() > scheme.len()
@@ -185,7 +185,7 @@ fn url_source(at: Path<'_>, url: String, found: &mut Findings) -> Option<String>
         found.invalid(
             at,
             FieldReason::Invalid,
-            "must begin with https:// or http://, and hold no white space",
+            "must begin with https:// or http:// and contain no white space",
         );
     }
     Some(url)

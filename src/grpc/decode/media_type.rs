@@ -1,4 +1,4 @@
-//! MIME types.
+//! Decodes MIME types.
 
 use super::{
     Findings, Path,
@@ -6,11 +6,10 @@ use super::{
 };
 use crate::{model::media::is_media_type, pb::FieldReason};
 
-/// Most characters of a MIME type with its parameters.
+/// Maximum length of a MIME type with its parameters, in characters.
 const LONGEST: AtMost = AtMost::Chars(255);
 
-/// Reads a MIME type that must be given: `type/subtype`, with parameters or without. It is kept as
-/// it is.
+/// Decodes a required MIME type: `type/subtype`, with or without parameters. It is not normalized.
 pub(super) fn required(at: Path<'_>, media_type: String, found: &mut Findings) -> String {
     if media_type.is_empty() {
         found.required(at);

@@ -1,5 +1,4 @@
-//! Messages in another API's shape: what they come to here, as a client that speaks this API would
-//! send it.
+//! Converts messages in another API's format to the messages that a client of this API would send.
 
 use crate::{
     codec,
@@ -13,29 +12,28 @@ use crate::{
 
 use super::{Findings, Path, text, text::AtMost};
 
-/// The field that holds them.
+/// The field with the messages.
 const FIELD: &str = "messages_json";
-/// Most characters of a model's name.
+/// Maximum length of a model reference, in characters.
 const LONGEST_MODEL: AtMost = AtMost::Chars(256);
 
-/// A message and where it came from.
+/// A converted message, and its position in the request.
 #[derive(Debug)]
 pub(super) struct Imported {
     pub(super) message: pb::InputMessage,
     pub(super) place: Place,
 }
 
-/// Where a message and its parts stand in the request, such as `messages_json[3].content[1]`.
+/// The positions of a message and its parts in the request, such as `messages_json[3].content[1]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// The message.
     pub message: String,
-    /// Its parts in order.
+    /// The parts in order.
     pub parts: Vec<String>,
 }
 
-/// Reads messages of that shape that a model wrote, `PROVIDER/MODEL`; empty means it is not known.
-/// Calls that have no id in it get one that begins with `prefix`.
+/// Decodes messages in the given format. `model` is the `PROVIDER/MODEL` that wrote them, empty if unknown.
+/// Tool calls without an id get one that starts with `prefix`.
 pub(super) fn read(
     shape: PromptShape,
     json: &str,
@@ -61,7 +59,7 @@ pub(super) fn read(
         .find(|part| matches!(part.content, ForeignContent::Item { reader: None, .. }));
     if let (Some(item), true) = (holds_items, model.is_empty()) {
         let why = format!(
-            "must be set: only the provider that made {FIELD}{} can read it",
+            "must be set, because only the provider that created {FIELD}{} can read it",
             item.at
         );
         found.invalid(Path::to("messages_model"), FieldReason::Required, why);
@@ -90,7 +88,7 @@ fn provider<'a>(model: &'a str, found: &mut Findings) -> &'a str {
     }
 }
 
-/// A message as a client would send it. `leading` instructions stay when the session is compacted.
+/// Converts a message. `leading` system messages are kept when the session is compacted.
 fn imported(message: ForeignMessage, leading: bool, (provider, model): (&str, &str)) -> Imported {
     let ForeignMessage { at, role, parts } = message;
     let place = Place {

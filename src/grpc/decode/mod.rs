@@ -1,9 +1,8 @@
-//! Requests as commands: every way a request can be invalid, all found at once.
+//! Decodes requests to commands, and reports all violations of a request at once.
 //!
-//! One function per RPC. Below them one file per message or kind of value; each reads what it is
-//! given, notes what is wrong in [`Findings`] and returns a value that is thrown away when anything
-//! was noted. Every message is taken apart field by field, so that a new field stops the build
-//! here.
+//! There is one function per RPC, and one file per message or kind of value. Each decoder reports violations
+//! to [`Findings`] and returns a value, which is discarded if there are any violations. Messages are
+//! destructured exhaustively, so that a new field fails the build until it is handled here.
 
 mod admin;
 mod answers;

@@ -1,4 +1,4 @@
-//! The requests for models.
+//! Decodes the requests about models.
 
 use super::{
     Findings, PageRequest, Path, config, page,
@@ -6,24 +6,21 @@ use super::{
 };
 use crate::{grpc::violations::Refused, pb};
 
-/// Name of the RPC.
 pub const LIST_MODELS: &str = "contextd.v1.ModelService/ListModels";
-/// Name of the RPC.
 pub const GET_MODEL: &str = "contextd.v1.ModelService/GetModel";
 
-/// Most characters of a provider's name.
+/// Maximum length of a provider's name, in characters.
 const LONGEST_PROVIDER: AtMost = AtMost::Chars(128);
 
-/// Which models to list.
+/// A validated request of ListModels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListModels {
-    /// Only those of this provider. `None` means all.
+    /// Return only models of this provider. `None` means all.
     pub provider: Option<String>,
-    /// How many, and from where.
     pub page: PageRequest,
 }
 
-/// Reads a ListModelsRequest.
+/// Decodes a ListModelsRequest.
 pub fn list_models(request: pb::ListModelsRequest) -> Result<ListModels, Refused> {
     let mut found = Findings::of(LIST_MODELS);
     let pb::ListModelsRequest {
@@ -39,7 +36,7 @@ pub fn list_models(request: pb::ListModelsRequest) -> Result<ListModels, Refused
     })
 }
 
-/// Reads a GetModelRequest: a reference or an alias.
+/// Decodes a GetModelRequest to a model reference or an alias.
 pub fn get_model(request: pb::GetModelRequest) -> Result<String, Refused> {
     let mut found = Findings::of(GET_MODEL);
     let pb::GetModelRequest { model } = request;

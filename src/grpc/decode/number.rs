@@ -1,34 +1,34 @@
-//! Numbers: counts, cursors, shares and enum numbers.
+//! Decodes and checks numbers: counts, cursors, shares and enum values.
 
 use std::{fmt::Display, ops::RangeInclusive};
 
 use super::{Findings, Path};
 use crate::{model::Seq, pb::FieldReason};
 
-/// Reads a count where 0 means that it is not set.
+/// Decodes a count. 0 means unset.
 pub(super) fn count(at: Path<'_>, number: i32, found: &mut Findings) -> Option<u32> {
     not_negative(at, i64::from(number), found);
     u32::try_from(number).ok().filter(|&number| number > 0)
 }
 
-/// Reads a large count where 0 means that it is not set.
+/// Decodes a 64-bit count. 0 means unset.
 pub(super) fn large_count(at: Path<'_>, number: i64, found: &mut Findings) -> Option<i64> {
     not_negative(at, number, found);
     (number > 0).then_some(number)
 }
 
-/// Reads the position of an event.
+/// Decodes the seq of an event.
 pub(super) fn seq(at: Path<'_>, number: i64, found: &mut Findings) -> Seq {
     not_negative(at, number, found);
     Seq(number)
 }
 
-/// Reads the position of an event where 0 means that it is not set.
+/// Decodes the seq of an event. 0 means unset.
 pub(super) fn optional_seq(at: Path<'_>, number: i64, found: &mut Findings) -> Option<Seq> {
     large_count(at, number, found).map(Seq)
 }
 
-/// Notes a number outside of its range.
+/// Reports a number outside the range.
 pub(super) fn within<N: PartialOrd + Display>(
     at: Path<'_>,
     number: &N,
@@ -41,21 +41,21 @@ pub(super) fn within<N: PartialOrd + Display>(
     }
 }
 
-/// Notes a number below 0.
+/// Reports a negative number.
 pub(super) fn not_negative(at: Path<'_>, number: i64, found: &mut Findings) {
     if number < 0 {
         found.invalid(at, FieldReason::OutOfRange, "must not be negative");
     }
 }
 
-/// Reads the number of an enum value. `None` (and noted) if it is not known.
+/// Decodes an enum value. Reports an unknown one and returns `None`.
 pub(super) fn known<E: TryFrom<i32>>(at: Path<'_>, number: i32, found: &mut Findings) -> Option<E> {
     let value = E::try_from(number).ok();
     if value.is_none() {
         found.invalid(
             at,
             FieldReason::Unknown,
-            format!("this server does not know the value {number}"),
+            format!("the value {number} is unknown to this server"),
         );
     }
     value

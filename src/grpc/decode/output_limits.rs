@@ -1,4 +1,4 @@
-//! How much of a tool's output is kept.
+//! Checks limits on tool output.
 
 use super::{Findings, Path, number};
 use crate::pb;

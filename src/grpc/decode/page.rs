@@ -1,22 +1,22 @@
-//! How much of a list is wanted, and from where.
+//! Decodes the page size and page token of list requests.
 
 use super::{Findings, Path, number};
 
-/// Items of a page when the request does not say.
+/// Default number of items in a page.
 const DEFAULT: u32 = 50;
-/// Most items of a page; who asks for more gets this many.
+/// Maximum number of items in a page. A larger `page_size` is reduced to it.
 const MOST: u32 = 1_000;
 
-/// A page of a list.
+/// The page that a list request asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageRequest {
-    /// Most items.
+    /// Maximum number of items.
     pub size: u32,
-    /// Where to go on, still encoded. `None` means the first page.
+    /// The encoded position at which to continue. `None` for the first page.
     pub token: Option<String>,
 }
 
-/// Reads `page_size` and `page_token`.
+/// Decodes `page_size` and `page_token`.
 pub(super) fn page(page_size: i32, page_token: String, found: &mut Findings) -> PageRequest {
     let token = (!page_token.is_empty()).then_some(page_token);
     PageRequest {
@@ -25,7 +25,7 @@ pub(super) fn page(page_size: i32, page_token: String, found: &mut Findings) -> 
     }
 }
 
-/// Reads `page_size` with the default of its list.
+/// Decodes `page_size`, with the list's default.
 pub(super) fn size(page_size: i32, default: u32, found: &mut Findings) -> u32 {
     number::count(Path::to("page_size"), page_size, found)
         .unwrap_or(default)

@@ -1,4 +1,4 @@
-//! Parts: what a user says, and what a tool gives.
+//! Decodes parts of user messages and tool results.
 
 use super::{
     Findings, Path, json, media,
@@ -9,10 +9,10 @@ use crate::{
     pb::{self, FieldReason, part},
 };
 
-/// Most bytes of a text that is said.
+/// Maximum size of a text in a user message, in bytes.
 const LONGEST_TEXT: AtMost = AtMost::Bytes(MIB);
 
-/// Reads a part of a user's message. `None` (and noted) if it is neither text nor a medium.
+/// Decodes a part of a user message. Reports a part that is neither text nor media, and returns `None`.
 pub(super) fn said(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> {
     let pb::Part {
         content,
@@ -48,8 +48,8 @@ pub(super) fn said(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option
     })
 }
 
-/// Reads a part of a tool's result. `None` (and noted) if it is neither text nor a medium. The
-/// bound is on the whole result.
+/// Decodes a part of a tool result. Reports a part that is neither text nor media, and returns `None`. The
+/// size limit applies to the whole result.
 pub(super) fn given(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Given> {
     let pb::Part {
         content,
@@ -65,19 +65,19 @@ pub(super) fn given(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Optio
         found.invalid(
             at,
             FieldReason::Unsupported,
-            "belongs to what a provider made",
+            "is only allowed on content from a provider",
         );
     }
     text_or_medium(at, content, found)
 }
 
-/// Notes sources of a text that no model wrote.
+/// Reports citations of a text that no model wrote.
 pub(super) fn refuse_citations(at: Path<'_>, citations: &[pb::Citation], found: &mut Findings) {
     if !citations.is_empty() {
         found.invalid(
             at.field("citations"),
             FieldReason::Unsupported,
-            "belong to the model's text",
+            "are only allowed on text from a model",
         );
     }
 }
@@ -108,7 +108,7 @@ fn text_or_medium(
     found.invalid(
         at.field(other),
         FieldReason::Unsupported,
-        "only text and media may stand here",
+        "only text and media are allowed here",
     );
     None
 }

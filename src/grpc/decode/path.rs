@@ -1,11 +1,11 @@
-//! The way to a field in a request, as violations name it.
+//! The path to a field in a request, for violations.
 
 use std::fmt;
 
-/// Characters of a map's key that are shown.
+/// Maximum number of characters shown of a map key.
 const KEY_SHOWN: usize = 40;
 
-/// A path such as `session.tools.host_tools[3].name`. Costs nothing until it is printed.
+/// A path such as `session.tools.host_tools[3].name`. Formatted only if it is printed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Path<'a> {
     parent: Option<&'a Path<'a>>,
@@ -17,12 +17,12 @@ enum Segment<'a> {
     Field(&'static str),
     Index(usize),
     Key(&'a str),
-    /// A place in another API's message.
+    /// A position in another API's message.
     Foreign(&'a str),
 }
 
 impl<'a> Path<'a> {
-    /// A field of the request itself.
+    /// A field of the request.
     pub(super) const fn to(field: &'static str) -> Self {
         Self {
             parent: None,
@@ -30,7 +30,7 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// A place in a message of another API. What is below it are fields of this one.
+    /// A position in a message of another API. Fields below it are fields of this API.
     pub(super) const fn foreign(place: &'a str) -> Self {
         Self {
             parent: None,
@@ -38,8 +38,8 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// The place in a message of another API that it is or stands below, and the field of this API
-    /// there.
+    /// The position in another API's message at the root of this path, and the path of the field below it.
+    /// Returns `None` for a path that does not start in such a message.
     pub(super) fn of_foreign(&self) -> Option<(&'a str, String)> {
         let mut root = self;
         while let Some(parent) = root.parent {
@@ -55,7 +55,7 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// A field of the message here.
+    /// A field of the message at this path.
     pub(super) const fn field(&'a self, field: &'static str) -> Self {
         Self {
             parent: Some(self),
@@ -63,7 +63,7 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// An element of the list here.
+    /// An element of the list at this path.
     pub(super) const fn index(&'a self, index: usize) -> Self {
         Self {
             parent: Some(self),
@@ -71,7 +71,7 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// An entry of the map here.
+    /// An entry of the map at this path.
     pub(super) const fn key(&'a self, key: &'a str) -> Self {
         Self {
             parent: Some(self),

@@ -1,4 +1,4 @@
-//! Blocks of text that stay in every prompt.
+//! Decodes pinned blocks, which stay in every prompt.
 
 use std::mem::take;
 
@@ -11,14 +11,14 @@ use crate::{
     pb::{self, FieldReason},
 };
 
-/// Most blocks of a session.
+/// Maximum number of blocks in a session.
 const MOST: usize = 64;
-/// Most characters of a name.
+/// Maximum length of a name, in characters.
 const LONGEST_NAME: AtMost = AtMost::Chars(128);
-/// Most bytes of a text.
+/// Maximum size of a text, in bytes.
 const LONGEST_TEXT: AtMost = AtMost::Bytes(256 * KIB);
 
-/// Checks the pinned blocks of a session, and cleans their texts.
+/// Checks the pinned blocks of a session, and replaces characters that cannot be stored.
 pub(super) fn check(at: Path<'_>, blocks: &mut [pb::PinnedBlock], found: &mut Findings) {
     if blocks.len() > MOST {
         found.invalid(

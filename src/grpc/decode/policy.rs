@@ -1,5 +1,5 @@
-//! What a session changes in its policy: how tools run, limits on their output, and what a later
-//! version takes.
+//! Decodes the policy overrides of a session: tool execution, limits on tool output, compaction, queue and
+//! fallback models.
 
 use super::{
     Findings, Path, duration, number, output_limits,
@@ -15,16 +15,16 @@ use crate::{
     pb::{self, FieldReason},
 };
 
-/// Most tools with limits of their own.
+/// Maximum number of tools with specific limits.
 const MOST_LIMITS: usize = 512;
-/// Most characters of the instructions for a summary.
+/// Maximum length of summary instructions, in characters.
 const LONGEST_INSTRUCTIONS: AtMost = AtMost::Chars(16_384);
-/// Most characters of a model reference.
+/// Maximum length of a model reference, in characters.
 const LONGEST_MODEL: AtMost = AtMost::Chars(256);
-/// Lowest share of the window that can trigger something.
+/// Lowest share of the context window that can be a threshold.
 const SMALLEST_SHARE: f64 = f64::MIN_POSITIVE;
 
-/// Checks the changes to a policy.
+/// Checks the policy overrides.
 pub(super) fn check(at: Path<'_>, policy: &pb::Policy, found: &mut Findings) {
     let pb::Policy {
         compaction,
@@ -54,7 +54,7 @@ pub(super) fn check(at: Path<'_>, policy: &pb::Policy, found: &mut Findings) {
     }
 }
 
-/// Models to go on with. Whether there are such models is not known here.
+/// Checks fallback models. Does not check that they exist.
 fn check_fallbacks(at: Path<'_>, models: &[String], found: &mut Findings) {
     if models.len() > MOST_FALLBACKS {
         found.invalid(
@@ -70,13 +70,13 @@ fn check_fallbacks(at: Path<'_>, models: &[String], found: &mut Findings) {
             found.required(at);
         }
         if models.clone().take(i).any(|before| before == model) {
-            found.invalid(at, FieldReason::Conflict, "must be listed once");
+            found.invalid(at, FieldReason::Conflict, "must be listed only once");
         }
         text::check_line(at, model, LONGEST_MODEL, found);
     }
 }
 
-/// Refuses the session's own model among those that its turns go on with without it.
+/// Reports fallback models that are the session's own model.
 pub(super) fn check_other_models(
     at: Path<'_>,
     own: &str,
@@ -86,13 +86,13 @@ pub(super) fn check_other_models(
     let at = at.field("fallback_models");
     for (i, model) in (0..MOST_FALLBACKS).zip(&overrides.fallback_models) {
         if !own.is_empty() && model == own {
-            let expected = "must be another model than the session's";
+            let expected = "must differ from the session's model";
             found.invalid(at.index(i), FieldReason::Invalid, expected);
         }
     }
 }
 
-/// A number that may be missing, which is not the same as 0.
+/// Decodes an optional number, for which 0 differs from unset.
 pub(super) fn optional_count(
     at: Path<'_>,
     number: Option<i32>,
@@ -102,10 +102,10 @@ pub(super) fn optional_count(
     number.and_then(|number| u32::try_from(number).ok())
 }
 
-/// A number that may be missing, and not 0: a window of 0 tokens holds nothing.
+/// Checks an optional number that must not be 0: a context window of 0 tokens holds nothing.
 fn above_zero(at: Path<'_>, number: Option<i32>, found: &mut Findings) {
     if number == Some(0) {
-        found.invalid(at, FieldReason::OutOfRange, "must be above 0");
+        found.invalid(at, FieldReason::OutOfRange, "must be greater than 0");
     }
     optional_count(at, number, found);
 }
@@ -196,7 +196,7 @@ fn check_compaction(at: Path<'_>, policy: &pb::CompactionPolicy, found: &mut Fin
     }
 }
 
-/// Notes a model of summaries that can name none; empty is the session's own.
+/// Checks the model of summaries. Empty means the session's model.
 pub(super) fn check_summary_model(at: Path<'_>, model: &str, found: &mut Findings) {
     if text::bounded(at, model, LONGEST_MODEL, found)
         && !model.is_empty()
@@ -206,13 +206,13 @@ pub(super) fn check_summary_model(at: Path<'_>, model: &str, found: &mut Finding
     }
 }
 
-/// A way to make a context smaller. `None` means by the policy.
+/// Decodes a compaction strategy. Returns `None` to use the policy's.
 pub(super) fn strategy(at: Path<'_>, strategy: i32, found: &mut Findings) -> Option<Strategy> {
     number::known::<pb::CompactionStrategy>(at, strategy, found);
     found.converted(at, Option::from_field("strategy", strategy))
 }
 
-/// Wishes for a summary. `None` means by the policy.
+/// Decodes instructions for a summary. Returns `None` to use the policy's.
 pub(super) fn instructions(
     at: Path<'_>,
     instructions: String,
@@ -222,7 +222,7 @@ pub(super) fn instructions(
     Some(instructions).filter(|text| !text.is_empty())
 }
 
-/// How instructions are used. `None` means by the policy.
+/// Decodes how the instructions are used. Returns `None` to use the policy's.
 pub(super) fn instructions_mode(
     at: Path<'_>,
     mode: i32,
@@ -268,7 +268,7 @@ fn check_queue(at: Path<'_>, policy: &pb::QueuePolicy, found: &mut Findings) {
 fn check_share(at: Path<'_>, share: Option<f64>, from: f64, to: f64, found: &mut Findings) {
     if share.is_some_and(|share| !(from..=to).contains(&share)) {
         let above = if from > 0.0 {
-            "above 0 and up to"
+            "greater than 0 and at most"
         } else {
             "0 to"
         };

@@ -1,4 +1,4 @@
-//! What only a provider can have made: the sources of a text, and items that it alone can read.
+//! Decodes content that only a provider produces: citations, and items that only that provider can read.
 
 use super::{
     Findings, Path, json, number,
@@ -10,18 +10,18 @@ use crate::{
     pb::{self, FieldReason},
 };
 
-/// Most sources of a text.
+/// Maximum number of citations in a part.
 const MOST_CITATIONS: usize = 256;
-/// Most bytes of a text of a source.
+/// Maximum size of a text in a citation, in bytes.
 const LONGEST_QUOTE: AtMost = AtMost::Bytes(64 * KIB);
-/// Most characters of an address.
+/// Maximum length of a URL, in characters.
 const LONGEST_URL: AtMost = AtMost::Chars(8_192);
-/// Most characters of a name, a kind or a title.
+/// Maximum length of a name, kind or title, in characters.
 const LONGEST_NAME: AtMost = AtMost::Chars(256);
-/// Most bytes of an item.
+/// Maximum size of a provider item, in bytes.
 const LONGEST_ITEM: AtMost = AtMost::Bytes(MIB);
 
-/// Reads the sources of a part, and says whether anything in them was replaced.
+/// Decodes the citations of a part. Returns true if any text in them was replaced.
 pub(super) fn citations(
     at: Path<'_>,
     citations: Vec<pb::Citation>,
@@ -29,13 +29,17 @@ pub(super) fn citations(
     found: &mut Findings,
 ) -> (Vec<Citation>, bool) {
     if !citations.is_empty() && !is_text {
-        found.invalid(at, FieldReason::Unsupported, "belong to the model's text");
+        found.invalid(
+            at,
+            FieldReason::Unsupported,
+            "are only allowed on text from a model",
+        );
     }
     if citations.len() > MOST_CITATIONS {
         found.invalid(
             at,
             FieldReason::TooLarge,
-            format!("must be at most {MOST_CITATIONS}"),
+            format!("must have at most {MOST_CITATIONS} elements"),
         );
     }
     let replaced = citations.iter().any(has_nul);
@@ -47,7 +51,7 @@ pub(super) fn citations(
     (citations.collect(), replaced)
 }
 
-/// Whether something of a source is replaced because it cannot be stored.
+/// Whether a text of a citation has NUL, which cannot be stored and is replaced.
 fn has_nul(citation: &pb::Citation) -> bool {
     citation.title.contains('\0') || citation.cited_text.contains('\0')
 }
@@ -76,7 +80,7 @@ fn checked_citation(at: Path<'_>, citation: pb::Citation, found: &mut Findings) 
     }
 }
 
-/// Reads something that only its provider can read.
+/// Decodes a provider item.
 pub(super) fn item(at: Path<'_>, item: pb::ProviderItem, found: &mut Findings) -> ProviderItem {
     let pb::ProviderItem {
         provider,

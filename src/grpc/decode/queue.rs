@@ -1,4 +1,4 @@
-//! The requests about the queue.
+//! Decodes the requests about the queue.
 
 use std::time::Duration;
 
@@ -17,28 +17,22 @@ use crate::{
     pb,
 };
 
-/// Name of the RPC.
 pub const ENQUEUE_MESSAGE: &str = "contextd.v1.QueueService/EnqueueMessage";
-/// Name of the RPC.
 pub const LIST_QUEUED_MESSAGES: &str = "contextd.v1.QueueService/ListQueuedMessages";
-/// Name of the RPC.
 pub const CANCEL_QUEUED_MESSAGE: &str = "contextd.v1.QueueService/CancelQueuedMessage";
-/// Name of the RPC.
 pub const CLEAR_QUEUE: &str = "contextd.v1.QueueService/ClearQueue";
 
-/// Longest time that a message may wait.
+/// Maximum TTL of a queued message.
 const LONGEST_TTL: Duration = Duration::from_hours(7 * 24);
 
-/// Whose queue to list.
+/// A validated request of ListQueuedMessages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListQueuedMessages {
-    /// The session.
     pub session: SessionId,
-    /// Which page.
     pub page: PageRequest,
 }
 
-/// Reads an EnqueueMessageRequest.
+/// Decodes an EnqueueMessageRequest.
 pub fn enqueue_message(
     mut request: pb::EnqueueMessageRequest,
     stored: Stored,
@@ -76,7 +70,7 @@ pub fn enqueue_message(
     found.finish(enqueue)
 }
 
-/// Reads a ListQueuedMessagesRequest.
+/// Decodes a ListQueuedMessagesRequest.
 pub fn list_queued_messages(
     request: pb::ListQueuedMessagesRequest,
 ) -> Result<ListQueuedMessages, Refused> {
@@ -93,7 +87,7 @@ pub fn list_queued_messages(
     found.finish(list)
 }
 
-/// Reads a CancelQueuedMessageRequest.
+/// Decodes a CancelQueuedMessageRequest.
 pub fn cancel_queued_message(
     request: pb::CancelQueuedMessageRequest,
 ) -> Result<CancelQueuedMessage, Refused> {
@@ -112,7 +106,7 @@ pub fn cancel_queued_message(
     found.finish(cancel)
 }
 
-/// Reads a ClearQueueRequest.
+/// Decodes a ClearQueueRequest.
 pub fn clear_queue(request: pb::ClearQueueRequest) -> Result<ClearQueue, Refused> {
     let mut found = Findings::of(CLEAR_QUEUE);
     let hash = request_hash(CLEAR_QUEUE, &request);

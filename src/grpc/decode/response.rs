@@ -1,4 +1,4 @@
-//! The model call that produced an answer that a host appends.
+//! Decodes the model response that belongs to an assistant message appended by a host.
 
 use super::{
     Findings, Path, duration, json, number,
@@ -10,18 +10,18 @@ use crate::{
     pb::{self, FieldReason},
 };
 
-/// Most characters of a name or an id.
+/// Maximum length of a name or an id, in characters.
 const LONGEST_NAME: AtMost = AtMost::Chars(256);
-/// Most characters of a sentence about a failure.
+/// Maximum length of a failure message, in characters.
 const LONGEST_SENTENCE: AtMost = AtMost::Chars(1_024);
-/// Most bytes of a provider's own usage object.
+/// Maximum size of the provider's usage object, in bytes.
 const LONGEST_USAGE: AtMost = AtMost::Bytes(64 * KIB);
-/// Most bytes of what a provider attached to an answer.
+/// Maximum size of the provider's metadata, in bytes.
 const LONGEST_METADATA: AtMost = AtMost::Bytes(64 * KIB);
-/// HTTP statuses, and 0 for none.
+/// HTTP status codes, or 0 for none.
 const STATUSES: std::ops::RangeInclusive<i32> = 0..=599;
 
-/// Reads a model call. `None` (and noted) if something is wrong with it.
+/// Decodes a model response. Reports violations, and returns `None` if it cannot be converted.
 pub(super) fn read(
     at: Path<'_>,
     response: pb::ModelResponse,
@@ -31,7 +31,7 @@ pub(super) fn read(
     codec::response::from_pb(response).ok()
 }
 
-/// Reads what a call used. `None` (and noted) if something is wrong with it.
+/// Decodes the usage of a model call. Reports violations, and returns `None` if it cannot be converted.
 pub(super) fn usage(at: Path<'_>, usage: pb::Usage, found: &mut Findings) -> Option<Usage> {
     check_usage(at, usage.clone(), found);
     codec::usage::from_pb(usage).ok()
@@ -167,7 +167,7 @@ fn check_failure(at: Path<'_>, failure: pb::Failure, found: &mut Findings) {
         found.invalid(
             at.field("categories"),
             FieldReason::Unsupported,
-            "belong to the failure of a turn",
+            "are only allowed in the failure of a turn",
         );
     }
 }

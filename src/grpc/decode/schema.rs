@@ -1,4 +1,4 @@
-//! JSON Schemas, given as text or as an object.
+//! Decodes JSON Schemas, given as text or as an object.
 
 use super::{
     Findings, Path, json,
@@ -6,10 +6,10 @@ use super::{
 };
 use crate::pb::{self, FieldReason, json_schema::Schema};
 
-/// Most bytes of a schema as JSON text.
+/// Maximum size of a schema as JSON text, in bytes.
 const LARGEST: AtMost = AtMost::Bytes(256 * KIB);
 
-/// Checks a schema, and makes it JSON text; text stays as it is.
+/// Checks a schema, and converts an object to JSON text. Text is not changed.
 pub(super) fn check(at: Path<'_>, schema: &mut pb::JsonSchema, found: &mut Findings) {
     let pb::JsonSchema { schema } = schema;
     match schema.take() {

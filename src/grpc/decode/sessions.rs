@@ -1,4 +1,4 @@
-//! The requests about sessions: create, read, list, and list their messages.
+//! Decodes the requests to create, read, list and export sessions and their messages.
 
 use super::{
     Findings, PageRequest, Path, append_messages, config,
@@ -15,56 +15,44 @@ use crate::{
     store::{session_filter::SessionFilter, session_labels::TITLE_CHARS},
 };
 
-/// Name of the RPC.
 pub const CREATE_SESSION: &str = "contextd.v1.SessionService/CreateSession";
-/// Name of the RPC.
 pub const GET_SESSION: &str = "contextd.v1.SessionService/GetSession";
-/// Name of the RPC.
 pub const LIST_SESSIONS: &str = "contextd.v1.SessionService/ListSessions";
-/// Name of the RPC.
 pub const LIST_MESSAGES: &str = "contextd.v1.SessionService/ListMessages";
 
-/// Name of the RPC.
 pub const EXPORT_MESSAGES: &str = "contextd.v1.SessionService/ExportMessages";
 
-/// Which messages to list.
+/// A validated request of ListMessages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListMessages {
-    /// The session.
     pub session: SessionId,
-    /// Which of its messages.
     pub view: MessageView,
-    /// As they were at this seq. `None` means as they are now.
+    /// List messages as of this seq. `None` for the current state.
     pub at: Option<Seq>,
-    /// Newest first.
     pub newest_first: bool,
-    /// Which page.
     pub page: PageRequest,
 }
 
-/// What to export.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExportMessages {
-    /// The session.
     pub session: SessionId,
-    /// In which shape; never this API's own.
+    /// The format; never one of this API.
     pub shape: PromptShape,
-    /// As it was at this seq. `None` means as it is now.
+    /// Export the context as of this seq. `None` for the current state.
     pub at: Option<Seq>,
-    /// Which page.
     pub page: PageRequest,
 }
 
-/// Which messages a list shows.
+/// Which messages a list contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MessageView {
-    /// Everything ever committed.
+    /// All messages ever committed.
     All,
-    /// What the next prompt is made of.
+    /// The messages of the next prompt.
     Live,
 }
 
-/// Reads a CreateSessionRequest.
+/// Decodes a CreateSessionRequest.
 pub fn create_session(mut request: pb::CreateSessionRequest) -> Result<CreateSession, Refused> {
     let mut found = Findings::of(CREATE_SESSION);
     if let Some(session) = &request.session {
@@ -87,7 +75,7 @@ pub fn create_session(mut request: pb::CreateSessionRequest) -> Result<CreateSes
     found.finish(create)
 }
 
-/// Reads a GetSessionRequest.
+/// Decodes a GetSessionRequest.
 pub fn get_session(request: pb::GetSessionRequest) -> Result<SessionId, Refused> {
     let mut found = Findings::of(GET_SESSION);
     let pb::GetSessionRequest { session_id } = request;
@@ -95,16 +83,13 @@ pub fn get_session(request: pb::GetSessionRequest) -> Result<SessionId, Refused>
     found.finish(session)
 }
 
-/// Which sessions to list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListSessions {
-    /// Which of them.
     pub filter: SessionFilter,
-    /// Which page.
     pub page: PageRequest,
 }
 
-/// Reads a ListSessionsRequest.
+/// Decodes a ListSessionsRequest.
 pub fn list_sessions(request: pb::ListSessionsRequest) -> Result<ListSessions, Refused> {
     let mut found = Findings::of(LIST_SESSIONS);
     let pb::ListSessionsRequest {
@@ -142,7 +127,7 @@ fn session_filter(at: Path<'_>, filter: pb::SessionFilter, found: &mut Findings)
         metadata: labels::labels(at.field("metadata"), metadata, found),
         since: updated_since.and_then(|time| timestamp::timestamp(since_at, time, found)),
         until: updated_before.and_then(|time| timestamp::timestamp(before_at, time, found)),
-        // As a title is stored: with its control characters.
+        // Decoded like a title: control characters are allowed.
         text: text::prose(text_at, text_prefix, AtMost::Chars(TITLE_CHARS), found),
     }
 }
@@ -150,7 +135,11 @@ fn session_filter(at: Path<'_>, filter: pb::SessionFilter, found: &mut Findings)
 fn session_state(at: Path<'_>, state: i32, found: &mut Findings) -> Option<SessionState> {
     match number::known(at, state, found)? {
         pb::SessionState::Unspecified => {
-            found.invalid(at, FieldReason::Required, "must name a state");
+            found.invalid(
+                at,
+                FieldReason::Required,
+                "must not be SESSION_STATE_UNSPECIFIED",
+            );
             None
         }
         pb::SessionState::Idle => Some(SessionState::Idle),
@@ -159,7 +148,7 @@ fn session_state(at: Path<'_>, state: i32, found: &mut Findings) -> Option<Sessi
     }
 }
 
-/// Reads a ListMessagesRequest.
+/// Decodes a ListMessagesRequest.
 pub fn list_messages(request: pb::ListMessagesRequest) -> Result<ListMessages, Refused> {
     let mut found = Findings::of(LIST_MESSAGES);
     let pb::ListMessagesRequest {
@@ -180,7 +169,7 @@ pub fn list_messages(request: pb::ListMessagesRequest) -> Result<ListMessages, R
     found.finish(list)
 }
 
-/// Reads an ExportMessagesRequest.
+/// Decodes an ExportMessagesRequest.
 pub fn export_messages(request: pb::ExportMessagesRequest) -> Result<ExportMessages, Refused> {
     let mut found = Findings::of(EXPORT_MESSAGES);
     let pb::ExportMessagesRequest {
@@ -193,7 +182,7 @@ pub fn export_messages(request: pb::ExportMessagesRequest) -> Result<ExportMessa
     let shape = append_messages::foreign_shape(Path::to("format"), format, &mut found);
     let export = ExportMessages {
         session: id::session(Path::to("session_id"), session_id, &mut found),
-        // Without one the request is refused.
+        // Not used: a request without a format is rejected.
         shape: shape.unwrap_or(PromptShape::Neutral),
         at: number::optional_seq(Path::to("at_seq"), at_seq, &mut found),
         page: page::page(page_size, page_token, &mut found),

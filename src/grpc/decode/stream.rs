@@ -1,27 +1,26 @@
-//! What a stream carries.
+//! Decodes the options of event streams.
 
 use std::{ops::RangeInclusive, time::Duration};
 
 use super::{Findings, Path, duration};
 use crate::pb;
 
-/// Time between heartbeats when the request does not say.
+/// Default interval of heartbeats.
 const DEFAULT_HEARTBEAT: Duration = Duration::from_secs(10);
-/// Times between heartbeats that a client may choose.
+/// Allowed range of the heartbeat interval.
 const HEARTBEATS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(10);
 
-/// What a stream carries; belongs to the call, not to the turn.
+/// Options of an event stream. They belong to the call, not to the turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamOptions {
-    /// Leave out deltas.
     pub omit_deltas: bool,
-    /// Add the whole outputs of tools where they were cut.
+    /// Whether to add the uncut outputs of tools whose output was cut.
     pub raw_tool_output: bool,
-    /// Time between heartbeats.
+    /// Interval of heartbeats.
     pub heartbeat: Duration,
 }
 
-/// Reads the field `stream`.
+/// Decodes the field `stream`.
 pub(super) fn options(options: Option<pb::StreamOptions>, found: &mut Findings) -> StreamOptions {
     let at = Path::to("stream");
     let pb::StreamOptions {

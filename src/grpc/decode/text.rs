@@ -1,16 +1,14 @@
-//! Texts: how long they may be, and what cannot be stored in them.
+//! Decodes and checks texts: their length, and characters that cannot be stored.
 
 use std::collections::BTreeMap;
 
 use super::{Findings, Path};
 use crate::pb::FieldReason;
 
-/// One KiB in bytes.
 pub(super) const KIB: usize = 1_024;
-/// One MiB in bytes.
 pub(super) const MIB: usize = 1_024 * KIB;
 
-/// How long a text may be.
+/// The maximum length of a text.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum AtMost {
     /// Unicode scalar values.
@@ -35,19 +33,19 @@ impl AtMost {
     }
 }
 
-/// Reads a text for people or models: bounded and cleaned.
+/// Decodes a text for people or models: checks its length and replaces NUL.
 pub(super) fn prose(at: Path<'_>, text: String, most: AtMost, found: &mut Findings) -> String {
     bounded(at, &text, most, found);
     clean(text).0
 }
 
-/// Reads a text on one line, such as a name: bounded and free of control characters.
+/// Decodes a single-line text such as a name: checks its length and reports control characters.
 pub(super) fn line(at: Path<'_>, text: String, most: AtMost, found: &mut Findings) -> String {
     check_line(at, &text, most, found);
     text
 }
 
-/// Notes a text that is too long, or not on one line.
+/// Reports a text that is too long or contains control characters.
 pub(super) fn check_line(at: Path<'_>, text: &str, most: AtMost, found: &mut Findings) {
     if bounded(at, text, most, found) && text.contains(char::is_control) {
         found.invalid(
@@ -58,7 +56,7 @@ pub(super) fn check_line(at: Path<'_>, text: &str, most: AtMost, found: &mut Fin
     }
 }
 
-/// Notes a text that is too long; says whether it is not.
+/// Reports a text that is too long. Returns true if it is not.
 pub(super) fn bounded(at: Path<'_>, text: &str, most: AtMost, found: &mut Findings) -> bool {
     let holds = most.holds(text);
     if !holds {
@@ -71,7 +69,7 @@ pub(super) fn bounded(at: Path<'_>, text: &str, most: AtMost, found: &mut Findin
     holds
 }
 
-/// Notes names that stand twice in a list.
+/// Reports names that occur twice in a list.
 pub(super) fn unique<'a>(
     at: Path<'_>,
     names: impl Iterator<Item = &'a String>,
@@ -91,7 +89,7 @@ pub(super) fn unique<'a>(
     }
 }
 
-/// Replaces NUL, which PostgreSQL cannot store, by U+FFFD; says whether there was one.
+/// Replaces NUL, which PostgreSQL cannot store, with U+FFFD. Returns true if there was one.
 pub(super) fn clean(text: String) -> (String, bool) {
     if text.contains('\0') {
         (text.replace('\0', "\u{FFFD}"), true)

@@ -1,14 +1,14 @@
-//! Points in time.
+//! Decodes timestamps.
 
 use jiff::Timestamp;
 
 use super::{Findings, Path};
 use crate::{codec, pb::FieldReason};
 
-/// The first and the last second that a Timestamp may name: of the years 1 and 9999.
+/// The range of a Timestamp in seconds: the years 1 to 9999.
 const SECONDS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
-/// Reads a time. `None` (and noted) if it is not well-formed.
+/// Decodes a timestamp. Reports a malformed one and returns `None`.
 pub(super) fn timestamp(
     at: Path<'_>,
     time: prost_types::Timestamp,

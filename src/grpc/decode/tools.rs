@@ -1,4 +1,4 @@
-//! The tools of a session or turn.
+//! Decodes the tools of a session or turn.
 
 use std::mem::take;
 
@@ -12,26 +12,26 @@ use crate::{
     pb::{self, FieldReason},
 };
 
-/// Most tools of a set.
+/// Maximum number of tools in a set.
 const MOST: usize = 512;
-/// Most characters of a tool's name.
+/// Maximum length of a tool name, in characters.
 const LONGEST_NAME: AtMost = AtMost::Chars(64);
-/// Most characters of the name of a provider.
+/// Maximum length of a provider name, in characters.
 const LONGEST_PROVIDER: AtMost = AtMost::Chars(256);
-/// Most characters of the name that an MCP server has for a tool.
+/// Maximum length of a tool's name at its MCP server, in characters.
 const LONGEST_AT_SERVER: AtMost = AtMost::Chars(256);
-/// Most MCP servers whose tools are added to a set.
+/// Maximum number of MCP servers in a set.
 const MOST_SERVERS: usize = 64;
-/// Most bytes of the definition of a provider's tool.
+/// Maximum size of a provider tool's definition, in bytes.
 const LONGEST_DEFINITION: AtMost = AtMost::Bytes(256 * KIB);
 
-/// Reads a set of tools.
+/// Decodes a set of tools.
 pub(super) fn set(at: Path<'_>, mut set: pb::ToolSet, found: &mut Findings) -> ToolSet {
     check(at, &mut set, found);
     found.converted(at, codec::tools::from_pb(set))
 }
 
-/// Checks a set of tools, cleans their texts, and gives schemas the form in which they are stored.
+/// Checks a set of tools, cleans their texts, and converts schemas to the form in which they are stored.
 pub(super) fn check(at: Path<'_>, set: &mut pb::ToolSet, found: &mut Findings) {
     let pb::ToolSet {
         host_tools,
@@ -67,7 +67,7 @@ pub(super) fn check(at: Path<'_>, set: &mut pb::ToolSet, found: &mut Findings) {
     }
 }
 
-/// Notes what is wrong with a tool's name.
+/// Reports an invalid tool name.
 pub(super) fn check_name(at: Path<'_>, name: &str, found: &mut Findings) {
     if name.is_empty() {
         found.required(at);
@@ -79,7 +79,7 @@ pub(super) fn check_name(at: Path<'_>, name: &str, found: &mut Findings) {
         found.invalid(
             at,
             FieldReason::Invalid,
-            "must consist of characters of [A-Za-z0-9_-]",
+            "must contain only the characters [A-Za-z0-9_-]",
         );
     }
 }

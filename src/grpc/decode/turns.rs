@@ -1,4 +1,4 @@
-//! The requests about turns that exist: read, list, cancel.
+//! Decodes the requests to read, list and cancel turns.
 
 use super::{
     Findings, PageRequest, Path,
@@ -12,34 +12,27 @@ use crate::{
     pb,
 };
 
-/// Name of the RPC.
 pub const GET_TURN: &str = "contextd.v1.TurnService/GetTurn";
-/// Name of the RPC.
 pub const LIST_TURNS: &str = "contextd.v1.TurnService/ListTurns";
-/// Name of the RPC.
 pub const CANCEL_TURN: &str = "contextd.v1.TurnService/CancelTurn";
-/// Most characters of the reason for a cancel.
+/// Maximum length of the reason for a cancellation, in characters.
 const LONGEST_REASON: AtMost = AtMost::Chars(1_024);
 
-/// Which turn to read.
+/// A validated request of GetTurn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GetTurn {
-    /// The session.
     pub session: SessionId,
-    /// The turn.
     pub turn: TurnId,
 }
 
-/// Which turns to list.
+/// A validated request of ListTurns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListTurns {
-    /// The session.
     pub session: SessionId,
-    /// Which page.
     pub page: PageRequest,
 }
 
-/// Reads a GetTurnRequest.
+/// Decodes a GetTurnRequest.
 pub fn get_turn(request: pb::GetTurnRequest) -> Result<GetTurn, Refused> {
     let mut found = Findings::of(GET_TURN);
     let pb::GetTurnRequest {
@@ -53,7 +46,7 @@ pub fn get_turn(request: pb::GetTurnRequest) -> Result<GetTurn, Refused> {
     found.finish(get)
 }
 
-/// Reads a ListTurnsRequest.
+/// Decodes a ListTurnsRequest.
 pub fn list_turns(request: pb::ListTurnsRequest) -> Result<ListTurns, Refused> {
     let mut found = Findings::of(LIST_TURNS);
     let pb::ListTurnsRequest {
@@ -68,7 +61,7 @@ pub fn list_turns(request: pb::ListTurnsRequest) -> Result<ListTurns, Refused> {
     found.finish(list)
 }
 
-/// Reads a CancelTurnRequest.
+/// Decodes a CancelTurnRequest.
 pub fn cancel_turn(request: pb::CancelTurnRequest) -> Result<CancelTurn, Refused> {
     let mut found = Findings::of(CANCEL_TURN);
     let hash = request_hash(CANCEL_TURN, &request);

@@ -1,4 +1,4 @@
-//! The requests that change a session or end it.
+//! Decodes UpdateSession and DeleteSession.
 
 use prost_types::FieldMask;
 
@@ -14,15 +14,13 @@ use crate::{
     pb::{self, FieldReason},
 };
 
-/// Name of the RPC.
 pub const UPDATE_SESSION: &str = "contextd.v1.SessionService/UpdateSession";
-/// Name of the RPC.
 pub const DELETE_SESSION: &str = "contextd.v1.SessionService/DeleteSession";
 
-/// Most paths of a mask.
+/// Maximum number of paths in a field mask.
 const MOST_PATHS: usize = 256;
 
-/// Reads an UpdateSessionRequest. What is set is checked, listed or not.
+/// Decodes an UpdateSessionRequest. All fields that are set are checked, in the mask or not.
 pub fn update_session(mut request: pb::UpdateSessionRequest) -> Result<UpdateSession, Refused> {
     let mut found = Findings::of(UPDATE_SESSION);
     if let Some(session) = &request.session {
@@ -60,7 +58,7 @@ pub fn update_session(mut request: pb::UpdateSessionRequest) -> Result<UpdateSes
     found.finish(update)
 }
 
-/// Reads a DeleteSessionRequest.
+/// Decodes a DeleteSessionRequest.
 pub fn delete_session(request: pb::DeleteSessionRequest) -> Result<DeleteSession, Refused> {
     let mut found = Findings::of(DELETE_SESSION);
     let hash = request_hash(DELETE_SESSION, &request);
@@ -77,7 +75,7 @@ pub fn delete_session(request: pb::DeleteSessionRequest) -> Result<DeleteSession
     found.finish(delete)
 }
 
-/// Here the etag is a condition; everywhere else it is output only.
+/// Clears the output-only fields except the etag, which is a precondition here.
 fn clear_all_but_etag(session: &mut pb::Session) {
     let etag = std::mem::take(&mut session.etag);
     ignored::clear_session(session);
@@ -88,7 +86,7 @@ fn given(etag: String) -> Option<String> {
     Some(etag).filter(|etag| !etag.is_empty())
 }
 
-/// The fields that a mask lists; without one, those that are set.
+/// The fields in the mask. Without a mask, the fields that are set.
 fn paths(
     at: Path<'_>,
     update_mask: Option<FieldMask>,
@@ -119,7 +117,7 @@ fn check_path(at: Path<'_>, path: &str, found: &mut Findings) {
         Ok(()) => {}
         Err(WrongPath::Unknown) if path.is_empty() => found.required(at),
         Err(WrongPath::Unknown) => {
-            let expected = "must be a field of the session's configuration; a list or map is changed as a whole";
+            let expected = "must be a field of the session's configuration; lists and maps are replaced as a whole";
             found.invalid(at, FieldReason::Unknown, expected);
         }
         Err(WrongPath::NotConfiguration) => {

@@ -1,4 +1,4 @@
-//! One row of the table of errors: a reason with its code, and the details that go with it.
+//! The row type of the error table, and the gRPC code of each reason.
 
 use std::{collections::HashMap, fmt::Display, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::pb::{ErrorReason, FieldReason};
 /// The `domain` of every ErrorInfo.
 pub const DOMAIN: &str = "contextd.dev";
 
-/// One row, filled in.
+/// A row of the error table, filled in.
 #[derive(Debug)]
 pub(super) struct Row {
     reason: ErrorReason,
@@ -55,14 +55,14 @@ impl Row {
         self
     }
 
-    /// Names the resource that the error is about: a message of the proto, and its id.
+    /// Adds a ResourceInfo: the resource's message type in the proto, and its id.
     pub(super) fn resource(mut self, kind: &str, id: &(impl Display + ?Sized)) -> Self {
         let kind = format!("contextd.v1.{kind}");
         self.details.set_resource_info(kind, id.to_string(), "", "");
         self
     }
 
-    /// Says what is in the way, and what to do about it.
+    /// Adds a PreconditionFailure with advice on how to meet the precondition.
     pub(super) fn precondition(mut self, subject: impl Display, advice: &str) -> Self {
         let kind = reason_name(self.reason);
         self.details
@@ -70,20 +70,20 @@ impl Row {
         self
     }
 
-    /// Says which bound is reached.
+    /// Adds a QuotaFailure with the limit that was reached.
     pub(super) fn quota(mut self, subject: impl Display, bound: &str) -> Self {
         self.details
             .add_quota_failure_violation(subject.to_string(), bound);
         self
     }
 
-    /// Says when to come again.
+    /// Adds a RetryInfo.
     pub(super) fn retry_after(mut self, delay: Duration) -> Self {
         self.details.set_retry_info(Some(delay));
         self
     }
 
-    /// Names the id under which the server's log has the error.
+    /// Adds a RequestInfo with the id under which the server logged the error.
     pub(super) fn request_id(mut self, id: impl Display) -> Self {
         self.details.set_request_info(id.to_string(), "");
         self
@@ -105,7 +105,7 @@ impl Row {
     }
 }
 
-/// The code that goes with each reason.
+/// The gRPC code of a reason.
 pub(super) const fn code(reason: ErrorReason) -> Code {
     use ErrorReason as R;
     match reason {

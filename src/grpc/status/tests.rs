@@ -1,4 +1,4 @@
-//! The table of statuses, row by row, and against what `error.proto` promises.
+//! Tests the error table row by row, and against the contract in `error.proto`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::{
     model::{MessageId, RequestId, SessionId, TurnId, ledger::Occupant},
 };
 
-/// What a status carries, as far as clients depend on it.
+/// The parts of a status that clients depend on.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     code: Code,
@@ -101,7 +101,7 @@ fn bad_fields(names: &[&str]) -> Refused {
     Refused::Invalid(names.iter().copied().map(field).collect())
 }
 
-/// One status for each reason that this build can send.
+/// One status for each reason that this build can return.
 fn samples() -> Vec<Status> {
     let session = || SessionId::new("s-1");
     vec![
@@ -477,7 +477,7 @@ fn open_calls_are_listed_as_far_as_the_headers_go() {
     assert!(status.details().len() * 4 / 3 + status.message().len() < 7_500);
 }
 
-/// What `error.proto` says of a reason: its code, its metadata keys and its details.
+/// What `error.proto` promises for a reason: its code, its metadata keys and its details.
 type Promise = (String, BTreeSet<String>, BTreeSet<String>);
 
 fn promises() -> BTreeMap<String, Promise> {
@@ -500,7 +500,7 @@ fn promises() -> BTreeMap<String, Promise> {
     promises
 }
 
-/// Takes «NOT_FOUND + ResourceInfo {id, other}. Words.» apart.
+/// Parses a comment like "NOT_FOUND + ResourceInfo {id, other}. Text."
 fn promise(comment: &str) -> Promise {
     let first = comment.trim().split('.').next().unwrap_or_default();
     let (head, keys) = first.split_once('{').unwrap_or((first, ""));
@@ -515,7 +515,7 @@ fn promise(comment: &str) -> Promise {
     (code, keys, head.collect())
 }
 
-/// `InvalidArgument` as `INVALID_ARGUMENT`.
+/// Converts `InvalidArgument` to `INVALID_ARGUMENT`.
 fn shout(code: Code) -> String {
     format!("{code:?}")
         .chars()

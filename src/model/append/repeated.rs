@@ -1,5 +1,5 @@
-//! Ids of calls that come again: services that count them begin anew with each answer. The calls get
-//! new ids, as in a turn.
+//! Renames calls with repeated ids: services that number their calls start again with each response. The calls get new
+//! ids, as in a turn.
 
 use std::{
     borrow::Cow,
@@ -9,8 +9,8 @@ use std::{
 use super::Place;
 use crate::model::{CallId, Content, InputMessage};
 
-/// The messages with a new id for each call whose id the session (`known`) or an earlier call has, and
-/// for its result. `new_id` gives the id of the call at a place.
+/// Returns the messages with a new id for each call whose id is already used in the session (`known`) or by an earlier
+/// call, and for its result. `new_id` returns the id for the call at a position.
 pub fn with_unique_calls<'a>(
     known: &BTreeSet<CallId>,
     messages: &'a [InputMessage],
@@ -20,7 +20,7 @@ pub fn with_unique_calls<'a>(
         return Cow::Borrowed(messages);
     }
     let mut seen = known.clone();
-    // For each id as it was given, the ids of the calls that wait for a result, in order.
+    // For each original id, the new ids of the calls without a result yet, in order.
     let mut waiting: BTreeMap<CallId, VecDeque<CallId>> = BTreeMap::new();
     let mut messages = messages.to_vec();
     for (message, found) in messages.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! What fits, by table, and against the transcript's own proof.
+//! Tests of `fit`: a table of cases, and a comparison with the check of [`Transcript::close`].
 
 use jiff::Timestamp;
 use proptest::prelude::*;
@@ -9,8 +9,8 @@ use crate::model::{
     Transcript, message::StoredPart, transcript::NotClosed,
 };
 
-/// A message in short: `u` user, `a:1,2` an assistant that makes calls 1 and 2, `t:1` results; a
-/// trailing `!`: pinned.
+/// A message in short form: `u` a user message, `a:1,2` an assistant message with calls 1 and 2, `t:1` results; a
+/// trailing `!` means pinned.
 fn message(short: &str) -> InputMessage {
     let (short, pinned) = short
         .strip_suffix('!')
@@ -68,7 +68,7 @@ fn open(calls: &str) -> Vec<OpenCall> {
     .collect()
 }
 
-/// Checks messages appended to a session with these calls open and these closed ones.
+/// Checks messages appended to a session with these open and these closed calls.
 fn look(open_calls: &str, closed: &str, shorts: &str) -> Result<(usize, usize, usize), Misfit> {
     let closed = open(closed);
     let open = open(open_calls);
@@ -173,7 +173,7 @@ fn an_imported_result_refers_to_its_call() {
     );
 }
 
-/// The same messages as a stored transcript would hold them.
+/// The same messages as a stored transcript holds them.
 fn stored(appended: InputMessage) -> Message {
     let size = Counted {
         tokens: 0,
@@ -221,8 +221,8 @@ fn short() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// What fits, in any number of appends, is a transcript that ends closed or in one open batch; and where no id is used twice,
-    /// what does not fit is none.
+    /// Messages that fit, in any number of appends, form a transcript that is closed or ends in one open batch. If no
+    /// id is used twice, messages that do not fit do not form one.
     #[test]
     fn import_accepts_exactly_what_the_transcript_type_accepts(appends in proptest::collection::vec(proptest::collection::vec(short(), 1..5), 1..5)) {
         let mut all = Vec::new();

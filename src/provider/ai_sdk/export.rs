@@ -1,4 +1,5 @@
-//! A prompt as the arguments of the SDK's `streamText`. Pure, and the same for the same prompt.
+//! Encodes a prompt as the arguments of the AI SDK's `streamText`. Encoding is pure and
+//! deterministic.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json, value::RawValue};
@@ -15,10 +16,10 @@ use crate::{
     provider::{Request, anthropic, authorship, body::Body, omissions},
 };
 
-/// What a tool without arguments takes.
+/// The input schema of a tool without arguments.
 const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
 
-/// The arguments for a prompt whose model that configured provider has.
+/// Encodes a prompt. `provider` is the configured name of the provider that serves the model.
 pub(in crate::provider) fn request(prompt: &Prompt, provider: &str, version: Version) -> Request {
     let mut writer = Writer {
         version,
@@ -68,7 +69,7 @@ fn tools(prompt: &Prompt) -> Option<Map<String, Value>> {
     (!tools.is_empty()).then_some(tools)
 }
 
-/// The settings that the SDK has of its own.
+/// Writes the settings that are arguments of the SDK itself.
 fn settings(body: &mut Body, generation: &Generation) {
     body.set_some("temperature", generation.temperature.map(f64::from));
     body.set_some("topP", generation.top_p.map(f64::from));
@@ -88,7 +89,7 @@ fn settings(body: &mut Body, generation: &Generation) {
     );
 }
 
-/// A prompt that is being written.
+/// The state of one encoding.
 struct Writer<'a> {
     version: Version,
     prompt: &'a Prompt,
@@ -97,7 +98,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// A message. `None` means that nothing in it can be sent, which is noted.
+    /// Encodes a message. Returns `None`, and notes it, if nothing in it can be sent.
     fn message(&mut self, message: &Message) -> Option<Value> {
         let (role, content) = match message.role {
             Role::System => ("system", self.instructions(message)),
@@ -110,7 +111,8 @@ impl Writer<'_> {
             return None;
         }
         let mut written = json!({"role": role, "content": content});
-        // The content of instructions is one text, so their options are those of the message.
+        // The content of a system message is one text, so the options of the part become those of
+        // the message.
         if message.role == Role::System
             && let [StoredPart { part, .. }] = message.parts.as_slice()
             && let Some(options) = kept_options(part)
@@ -170,11 +172,11 @@ impl Writer<'_> {
                     serde_json::from_str(&item.json).ok()
                 }
                 Content::ProviderItem(_) => {
-                    let why = "The AI SDK has no form for the item.";
+                    let why = "The AI SDK does not support the item.";
                     self.note(message, position, why);
                     None
                 }
-                // The transcript is checked: a result is never an assistant's.
+                // The transcript is validated: assistant messages have no tool results.
                 Content::ToolResult(_) | Content::Unknown(_) => None,
             };
             parts.extend(written.map(|written| with(written, options)));
@@ -182,7 +184,8 @@ impl Writer<'_> {
         plain(parts)
     }
 
-    /// What proves reasoning. The pieces of one item of the Responses API have it with the last.
+    /// The options that prove reasoning to its provider. The parts of one Responses API item have
+    /// them on the last part only.
     fn proof(&self, message: &Message, position: usize) -> Option<Value> {
         if anthropic::binds_prefix(&self.prompt.model) {
             return None;
@@ -218,7 +221,7 @@ pub(super) fn text_part(text: &str) -> Value {
     json!({"type": "text", "text": text})
 }
 
-/// One text without options as it is, anything else as parts.
+/// A single text without options becomes a string, anything else an array of parts.
 fn plain(parts: Vec<Value>) -> Value {
     match parts.as_slice() {
         [part] if part["type"] == "text" && part.get("providerOptions").is_none() => {
@@ -235,8 +238,8 @@ pub(super) fn with(mut part: Value, options: Option<Value>) -> Value {
     part
 }
 
-/// The options of a part that this model made: those that came with it, or what its provider
-/// attached in the words of the SDK.
+/// The options of a part that this model wrote: those it was imported with, or the metadata that
+/// its provider attached, in the form of the SDK.
 pub(super) fn options(part: &Part) -> Option<Value> {
     if let Some(options) = kept_options(part) {
         return Some(options);
@@ -269,8 +272,8 @@ pub(super) fn options(part: &Part) -> Option<Value> {
     (!options.is_empty()).then_some(Value::Object(options))
 }
 
-/// The arguments. A call whose arguments are no JSON object was never run, and goes back without
-/// any.
+/// The arguments of a call. A call whose arguments are not a JSON object was never run, and is sent
+/// without arguments.
 fn input(call: &ToolCall) -> Value {
     if call.has_object() {
         crate::provider::http::lenient::value(&call.arguments).unwrap_or_else(|| json!({}))
@@ -300,7 +303,7 @@ fn named(mut part: Value, media: &Media) -> Value {
     part
 }
 
-/// The content in base64, or its address.
+/// The content in base64, or the URL.
 fn data(media: &Media, contents: &Contents) -> Option<String> {
     match &media.source {
         Source::Url(url) => Some(url.clone()),
@@ -310,8 +313,8 @@ fn data(media: &Media, contents: &Contents) -> Option<String> {
     }
 }
 
-/// How a call ended. There is no form for a call that timed out or was cancelled, whose words
-/// say it.
+/// The output of a call. The SDK has no form for a call that timed out or was cancelled; the text
+/// of the result states it.
 pub(super) fn output(
     result: &ToolResult,
     is_json: bool,
@@ -329,7 +332,7 @@ pub(super) fn output(
     };
     match result.outcome {
         ToolOutcome::Success | ToolOutcome::TimedOut | ToolOutcome::Cancelled => {}
-        // Neither has a form with files in it.
+        // Neither form can hold files.
         ToolOutcome::Error | ToolOutcome::Denied if result.media().next().is_some() => {}
         ToolOutcome::Error => {
             let failed = || json!({"type": "error-text", "value": words});

@@ -1,4 +1,4 @@
-//! Stored messages as messages of the AI SDK, as they were said.
+//! Converts stored messages to messages of the AI SDK, unchanged in content.
 
 use serde_json::{Value, json, value::RawValue};
 
@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// The message that one becomes.
+/// Converts a message.
 pub(in crate::provider) fn write(
     writing: &mut Writing<'_>,
     version: Version,
@@ -36,7 +36,8 @@ pub(in crate::provider) fn write(
     vec![message.raw()]
 }
 
-/// Instructions, whose content is one text. Their options are those of the message.
+/// A system message, whose content is one text. The options of its part become those of the
+/// message.
 fn instructions(writing: &Writing<'_>) -> Vec<Box<RawValue>> {
     let message = writing.message();
     let texts: Vec<&str> = message.texts().filter(|text| !text.is_empty()).collect();
@@ -106,7 +107,7 @@ fn answer(writing: &mut Writing<'_>, version: Version) -> Vec<Box<RawValue>> {
     parts
 }
 
-/// A call. Arguments that are no JSON are the text that the model wrote.
+/// A tool call. Arguments that are not a JSON object are written as the text that the model wrote.
 fn tool_call(call: &ToolCall, options: Option<Value>) -> Box<RawValue> {
     let input = raw(&call.arguments).filter(|_| call.has_object());
     let mut part = Body::default();
@@ -145,7 +146,7 @@ fn results(writing: &mut Writing<'_>, version: Version) -> Vec<Box<RawValue>> {
     parts
 }
 
-/// A file; words where its content is not written, which is noted.
+/// A file. If its content is not available, writes text instead and notes it.
 fn medium(position: usize, media: &Media, writing: &mut Writing<'_>, version: Version) -> Value {
     writing.check_content(position, media);
     file(media, writing.contents(), version)

@@ -1,5 +1,4 @@
-//! Messages of the AI SDK, read into neutral ones: those of its versions 5 to 7, and parts of
-//! version 4.
+//! Reads messages of the AI SDK into neutral messages: versions 5 to 7, and parts of version 4.
 
 use serde_json::{Map, Value, json};
 
@@ -16,15 +15,14 @@ use crate::{
     },
 };
 
-/// What pictures are whose type is not said.
+/// The media type of an image that does not state one.
 const PICTURE: &str = "image/jpeg";
-/// What files are whose type is not said.
+/// The media type of a file that does not state one.
 const PDF: &str = "application/pdf";
 
-/// What texts are whose type is not said.
+/// The media type of a text that does not state one.
 const TEXT: &str = "text/plain";
 
-/// Reads all messages.
 pub(in crate::provider) fn read(messages: &[Node<'_>], reading: &mut Reading<'_>) {
     for node in messages {
         let Some(message) = node.object(reading) else {
@@ -54,10 +52,10 @@ pub(in crate::provider) fn read(messages: &[Node<'_>], reading: &mut Reading<'_>
     }
 }
 
-/// How a part of a type is read.
+/// Reads a part of a given type.
 type Read = fn(&Object<'_>, &str, &mut Reading<'_>) -> Option<Part>;
 
-/// The parts of a content, which may be one text. Messages of the UI have `parts` in its place.
+/// Reads the parts of a message's content, which may be one text. UI messages have `parts` instead.
 fn parts(message: &Object<'_>, read: Read, reading: &mut Reading<'_>) -> Vec<Part> {
     let Some(content) = message.get("content") else {
         let why = if message.get("parts").is_some() {
@@ -83,7 +81,7 @@ fn parts(message: &Object<'_>, read: Read, reading: &mut Reading<'_>) -> Vec<Par
     parts
 }
 
-/// What is said to providers about a part or a message, under its names of several versions.
+/// The provider options of a part or a message, under the field names of several versions.
 fn options(object: &Object<'_>) -> Option<Value> {
     [
         "providerOptions",
@@ -97,7 +95,7 @@ fn options(object: &Object<'_>) -> Option<Value> {
 }
 
 impl Part {
-    /// The same with the options of a result, and whether that is a value.
+    /// Adds the options of a tool result, and whether the result is a JSON value.
     fn of_result(self, options: Option<Value>, is_json: bool) -> Self {
         let mut own = Map::new();
         if let Some(options) = options {
@@ -109,7 +107,7 @@ impl Part {
         self.attached(KIND, own)
     }
 
-    /// The same with its options: as they came, and what contextd's own providers look at.
+    /// Adds options: unchanged, and in the form that contextd's providers read.
     fn with(self, options: &Option<Value>) -> Self {
         let Some(options) = options else {
             return self;
@@ -121,7 +119,7 @@ impl Part {
     }
 }
 
-/// The options in the words of contextd's own providers.
+/// The options in the form that contextd's providers read.
 fn own_metadata(options: &Value) -> Map<String, Value> {
     let word = |provider: &str, name: &str| {
         let word = options[provider][name].as_str();
@@ -193,13 +191,13 @@ fn said(part: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<Part
     }
 }
 
-/// A picture or a file as a part.
+/// Reads an image or a file as a part.
 fn medium(part: &Object<'_>, name: &str, usual: &str, reading: &mut Reading<'_>) -> Option<Part> {
     let media = content(part, name, usual, reading)?;
     Some(Part::new(part.at(), Content::Media(media)).with(&options(part)))
 }
 
-/// Content in base64, as a `data:` address or at another one.
+/// Reads content: base64, a `data:` URL or another URL.
 fn content(
     part: &Object<'_>,
     name: &str,
@@ -218,14 +216,14 @@ fn content(
         return tagged(&node, (media_type, filename), usual, reading);
     }
     if !node.is_text() {
-        let why = "must be content in base64, an address or, from version 7 on, an object";
+        let why = "must be base64 content, a URL or, since version 7, an object";
         reading.note(node.at().to_owned(), FlawKind::Malformed, why);
         return None;
     }
     text_or_address(&node, (media_type, filename), usual, reading)
 }
 
-/// What an object holds that says what it is: content in base64, an address or a text.
+/// Reads an object that states its own type: base64 content, a URL or a text.
 fn tagged(
     node: &Node<'_>,
     (media_type, filename): (String, String),
@@ -238,7 +236,8 @@ fn tagged(
     let name = match kind.as_str() {
         "data" | "url" | "text" => kind.as_str(),
         _ => {
-            let known = "data, url or text: content that only the service has cannot be taken";
+            let known =
+                "data, url or text (references to content in the service are not supported)";
             reading.unknown_type(&data, known);
             return None;
         }
@@ -247,7 +246,7 @@ fn tagged(
         reading.note(
             data.path(name),
             FlawKind::Missing,
-            "must be set, as a string",
+            "must be set to a string",
         );
         return None;
     };
@@ -266,7 +265,7 @@ fn tagged(
     }
 }
 
-/// A string: content in base64, as a `data:` address or at another one.
+/// Reads a string: base64 content, a `data:` URL or another URL.
 fn text_or_address(
     node: &Node<'_>,
     (media_type, filename): (String, String),
@@ -299,7 +298,7 @@ fn in_base64(
     Some(inline(media_type, filename, data))
 }
 
-/// The type as it is written.
+/// The media type as stated.
 fn said_type(part: &Object<'_>, reading: &mut Reading<'_>) -> String {
     let said = part.word("mediaType", reading);
     if said.is_empty() {
@@ -309,7 +308,7 @@ fn said_type(part: &Object<'_>, reading: &mut Reading<'_>) -> String {
     }
 }
 
-/// A whole type; empty where `image/*` or `image` says that it is not known.
+/// Returns a complete media type. Empty for `image/*` or `image`, which do not state the subtype.
 fn whole_type(said: String) -> String {
     if said.ends_with("/*") || !said.contains('/') {
         return String::new();
@@ -317,7 +316,7 @@ fn whole_type(said: String) -> String {
     said
 }
 
-/// What content is of which only such a beginning of its type is said.
+/// The default for a media type without a subtype.
 fn usual_type(said: &str) -> Option<&'static str> {
     match said.trim_end_matches("/*") {
         "image" => Some(PICTURE),
@@ -328,7 +327,7 @@ fn usual_type(said: &str) -> Option<&'static str> {
     }
 }
 
-/// A part of what the model said.
+/// Reads a part of an assistant message.
 fn answered(part: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<Part> {
     match kind {
         "text" => text(part, reading),
@@ -343,12 +342,12 @@ fn answered(part: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<
             Some(Part::new(part.at(), content).with(&Some(own)))
         }
         "file" => medium(part, "data", PDF, reading),
-        // What a model shows as its reasoning, and parts of the provider's own.
+        // Files that a model shows as its reasoning, and provider-specific parts.
         "reasoning-file" | "custom" => Some(kept(part, kind, reading)),
         "tool-call" if part.is_true("providerExecuted") => Some(kept(part, kind, reading)),
         "tool-result" => Some(kept(part, kind, reading)),
         "tool-call" => Some(call(part, reading)),
-        // How the call ended is in its result.
+        // The result of the call states the outcome.
         "tool-approval-request" => None,
         _ => {
             reading.unknown_type(
@@ -362,7 +361,7 @@ fn answered(part: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<
 
 fn reasoning(part: &Object<'_>, reading: &mut Reading<'_>) -> Option<Part> {
     let text = part.word("text", reading);
-    // Version 4 had no options for it.
+    // Version 4 had no options for the signature.
     let signature = part.get("signature").map(|node| node.text(reading));
     let own = options(part)
         .or_else(|| signature.map(|signature| json!({"anthropic": {"signature": signature}})));
@@ -376,8 +375,8 @@ fn reasoning(part: &Object<'_>, reading: &mut Reading<'_>) -> Option<Part> {
     Some(Part::new(part.at(), content).with(&own))
 }
 
-/// The pieces of one item of the Responses API each have its name. It is that of the last one: the
-/// item goes back once.
+/// Merges the metadata of consecutive reasoning parts of one Responses API item, each of which
+/// names the item. Only the last part keeps it, so that the item is sent once.
 fn join_reasoning(parts: &mut [Part]) {
     const RESPONSES: &str = "openai-responses";
     let read = |part: &Part| -> Option<Map<String, Value>> {
@@ -408,7 +407,7 @@ fn call(part: &Object<'_>, reading: &mut Reading<'_>) -> Part {
     let id = part.required("toolCallId", reading);
     let name = part.required("toolName", reading);
     let input = part.get("input").or_else(|| part.get("args"));
-    // A call whose arguments were broken has them as the model wrote them.
+    // Invalid arguments are kept as the text that the model wrote.
     let arguments = input.map(|input| {
         if input.is_text() {
             input.text(reading)
@@ -424,7 +423,7 @@ fn call(part: &Object<'_>, reading: &mut Reading<'_>) -> Part {
     Part::new(part.at(), content).with(&options(part))
 }
 
-/// A call of a tool that the provider ran, or its result, as it came.
+/// Keeps a provider-executed tool call or its result unchanged.
 fn kept(part: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Part {
     let content = Content::Item {
         kind: kind.to_owned(),
@@ -435,7 +434,8 @@ fn kept(part: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Part {
     Part::new(part.at(), content)
 }
 
-/// A part of a message of results. People's answers are in the results of the calls.
+/// Reads a part of a tool message. Approval responses are skipped: the results of the calls reflect
+/// them.
 fn resulted(part: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<Part> {
     match kind {
         "tool-result" => {
@@ -460,19 +460,19 @@ fn resulted(part: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<
     }
 }
 
-/// How a call ended.
+/// The output of a tool call.
 #[derive(Debug, Default)]
 struct Output {
     given: Vec<Given>,
     outcome: Outcome,
-    /// Its text was a value.
+    /// The output was a JSON value rather than text.
     is_json: bool,
 }
 
 fn output(part: &Object<'_>, reading: &mut Reading<'_>) -> Output {
     let text = |text: String| vec![Given::Text(text)];
     let Some(output) = part.get("output") else {
-        // Version 4 wrote whatever the tool gave.
+        // Version 4 stored the return value of the tool.
         let result = part.get("result");
         let given = result.as_ref().map(|node| text(words(node, reading)));
         return Output {
@@ -521,7 +521,7 @@ fn output(part: &Object<'_>, reading: &mut Reading<'_>) -> Output {
     }
 }
 
-/// A text as it is, anything else as JSON.
+/// A text unchanged, anything else as JSON.
 fn words(node: &Node<'_>, reading: &mut Reading<'_>) -> String {
     if node.is_text() {
         node.text(reading)
@@ -530,7 +530,7 @@ fn words(node: &Node<'_>, reading: &mut Reading<'_>) -> String {
     }
 }
 
-/// A piece of what a tool gave.
+/// Reads one element of a tool result.
 fn given(piece: &Object<'_>, reading: &mut Reading<'_>) -> Option<Given> {
     let kind = piece.required("type", reading);
     let media = match kind.as_str() {
@@ -556,7 +556,8 @@ fn address(piece: &Object<'_>, usual: &str, reading: &mut Reading<'_>) -> Option
     (!url.is_empty()).then(|| at_address(url, media_type, filename, usual))
 }
 
-/// The part of a part's metadata that came as options of the SDK. `None` means there is none.
+/// The SDK options with which a part was imported, from its metadata. Returns `None` if it has no
+/// options.
 pub(super) fn kept_options(part: &crate::model::Part) -> Option<Value> {
     authorship::attached(KIND, part)?.remove("providerOptions")
 }

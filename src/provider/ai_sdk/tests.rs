@@ -1,4 +1,4 @@
-//! Messages of the SDK, in and out.
+//! Tests of reading and writing messages of the AI SDK.
 
 use serde_json::{Value, json};
 
@@ -190,7 +190,7 @@ fn files_of_version_7_that_only_a_service_has_are_refused() {
     );
 }
 
-/// A conversation with a picture of the user's and one of a tool's, in the form of either version.
+/// A conversation with an image from the user and one from a tool, in the format of each version.
 #[test]
 fn a_prompt_is_written_in_the_form_of_its_version() {
     let mut contents = Contents::default();

@@ -1,4 +1,4 @@
-//! One block of an answer, from its start to its stop.
+//! Decodes one content block of a response, from its start to its stop event.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -23,38 +23,38 @@ use crate::{
     },
 };
 
-/// Bytes of blocks that are kept until their block ends: signatures, and items whole.
+/// Limit on the bytes that are buffered until their block ends: signatures and provider items.
 pub(super) const MAX_HELD_BYTES: usize = 8 << 20;
 
-/// Characters of an item's title.
+/// Limit on the title of an item, in characters.
 const MAX_TITLE_CHARS: usize = 200;
 
-/// A block that is being written.
+/// A content block that is still streaming.
 #[derive(Debug)]
 pub(super) enum Block {
-    /// Text, and its sources, which come before it.
+    /// Text and its citations, which arrive before it.
     Text {
         joiner: Joiner,
         sources: Vec<Citation>,
         shown: bool,
     },
-    /// What the model thought, and what proves it.
+    /// Reasoning and its signature.
     Thinking {
         joiner: Joiner,
         signature: String,
         shown: bool,
     },
-    /// What the model thought, hidden.
+    /// Redacted reasoning.
     Redacted { data: String },
-    /// A call of a host's tool.
+    /// A call of a host tool.
     Call {
         index: u32,
         joiner: Joiner,
-        /// What it began with, for a service that sends no pieces.
+        /// The initial input, for a service that sends no deltas.
         input: Option<Box<RawValue>>,
         begun: bool,
     },
-    /// What only the service can read.
+    /// A block that only the service can read.
     Item {
         fields: BTreeMap<String, Box<RawValue>>,
         input: Piece,
@@ -62,7 +62,7 @@ pub(super) enum Block {
 }
 
 impl Block {
-    /// The block that begins so. `calls` began before it.
+    /// Opens a block. `calls` is the number of calls that started before it.
     pub(super) fn open(
         raw: &RawValue,
         calls: u32,
@@ -102,7 +102,9 @@ impl Block {
                 return Ok(Self::Redacted { data });
             }
             "tool_use" if opened.name.0.is_empty() => {
-                return Err(Fault::broken("the answer holds a tool call without a name"));
+                return Err(Fault::broken(
+                    "the response contains a tool call without a name",
+                ));
             }
             "tool_use" => {
                 chunks.push_back(Chunk::ToolCall {
@@ -135,7 +137,7 @@ impl Block {
         Ok(block)
     }
 
-    /// Whether it began with something that is handed out once it ends.
+    /// Whether the block started with content that is emitted only when it ends.
     pub(super) fn is_held(&self) -> bool {
         match self {
             Self::Redacted { .. } | Self::Item { .. } => true,
@@ -143,7 +145,7 @@ impl Block {
         }
     }
 
-    /// Whether it is a call of a host's tool.
+    /// Whether the block is a call of a host tool.
     pub(super) fn is_call(&self) -> bool {
         match self {
             Self::Call { .. } => true,
@@ -154,7 +156,7 @@ impl Block {
         }
     }
 
-    /// Adds what is new; the bytes of it that are kept until the block ends.
+    /// Applies a delta. Returns the number of its bytes that are buffered until the block ends.
     pub(super) fn extend(&mut self, delta: Delta, chunks: &mut VecDeque<Chunk>) -> usize {
         match self {
             Self::Text {
@@ -179,7 +181,7 @@ impl Block {
                     *shown |= !thinking.is_empty();
                     add(joiner.join(&thinking), Chunk::Reasoning, chunks);
                 }
-                // It comes whole: one that is the same came twice.
+                // A signature arrives whole, so an equal one is a repetition.
                 if delta.signature.0 != *signature {
                     signature.push_str(&delta.signature.0);
                 }
@@ -215,7 +217,7 @@ impl Block {
         }
     }
 
-    /// The block is complete.
+    /// Completes the block.
     pub(super) fn close(self, room: &mut Room, chunks: &mut VecDeque<Chunk>) {
         match self {
             Self::Text {
@@ -259,7 +261,8 @@ impl Block {
     }
 }
 
-/// Attaches what proves reasoning to it; where nothing of it is shown, it is a part without words.
+/// Attaches the signature or the redacted data of reasoning. If no text was emitted, creates a
+/// reasoning part without text.
 fn attach(name: &str, value: &str, shown: bool, chunks: &mut VecDeque<Chunk>) {
     if !shown {
         chunks.push_back(Chunk::Reasoning(String::new()));
@@ -277,14 +280,15 @@ fn add(text: Text, chunk: impl FnOnce(String) -> Chunk, chunks: &mut VecDeque<Ch
     chunks.extend(replaced.then_some(Chunk::Sanitized));
 }
 
-/// What the pieces end with.
+/// Emits the text that the joiner still holds.
 fn rest(joiner: &mut Joiner, chunk: impl FnOnce(String) -> Chunk, chunks: &mut VecDeque<Chunk>) {
     let mut text = Text::default();
     joiner.close(&mut text);
     add(text, chunk, chunks);
 }
 
-/// A source as the service writes it. Its numbers are places in the source, not in the text.
+/// Converts a citation. Its positions refer to the source rather than to the text, so they are not
+/// used as offsets.
 pub(super) fn source(raw: &RawValue) -> Citation {
     let Cited {
         url,
@@ -304,8 +308,8 @@ pub(super) fn source(raw: &RawValue) -> Citation {
     }
 }
 
-/// A whole item: its fields as they came, and the input that came in pieces; without its result
-/// where that is too large to be kept.
+/// Builds the complete item: its initial fields and the streamed input. Its result is left out if
+/// it is too large to keep.
 fn item(
     mut fields: BTreeMap<String, Box<RawValue>>,
     input: &Piece,
@@ -331,7 +335,7 @@ fn item(
     }
 }
 
-/// A line for people: what was used, and for what.
+/// A human-readable line: the tool that was used, and its main argument.
 pub(super) fn title(name: &str, input: Option<&RawValue>) -> String {
     let input = input.map(|input| lenient::members(input.get()));
     let about = ["query", "url", "command", "path"].iter().find_map(|key| {

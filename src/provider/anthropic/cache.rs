@@ -1,22 +1,24 @@
-//! Where the prompt cache may end.
+//! Placement of prompt cache markers.
 //!
-//! The service looks a prompt up by what stands before each marker, tools first, then instructions,
-//! then messages. Four markers are allowed. Two have fixed places: after the system prompt, so that
-//! other pinned blocks do not cost the tools, and after all instructions. Two move with the
-//! conversation: one where the request before this one ended, which is what can be read, and one at
-//! the end, which is written for the next one. The service itself looks back from a marker for 20
-//! blocks only, which a step with many calls exceeds.
+//! The service looks up a prompt by the content before each marker: tools first, then instructions,
+//! then messages. Four markers are allowed. Two have fixed positions: after the system prompt, so
+//! that a change of other pinned blocks does not invalidate the tools, and after all instructions.
+//! Two move with the conversation: one at the end of the previous request, which is what can be
+//! read, and one at the end of this request, which is written for the next one. The marker at the
+//! end of the previous request is needed because the service looks back only 20 blocks from a
+//! marker, and a step with many calls exceeds that.
 //!
-//! A prune changes blocks long before the end, further than the service looks back: without a
-//! marker before the change all of the conversation would be read anew. So a conversation with
-//! pruned results has a marker where these end, which is where the next prune begins. It takes the
-//! place of the marker after all instructions. The first request after a prune reads up to the
-//! marker that was there before, in place of the end of the request before it, which is changed.
+//! A prune changes blocks far from the end, further than the service looks back. Without a marker
+//! before the change, the whole conversation would miss the cache. So a conversation with pruned
+//! results has a marker where these end, which is where the next prune begins; it replaces the
+//! marker after all instructions. The first request after a prune reads up to the marker that
+//! already existed there. That marker replaces the one at the end of the previous request, whose
+//! content has changed.
 
 use super::wire::{Block, CacheControl, Content, Message, Speaker, Tool};
 
-/// Blocks of instructions that get a marker: the system prompt, and the last one unless its marker
-/// is needed within the conversation.
+/// The marker for the instruction block at `at`: the system prompt gets one, and so does the last
+/// block unless its marker is needed within the conversation.
 pub(super) fn of_instructions(
     count: usize,
     at: usize,
@@ -26,37 +28,39 @@ pub(super) fn of_instructions(
     (at == 0 || (at + 1 == count && !has_pruned)).then_some(marker)
 }
 
-/// Marks the last tool of the host, where no instructions follow.
+/// Marks the last host tool if there are no instructions.
 pub(super) fn mark_tools(tools: &mut [Tool<'_>], has_instructions: bool, marker: CacheControl) {
     if !has_instructions && let Some(last) = tools.last_mut() {
         last.cache_control = Some(marker);
     }
 }
 
-/// What prunes left of a conversation, in messages from its beginning.
+/// The extent of pruned results in a conversation, in messages from its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pruned {
-    /// Up to the last of which all results are cleared, this one included; 0 without one.
+    /// Number of messages up to and including the last one whose results are all cleared. 0 if
+    /// there is none.
     pub(super) cleared: usize,
-    /// The same before the newest prune. `None` means that it was the first one.
+    /// The value of `cleared` before the newest prune. `None` if that was the first prune.
     pub(super) cleared_before: Option<usize>,
-    /// Up to the first with a result that the newest prune cleared, this one included.
+    /// Number of messages up to and including the first with a result that the newest prune
+    /// cleared.
     pub(super) changed: usize,
-    /// No answer followed the newest prune yet.
+    /// No response has followed the newest prune yet.
     pub(super) is_new: bool,
 }
 
 impl Pruned {
-    /// Messages that an earlier request had a marker after, of those that the newest prune left
-    /// unchanged.
+    /// Number of messages before a marker of an earlier request, within the messages that the
+    /// newest prune left unchanged.
     fn unchanged(self, messages: &[Message<'_>]) -> Option<usize> {
         self.cleared_before
             .or_else(|| request_before(messages.get(..self.changed)?))
     }
 }
 
-/// Marks the end of the conversation, where the request before this one ended, and where pruned
-/// results end. `None` means that nothing is pruned.
+/// Marks the end of the conversation, the end of the previous request, and the end of the pruned
+/// results. `pruned` is `None` if nothing is pruned.
 pub(super) fn mark_messages(
     messages: &mut [Message<'_>],
     pruned: Option<Pruned>,
@@ -75,14 +79,14 @@ pub(super) fn mark_messages(
     mark_last(messages, marker);
 }
 
-/// Messages of the last request that was answered within these: all before its answer.
+/// Number of messages in the last request that got a response: all messages before that response.
 fn request_before(messages: &[Message<'_>]) -> Option<usize> {
     messages
         .iter()
         .rposition(|message| message.role == Speaker::Assistant)
 }
 
-/// Marks the last block that can be marked.
+/// Marks the last block that can carry a marker.
 fn mark_last(messages: &mut [Message<'_>], marker: CacheControl) {
     let blocks = messages
         .iter_mut()
@@ -98,7 +102,7 @@ fn mark_last(messages: &mut [Message<'_>], marker: CacheControl) {
                 | Content::ToolResult { .. },
             cache_control,
         } => Some(cache_control),
-        // The service refuses markers there.
+        // The service rejects markers on reasoning.
         Block::Own {
             content: Content::Thinking { .. } | Content::RedactedThinking { .. },
             cache_control: _,

@@ -1,8 +1,8 @@
-//! Events of an answer to chunks.
+//! Decodes the events of a response into chunks.
 //!
-//! The answer is complete with `message_stop`. Its absence is an error even when a stop reason was
-//! given, because whatever cut the stream off may have cut more. Unknown events and deltas say
-//! nothing; unknown blocks are items that only the service can read.
+//! The response is complete with `message_stop`. A missing `message_stop` is an error even after a
+//! stop reason, because whatever cut the stream off may have cut more. Unknown events and deltas
+//! are ignored; unknown blocks become items that only the service can read.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -32,49 +32,50 @@ use crate::{
     },
 };
 
-/// Bytes of something that the service attached to the whole answer; more are not kept.
+/// Limit on the bytes of one metadata value attached to the whole response. A larger value is
+/// dropped.
 const MAX_ATTACHED_BYTES: usize = 16 << 10;
 
-/// An answer that is being decoded.
+/// Decodes one response.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    /// What the prompt that it continues hashes to.
+    /// Fingerprint of the prompt that the response follows.
     fingerprint: Option<String>,
     id: String,
     model: String,
-    /// The blocks that are being written, by the service's number.
+    /// Blocks that are still streaming, by the service's index.
     open: BTreeMap<i64, Open>,
-    /// The largest number of a block that began.
+    /// The highest index of a block that has started.
     begun: Option<i64>,
-    /// The message began.
+    /// `message_start` was received.
     started: bool,
-    /// Calls that began.
+    /// Number of tool calls that have started.
     calls: u32,
-    /// Something was said.
+    /// The response has content.
     said: bool,
     report: Report,
     finish: Option<String>,
-    /// What the service attached to the whole answer.
+    /// Metadata that the service attached to the whole response.
     attached: BTreeMap<&'static str, Box<RawValue>>,
-    /// Something of the answer was handed out.
+    /// Content has been emitted.
     shown: bool,
-    /// The room for results of the service's own tools.
+    /// Remaining space for results of server tools.
     room: Room,
 }
 
-/// A block that is being written, and the bytes of it that are kept until it ends.
+/// A block that is still streaming, and the number of its bytes that are buffered.
 #[derive(Debug)]
 struct Open {
     block: Block,
     held: usize,
-    /// A hash of what it began with.
+    /// Hash of the start of the block.
     began: u64,
-    /// Something was added to it.
+    /// A delta was applied to the block.
     extended: bool,
 }
 
 impl Decoder {
-    /// A decoder of the answer to a prompt of that fingerprint.
+    /// Creates a decoder of the response to a prompt with this fingerprint.
     pub fn new(fingerprint: Option<String>) -> Self {
         Self {
             fingerprint,
@@ -135,14 +136,16 @@ impl Decoder {
         }
     }
 
-    /// A gateway may say twice that the message begins, and one that calls another service itself
-    /// begins again: what came before is forgotten. Once something was handed out it cannot be taken
-    /// back here: the call is made again, which voids it.
+    /// Handles `message_start`. A gateway may send it twice, and one that falls back to another
+    /// service starts again: what arrived before is discarded. Content that has been emitted cannot
+    /// be taken back here; the call fails and is retried, which discards it.
     fn start(&mut self, started: Started, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
-        // Without a beginning before it, the blocks are those of this message.
+        // Without an earlier `message_start`, the open blocks belong to this message.
         let is_late = !self.started && self.open.values().any(|open| open.block.is_held());
         if self.shown || is_late {
-            return Err(Fault::broken("the answer began again in its middle"));
+            return Err(Fault::broken(
+                "the response was restarted after content was received",
+            ));
         }
         let fingerprint = self.fingerprint.take();
         *self = Self::new(fingerprint);
@@ -165,7 +168,8 @@ impl Decoder {
             ("input_transformations", input_transformations),
         ]);
         usage.iter().for_each(|report| self.report.add(report));
-        // The answer to results of calls that a program of the model's made may come so, as a whole.
+        // The response to the results of programmatic tool calls may contain all content in this
+        // event.
         let blocks: Vec<Box<RawValue>> = content
             .and_then(|content| serde_json::from_str(content.get()).ok())
             .unwrap_or_default();
@@ -181,7 +185,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Keeps what the service attached to the whole answer; a later one replaces it.
+    /// Keeps metadata of the whole response. A later value replaces an earlier one.
     fn attach<const N: usize>(&mut self, attached: [(&'static str, Option<Box<RawValue>>); N]) {
         let attached = attached
             .into_iter()
@@ -202,11 +206,13 @@ impl Decoder {
         match self.open.get(&index) {
             Some(open) if open.began == began && !open.extended => return Ok(()),
             Some(open) if open.began == began && has_id(block) => {
-                return Err(Fault::broken("a block of the answer began twice"));
+                return Err(Fault::broken(
+                    "a content block of the response started twice",
+                ));
             }
             Some(_) | None => {}
         }
-        // A service that does not end the one before means the same number.
+        // The service did not end the previous block of this index.
         if let Some(Open { block, .. }) = self.open.remove(&index) {
             block.close(&mut self.room, chunks);
         }
@@ -230,7 +236,7 @@ impl Decoder {
         if held.fold(0, usize::saturating_add) > MAX_HELD_BYTES {
             return Err(Fault {
                 should_retry: Some(false),
-                ..Fault::broken("the blocks of the answer have no end")
+                ..Fault::broken("the content blocks of the response are too large")
             });
         }
         Ok(())
@@ -256,24 +262,23 @@ impl Decoder {
         ]);
     }
 
-    /// Refuses what belongs to a block beyond all that began: its beginning is missing.
+    /// Rejects an event for a block beyond those that have started: the start of that block is
+    /// missing.
     fn check_begun(&self, index: i64) -> Result<(), Fault> {
         if Some(index) > self.begun {
-            return Err(Fault::broken(
-                "the beginning of a block of the answer is missing",
-            ));
+            return Err(Fault::broken("the start of a content block is missing"));
         }
         Ok(())
     }
 
-    /// The answer is complete.
+    /// Completes the response.
     fn complete(&mut self, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
         for (_, Open { block, .. }) in std::mem::take(&mut self.open) {
             block.close(&mut self.room, chunks);
         }
         let word = self.finish.take().unwrap_or_default();
         if word.is_empty() && !self.said {
-            return Err(Fault::broken("the answer was empty"));
+            return Err(Fault::broken("the response was empty"));
         }
         let reason = finish_reason(&word);
         if reason == FinishReason::Refusal && !self.said {
@@ -293,7 +298,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Why the service refused, in its own words.
+    /// The service's explanation of a refusal.
     fn explanation(&self) -> Option<String> {
         let details = self.attached.get("stop_details")?;
         let details =
@@ -306,7 +311,7 @@ impl Decoder {
 impl stream::Decoder for Decoder {
     fn event(&mut self, event: &sse::Event, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
         let data = event.data.trim();
-        // Gateways end with the marker of another API, after the end of this one.
+        // Some gateways append the end marker of another API.
         if data.is_empty() || data == "[DONE]" {
             return Ok(());
         }
@@ -317,7 +322,7 @@ impl stream::Decoder for Decoder {
         let mut read: Event = match serde_json::from_str(data) {
             Ok(read) => read,
             Err(_) if event.name == "error" => return failed(),
-            // A named event of another API, a proxy's perhaps.
+            // A named event of another API, possibly added by a proxy.
             Err(_) if !matches!(event.name.as_str(), "" | "message") && !is_known(&event.name) => {
                 return Ok(());
             }
@@ -337,11 +342,12 @@ impl stream::Decoder for Decoder {
     }
 
     fn end(&mut self, _: &mut VecDeque<Chunk>) -> Result<(), Fault> {
-        Err(Fault::broken("the answer ended without its end marker"))
+        Err(Fault::broken("the response ended without its end marker"))
     }
 }
 
-/// The content of an event of a known type: nothing is passed over that may be a part of the answer.
+/// Parses the payload of an event of a known type. A malformed payload is an error, because it may
+/// be part of the response.
 fn read<T: DeserializeOwned + Default>(raw: Option<Box<RawValue>>) -> Result<T, Fault> {
     let read = raw.map(|raw| serde_json::from_str(raw.get()));
     let read = read
@@ -350,26 +356,26 @@ fn read<T: DeserializeOwned + Default>(raw: Option<Box<RawValue>>) -> Result<T, 
     Ok(read.unwrap_or_default())
 }
 
-/// Whether a block has an id, so that no other one begins as it does.
+/// Whether a block has an id, so that no other block can have an equal start.
 fn has_id(block: &RawValue) -> bool {
     let members = lenient::members(block.get());
     let id = members.get("id").map(|raw| lenient::word(raw));
     id.is_some_and(|id| !id.is_empty())
 }
 
-/// Takes a piece of a block that never began, or has ended: an answer without it would lack what the
-/// model said.
+/// Handles a delta of a block that never started or has ended. Content is an error, because the
+/// response would lack it.
 fn without_block(delta: &Delta) -> Result<(), Fault> {
     let pieces = [&delta.text, &delta.thinking, &delta.partial_json];
     if pieces.into_iter().flatten().any(|piece| !piece.is_empty()) {
         return Err(Fault::broken(
-            "a piece of the answer belongs to no block of it",
+            "received content for a block that has not started or has ended",
         ));
     }
     Ok(())
 }
 
-/// Whether a type is one of those that an answer is made of.
+/// Whether an event type is one of those that make up a response.
 fn is_known(kind: &str) -> bool {
     matches!(
         kind,
@@ -382,18 +388,19 @@ fn is_known(kind: &str) -> bool {
     )
 }
 
-/// Whether an event without a type says that something failed, as gateways do.
+/// Whether an event without a type reports an error, as gateways send it.
 fn is_error(event: &Event) -> bool {
     matches!(event.kind.0.as_str(), "" | "message") && event.error.is_some()
 }
 
-/// Why a model stopped. An unknown value ends a complete answer: `message_stop` has come.
+/// Maps a stop reason. An unknown value ends a complete response, because `message_stop` was
+/// received.
 fn finish_reason(word: &str) -> FinishReason {
     match word {
         "tool_use" => FinishReason::ToolCalls,
         "max_tokens" | "model_context_window_exceeded" => FinishReason::Length,
         "refusal" => FinishReason::Refusal,
-        // The service compacted the conversation and waits to be called again.
+        // The service compacted the conversation and expects to be called again.
         "pause_turn" | "compaction" => FinishReason::Paused,
         _ => FinishReason::Stop,
     }

@@ -1,4 +1,4 @@
-//! A prompt as the body of a request. Pure, and the same for the same prompt.
+//! Encodes a prompt as a request body. Encoding is pure and deterministic.
 
 use std::borrow::Cow;
 
@@ -20,41 +20,41 @@ use crate::{
     },
 };
 
-/// Tokens of an answer of a model whose limit is not known: what every model since Claude 3.5 can
-/// write.
+/// `max_tokens` for a model whose limit is unknown: the limit of Claude 3.5, which every later
+/// model supports.
 const MAX_TOKENS: u32 = 8_192;
 
-/// Tokens that an answer may have however full the window is.
+/// Lower bound of `max_tokens`, however full the context window is.
 const LEAST_TOKENS: u32 = 1_024;
 
-/// Which ids of calls the service takes.
+/// The call ids that the service accepts.
 pub(super) const CALL_IDS: CallIds = CallIds::Short;
 
-/// What a tool without arguments takes.
+/// The input schema of a tool without arguments.
 const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
 
-/// The header that switches on what is not general yet.
+/// The header that enables beta features.
 const BETA: HeaderName = HeaderName::from_static("anthropic-beta");
 
-/// How requests to a model are written.
+/// How requests to a model are encoded.
 #[derive(Debug, Clone)]
 pub(super) struct Manner<'a> {
     /// Configured name of the provider.
     pub(super) provider: &'a str,
-    /// What is known of the model.
     pub(super) model: ModelInfo,
-    /// How markers of the prompt cache are written. `None` means there are none.
+    /// The form of prompt cache markers. `None` if none are sent.
     pub(super) cache: Option<CacheControl>,
-    /// Which reasoning goes back, where the operator says so.
+    /// Which reasoning is sent back, if the operator configured it.
     pub(super) reasoning_back: Option<ReasoningBack>,
-    /// Whether reasoning goes back at all.
+    /// Whether reasoning is sent back at all.
     pub(super) with_reasoning: bool,
-    /// Whether instructions within the conversation are sent as such, to a model that takes them.
+    /// Whether system messages within the conversation are sent as such, to a model that accepts
+    /// them.
     pub(super) with_system: bool,
 }
 
 impl Manner<'_> {
-    /// What the model takes.
+    /// What the model accepts.
     fn family(&self) -> Family {
         let family = Family::of(&self.model).with_reasoning_back(self.reasoning_back);
         Family {
@@ -64,24 +64,23 @@ impl Manner<'_> {
     }
 }
 
-/// A request as it is sent.
+/// An encoded request.
 #[derive(Debug)]
 pub(super) struct Encoded {
-    /// Its body.
     pub(super) body: Vec<u8>,
-    /// Headers beside those of every request.
+    /// Headers in addition to those of every request.
     pub(super) headers: HeaderMap,
-    /// What was left out of the conversation.
+    /// The parts of the conversation that were left out.
     pub(super) left_out: Vec<PromptNote>,
-    /// A hash of the prompt, for a model that binds its reasoning to it.
+    /// The prompt's fingerprint, for a model that binds its reasoning to the prompt.
     pub(super) fingerprint: Option<String>,
-    /// Whether some reasoning goes back.
+    /// Whether any reasoning is sent back.
     pub(super) has_reasoning: bool,
-    /// Whether instructions stand within the conversation as such.
+    /// Whether the conversation contains system messages.
     pub(super) has_system: bool,
 }
 
-/// The request for a prompt.
+/// Encodes the request for a response.
 pub(super) fn request(prompt: &Prompt, manner: &Manner<'_>) -> Encoded {
     encode(prompt, manner, |body, unreasoned_call| {
         let max_tokens = max_tokens(prompt, &manner.model);
@@ -92,7 +91,7 @@ pub(super) fn request(prompt: &Prompt, manner: &Manner<'_>) -> Encoded {
     })
 }
 
-/// The question how many tokens a prompt has.
+/// Encodes the request for a token count.
 pub(super) fn question(prompt: &Prompt, manner: &Manner<'_>) -> Encoded {
     encode(prompt, manner, |_, _| {})
 }
@@ -178,7 +177,7 @@ fn tools(prompt: &Prompt) -> Vec<Tool<'_>> {
     prompt.tools.iter().map(tool).collect()
 }
 
-/// All tools as they are sent, for a model that binds its reasoning to them.
+/// All tools in encoded form, for a model that binds its reasoning to them.
 fn bound_tools(prompt: &Prompt, tools: &[Tool<'_>], family: Family) -> Vec<String> {
     if !family.binds_prefix {
         return Vec::new();
@@ -201,8 +200,9 @@ fn tool(tool: &HostTool) -> Tool<'_> {
     }
 }
 
-/// Tokens that the answer may have: what is asked for or the model can write, and no more than the
-/// window has room for. Older models refuse a prompt that does not fit together with its answer.
+/// The `max_tokens` of a request: what was requested or the model's limit, capped at the space left
+/// in the context window. Older models reject a request whose prompt and `max_tokens` together
+/// exceed the window.
 fn max_tokens(prompt: &Prompt, model: &ModelInfo) -> u32 {
     let known = model.max_output.map(|limit| limit.tokens);
     let most = prompt.max_output_tokens.or(known).unwrap_or(MAX_TOKENS);
@@ -213,7 +213,7 @@ fn max_tokens(prompt: &Prompt, model: &ModelInfo) -> u32 {
     }
 }
 
-/// What the host switches on by `betas` among the provider's options.
+/// The beta features that the host enables with `betas` in the provider options.
 fn headers(prompt: &Prompt) -> HeaderMap {
     let options = options_of(KIND, prompt.generation.provider_options.as_deref());
     let betas = options.get("betas");

@@ -1,6 +1,6 @@
-//! What the generations of Claude models take: a table, so that the rest of the code asks no names.
-//! Sources: Anthropic's documentation of adaptive thinking, of preserved thinking and of mid-turn
-//! system messages; for single models the flags of LiteLLM 1.109.1.
+//! What each generation of Claude models accepts, as a table, so that no other code inspects model
+//! names. Sources: Anthropic's documentation of adaptive thinking, of preserved thinking and of
+//! mid-turn system messages; for single models the flags of LiteLLM 1.109.1.
 
 use crate::provider::{
     ModelInfo,
@@ -8,58 +8,57 @@ use crate::provider::{
     rules::{ForcedCalls, ReasoningKept, ReasoningOf, ReasoningRule},
 };
 
-/// How a model is asked to think.
+/// How thinking is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Thinking {
-    /// It does not.
+    /// The model has no thinking.
     Never,
     /// `enabled` with a budget in tokens.
     Budget,
-    /// `adaptive` with an effort; a budget is still taken.
+    /// `adaptive` with an effort; a budget is still accepted.
     AdaptiveOrBudget,
-    /// `adaptive` with an effort; a budget is refused.
+    /// `adaptive` with an effort; a budget is rejected.
     Adaptive,
-    /// The same, and it cannot be switched off.
+    /// `adaptive` with an effort; thinking cannot be disabled.
     Always,
 }
 
-/// Which reasoning goes back to the model that wrote it.
+/// Which reasoning is sent back to the model that wrote it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReasoningBack {
-    /// None.
     Never,
-    /// What is signed.
+    /// Reasoning with a signature.
     Signed,
-    /// All, with a signature or without.
+    /// All reasoning, with a signature or without.
     SignedOrNot,
 }
 
-/// What a family of models takes.
+/// What a family of models accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Family {
-    /// How it is asked to think.
+    /// How thinking is requested.
     pub(super) thinking: Thinking,
-    /// Whether it takes temperature, `top_p` and `top_k`.
+    /// Whether the model accepts temperature, `top_p` and `top_k`.
     pub(super) sampling: bool,
-    /// Whether it takes both temperature and `top_p` at once.
+    /// Whether the model accepts temperature together with `top_p`.
     pub(super) temperature_with_top_p: bool,
-    /// Whether it can be forced to call a tool.
+    /// Whether a tool call can be forced.
     pub(super) forced_calls: bool,
-    /// Whether instructions may stand within the conversation: after what a user says, before an
-    /// answer.
+    /// Whether the conversation may contain system messages: after a user message, before a
+    /// response.
     pub(super) system_messages: bool,
-    /// Which reasoning goes back to it.
+    /// Which reasoning is sent back.
     pub(super) reasoning_back: ReasoningBack,
-    /// Whether what signs its reasoning covers everything before it.
+    /// Whether the signature of reasoning covers everything before it.
     pub(super) binds_prefix: bool,
-    /// Whether answers can be held to a schema.
+    /// Whether the model supports a JSON schema for responses.
     pub(super) schemas: bool,
-    /// Whether it goes on from the last words of an answer.
+    /// Whether the model can continue an assistant message at the end of the prompt.
     pub(super) prefill: bool,
 }
 
-/// A model that is no Claude: of another maker, who follows what the first generations with
-/// thinking take.
+/// A model other than Claude, from a vendor that follows the first Claude generations with
+/// thinking.
 const OTHER: Family = Family {
     thinking: Thinking::Budget,
     sampling: true,
@@ -72,17 +71,17 @@ const OTHER: Family = Family {
     prefill: true,
 };
 
-/// Models that think whatever they are told.
+/// Models whose thinking cannot be disabled.
 const ALWAYS_THINK: [&str; 4] = ["fable", "mythos", "opus-5-5", "sonnet-5-5"];
 
-/// Of the generation 5, models that can be forced to call a tool though others of their age cannot.
+/// Models of generation 5 that support forced tool calls, unlike others of that generation.
 const CAN_BE_FORCED: [&str; 1] = ["haiku-5-5"];
 
-/// The generation of a model whose name tells none.
+/// The generation of a model whose name does not contain one.
 const NEWEST: (u32, u32) = (u32::MAX, 0);
 
 impl Family {
-    /// Which reasoning of earlier answers is sent.
+    /// Which reasoning of earlier responses is sent.
     pub(super) fn reasoning(self) -> ReasoningRule {
         match self.reasoning_back {
             ReasoningBack::Never => ReasoningRule::NEVER,
@@ -94,7 +93,7 @@ impl Family {
         }
     }
 
-    /// The same with what the operator says of its reasoning, which wins.
+    /// Applies the operator's choice of which reasoning is sent back. It takes precedence.
     #[must_use]
     pub(super) fn with_reasoning_back(self, said: Option<ReasoningBack>) -> Self {
         Self {
@@ -103,7 +102,8 @@ impl Family {
         }
     }
 
-    /// Whether it takes a budget for reasoning: then each answer must begin with reasoning.
+    /// Whether the model accepts a reasoning budget. If one is set, each response must start with
+    /// reasoning.
     pub(super) fn takes_budget(self) -> bool {
         match self.thinking {
             Thinking::Budget | Thinking::AdaptiveOrBudget => true,
@@ -111,7 +111,7 @@ impl Family {
         }
     }
 
-    /// What is sent for a forced call beside an effort.
+    /// What is sent if a tool call is forced and reasoning is requested by effort.
     pub(super) fn forced_with_effort(self) -> ForcedCalls {
         match self.thinking {
             _ if !self.forced_calls => ForcedCalls::Never,
@@ -121,7 +121,7 @@ impl Family {
         }
     }
 
-    /// The same beside a budget for reasoning.
+    /// What is sent if a tool call is forced and reasoning is requested with a budget.
     pub(super) fn forced_with_budget(self) -> ForcedCalls {
         match (self.forced_calls, self.takes_budget()) {
             (false, _) => ForcedCalls::Never,
@@ -130,8 +130,8 @@ impl Family {
         }
     }
 
-    /// What the model takes. How it is asked to think is read of its name only where its service
-    /// does not say that: the name may be an alias of a gateway's.
+    /// What the model accepts. How thinking is requested is derived from the name only if the
+    /// service's model list does not state it, because the name may be a gateway's alias.
     pub(super) fn of(model: &ModelInfo) -> Self {
         let named = Self::of_name(&model.name);
         let Some(listed) = &model.thinking else {
@@ -142,14 +142,14 @@ impl Family {
             (false, false) => Thinking::Never,
             (false, true) => Thinking::Budget,
             (true, true) => Thinking::AdaptiveOrBudget,
-            // The list does not say whether it can be switched off.
+            // The list does not state whether thinking can be disabled.
             (true, false) if named.thinking == Thinking::Always => Thinking::Always,
             (true, false) => Thinking::Adaptive,
         };
         Self { thinking, ..named }
     }
 
-    /// What the model of that name takes.
+    /// What a model of this name accepts.
     pub(super) fn of_name(model: &str) -> Self {
         let Some(generation) = generation(model) else {
             return OTHER;
@@ -177,13 +177,14 @@ impl Family {
     }
 }
 
-/// The generation of a Claude model: `claude-opus-4-5-20251101` is of 4.5, `claude-3-7-sonnet` of
-/// 3.7. One without a number is taken for the newest. `None` means it is no Claude.
+/// The generation of a Claude model: 4.5 for `claude-opus-4-5-20251101`, 3.7 for
+/// `claude-3-7-sonnet`. A name without a number is taken as the newest generation. Returns `None`
+/// if the model is not a Claude model.
 fn generation(model: &str) -> Option<(u32, u32)> {
     let (_, name) = model.split_once("claude")?;
     let mut numbers = name
         .split(['-', '.', '_', '@', ':'])
-        // Longer ones are dates.
+        // Longer numbers are dates.
         .filter(|word| word.len() <= 2)
         .filter_map(|word| word.parse().ok());
     Some(
@@ -193,7 +194,7 @@ fn generation(model: &str) -> Option<(u32, u32)> {
     )
 }
 
-/// Whether what signs a model's reasoning covers everything before it.
+/// Whether the signature of the model's reasoning covers everything before it.
 pub(in crate::provider) fn binds_prefix(model: &str) -> bool {
     Family::of_name(model).binds_prefix
 }
@@ -255,7 +256,7 @@ mod tests {
     #[test]
     fn families_take_what_is_documented() {
         use Thinking::{Adaptive, AdaptiveOrBudget, Always, Budget, Never};
-        // Thinking, sampling, forced calls, system messages, bound to what stands before it.
+        // Columns: thinking, sampling, forced calls, system messages, bound to the prefix.
         let table = [
             ("claude-3-5-sonnet", Never, true, true, false, false),
             ("claude-opus-4-1", Budget, true, true, false, false),

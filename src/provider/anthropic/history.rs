@@ -1,4 +1,4 @@
-//! Stored messages as messages of Anthropic's Messages API, as they were said.
+//! Converts stored messages to messages of Anthropic's Messages API, unchanged in content.
 
 use serde_json::{Value, json, value::RawValue};
 
@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// The message that one becomes. `None` in place of one that is empty here.
+/// Converts a message. Empty if the message has no content in this format.
 pub(in crate::provider) fn write(writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
     let (role, blocks) = match writing.role() {
         Role::System => ("system", said(writing)),
@@ -82,7 +82,7 @@ fn text_block(text: &str) -> Value {
     json!({"type": "text", "text": text})
 }
 
-/// A text with the sources that came from such a service.
+/// A text with the citations that came from this kind of service.
 fn cited(text: &str, part: &Part) -> Box<RawValue> {
     let sources = part.citations.iter().filter_map(|citation| {
         let json = citation.provider_metadata.as_deref()?;
@@ -101,7 +101,7 @@ fn cited(text: &str, part: &Part) -> Box<RawValue> {
     block.raw()
 }
 
-/// Reasoning. `None`, with a note, where there is nothing to write.
+/// Reasoning. Returns `None`, with a note, if there is nothing to write.
 fn thinking(
     position: usize,
     text: &str,
@@ -149,7 +149,7 @@ fn results(writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
     blocks
 }
 
-/// A result. The service knows only whether the tool failed.
+/// A tool result. The format states only whether the tool failed.
 fn tool_result<'a>(position: usize, result: &'a ToolResult, writing: &mut Writing<'a>) -> Value {
     let failed = match result.outcome {
         ToolOutcome::Success => false,
@@ -195,7 +195,8 @@ fn medium<'a>(position: usize, media: &'a Media, writing: &mut Writing<'a>) -> V
     block
 }
 
-/// The source of a plain text, which the service takes as such. `None` for anything else.
+/// The source of a plain-text document, which the service accepts as text. Returns `None` for other
+/// media.
 fn text_source(media: &Media, writing: &Writing<'_>) -> Option<Value> {
     let content = writing.contents().get(&media.kept()?.id)?;
     let text = std::str::from_utf8(content).ok()?;

@@ -1,9 +1,9 @@
-//! Calls and results of the tools that the service runs itself: which of them are kept, and which go
-//! back.
+//! Calls and results of server tools, which the service runs itself: which of them are stored, and
+//! which are sent back.
 //!
-//! The service refuses a call that never got a result and a result whose call is not there. The two
-//! may be far apart: where an answer calls a tool of the host's too, the service writes its own
-//! result after the host's.
+//! The service rejects a call without a result and a result without its call. The two may be far
+//! apart: if a response also calls a host tool, the service writes the result of its own tool after
+//! the result of the host tool.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,34 +14,34 @@ use crate::{
     provider::http::lenient,
 };
 
-/// Bytes of a result that is kept: a file that the service fetched may be larger than an answer may
-/// be.
+/// Limit on the bytes of a result that is stored. A file that the service fetched may exceed the
+/// limit on a response.
 const MAX_RESULT_BYTES: usize = 256 << 10;
 
-/// Bytes of the results of one answer that are kept.
+/// Limit on the bytes of all stored results of one response.
 const MAX_RESULTS_BYTES: usize = 512 << 10;
 
-/// What the service's own tools gave stands in this field of a result.
+/// The field of a result that holds the output of the tool.
 const CONTENT: &str = "content";
 
-/// Whether an item of that kind is a call, as `server_tool_use` and `mcp_tool_use` are.
+/// Whether an item of this kind is a call, such as `server_tool_use` and `mcp_tool_use`.
 pub(super) fn is_call(kind: &str) -> bool {
     kind.ends_with("_tool_use")
 }
 
-/// Whether an item of that kind is the result of a call, as `web_search_tool_result` is.
+/// Whether an item of this kind is the result of a call, such as `web_search_tool_result`.
 pub(super) fn is_result(kind: &str) -> bool {
     kind.ends_with("_tool_result")
 }
 
-/// The room for the results of one answer.
+/// The space for the results of one response.
 #[derive(Debug, Default)]
 pub(super) struct Room {
     used: usize,
 }
 
 impl Room {
-    /// Takes what a result holds out of it where there is no room for that.
+    /// Removes the output from a result that exceeds the remaining space.
     pub(super) fn fit(&mut self, kind: &str, fields: &mut BTreeMap<String, Box<RawValue>>) {
         if !is_result(kind) {
             return;
@@ -56,22 +56,22 @@ impl Room {
     }
 }
 
-/// Where an item stands: its message, and its part in that.
+/// The position of an item: index of the message, and index of the part within it.
 type Place = (usize, usize);
 
-/// Which calls and results of a conversation go back.
+/// Which calls and results of a conversation are sent back.
 #[derive(Debug, Default)]
 pub(super) struct Hosted {
-    /// Items that do not.
+    /// Items that are not sent back.
     withheld: BTreeSet<Place>,
-    /// The ids of the calls that do.
+    /// Ids of the calls that are sent back.
     calls: BTreeSet<String>,
-    /// Messages of which a source may be in a result that does not go back.
+    /// Messages that may cite a result that is not sent back.
     uncited: BTreeSet<usize>,
 }
 
 impl Hosted {
-    /// Those of a conversation, as far as that provider wrote them.
+    /// Selects from a conversation the items that this provider created.
     pub(super) fn of(messages: &[Message], provider: &str) -> Self {
         let mut hosted = Self::default();
         let mut exchange = Exchange::default();
@@ -88,30 +88,30 @@ impl Hosted {
         hosted
     }
 
-    /// Whether an item there goes back.
+    /// Whether the item at this position is sent back.
     pub(super) fn sends(&self, message: usize, part: usize) -> bool {
         !self.withheld.contains(&(message, part))
     }
 
-    /// Whether the call of that id goes back.
+    /// Whether the call with this id is sent back.
     pub(super) fn sends_call(&self, id: &str) -> bool {
         self.calls.contains(id)
     }
 
-    /// Whether everything that a message cites goes back.
+    /// Whether everything that a message cites is sent back.
     pub(super) fn sends_sources(&self, message: usize) -> bool {
         !self.uncited.contains(&message)
     }
 }
 
-/// What the model said without a word of the user's in between.
+/// Consecutive assistant messages without a user message in between.
 #[derive(Debug, Default)]
 struct Exchange {
     messages: Vec<usize>,
     calls: BTreeMap<String, Call>,
-    /// Calls and results that do not go back whatever follows.
+    /// Calls and results that are never sent back.
     withheld: Vec<Place>,
-    /// A result is among them.
+    /// A result is among `withheld`.
     lacks_result: bool,
 }
 
@@ -121,14 +121,14 @@ struct Call {
     outcome: Outcome,
 }
 
-/// The outcome of a call.
+/// The state of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
-    /// The service is still at work on it.
+    /// The service is still running it.
     Waiting,
-    /// It has its result.
+    /// It has a result.
     Answered,
-    /// Its result was not kept.
+    /// Its result was not stored.
     Lost,
 }
 
@@ -174,7 +174,7 @@ impl Exchange {
         }
     }
 
-    /// A result came. `whole`: it was kept.
+    /// Records a result. `whole`: its output was stored.
     fn answer(&mut self, place: Place, id: &str, whole: bool) {
         match self.calls.get_mut(id) {
             Some(call) if call.outcome == Outcome::Waiting && whole => {
@@ -194,7 +194,8 @@ impl Exchange {
         }
     }
 
-    /// Nothing follows, or the user does. `open`: the service can still go on with what it began.
+    /// Ends the exchange, at a user message or at the end of the conversation. `open`: the service
+    /// can still continue calls that it started.
     fn end(self, open: bool, hosted: &mut Hosted) {
         hosted.withheld.extend(self.withheld);
         if self.lacks_result {

@@ -1,4 +1,4 @@
-//! Messages of Anthropic's Messages API, read into neutral ones.
+//! Reads messages of Anthropic's Messages API into neutral messages.
 
 use serde_json::{Map, Value};
 
@@ -18,12 +18,11 @@ use crate::{
     },
 };
 
-/// What pictures are whose type is not said.
+/// The media type of an image that does not state one.
 const PICTURE: &str = "image/jpeg";
-/// What files are whose type is not said.
+/// The media type of a file that does not state one.
 const PDF: &str = "application/pdf";
 
-/// Reads all messages.
 pub(in crate::provider) fn read(messages: &[Node<'_>], reading: &mut Reading<'_>) {
     for node in messages {
         let Some(message) = node.object(reading) else {
@@ -45,7 +44,8 @@ pub(in crate::provider) fn read(messages: &[Node<'_>], reading: &mut Reading<'_>
     }
 }
 
-/// What a user says. Results are a message of their own; the service wants them first.
+/// Reads a user message. Tool results become a separate message before it; the service requires
+/// them first.
 fn user(message: &Object<'_>, reading: &mut Reading<'_>) {
     let parts = blocks(message, "content", reading, said);
     let is_result = |part: &Part| matches!(part.content, Content::Result { .. });
@@ -54,10 +54,10 @@ fn user(message: &Object<'_>, reading: &mut Reading<'_>) {
     reading.add(message.at(), Role::User, words);
 }
 
-/// How a block of a type is read.
+/// Reads a block of a given type.
 type Read = fn(&Object<'_>, &str, &mut Reading<'_>) -> Option<Part>;
 
-/// The blocks of a content, which may be one text.
+/// Reads the blocks of a content field, which may be one text.
 fn blocks(object: &Object<'_>, name: &str, reading: &mut Reading<'_>, read: Read) -> Vec<Part> {
     let Some(content) = object.get(name) else {
         return Vec::new();
@@ -130,7 +130,7 @@ fn given_by_tool(block: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> O
     }
 }
 
-/// A picture or a file.
+/// Reads an image or a file.
 fn medium(block: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<ForeignMedia> {
     let title = block.word("title", reading);
     let Some(source) = block.get("source") else {
@@ -165,7 +165,8 @@ fn medium(block: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<F
             Some(at_address(url, media_type, title, usual))
         }
         _ => {
-            let known = "base64, text or url: content that only the service has cannot be taken";
+            let known =
+                "base64, text or url (references to content in the service are not supported)";
             reading.unknown_type(&source, known);
             None
         }
@@ -180,7 +181,7 @@ fn or(word: String, other: &str) -> String {
     }
 }
 
-/// A block of what the model said.
+/// Reads a block of an assistant message.
 fn answered(block: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<Part> {
     match kind {
         "text" => {
@@ -217,7 +218,8 @@ fn answered(block: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option
         "tool_use" => Some(call(block, reading)),
         kind if is_item(kind) => Some(item(block, kind)),
         _ => {
-            let known = "text, thinking, redacted_thinking, tool_use or one of the service's own";
+            let known =
+                "text, thinking, redacted_thinking, tool_use or a type of the service itself";
             reading.unknown_type(block, known);
             None
         }
@@ -239,7 +241,8 @@ fn call(block: &Object<'_>, reading: &mut Reading<'_>) -> Part {
     Part::new(block.at(), content).attached(KIND, own.into_iter().collect())
 }
 
-/// Whether a type is one of the service's own tools, or of what it does to a conversation.
+/// Whether a block type belongs to a server tool, or to an operation of the service on the
+/// conversation.
 pub(super) fn is_item(kind: &str) -> bool {
     kind.ends_with("_tool_use")
         || kind.ends_with("_tool_result")

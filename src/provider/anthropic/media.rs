@@ -1,4 +1,4 @@
-//! Pictures and files as blocks of a request.
+//! Encodes images and files as blocks of a request.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
@@ -11,34 +11,36 @@ use crate::{
     provider::media_type,
 };
 
-/// Pictures that models read.
+/// Image types that models accept.
 const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
 const PDF: &str = "application/pdf";
 const PLAIN_TEXT: &str = "text/plain";
 
-/// Why a medium cannot be sent, whatever the model. `None` means it can.
+/// Why a media part cannot be sent to any model. Returns `None` if it can.
 pub(super) fn cannot_read(media: &Media, role: Role) -> Option<String> {
     let essence = media.essence();
     let why = match (role, media.kind(), &media.source) {
-        (Role::Assistant, ..) => "The service takes media from users and tools only.",
-        (_, Kind::Image, _) if !PICTURES.contains(&essence.as_str()) => {
-            "The service takes PNG, JPEG, GIF and WebP pictures only."
+        (Role::Assistant, ..) => {
+            "The service accepts media only in user messages and tool results."
         }
-        (_, Kind::Audio, _) => "The service takes no sounds.",
-        (_, Kind::Video, _) => "The service takes no videos.",
+        (_, Kind::Image, _) if !PICTURES.contains(&essence.as_str()) => {
+            "The service accepts only PNG, JPEG, GIF and WebP images."
+        }
+        (_, Kind::Audio, _) => "The service does not accept audio.",
+        (_, Kind::Video, _) => "The service does not accept video.",
         (_, Kind::Document, media::Source::Url(_)) if essence != PDF => {
-            "The service fetches pictures and PDF files only: store the content."
+            "The service fetches only images and PDF files from URLs: store the content."
         }
         (_, Kind::Document, _) if essence != PDF && essence != PLAIN_TEXT => {
-            "The service takes PDF and plain text files only."
+            "The service accepts only PDF and plain text files."
         }
         (_, Kind::Image | Kind::Document, _) => return None,
     };
     Some(why.to_owned())
 }
 
-/// A medium as a block; words where its content did not come with the prompt.
+/// Encodes a media part as a block. If its content is not part of the prompt, returns text instead.
 pub(super) fn block<'a>(media: &'a Media, contents: &Contents) -> Block<'a> {
     let Some(source) = source(media, contents) else {
         return Block::text(UNSUPPORTED_WORDS);

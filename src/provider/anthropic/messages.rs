@@ -1,7 +1,7 @@
-//! The conversation in the form of Anthropic Messages.
+//! Encodes a conversation in the format of Anthropic Messages.
 //!
-//! User and assistant take turns: what one says in several messages becomes one message. The
-//! results of an answer's calls come first in what the user says next.
+//! User and assistant messages alternate: consecutive messages of one role are merged. The results
+//! of a response's tool calls come first in the next user message.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -31,42 +31,41 @@ use crate::{
     },
 };
 
-/// How requests of one provider are written.
+/// How requests of one provider are encoded.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Form<'a> {
     /// Configured name of the provider.
     pub(super) provider: &'a str,
-    /// What the model takes.
+    /// What the model accepts.
     pub(super) family: Family,
-    /// Whether reasoning goes back at all.
+    /// Whether reasoning is sent back at all.
     pub(super) with_reasoning: bool,
 }
 
-/// A conversation as it is sent.
+/// An encoded conversation.
 #[derive(Debug)]
 pub(super) struct Conversation<'a> {
-    /// The instructions before it, block by block.
+    /// The leading instructions, one per block.
     pub(super) system: Vec<Cow<'a, str>>,
-    /// The messages.
     pub(super) messages: Vec<WireMessage<'a>>,
     /// What was left out, in order.
     pub(super) left_out: Vec<PromptNote>,
-    /// The hash of all of it, for a model that binds its reasoning to what stands before.
+    /// The fingerprint of the conversation, for a model that binds its reasoning to the prefix.
     pub(super) fingerprint: Option<String>,
-    /// The container of the service's code execution that the tool loop works in.
+    /// The code execution container that the current tool loop uses.
     pub(super) container: Option<String>,
-    /// Whether some reasoning goes back.
+    /// Whether any reasoning is sent back.
     pub(super) has_reasoning: bool,
-    /// Whether instructions stand within the conversation as such.
+    /// Whether the conversation contains system messages.
     pub(super) has_system: bool,
-    /// Where results are pruned. `None` means that none is.
+    /// The extent of pruned results. `None` if nothing is pruned.
     pub(super) pruned: Option<Pruned>,
-    /// Whether a call in the current tool loop is without the reasoning that preceded it. A model that
-    /// must begin each answer with reasoning refuses that.
+    /// Whether a call in the current tool loop lacks the reasoning that preceded it. A model that
+    /// must start each response with reasoning rejects that.
     pub(super) unreasoned_call: bool,
 }
 
-/// The conversation of a prompt. `tools` are its tools as they are sent.
+/// Encodes the conversation of a prompt. `tools` are its tools in encoded form.
 pub(super) fn conversation<'a>(
     prompt: &'a Prompt,
     form: Form<'a>,
@@ -117,39 +116,39 @@ pub(super) fn conversation<'a>(
     writer.finish()
 }
 
-/// The newest prune that cleared a result of the message.
+/// The seq of the newest prune that cleared a result of the message.
 fn pruned_at(message: &Message) -> Option<Seq> {
     let marks = message.parts.iter().filter_map(|stored| stored.pruned);
     marks.map(|pruned| pruned.at).max()
 }
 
-/// A conversation that is being written.
+/// The state of one encoding.
 struct Writer<'a> {
     prompt: &'a Prompt,
     form: Form<'a>,
     ids: &'a Ids,
-    /// The message with which the tool loop begins that is going on.
+    /// Index of the message that starts the current tool loop.
     loop_begins: usize,
-    /// The seq of the newest prune of what is sent.
+    /// The seq of the newest prune that affects what is sent.
     newest_prune: Option<Seq>,
-    /// The seq of the last answer.
+    /// The seq of the last response.
     last_answer: Option<Seq>,
-    /// Which calls and results of the service's own tools go back.
+    /// Which calls and results of server tools are sent back.
     hosted: Hosted,
-    /// What was written so far, for a model that binds its reasoning to it.
+    /// Hash of what was written so far, for a model that binds its reasoning to the prefix.
     prefix: Option<Prefix>,
-    /// The reasoning that was written: its messages, and its parts in them.
+    /// The reasoning that was written: its message and the index of its part.
     reasoning: Vec<(&'a Message, usize)>,
     trailing: Trailing,
     conversation: Conversation<'a>,
 }
 
-/// Reasoning that ends what was written so far.
+/// Reasoning at the end of what was written so far.
 #[derive(Default)]
 struct Trailing {
-    /// Its blocks.
+    /// Number of blocks.
     count: usize,
-    /// What was written before it.
+    /// The prefix before the reasoning.
     prefix: Option<Prefix>,
 }
 
@@ -203,7 +202,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Notes where the message ends that was written last, of which that prune cleared a result.
+    /// Records the end of the message that was written last. The prune at `at` cleared one of its
+    /// results.
     fn note_pruned(&mut self, message: &Message, at: Seq) {
         let sent = self.conversation.messages.len();
         let is_newest = self.newest_prune == Some(at);
@@ -217,7 +217,7 @@ impl<'a> Writer<'a> {
         if is_newest && pruned.changed == 0 {
             pruned.changed = sent;
         }
-        // Of a message with other results the next prune may change some.
+        // If the message has other results, the next prune may change it.
         let mut results = message
             .parts
             .iter()
@@ -245,8 +245,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Whether the service takes instructions after what was written last: they follow what the
-    /// user says, or what one of the service's own tools gave.
+    /// Whether the service accepts a system message at this position: after a user message or the
+    /// result of a server tool.
     fn can_instruct(&self) -> bool {
         let last = self.conversation.messages.last();
         self.form.family.system_messages
@@ -256,8 +256,8 @@ impl<'a> Writer<'a> {
             })
     }
 
-    /// Whether what is sent after the message there is the model's, or nothing: what the user says
-    /// must not follow instructions.
+    /// Whether the next content that is sent after the message at `at` is the model's, or there is
+    /// none. A user message must not follow a system message.
     fn answer_follows(&self, at: usize) -> bool {
         let stored = self.prompt.transcript.messages();
         let mut next = stored.iter().enumerate().skip(at + 1);
@@ -272,7 +272,7 @@ impl<'a> Writer<'a> {
         role.is_none_or(|role| role == Role::Assistant)
     }
 
-    /// Whether something of the message is sent that can stand without anything after it.
+    /// Whether any content of the message is sent that is valid without content after it.
     fn says_something(&self, at: usize, message: &Message) -> bool {
         let mut parts = message.parts.iter().enumerate();
         parts.any(|(position, stored)| match &stored.part.content {
@@ -287,7 +287,7 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// What the model said.
+    /// Encodes an assistant message.
     fn answer(&mut self, at: usize, message: &'a Message) -> Vec<Block<'a>> {
         let reasons = message
             .parts
@@ -327,8 +327,8 @@ impl<'a> Writer<'a> {
                     }
                     sent.then(|| Block::Item(Json(Cow::Borrowed(&item.json))))
                 }
-                // The transcript is checked: a result is never an assistant's. A medium that it
-                // shows became words before.
+                // The transcript is validated: assistant messages have no tool results. Media in
+                // them was replaced by text before.
                 Content::ToolResult(_) | Content::Media(_) | Content::Unknown(_) => None,
             };
             blocks.extend(written);
@@ -336,7 +336,7 @@ impl<'a> Writer<'a> {
         blocks
     }
 
-    /// The container that the service said the answer worked in.
+    /// The container that the service reported for the response.
     fn container(&self, message: &Message) -> Option<String> {
         let response = message.response.as_ref().filter(|_| self.is_own(message))?;
         let entry = authorship::entry(KIND, response.provider_metadata.as_deref()?)?;
@@ -344,13 +344,13 @@ impl<'a> Writer<'a> {
         Some(id.to_owned())
     }
 
-    /// Whether an item goes back: to the provider that it came from, a call of its own tools with its
-    /// result only.
+    /// Whether an item is sent back: only to the provider that created it, and a server tool call
+    /// only with its result.
     fn sends_item(&self, at: usize, position: usize, item: &ProviderItem) -> bool {
         item.provider == self.form.provider && self.hosted.sends(at, position)
     }
 
-    /// Who made a call of the host's tool; nobody is named who does not go back.
+    /// The caller of a host tool call. Returns `None` if that caller is not sent back.
     fn caller(&self, part: &Part) -> Option<Value> {
         let caller = authorship::attached(KIND, part)?.remove("caller")?;
         let is_sent = match &caller["tool_id"] {
@@ -364,22 +364,21 @@ impl<'a> Writer<'a> {
         is_sent.then_some(caller)
     }
 
-    /// Whether a model that binds its reasoning takes it back: it wrote the message after the very words
-    /// that stand before it now.
+    /// Whether a model that binds its reasoning accepts this reasoning: the content before the
+    /// message is exactly the content that the message was generated after.
     fn is_unchanged(&self, message: &Message) -> bool {
         let written_after = message
             .response
             .as_ref()
             .and_then(|response| response.prompt_fingerprint.as_ref());
-        // The hash of a prefix takes a while, and there is one of each answer.
+        // Comparing costs a hash of the prefix for each response, so it is done only when needed.
         let is_unchanged = |prefix: &Prefix| {
             written_after.is_some_and(|written_after| prefix.matches(written_after))
         };
         self.prefix.as_ref().is_none_or(is_unchanged)
     }
 
-    /// What the model thought, as it was. `None` if the rules do not send it back, or nothing of it is
-    /// there to be sent.
+    /// Encodes reasoning unchanged. Returns `None` if the rules exclude it or it is empty.
     fn thinking(&self, own: bool, part: &Part, text: &'a str) -> Option<Block<'a>> {
         let (content, is_signed) = thinking(part, text)?;
         let reasoning = PastReasoning::anywhere(own, is_signed);
@@ -387,7 +386,7 @@ impl<'a> Writer<'a> {
         is_sent.then(|| Block::new(content))
     }
 
-    /// Whether the model that is asked now wrote the message.
+    /// Whether the model that is called wrote the message.
     fn is_own(&self, message: &Message) -> bool {
         authorship::wrote(self.form.provider, &self.prompt.model, message)
     }
@@ -397,7 +396,7 @@ impl<'a> Writer<'a> {
         self.conversation.left_out.push(note);
     }
 
-    /// Adds blocks of a message, or notes that nothing of it can be sent.
+    /// Adds the blocks of a message, or notes that nothing of it can be sent.
     fn push_or_note(&mut self, message: &Message, speaker: Speaker, blocks: Vec<Block<'a>>) {
         if blocks.is_empty() {
             let note = omissions::message(message);
@@ -406,8 +405,8 @@ impl<'a> Writer<'a> {
         self.push(speaker, blocks);
     }
 
-    /// Takes back the reasoning that an answer ends with, which the service refuses: the answer was
-    /// cut off, or what followed is not sent.
+    /// Removes reasoning at the end of an assistant message, which the service rejects. It occurs
+    /// if the response was cut off or what followed is not sent.
     fn drop_trailing_reasoning(&mut self) {
         let Trailing { count, prefix } = std::mem::take(&mut self.trailing);
         if count == 0 {
@@ -422,12 +421,12 @@ impl<'a> Writer<'a> {
         self.prefix = prefix;
         let kept = self.reasoning.len().saturating_sub(count);
         for (message, position) in self.reasoning.split_off(kept) {
-            let why = "Reasoning that nothing follows is not sent back.";
+            let why = "Reasoning at the end of a response is not sent back.";
             self.note(message, position, why);
         }
     }
 
-    /// Adds blocks to what was said last by the same speaker, or as a message of their own.
+    /// Appends blocks to the last message if it has the same role, otherwise adds a message.
     fn push(&mut self, speaker: Speaker, blocks: Vec<Block<'a>>) {
         if blocks.is_empty() {
             return;
@@ -475,8 +474,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Puts the notes in the order of their messages: reasoning at an end is left out after what
-    /// follows it was read.
+    /// Sorts the notes by message: trailing reasoning is noted only after what follows it was read.
     fn order_notes(&mut self) {
         let stored = self.prompt.transcript.messages();
         let order: BTreeMap<&MessageId, usize> = stored
@@ -490,9 +488,9 @@ impl<'a> Writer<'a> {
             .sort_by_key(|note| place(note).copied());
     }
 
-    /// Whether the model goes on after what was written last. Most do after an item of the service's
-    /// own only: it paused there. None does that has a message to answer of which nothing is sent: what it
-    /// said before would be the beginning of its answer.
+    /// Whether the conversation can end here. Most models can continue only after an item of the
+    /// service, at which the response paused. No model can continue if nothing of the last message
+    /// is sent, because its own earlier output would become the start of its response.
     fn can_end(&self) -> bool {
         let stored = self.prompt.transcript.messages();
         let goes_on = stored
@@ -512,7 +510,6 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Whether a block is reasoning.
 fn is_reasoning(block: &Block<'_>) -> bool {
     match block {
         Block::Own { content, .. } => match content {
@@ -527,7 +524,7 @@ fn is_reasoning(block: &Block<'_>) -> bool {
     }
 }
 
-/// Whether a block is what one of the service's own tools gave.
+/// Whether a block is the result of a server tool.
 fn is_hosted_result(block: &Block<'_>) -> bool {
     match block {
         Block::Item(json) => hosted::is_result(&member(&json.0, "type")),
@@ -535,7 +532,8 @@ fn is_hosted_result(block: &Block<'_>) -> bool {
     }
 }
 
-/// Whether an answer that calls tools begins with reasoning. One that calls none does.
+/// Whether a message that calls tools starts with reasoning. Returns true for a message without
+/// calls.
 fn reasons_before_it_calls(blocks: &[Block<'_>]) -> bool {
     let is_call = |block: &Block<'_>| match block {
         Block::Own { content, .. } => matches!(content, Written::ToolUse { .. }),
@@ -544,12 +542,12 @@ fn reasons_before_it_calls(blocks: &[Block<'_>]) -> bool {
     !blocks.iter().any(is_call) || blocks.first().is_some_and(is_reasoning)
 }
 
-/// The service refuses texts without a letter.
+/// The service rejects blank texts.
 fn is_blank(text: &str) -> bool {
     text.trim().is_empty()
 }
 
-/// A part of what a user says. `None` means nothing that can be sent.
+/// Encodes a part of a user message. Returns `None` if it cannot be sent.
 fn said<'a>(part: &'a Part, contents: &Contents) -> Option<Block<'a>> {
     match &part.content {
         Content::Text(text) if !is_blank(text) => Some(Block::text(text.as_str())),
@@ -564,7 +562,7 @@ fn said<'a>(part: &'a Part, contents: &Contents) -> Option<Block<'a>> {
     }
 }
 
-/// The result of a call.
+/// Encodes a tool result.
 fn result<'a>(part: &'a Part, ids: &'a Ids, contents: &Contents) -> Option<Block<'a>> {
     match &part.content {
         Content::ToolResult(result) => Some(Block::new(Written::ToolResult {
@@ -588,7 +586,7 @@ fn result<'a>(part: &'a Part, ids: &'a Ids, contents: &Contents) -> Option<Block
     }
 }
 
-/// What a tool gave. An error is said in words at least.
+/// Encodes the content of a tool result. An error must have some text.
 fn given<'a>(result: &'a ToolResult, contents: &Contents) -> Vec<Block<'a>> {
     let blocks: Vec<Block<'a>> = result
         .parts
@@ -612,8 +610,8 @@ fn given<'a>(result: &'a ToolResult, contents: &Contents) -> Vec<Block<'a>> {
     }
 }
 
-/// What the model thought, as it was, and whether something proves that it did. `None` if there is
-/// nothing.
+/// Decodes the reasoning to send, and whether it has a signature. Returns `None` if there is
+/// nothing to send.
 fn thinking<'a>(part: &Part, text: &'a str) -> Option<(Written<'a>, bool)> {
     let mut entry = authorship::attached(KIND, part).unwrap_or_default();
     let mut word = |name: &str| match entry.remove(name) {
@@ -635,7 +633,7 @@ fn thinking<'a>(part: &Part, text: &'a str) -> Option<(Written<'a>, bool)> {
     (is_signed || !text.is_empty()).then_some((content, is_signed))
 }
 
-/// The sources of a text as the service wrote them.
+/// The citations of a text as the service wrote them.
 fn citations<'a>(part: &'a Part, own: bool) -> Vec<Json<'a>> {
     let cited = part.citations.iter().filter(|_| own);
     cited
@@ -644,8 +642,9 @@ fn citations<'a>(part: &'a Part, own: bool) -> Vec<Json<'a>> {
         .collect()
 }
 
-/// The arguments as the model wrote them. A call whose arguments are no JSON object was never run,
-/// and goes back without any. The service takes no halves of characters.
+/// The arguments as the model wrote them. A call whose arguments are not a JSON object was never
+/// run, and is sent without arguments. Unpaired surrogates, which the service rejects, are
+/// replaced.
 fn arguments(call: &ToolCall) -> Json<'_> {
     Json(if call.has_object() {
         sound(&call.arguments)
@@ -654,7 +653,7 @@ fn arguments(call: &ToolCall) -> Json<'_> {
     })
 }
 
-/// A member of an item that is a word; empty if it has none.
+/// A string member of an item. Empty if there is none.
 fn member(json: &str, name: &str) -> String {
     let members = lenient::members(json);
     members
@@ -663,7 +662,7 @@ fn member(json: &str, name: &str) -> String {
         .unwrap_or_default()
 }
 
-/// Adds a block to what was written so far. Markers of the cache are none of it.
+/// Adds a block to the hashed prefix. Cache markers are not included.
 fn add(prefix: &mut Prefix, speaker: Speaker, block: &Block<'_>) {
     let who = match speaker {
         Speaker::User => "user",

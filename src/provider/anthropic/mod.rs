@@ -1,5 +1,5 @@
-//! Anthropic Messages, and what other services speak of it. What sets the generations of models
-//! apart is a table in [`family`].
+//! Anthropic Messages, and services compatible with it. The differences between model generations
+//! are a table in [`family`].
 
 mod block;
 mod cache;
@@ -25,5 +25,5 @@ pub(super) use family::binds_prefix;
 pub(super) use service::request;
 pub use service::{Anthropic, PromptCache};
 
-/// Under this name the settings and the metadata of this kind of provider stand.
+/// Key of this kind of provider in settings and metadata.
 const KIND: &str = "anthropic";

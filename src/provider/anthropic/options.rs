@@ -1,4 +1,4 @@
-//! How the model is to answer, as far as it has settings for it.
+//! Encodes the generation settings that Anthropic Messages supports.
 
 use serde_json::{Value, json};
 
@@ -17,10 +17,11 @@ use crate::{
     },
 };
 
-/// Fields that no option replaces: what is said would not be what is stored.
+/// Fields that provider options cannot override: overriding them would send a conversation that
+/// differs from the stored one.
 const OURS: &[&str] = &["model", "messages", "system", "tools", "stream", "betas"];
 
-/// The levels of effort of models whose own are not known.
+/// The levels of effort assumed for a model whose levels are unknown.
 const EFFORTS: [ReasoningEffort; 4] = [
     ReasoningEffort::None,
     ReasoningEffort::Low,
@@ -28,11 +29,11 @@ const EFFORTS: [ReasoningEffort; 4] = [
     ReasoningEffort::High,
 ];
 
-/// The least budget for thinking, in tokens; the service's.
+/// The service's minimum reasoning budget, in tokens.
 const LEAST_BUDGET: u32 = 1_024;
 
-/// The settings, the effort as the nearest level of the model. Thinking can be switched off
-/// wherever it need not be on.
+/// The settings with the effort replaced by the model's nearest level. `None` is kept unless
+/// thinking cannot be disabled.
 pub(super) fn fitted(model: &ModelInfo, wanted: &Generation) -> Generation {
     let family = Family::of(model);
     let nearest = |effort: ReasoningEffort| match family.thinking {
@@ -78,22 +79,22 @@ pub(super) fn cannot_take(model: &ModelInfo, wanted: &Generation) -> Vec<Unsuppo
         (
             Setting::Seed,
             wanted.seed.is_some(),
-            "The service has no seed.",
+            "The service does not support a seed.",
         ),
         (
             Setting::ReasoningEffort,
             wanted.reasoning_effort.is_some() && family.thinking == Thinking::Never,
-            "The model does not think.",
+            "The model does not support reasoning.",
         ),
         (
             Setting::ReasoningEffort,
             forced && is_on && family.forced_with_effort().drops_reasoning(),
-            "The model does not think in a call in which it must call a tool.",
+            "The model does not support reasoning if a tool call is required.",
         ),
         (
             Setting::ReasoningBudget,
             has_budget && !family.takes_budget(),
-            "The model takes no budget for reasoning.",
+            "The model does not accept a reasoning budget.",
         ),
         (
             Setting::ToolChoice,
@@ -103,19 +104,19 @@ pub(super) fn cannot_take(model: &ModelInfo, wanted: &Generation) -> Vec<Unsuppo
         (
             Setting::ResponseFormat,
             format.is_some_and(|format| format.schema.is_none()),
-            "The service has no JSON without a schema.",
+            "The service does not support JSON output without a schema.",
         ),
         (
             Setting::ResponseFormat,
             format.is_some_and(|format| format.schema.is_some()) && no_schema,
-            "The model cannot hold an answer to a schema.",
+            "The model does not support a response schema.",
         ),
     ];
     let own = sampling(model, family, wanted).into_iter().chain(others);
     refused(own.chain(model.refusals(wanted)))
 }
 
-/// Which of the settings of randomness the model does not support.
+/// The sampling settings, with whether the model rejects them.
 fn sampling(model: &ModelInfo, family: Family, wanted: &Generation) -> [Refusal; 3] {
     let refused = !family.sampling || model.takes_temperature == Some(false);
     let thinks = thinks_where_asked(family, wanted);
@@ -124,23 +125,23 @@ fn sampling(model: &ModelInfo, family: Family, wanted: &Generation) -> [Refusal;
         (
             Setting::Temperature,
             wanted.temperature.is_some() && (refused || thinks),
-            "The model takes no temperature, or none while it is thinking.",
+            "The model does not accept a temperature, at least not with reasoning enabled.",
         ),
         (
             Setting::TopP,
             wanted.top_p.is_some() && (refused || thinks || both),
-            "The model takes no top_p, or none beside a temperature or while it is thinking.",
+            "The model does not accept top_p, at least not together with a temperature or with reasoning enabled.",
         ),
         (
             Setting::TopK,
             wanted.top_k.is_some() && (refused || thinks),
-            "The model takes no top_k, or none while it is thinking.",
+            "The model does not accept top_k, at least not with reasoning enabled.",
         ),
     ]
 }
 
-/// Whether a model that thinks only where it is asked to is asked, beside which settings of randomness are
-/// refused. The others never take any.
+/// Whether thinking is requested from a model that thinks only on request; sampling settings are
+/// rejected with it. Other models either never accept sampling settings or never think.
 fn thinks_where_asked(family: Family, wanted: &Generation) -> bool {
     match family.thinking {
         Thinking::Budget | Thinking::AdaptiveOrBudget => {
@@ -154,8 +155,9 @@ fn is_on(effort: Option<ReasoningEffort>) -> bool {
     effort.is_some_and(|effort| effort != ReasoningEffort::None)
 }
 
-/// Writes the settings, the provider's own options last. `may_think`: the conversation lets a model
-/// think that must begin each answer so. `max_tokens` bounds the answer, its thoughts included.
+/// Writes the settings, and the provider options last. `may_think`: whether the conversation allows
+/// thinking for a model that must start each response with it. `max_tokens` limits the response,
+/// thinking included.
 pub(super) fn write(
     body: &mut Body,
     prompt: &Prompt,
@@ -210,7 +212,7 @@ pub(super) fn write(
     body.merge(KIND, provider_options.as_deref(), OURS);
 }
 
-/// Whether and how much the model is to think. `None` leaves it to the model.
+/// The `thinking` field of a request. Returns `None` to leave it to the model.
 pub(super) fn thinking(
     kind: Thinking,
     effort: Option<ReasoningEffort>,
@@ -218,7 +220,7 @@ pub(super) fn thinking(
     max_tokens: u32,
 ) -> Option<Value> {
     let enabled = |budget: u32| {
-        // The answer must have room after it.
+        // The budget must leave room for the response.
         let budget = budget.max(LEAST_BUDGET).min(max_tokens.saturating_sub(1));
         (budget >= LEAST_BUDGET).then(|| json!({"type": "enabled", "budget_tokens": budget}))
     };
@@ -237,7 +239,7 @@ pub(super) fn thinking(
     }
 }
 
-/// The budget that stands for a level, where there is nothing but a budget.
+/// The budget for a level of effort, for a model that supports only budgets.
 fn tokens(effort: ReasoningEffort) -> u32 {
     match effort {
         ReasoningEffort::None | ReasoningEffort::Minimal => LEAST_BUDGET,
@@ -248,7 +250,7 @@ fn tokens(effort: ReasoningEffort) -> u32 {
     }
 }
 
-/// The effort and the form of the answer.
+/// The `output_config` field of a request: the effort and the response format.
 pub(super) fn output(
     thinking: Thinking,
     effort: Option<ReasoningEffort>,
@@ -269,7 +271,7 @@ pub(super) fn output(
     (output != json!({})).then_some(output)
 }
 
-/// The service's name of a level. `None` means it has none.
+/// The service's name for a level. Returns `None` if it has none.
 fn level(effort: ReasoningEffort) -> Option<&'static str> {
     match effort {
         ReasoningEffort::None => None,

@@ -1,4 +1,4 @@
-//! The rules for requests, of what the encoder reads: the family of a model.
+//! Derives the rules for requests from the model family that the encoder uses.
 
 use super::{encode::CALL_IDS, family::Family, options};
 use crate::provider::{
@@ -7,14 +7,14 @@ use crate::provider::{
     rules::{self, MissingReasoning, ReasoningKept},
 };
 
-/// The rules for requests to a model of that family.
+/// The rules for requests to a model of this family.
 pub(super) fn of(family: Family, model: &ModelInfo) -> Rules {
     let efforts = rules::levels(
         |wanted| options::fitted(model, wanted),
         |wanted| options::cannot_take(model, wanted),
         |effort| {
             let mut body = Body::default();
-            // An answer of any length: the budgets of all levels differ.
+            // Without a limit on the response, so that the budgets of all levels differ.
             let thinking = options::thinking(family.thinking, Some(effort), None, u32::MAX);
             body.set_some("thinking", thinking);
             let output = options::output(family.thinking, Some(effort), &None);

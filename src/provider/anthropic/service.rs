@@ -1,4 +1,4 @@
-//! The service: calls, counts and lists of models.
+//! The provider for Anthropic Messages: calls, token counts and model lists.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -28,32 +28,32 @@ use crate::{
     },
 };
 
-/// Where calls go, relative to the base URL.
+/// Path of calls, relative to the base URL.
 const PATH: &str = "messages";
 
-/// Where questions for sizes go.
+/// Path of token counts, relative to the base URL.
 const COUNT_PATH: &str = "messages/count_tokens";
 
-/// The status of a service that has no such path.
+/// Status of a service that does not have the path.
 const NOT_FOUND: u16 = 404;
 
-/// What the service takes for a token that it keeps for an hour, in percent of its price without a
-/// cache; its documentation of prices.
+/// Price of a token that is cached for an hour, in percent of the price of an uncached input token.
+/// Source: Anthropic's pricing documentation.
 const HOUR_PERCENT: u32 = 200;
 
-/// How long the service keeps what it has read of a prompt.
+/// How long the service keeps a prompt in its cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PromptCache {
-    /// Nothing is marked.
+    /// No cache markers are sent.
     Off,
-    /// Five minutes from its last use; the service's default.
+    /// Five minutes from the last use, the service's default.
     #[default]
     FiveMinutes,
     /// An hour, at a higher price.
     Hour,
 }
 
-/// A service that speaks Anthropic Messages.
+/// A service that implements Anthropic Messages.
 #[derive(Debug, Clone)]
 pub struct Anthropic {
     name: String,
@@ -65,7 +65,11 @@ pub struct Anthropic {
 }
 
 impl Anthropic {
-    /// The provider of that configured name, with the models that the operator declares.
+    /// Creates the provider with this configured name and the models that the operator configured.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Unusable`] if the settings or model names are invalid.
     pub fn new(
         name: &str,
         settings: Settings,
@@ -83,21 +87,21 @@ impl Anthropic {
         })
     }
 
-    /// Says how long the service is to keep what it has read of a prompt.
+    /// Sets how long the service keeps prompts in its cache.
     #[must_use]
     pub fn with_prompt_cache(mut self, cache: PromptCache) -> Self {
         self.cache = cache;
         self
     }
 
-    /// Says which reasoning goes back, whatever the names of models say.
+    /// Overrides which reasoning is sent back, regardless of model names.
     #[must_use]
     pub fn with_reasoning_back(mut self, reasoning: Option<ReasoningBack>) -> Self {
         self.reasoning_back = reasoning;
         self
     }
 
-    /// What a model takes.
+    /// What a model accepts.
     fn family(&self, model: &ModelInfo) -> family::Family {
         family::Family::of(model).with_reasoning_back(self.reasoning_back)
     }
@@ -114,8 +118,8 @@ impl Anthropic {
         }
     }
 
-    /// Where the service refuses reasoning that it wrote itself, for a reason of which nothing is
-    /// known here, or instructions within the conversation, the call is made once more without.
+    /// Calls the model. If the service rejects its own reasoning for an unknown reason, or rejects
+    /// system messages within the conversation, the call is repeated once without them.
     fn answer_to(&self, prompt: Arc<Prompt>) -> Answer {
         let encoded = encode::request(&prompt, &self.manner(&prompt.model));
         let Encoded {
@@ -132,14 +136,14 @@ impl Anthropic {
             let manner = provider.manner(&prompt.model);
             let without = match first.next().await {
                 Some(Err(error)) if has_reasoning && refuses_reasoning(&error) => {
-                    tracing::warn!(%error, "the service refuses reasoning of its own: calling it without");
+                    tracing::warn!(%error, "service rejected its own reasoning; retrying without it");
                     Manner {
                         with_reasoning: false,
                         ..manner
                     }
                 }
                 Some(Err(error)) if has_system && refuses_system(&error) => {
-                    tracing::warn!(%error, "the service refuses instructions within the conversation: calling it with those of a user");
+                    tracing::warn!(%error, "service rejected system messages within the conversation; retrying with user messages");
                     Manner {
                         with_system: false,
                         ..manner
@@ -165,7 +169,7 @@ impl Anthropic {
 }
 
 impl PromptCache {
-    /// The prices with this cache, by those with the service's default.
+    /// The prices with this cache duration, derived from those of the default duration.
     fn prices(self, prices: CachePrices) -> CachePrices {
         match self {
             Self::Off | Self::FiveMinutes => prices,
@@ -209,7 +213,8 @@ impl Provider for Anthropic {
 
     fn refresh(&self, now: Timestamp, interval: Duration) -> Refresh {
         let listing = self.models.listing();
-        // A server in one's own network that speaks the protocol lists its models as others do.
+        // A self-hosted server that implements the protocol lists its models like other self-hosted
+        // servers.
         let family = if self.client.is_plain() {
             Family::Server
         } else {
@@ -259,7 +264,7 @@ impl Provider for Anthropic {
                 encode::question(&prompt, &provider.manner(&prompt.model));
             match provider.client.question(COUNT_PATH, &headers, body).await {
                 Ok(answer) => provider.client.counted(&answer["input_tokens"]).map(Some),
-                // Others who speak the protocol do not count.
+                // Other services with this protocol do not count tokens.
                 Err(error) if error.status == NOT_FOUND => Ok(None),
                 Err(error) => Err(error),
             }
@@ -281,7 +286,7 @@ impl Provider for Anthropic {
     }
 }
 
-/// Whether the service refused the request because of reasoning in it.
+/// Whether the service rejected the request because of its reasoning.
 fn refuses_reasoning(error: &Error) -> bool {
     let words = error.message.to_ascii_lowercase();
     error.kind == Kind::BadRequest
@@ -297,7 +302,7 @@ fn refuses_reasoning(error: &Error) -> bool {
         .any(|said| words.contains(said))
 }
 
-/// Whether the service refused the request because of instructions within the conversation.
+/// Whether the service rejected the request because of system messages within the conversation.
 fn refuses_system(error: &Error) -> bool {
     let words = error.message.to_ascii_lowercase();
     error.kind == Kind::BadRequest
@@ -308,7 +313,7 @@ fn refuses_system(error: &Error) -> bool {
             .any(|said| words.contains(said))
 }
 
-/// A prompt as Anthropic itself would be sent it, for a model of another one.
+/// Encodes a prompt as for Anthropic itself, for a model of another provider.
 pub(in crate::provider) fn request(prompt: &Prompt) -> Request {
     let manner = Manner {
         provider: "",

@@ -1,4 +1,4 @@
-//! Recorded answers, answers in pieces, and requests.
+//! Tests of decoding and encoding, with recorded responses.
 
 mod answers;
 mod requests;

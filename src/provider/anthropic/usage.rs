@@ -1,5 +1,5 @@
-//! What the service reports of tokens: input comes without what was cached, and reports add to each
-//! other.
+//! Reads the service's usage reports. Its input count excludes cached tokens, and later reports
+//! complete earlier ones.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,14 @@ use crate::{
     },
 };
 
-/// The reports of one answer. A later one replaces what it has itself: the first one of some
-/// gateways holds zeros, and only the last one counts what the service's own tools read.
+/// The merged usage reports of one response. Fields of a later report replace those of an earlier
+/// one: the first report of some gateways holds zeros, and only the last one counts what server
+/// tools read.
 #[derive(Debug, Default)]
 pub(super) struct Report(BTreeMap<String, Box<RawValue>>);
 
 impl Report {
-    /// Takes a report.
+    /// Merges a report.
     pub(super) fn add(&mut self, report: &RawValue) {
         let fields = serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(report.get());
         let given = fields
@@ -29,7 +30,7 @@ impl Report {
         self.0.extend(given);
     }
 
-    /// The usage; `None` if nothing is reported.
+    /// The usage. Returns `None` if nothing was reported.
     pub(super) fn read(&self) -> Option<Usage> {
         let number = |key: &str| self.0.get(key).and_then(|raw| lenient::count(raw));
         let whole = to_raw_value(&self.0).ok();
@@ -40,15 +41,15 @@ impl Report {
         })
     }
 
-    /// The usage of the last round of the model alone. `None` if the service does not report rounds: they are
-    /// documented as what the size of the context follows from, while the sums grow with each round in which
-    /// the service's own tools ran.
+    /// The usage of the last round of the model alone. Returns `None` if the service does not
+    /// report rounds. The rounds are documented as the basis for the size of the context; the
+    /// totals grow with each round in which server tools ran.
     pub(super) fn last_round(&self) -> Option<Usage> {
         let rounds = self.0.get("iterations")?;
         let rounds = serde_json::from_str::<Vec<&RawValue>>(rounds.get()).ok()?;
         let last = rounds.into_iter().rev().find(|round| is_of_model(round))?;
         let number = |key: &str| report::member(last, key).and_then(lenient::count);
-        // Reasoning is reported of all rounds together.
+        // Reasoning is reported only for all rounds together.
         counted(number, self.thinking()).filter(|usage| usage.input > 0)
     }
 
@@ -60,7 +61,7 @@ impl Report {
     }
 }
 
-/// The tokens that the named numbers of a report tell; `None` if it has none.
+/// Reads the token counts of a report. Returns `None` if it has none.
 fn counted(number: impl Fn(&str) -> Option<u64>, thinking: u64) -> Option<Usage> {
     let fresh = number("input_tokens");
     let output = number("output_tokens");
@@ -84,7 +85,7 @@ fn counted(number: impl Fn(&str) -> Option<u64>, thinking: u64) -> Option<Usage>
     })
 }
 
-/// Whether a round is one of the model that answers, and not of an advisor or of a compaction.
+/// Whether a round is one of the model that responds, rather than of an advisor or a compaction.
 fn is_of_model(round: &RawValue) -> bool {
     report::member(round, "type")
         .is_none_or(|kind| [r#""message""#, r#""fallback_message""#].contains(&kind.get()))

@@ -1,5 +1,5 @@
-//! Anthropic Messages as it goes over the wire. What comes in is read as leniently as it is
-//! written: nearly every field may be missing or null, and unknown ones are passed over.
+//! The wire format of Anthropic Messages. Responses are parsed leniently: nearly every field may be
+//! missing or null, and unknown fields are ignored.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, value::RawValue};
 
 use crate::provider::http::lenient::{Number, Piece, Word};
 
-/// Where the prompt cache may end.
+/// A prompt cache marker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct CacheControl {
     #[serde(rename = "type")]
@@ -17,35 +17,34 @@ pub(super) struct CacheControl {
     pub(super) ttl: Option<&'static str>,
 }
 
-/// Who speaks.
+/// The role of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Speaker {
     User,
     Assistant,
-    /// Instructions within the conversation.
+    /// A system message within the conversation.
     System,
 }
 
-/// A message of a request.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Message<'a> {
     pub(super) role: Speaker,
     pub(super) content: Vec<Block<'a>>,
 }
 
-/// A block of a request: what a message is made of.
+/// A content block of a message in a request.
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
 pub(super) enum Block<'a> {
-    /// One that contextd writes.
+    /// A block that contextd writes.
     Own {
         #[serde(flatten)]
         content: Content<'a>,
         #[serde(skip_serializing_if = "Option::is_none")]
         cache_control: Option<CacheControl>,
     },
-    /// One of the service's own, as it came.
+    /// A provider item, unchanged.
     Item(Json<'a>),
 }
 
@@ -82,7 +81,7 @@ pub(super) enum Content<'a> {
     },
     Thinking {
         thinking: &'a str,
-        /// What other makers serve may have none.
+        /// Models of other vendors may send none.
         #[serde(skip_serializing_if = "Option::is_none")]
         signature: Option<String>,
     },
@@ -92,7 +91,7 @@ pub(super) enum Content<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// A block without a marker.
+    /// A block without a cache marker.
     pub(super) fn new(content: Content<'a>) -> Self {
         Self::Own {
             content,
@@ -100,7 +99,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// A plain text.
+    /// A text block.
     pub(super) fn text(text: impl Into<Cow<'a, str>>) -> Self {
         Self::new(Content::Text {
             text: text.into(),
@@ -109,20 +108,20 @@ impl<'a> Block<'a> {
     }
 }
 
-/// Where a picture or file is.
+/// The source of an image or a file.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Source<'a> {
-    /// Here, in base64.
+    /// Inline, in base64.
     Base64 { media_type: String, data: String },
-    /// At an address.
+    /// By URL, which the service fetches.
     Url { url: &'a str },
-    /// Here, as it is.
+    /// Inline, as plain text.
     Text { media_type: String, data: String },
 }
 
 impl Source<'_> {
-    /// What it holds, or its address.
+    /// The inline data or the URL.
     pub(super) fn text(&self) -> &str {
         match self {
             Self::Base64 { data, .. } | Self::Text { data, .. } => data,
@@ -131,7 +130,7 @@ impl Source<'_> {
     }
 }
 
-/// JSON as another one wrote it.
+/// JSON that was received from elsewhere and is passed through unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Json<'a>(pub(super) Cow<'a, str>);
 
@@ -142,7 +141,6 @@ impl Serialize for Json<'_> {
     }
 }
 
-/// A tool in a request.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Tool<'a> {
     pub(super) name: &'a str,
@@ -155,18 +153,18 @@ pub(super) struct Tool<'a> {
     pub(super) cache_control: Option<CacheControl>,
 }
 
-/// A tool of a request, the host's or the service's own.
+/// A tool in a request.
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
 pub(super) enum AnyTool<'a> {
-    /// The host's.
+    /// A host tool.
     Host(Tool<'a>),
-    /// The service's, as the host wrote it.
+    /// A server tool, as the host wrote it.
     Service(Json<'a>),
 }
 
-/// One event of an answer. What its fields hold depends on its type, which is read first: other
-/// events may have other things under these names.
+/// One event of a response. The event type determines what its fields hold and is read first: other
+/// events may use the same field names for other content.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Event {
@@ -183,13 +181,13 @@ pub(super) struct Event {
     pub(super) input_transformations: Option<Box<RawValue>>,
 }
 
-/// The message that begins.
+/// The message in `message_start`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Started {
     pub(super) id: Word,
     pub(super) model: Word,
-    /// Blocks that are complete already; mostly there are none.
+    /// Blocks that are already complete. Usually empty.
     pub(super) content: Option<Box<RawValue>>,
     pub(super) stop_reason: Word,
     pub(super) usage: Option<Box<RawValue>>,
@@ -198,7 +196,7 @@ pub(super) struct Started {
     pub(super) input_transformations: Option<Box<RawValue>>,
 }
 
-/// A block that begins. What it begins with is usually empty.
+/// A content block in `content_block_start`. Its content is usually empty.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Opened {
@@ -215,7 +213,7 @@ pub(super) struct Opened {
     pub(super) caller: Option<Box<RawValue>>,
 }
 
-/// What is new in a block, or at the end of the message.
+/// A delta of a block, or of the message at its end.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Delta {
@@ -235,7 +233,7 @@ pub(super) struct Delta {
     pub(super) input_transformations: Option<Box<RawValue>>,
 }
 
-/// A source of a text.
+/// A citation of a text.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Cited {

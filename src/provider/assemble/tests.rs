@@ -1,4 +1,4 @@
-//! Answers in pieces, and what becomes of them.
+//! Tests of assembling streamed responses.
 
 use proptest::prelude::*;
 
@@ -60,7 +60,7 @@ fn finish() -> Finish {
     }
 }
 
-/// Applies the chunks; new ids are `new0`, `new1` and so on by chunk.
+/// Applies the chunks. New ids are `new0`, `new1` and so on, by index of the chunk.
 fn run(
     taken: &[&str],
     max_bytes: usize,
@@ -78,7 +78,7 @@ fn run(
     Ok((assembly, deltas))
 }
 
-/// The parts in short.
+/// A compact form of the parts.
 fn shown(parts: &[Part]) -> Vec<String> {
     let show = |part: &Part| {
         let content = match &part.content {
@@ -127,10 +127,10 @@ fn a_change_of_chunk_kind_starts_a_new_part() {
             ],
             vec!["text a", "call c read {}", "text b"],
         ),
-        // empty pieces write nothing and split nothing
+        // Empty chunks write nothing and do not start a part.
         (vec![text(""), call(0, "c")], vec!["call c read {}"]),
         (vec![text("a"), reasoning(""), text("b")], vec!["text ab"]),
-        // parallel calls, arguments mixed
+        // Parallel calls with interleaved arguments.
         (
             vec![
                 call(0, "a"),
@@ -141,7 +141,7 @@ fn a_change_of_chunk_kind_starts_a_new_part() {
             ],
             vec!["call a read [0", "call b read [1]"],
         ),
-        // metadata ends a part
+        // Metadata ends a part.
         (
             vec![
                 reasoning("r"),
@@ -163,7 +163,7 @@ fn a_change_of_chunk_kind_starts_a_new_part() {
             vec![call(0, "a"), metadata("{1}"), input(0, "{}")],
             vec!["call a read {}{1}"],
         ),
-        // so does its end, of whatever kind the next one is
+        // `PartEnded` ends a part, whatever the kind of the next one.
         (
             vec![text("a"), Chunk::PartEnded, text("b"), Chunk::PartEnded],
             vec!["text a", "text b"],
@@ -172,12 +172,12 @@ fn a_change_of_chunk_kind_starts_a_new_part() {
             vec![reasoning(""), Chunk::PartEnded, text("b"), metadata("{1}")],
             vec!["text b{1}"],
         ),
-        // a call's metadata reaches it wherever it stands
+        // Metadata reaches its call at any position.
         (
             vec![call(0, "a"), call(1, "b"), text("t"), call_metadata(0)],
             vec!["call a read {}{1}", "call b read {}", "text t"],
         ),
-        // a provider's item is a whole part
+        // A provider item is a complete part.
         (
             vec![text("a"), item("search"), item("found"), text("b")],
             vec!["text a", "item search {}", "item found {}", "text b"],
@@ -354,7 +354,7 @@ fn a_malformed_answer_is_a_failed_call() {
         (error.kind, error.to_string().as_str()),
         (
             Kind::Broken,
-            "scripted: answer too large: more than 8 bytes"
+            "scripted: response too large: more than 8 bytes"
         )
     );
 }

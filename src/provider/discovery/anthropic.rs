@@ -1,5 +1,5 @@
-//! Anthropic's list: `GET models`, in pages. Servers of others that speak its protocol have the
-//! windows in fields of their own.
+//! Reads Anthropic's model list: `GET models`, in pages. Other servers with this protocol report
+//! context windows in different fields.
 
 use serde_json::Value;
 
@@ -8,10 +8,10 @@ use super::{
     list::{self, ListedModel, ModelList, Thinking, Unreadable},
 };
 
-/// Levels of effort, as the list names them.
+/// Levels of effort, by their names in the list.
 const LEVELS: &[&str] = &["low", "medium", "high", "xhigh", "max"];
 
-/// Reads a page, and the id after which the next one begins.
+/// Reads a page. Also returns the id after which the next page starts, if there is one.
 pub(super) fn read(answer: &Value) -> Result<(ModelList, Option<String>), Unreadable> {
     let listed = ModelList::of(list::entries(answer, "data")?, "id", model)?;
     let last = list::text(&answer["last_id"]).map(str::to_owned);
@@ -37,7 +37,8 @@ fn model(entry: &Value) -> Option<ListedModel> {
             (can("pdf_input"), "application/pdf"),
         ]),
         json_schema: can("structured_outputs"),
-        // A model without levels may still think within a budget: that there are none is not said.
+        // A model without listed levels may still support a budget: the list does not state that it
+        // has no levels.
         reasoning_efforts: list::efforts(levels),
         thinking: thinking(&capabilities["thinking"]),
         ..ListedModel::default()

@@ -1,18 +1,19 @@
-//! The list of services that speak Chat Completions: `GET models`. OpenAI, DeepSeek and others say
-//! names only; Groq, Together, Fireworks, Moonshot and vLLM say windows too, each in its own field.
+//! Reads the model list of services with the Chat Completions protocol: `GET models`. OpenAI,
+//! DeepSeek and others list only names; Groq, Together, Fireworks, Moonshot and vLLM also list
+//! context windows, each in a different field.
 
 use serde_json::Value;
 
 use super::list::{self, ListedModel, ModelList, Unreadable};
 
-/// Fields that hold the window, by service: vLLM; Groq; Together, Fireworks and Moonshot. What a
-/// model was trained with is not among them.
+/// Fields for the context window: of vLLM; of Groq; of Together, Fireworks and Moonshot. Fields for
+/// the window that a model was trained with are not included.
 const WINDOWS: &[&str] = &["max_model_len", "context_window", "context_length"];
 
-/// Fields that hold the longest answer.
+/// Fields for the limit on a response.
 const OUTPUTS: &[&str] = &["max_completion_tokens", "max_output_tokens"];
 
-/// Within names, what tells a model that does not chat where the list says nothing else.
+/// Substrings of the names of models that do not chat, for lists without other information.
 const NO_CHAT: &[&str] = &[
     "babbage",
     "dall-e",
@@ -36,7 +37,7 @@ pub(super) fn read(answer: &Value) -> Result<ModelList, Unreadable> {
     let entries = list::entries(answer, "data")?;
     let mut listed = ModelList::of(entries, "id", model)?;
     inherit(entries, &mut listed);
-    // Google's list has names of resources.
+    // Google's list has resource names.
     let plain = |name: String| match name.strip_prefix("models/") {
         Some(plain) => plain.to_owned(),
         None => name,
@@ -70,13 +71,13 @@ fn model(entry: &Value) -> Option<ListedModel> {
     })
 }
 
-/// The window, in whichever field it is.
+/// The context window, from any of the known fields.
 pub(super) fn window(entry: &Value) -> Option<u32> {
     let of_slot = || list::tokens(&entry["meta"]["n_ctx"]);
     list::first_tokens(entry, WINDOWS).or_else(of_slot)
 }
 
-/// An adapter of vLLM has the window of the model that it changes.
+/// Gives a vLLM adapter the context window of its base model.
 fn inherit(entries: &[Value], listed: &mut ModelList) {
     for entry in entries {
         let (Some(name), Some(parent)) = (entry["id"].as_str(), entry["parent"].as_str()) else {

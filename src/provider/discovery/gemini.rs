@@ -1,13 +1,13 @@
-//! Gemini's own list: `GET v1beta/models`, in pages.
+//! Reads Gemini's own model list: `GET v1beta/models`, in pages.
 
 use serde_json::Value;
 
 use super::list::{self, ListedModel, ModelList, Thinking, Unreadable};
 
-/// What each name of a resource begins with.
+/// Prefix of resource names.
 const PREFIX: &str = "models/";
 
-/// Reads a page, and the token of the next one.
+/// Reads a page. Also returns the token of the next page, if there is one.
 pub(super) fn read(answer: &Value) -> Result<(ModelList, Option<String>), Unreadable> {
     let mut listed = ModelList::of(list::entries(answer, "models")?, "name", model)?;
     listed.models = std::mem::take(&mut listed.models)
@@ -31,7 +31,7 @@ fn model(entry: &Value) -> Option<ListedModel> {
         display_name: list::text(&entry["displayName"]).map(str::to_owned),
         context_window: list::tokens(&entry["inputTokenLimit"]),
         max_output: list::tokens(&entry["outputTokenLimit"]),
-        // There are temperatures for those models only that take one.
+        // Only models that accept a temperature list its maximum.
         temperature: entry["maxTemperature"].is_number().then_some(true),
         thinking,
         ..ListedModel::default()

@@ -1,5 +1,5 @@
-//! What a service's list says of its models, and how the values in it are read: whatever is not as
-//! documented is taken as not said.
+//! The contents of a service's model list, and how its values are read: a value that is not as
+//! documented is treated as absent.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use serde_json::Value;
 
 use crate::{model::generation::ReasoningEffort, provider::http::lenient};
 
-/// Most models of a list. The longest known has fewer than 1,000.
+/// Limit on the models in a list. The longest known list has fewer than 1,000.
 pub(super) const MAX_MODELS: usize = 5_000;
 
-/// Bytes of a name.
+/// Limit on the bytes of a name.
 const MAX_NAME_BYTES: usize = 256;
 
-/// Types of models that answer with no text, where a list has types.
+/// Types of models that do not respond with text, for lists that have types.
 const NO_TEXT: &[&str] = &[
     "audio",
     "embedding",
@@ -25,69 +25,69 @@ const NO_TEXT: &[&str] = &[
     "video",
 ];
 
-/// What a list says of one model. Absent: it does not say.
+/// The facts that a list states about one model. An absent fact is not stated.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListedModel {
-    /// Name for people.
+    /// Human-readable name.
     pub display_name: Option<String>,
-    /// The whole window that can be used now, in tokens.
+    /// The context window that is currently usable, in tokens.
     pub context_window: Option<u32>,
-    /// Most tokens of one answer.
+    /// Limit on one response, in tokens.
     pub max_output: Option<u32>,
-    /// MIME types it takes beside text.
+    /// MIME types that the model accepts in addition to text.
     pub input_media: Option<Vec<String>>,
-    /// Whether it can call tools.
     pub tools: Option<bool>,
-    /// Whether it can make several calls at once.
+    /// Whether the model can make several tool calls in parallel.
     pub parallel_tools: Option<bool>,
-    /// Whether it can hold to a JSON schema.
+    /// Whether the model can follow a JSON schema.
     pub json_schema: Option<bool>,
-    /// Whether it takes a temperature.
+    /// Whether the model accepts a temperature.
     pub temperature: Option<bool>,
-    /// Levels of reasoning that it has.
+    /// Levels of reasoning effort that the model supports.
     pub reasoning_efforts: Option<Vec<ReasoningEffort>>,
-    /// How it can be asked to think; empty if it does not.
+    /// The ways to request reasoning. Empty if the model does not reason.
     pub thinking: Option<Vec<Thinking>>,
 }
 
-/// How a model can be asked to think.
+/// A way to request reasoning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Thinking {
     /// With a budget in tokens.
     Budget,
-    /// As much as it finds right, by its level of effort.
+    /// The model decides how much to reason, guided by a level of effort.
     Adaptive,
 }
 
-/// A list of models.
+/// A model list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ModelList {
-    /// By name.
+    /// The models by name.
     pub models: BTreeMap<String, ListedModel>,
-    /// What holds for any other name too: the server has one model, and reads no names.
+    /// The facts that hold for any other name: the server has a single model and ignores names.
     pub any: Option<ListedModel>,
 }
 
-/// Why an answer is no list of models.
+/// Why a response is not a valid model list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unreadable {
-    /// It has another shape.
-    #[error("its list of models cannot be read")]
+    /// It has an unexpected structure.
+    #[error("its model list cannot be parsed")]
     Shape,
-    /// It is too long.
-    #[error("its list has more than {MAX_MODELS} models")]
+    /// It has too many models.
+    #[error("its model list has more than {MAX_MODELS} models")]
     TooLong,
 }
 
 impl ModelList {
-    /// What the list says about the model of that name. A name without a tag means the tag `latest`.
+    /// What the list states about the model with this name. A name without a tag matches the tag
+    /// `latest`.
     pub fn get(&self, name: &str) -> Option<&ListedModel> {
         let tagged = || self.models.get(&format!("{name}:latest"));
         self.models.get(name).or_else(tagged).or(self.any.as_ref())
     }
 
-    /// Reads each entry that has a usable name under `key`; `read` returns `None` for what is no
-    /// model that answers with text. A list with entries of which none has a name is no list.
+    /// Reads each entry that has a usable name under `key`. `read` returns `None` for a model that
+    /// does not respond with text. A list in which no entry has a name is invalid.
     pub(super) fn of(
         entries: &[Value],
         key: &str,
@@ -122,13 +122,13 @@ impl ModelList {
     }
 }
 
-/// The entries of a list: the member of that name, or the whole answer.
+/// The entries of a list: the member with this name, or the whole response.
 pub(super) fn entries<'a>(answer: &'a Value, key: &str) -> Result<&'a [Value], Unreadable> {
     let list = answer.as_array().or_else(|| answer[key].as_array());
     list.map(Vec::as_slice).ok_or(Unreadable::Shape)
 }
 
-/// Text that can be stored and shown in one line.
+/// A string that can be stored and shown on one line. Returns `None` for other values.
 pub(super) fn text(value: &Value) -> Option<&str> {
     let usable = |text: &&str| {
         !text.is_empty() && text.len() <= MAX_NAME_BYTES && !text.chars().any(char::is_control)
@@ -136,25 +136,26 @@ pub(super) fn text(value: &Value) -> Option<&str> {
     value.as_str().filter(usable)
 }
 
-/// A number of tokens. Zero, and what no window can have, is not said.
+/// A number of tokens. Returns `None` for zero and for values that no context window can have.
 pub(super) fn tokens(value: &Value) -> Option<u32> {
     lenient::amount(value)
         .and_then(|tokens| u32::try_from(tokens).ok())
         .filter(|tokens| (1..=i32::MAX.unsigned_abs()).contains(tokens))
 }
 
-/// The first of these that is a number of tokens.
+/// The first of these members that is a number of tokens.
 pub(super) fn first_tokens(entry: &Value, keys: &[&str]) -> Option<u32> {
     keys.iter().find_map(|key| tokens(&entry[*key]))
 }
 
-/// Whether a list of words has one; `None` where there is no list.
+/// Whether a list of strings contains one. Returns `None` if there is no list.
 pub(super) fn has(list: &Value, word: &str) -> Option<bool> {
     list.as_array()
         .map(|list| list.iter().any(|it| it.as_str() == Some(word)))
 }
 
-/// `*/*` of the media that a model takes beside text, from what says so; `None` where nothing does.
+/// The media types that a model accepts in addition to text, from the members that state it.
+/// Returns `None` if none does.
 pub(super) fn media(takes: &[(Option<bool>, &str)]) -> Option<Vec<String>> {
     let said = takes.iter().any(|(takes, _)| takes.is_some());
     let types = takes
@@ -164,7 +165,7 @@ pub(super) fn media(takes: &[(Option<bool>, &str)]) -> Option<Vec<String>> {
     said.then(|| types.collect())
 }
 
-/// The levels among these words; words that are none are left out. `None` where there is no level.
+/// The known levels of effort among these names. Returns `None` if there are none.
 pub(super) fn efforts<'a>(words: impl Iterator<Item = &'a str>) -> Option<Vec<ReasoningEffort>> {
     let level = |word: &str| serde_json::from_value(Value::from(word)).ok();
     let mut levels: Vec<ReasoningEffort> = words.filter_map(level).collect();
@@ -173,7 +174,7 @@ pub(super) fn efforts<'a>(words: impl Iterator<Item = &'a str>) -> Option<Vec<Re
     (!levels.is_empty()).then_some(levels)
 }
 
-/// The words of a list.
+/// The strings in a list.
 pub(super) fn words(list: &Value) -> impl Iterator<Item = &str> {
     list.as_array()
         .into_iter()
@@ -181,7 +182,7 @@ pub(super) fn words(list: &Value) -> impl Iterator<Item = &str> {
         .filter_map(Value::as_str)
 }
 
-/// Whether an entry says of itself that it answers with something else than text.
+/// Whether the entry states a type of model that does not respond with text.
 pub(super) fn answers_without_text(entry: &Value) -> bool {
     entry["type"]
         .as_str()

@@ -1,4 +1,4 @@
-//! The last list of models that a service gave, and how it is kept up to date.
+//! Caches a service's most recent model list and refreshes it.
 
 use std::{
     sync::{Arc, PoisonError, RwLock},
@@ -14,30 +14,28 @@ use tokio::{
 use super::{Family, ListedModel, ModelList, ask};
 use crate::provider::{Error, Refresh, error::Kind, http::Client};
 
-/// How long a service may take for its list, all requests together.
+/// Timeout for fetching a list, all requests together.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The last list of models that a service gave; without one, nothing. Clones share it.
+/// A service's most recent model list, if there is one. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Listing(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     last: RwLock<Option<Arc<Listed>>>,
-    /// Held while the service is asked, so that it is asked once at a time.
+    /// Held during a fetch, so that at most one is in progress.
     asking: Mutex<Asked>,
 }
 
-/// A list, and when it was given.
+/// A model list and when it was fetched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// When.
     pub at: Timestamp,
-    /// What it says.
     pub list: ModelList,
 }
 
-/// The last question.
+/// The most recent fetch.
 #[derive(Debug, Default)]
 struct Asked {
     at: Option<Instant>,
@@ -45,29 +43,28 @@ struct Asked {
 }
 
 impl Listed {
-    /// What it says of the model of that name.
+    /// What the list states about the model with this name.
     pub fn get(&self, name: &str) -> Option<&ListedModel> {
         self.list.get(name)
     }
 }
 
 impl Listing {
-    /// The last list.
+    /// The most recent list.
     pub fn last(&self) -> Option<Arc<Listed>> {
         let last = self.0.last.read().unwrap_or_else(PoisonError::into_inner);
         last.clone()
     }
 
-    /// Takes a list as the last one.
+    /// Replaces the most recent list.
     pub fn set(&self, at: Timestamp, list: ModelList) {
         let mut last = self.0.last.write().unwrap_or_else(PoisonError::into_inner);
         *last = Some(Arc::new(Listed { at, list }));
     }
 
-    /// Asks the service for its list, unless it was asked less than `interval` ago, or less than its
-    /// family says. Whoever comes
-    /// while it is being asked waits for that. What fails changes nothing, and is logged when it
-    /// did not fail before.
+    /// Fetches the service's list, unless it was fetched less than `interval` ago, or less than the
+    /// minimum interval of its family. Concurrent callers wait for the fetch in progress. A failed
+    /// fetch changes nothing; it is logged unless the previous one failed too.
     pub fn refresh(
         &self,
         client: &Client,
@@ -105,7 +102,7 @@ impl Listing {
                 tracing::warn!(
                     provider = client.provider(),
                     %error,
-                    "a list of models could not be read; what was known stays in force"
+                    "failed to refresh the model list; keeping the previous one"
                 );
             }
             Err(_) => {}
@@ -115,12 +112,15 @@ impl Listing {
 }
 
 fn too_slow(provider: &str) -> Error {
-    let message = format!("its list took longer than {} seconds", PATIENCE.as_secs());
+    let message = format!(
+        "listing its models took longer than {} seconds",
+        PATIENCE.as_secs()
+    );
     Error::new(Kind::Timeout, provider, message)
 }
 
 fn log_success(provider: &str, models: usize, before: &Asked, first: bool) {
     if first || before.failed {
-        tracing::info!(provider, models, "read a list of models");
+        tracing::info!(provider, models, "read the model list");
     }
 }

@@ -1,5 +1,5 @@
-//! llama.cpp: `GET /props` and `GET models`. The window that can be used is that of one slot, never
-//! the one that the model was trained with.
+//! Reads the models of llama.cpp: `GET /props` and `GET models`. The usable context window is that
+//! of one slot, never the one that the model was trained with.
 
 use serde_json::Value;
 
@@ -8,7 +8,8 @@ use super::{
     list::{self, ListedModel, ModelList, Unreadable},
 };
 
-/// Joins what the server says of itself with its list. A server of one model answers to every name.
+/// Merges the server's properties with its model list. A server with a single model responds to
+/// every name.
 pub(super) fn read(props: Option<&Value>, models: Option<&Value>) -> Result<ModelList, Unreadable> {
     let slot = props.and_then(slot);
     let listed = models.map(compatible::read);
@@ -18,7 +19,7 @@ pub(super) fn read(props: Option<&Value>, models: Option<&Value>) -> Result<Mode
         (None, Some(Err(error))) => return Err(error),
         (None, None) => return Err(Unreadable::Shape),
     };
-    // What one server says of its slots does not hold for each of the servers that a router has.
+    // The properties of a router's slots do not apply to each server behind it.
     if listed.models.len() <= 1
         && let Some(slot) = slot
     {
@@ -33,11 +34,11 @@ pub(super) fn read(props: Option<&Value>, models: Option<&Value>) -> Result<Mode
     Ok(listed)
 }
 
-/// What holds for each slot; `None` if it is not said how large one is.
+/// The facts about each slot. Returns `None` if its size is not stated.
 fn slot(props: &Value) -> Option<ListedModel> {
     let window = list::tokens(&props["default_generation_settings"]["n_ctx"])?;
     let takes = |kind: &str| props["modalities"][kind].as_bool();
-    // Without a form of their own in the template, the server writes tools into the prompt.
+    // If the chat template has no form for tools, the server writes them into the prompt.
     let template = |what: &str| props["chat_template_caps"][what].as_bool();
     Some(ListedModel {
         context_window: Some(window),

@@ -1,5 +1,6 @@
-//! LM Studio: `GET /api/v1/models`, or `GET /api/v0/models` before that was there. A model that is
-//! not loaded has no window yet: it is loaded with the one that its user has set.
+//! Reads the models of LM Studio: `GET /api/v1/models`, or `GET /api/v0/models` of older versions.
+//! A model that is not loaded has no context window yet: it is loaded with the one that the user
+//! has configured.
 
 use serde_json::Value;
 
@@ -9,7 +10,7 @@ use super::list::{self, ListedModel, ModelList, Unreadable};
 pub(super) fn read(answer: &Value) -> Result<ModelList, Unreadable> {
     let entries = list::entries(answer, "models")?;
     let mut listed = ModelList::of(entries, "key", model)?;
-    // An instance can be called by a name of its own.
+    // An instance can be called by its own name.
     for entry in entries {
         let Some(model) = entry["key"].as_str().and_then(|key| listed.models.get(key)) else {
             continue;
@@ -42,10 +43,10 @@ fn model(entry: &Value) -> Option<ListedModel> {
     let efforts = list::words(&capabilities["reasoning"]["allowed_options"]);
     Some(ListedModel {
         display_name: list::text(&entry["display_name"]).map(str::to_owned),
-        // Which of several instances answers is not known.
+        // It is unknown which of several instances responds.
         context_window: instances(entry).filter_map(loaded).min(),
         input_media: list::media(&[(capabilities["vision"].as_bool(), "image/*")]),
-        // Others can be sent tools too.
+        // Other models can be sent tools too.
         tools: capabilities["trained_for_tool_use"]
             .as_bool()
             .filter(|trained| *trained),
@@ -72,7 +73,7 @@ fn instances(entry: &Value) -> impl Iterator<Item = &Value> {
     entry["loaded_instances"].as_array().into_iter().flatten()
 }
 
-/// The window that an instance was loaded with.
+/// The context window that an instance was loaded with.
 fn loaded(instance: &Value) -> Option<u32> {
     list::tokens(&instance["config"]["context_length"])
 }

@@ -1,4 +1,4 @@
-//! Mistral's list: `GET models`.
+//! Reads Mistral's model list: `GET models`.
 
 use serde_json::Value;
 

@@ -1,5 +1,5 @@
-//! The list of models that a service gives: which there are, and what it says about each. One file for
-//! each family of services reads its lists; [`listing`] keeps the last one.
+//! Discovers the models of a service from its model list. Each family of services has one file that
+//! reads its lists; [`listing`] caches the most recent list.
 
 mod anthropic;
 mod compatible;
@@ -23,40 +23,35 @@ use list::Unreadable;
 
 use super::{Error, error::Kind, http::Client};
 
-/// Most pages of a list.
+/// Limit on the pages of a list.
 const MAX_PAGES: usize = 20;
 
-/// Most models of Ollama that are asked for what they can do, at one time.
+/// Limit on the Ollama models whose capabilities are queried in one refresh.
 const MAX_SHOWN: usize = 64;
 
-/// The least time between two lists of a service that others run: they change with releases.
+/// Minimum interval between two fetches of a list from a hosted service. Such lists change only
+/// with releases.
 const HOSTED: Duration = Duration::from_hours(1);
 
 /// How a service lists its models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
-    /// `GET models`, each with what the service chooses to say.
+    /// `GET models`; the facts that are listed depend on the service.
     Compatible,
-    /// The same of a server that users run themselves: its windows change when it is started anew.
+    /// `GET models` of a self-hosted server. Its context windows change when it restarts.
     Server,
-    /// OpenRouter.
     OpenRouter,
-    /// Mistral.
     Mistral,
-    /// llama.cpp.
     LlamaCpp,
-    /// LM Studio.
     LmStudio,
-    /// Ollama.
     Ollama,
-    /// Anthropic.
     Anthropic,
-    /// Gemini, by its own protocol.
+    /// Gemini, with its own protocol.
     Gemini,
 }
 
 impl Family {
-    /// The family of a server in one's own network. One of unknown make counts as one's own.
+    /// The family of a server in a private network. An unknown server there counts as self-hosted.
     fn nearby(self) -> Self {
         match self {
             Self::Compatible => Self::Server,
@@ -71,7 +66,7 @@ impl Family {
         }
     }
 
-    /// How long a list is good for where lists of servers nearby are good for `interval`.
+    /// How long a list is valid if those of self-hosted servers are valid for `interval`.
     fn interval(self, interval: Duration) -> Duration {
         match self {
             Self::Server | Self::LlamaCpp | Self::LmStudio | Self::Ollama => interval,
@@ -84,7 +79,8 @@ impl Family {
     }
 }
 
-/// Asks a service for its list. `known` is the last one: what does not change is not asked again.
+/// Fetches a service's list. `known` is the previous list: facts that do not change are not queried
+/// again.
 async fn ask(
     client: &Client,
     family: Family,
@@ -115,10 +111,10 @@ async fn ask(
     }
 }
 
-/// What a list is, or why what came is none.
+/// A model list, or why the response is not one.
 type Read<T> = Result<T, Unreadable>;
 
-/// All pages, one after the other. A service that says again where it was before has no more.
+/// Fetches all pages, one after another. A repeated page token ends the list.
 async fn pages(
     client: &Client,
     path: impl Fn(&str) -> String,
@@ -138,7 +134,7 @@ async fn pages(
     Ok(Ok(whole))
 }
 
-/// A parameter of a query, if there is a value.
+/// A query parameter, if there is a value.
 fn parameter(name: &str, value: &str) -> String {
     let escaped = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
@@ -152,7 +148,7 @@ fn parameter(name: &str, value: &str) -> String {
     }
 }
 
-/// Either of the two may be missing.
+/// Either of the two requests may fail.
 async fn llamacpp(client: &Client) -> Result<Read<ModelList>, Error> {
     let models = client.get("models").await;
     let props = client.get_beside("props").await;
@@ -172,7 +168,7 @@ async fn lmstudio(client: &Client) -> Result<Read<ModelList>, Error> {
     Ok(lmstudio::read_older(&older))
 }
 
-/// What a model can do is asked once: it changes with the model's file only.
+/// The capabilities of a model are queried once: they change only with the model's file.
 async fn ollama(client: &Client, known: Option<&ModelList>) -> Result<Read<ModelList>, Error> {
     let models = client.get("models").await?;
     let loaded = client.get_beside("api/ps").await?;
@@ -210,7 +206,7 @@ async fn ollama(client: &Client, known: Option<&ModelList>) -> Result<Read<Model
     }))
 }
 
-/// What each reader makes of one answer, for fuzzing.
+/// Applies every reader to one response, for fuzzing.
 #[cfg(any(test, fuzzing))]
 pub(super) fn read_in_every_way(answer: &Value) -> Vec<ModelList> {
     let first = |page: (ModelList, Option<String>)| page.0;

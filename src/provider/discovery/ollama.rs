@@ -1,6 +1,7 @@
-//! Ollama: `GET models` has the names, `GET /api/ps` the windows of what is loaded, `POST /api/show`
-//! what one model can do. The window that a model was trained with, which `/api/show` has too, is
-//! not the one that it is loaded with.
+//! Reads the models of Ollama: `GET models` lists the names, `GET /api/ps` the context windows of
+//! loaded models, and `POST /api/show` returns the capabilities of one model. `/api/show` also
+//! returns the context window that the model was trained with, which is not the one that it is
+//! loaded with.
 
 use serde_json::Value;
 
@@ -12,7 +13,7 @@ pub(super) fn read(models: &Value) -> Result<ModelList, Unreadable> {
     ModelList::of(list::entries(models, "data")?, "id", nothing)
 }
 
-/// Adds the windows of what is loaded.
+/// Adds the context windows of loaded models.
 pub(super) fn add_loaded(listed: &mut ModelList, loaded: &Value) -> Result<(), Unreadable> {
     let window = |entry: &Value| {
         Some(ListedModel {
@@ -27,7 +28,7 @@ pub(super) fn add_loaded(listed: &mut ModelList, loaded: &Value) -> Result<(), U
     Ok(())
 }
 
-/// Adds what a model can do; `None` if it does not chat.
+/// Adds the capabilities of a model. Returns `None` if it does not chat.
 pub(super) fn with_abilities(model: ListedModel, shown: &Value) -> Option<ListedModel> {
     let can = |what| list::has(&shown["capabilities"], what);
     if can("completion") == Some(false) {
@@ -35,7 +36,7 @@ pub(super) fn with_abilities(model: ListedModel, shown: &Value) -> Option<Listed
     }
     Some(ListedModel {
         input_media: list::media(&[(can("vision"), "image/*")]),
-        // Tools for a model without them are refused.
+        // Ollama rejects tools for a model that does not support them.
         tools: can("tools"),
         ..model
     })

@@ -1,7 +1,7 @@
-//! OpenRouter's list: `GET models`.
+//! Reads OpenRouter's model list: `GET models`.
 //!
-//! The window of a model there is the largest that any of its providers has. A request goes to
-//! `top_provider` first, whose window may be smaller; the smaller one is taken, so that a prompt
+//! The listed context window of a model is the largest of all its providers. A request goes to
+//! `top_provider` first, whose window may be smaller. The smaller one is used, so that a prompt
 //! fits wherever it is sent.
 
 use serde_json::Value;
@@ -24,7 +24,7 @@ fn model(entry: &Value) -> Option<ListedModel> {
         list::tokens(&top["context_length"]),
     ];
     let takes = |kind| list::has(&entry["architecture"]["input_modalities"], kind);
-    // Every model takes a bound of its answer: an empty list says nothing.
+    // Every model accepts a limit on its response, so an empty list means that nothing is known.
     let parameters = Some(&entry["supported_parameters"])
         .filter(|all| all.as_array().is_some_and(|all| !all.is_empty()));
     let knows = |parameter| parameters.and_then(|all| list::has(all, parameter));

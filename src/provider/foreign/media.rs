@@ -1,4 +1,4 @@
-//! Pictures, sounds and files: content in base64 or in a `data:` address, and other addresses.
+//! Reads images, audio and files: base64 content, `data:` URLs and other URLs.
 
 use base64::{
     Engine as _, alphabet,
@@ -7,16 +7,16 @@ use base64::{
 
 use super::{FlawKind, ForeignMedia, ForeignSource, Node, Reading};
 
-/// What content is whose type is not said.
+/// The media type of content that does not state one.
 const BYTES: &str = "application/octet-stream";
 
-/// Base64 with or without its padding.
+/// Base64 with or without padding.
 const LENIENT: GeneralPurposeConfig =
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
 const PLAIN: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
 const FOR_ADDRESSES: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIENT);
 
-/// Types of files by the end of their names.
+/// Media types by file extension.
 const BY_ENDING: [(&str, &str); 14] = [
     ("png", "image/png"),
     ("jpg", "image/jpeg"),
@@ -34,7 +34,7 @@ const BY_ENDING: [(&str, &str); 14] = [
     ("mp4", "video/mp4"),
 ];
 
-/// Content of a known type.
+/// Inline content with its media type.
 pub(in crate::provider) fn inline(
     media_type: String,
     filename: String,
@@ -51,8 +51,8 @@ pub(in crate::provider) fn inline(
     }
 }
 
-/// Content at an address. Where its type is not said, the end of the address tells it; else it is
-/// `usual`.
+/// Content at a URL. If its type is not stated, it is derived from the extension of the URL, or
+/// else is `usual`.
 pub(in crate::provider) fn at_address(
     url: String,
     media_type: String,
@@ -71,7 +71,7 @@ pub(in crate::provider) fn at_address(
     }
 }
 
-/// Content in base64. Anything else is noted.
+/// Decodes base64 content. Anything else is noted.
 pub(in crate::provider) fn encoded(node: &Node<'_>, reading: &mut Reading<'_>) -> Option<Vec<u8>> {
     let text = node.text(reading);
     decoded(&text).or_else(|| {
@@ -79,14 +79,14 @@ pub(in crate::provider) fn encoded(node: &Node<'_>, reading: &mut Reading<'_>) -
             reading.note(
                 node.at().to_owned(),
                 FlawKind::Malformed,
-                "must be content in base64",
+                "must be base64 content",
             );
         }
         None
     })
 }
 
-/// A `data:` address, which holds its content, or any other address.
+/// Reads a `data:` URL, which contains its content, or another URL.
 pub(in crate::provider) fn from_data_or_url(
     node: &Node<'_>,
     media_type: String,
@@ -113,7 +113,7 @@ pub(in crate::provider) fn from_data_or_url(
     };
     let media = read();
     if media.is_none() {
-        let why = "a data: address must hold its content in base64";
+        let why = "must contain base64 content if it is a data: URL";
         reading.note(node.at().to_owned(), FlawKind::Malformed, why);
     }
     media

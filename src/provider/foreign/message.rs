@@ -1,95 +1,85 @@
-//! Messages in neutral form, and what is wrong with them.
+//! Neutral messages as read from other formats, and the defects found while reading.
 
 use std::fmt;
 
 use crate::model::{Citation, Role};
 
-/// What was read.
+/// The result of reading messages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Foreign {
-    /// The messages in order; none of them is empty.
+    /// The messages, in order. None of them is empty.
     pub messages: Vec<ForeignMessage>,
-    /// What is wrong, in order.
+    /// The defects, in order.
     pub flaws: Vec<ForeignFlaw>,
 }
 
 /// A message in neutral form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForeignMessage {
-    /// Where it begins, such as `[3]`.
+    /// Path of the message in the source, such as `[3]`.
     pub at: String,
-    /// Who speaks.
     pub role: Role,
-    /// Its parts in order.
     pub parts: Vec<ForeignPart>,
 }
 
 /// A part in neutral form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForeignPart {
-    /// Where it stands, such as `[3].content[1]`.
+    /// Path of the part in the source, such as `[3].content[1]`.
     pub at: String,
-    /// What it is.
     pub content: ForeignContent,
-    /// Sources of a text.
+    /// Citations of a text.
     pub citations: Vec<Citation>,
-    /// What was attached to it, a JSON object keyed by kind of provider.
+    /// Attached metadata: a JSON object keyed by kind of provider.
     pub metadata: Option<String>,
-    /// Halves of characters in it became U+FFFD.
+    /// Unpaired surrogates in the part were replaced with U+FFFD.
     pub sanitized: bool,
 }
 
-/// What a part is.
+/// The content of a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ForeignContent {
-    /// Text.
     Text(String),
-    /// What the model thought.
     Reasoning {
-        /// What is shown of it.
+        /// The visible text.
         text: String,
-        /// It was hidden on purpose.
+        /// Whether the text was redacted.
         redacted: bool,
     },
-    /// Words of refusal.
     Refusal(String),
-    /// A picture, sound or file.
+    /// An image, audio or file.
     Media(ForeignMedia),
-    /// A call of a tool.
     Call {
-        /// Its id.
         id: String,
-        /// The tool.
         name: String,
-        /// The arguments as they are written.
+        /// The arguments as written in the source.
         arguments: String,
     },
-    /// The result of a call.
+    /// The result of a tool call.
     Result {
-        /// The call.
+        /// Id of the call.
         call: String,
-        /// What the tool gave.
+        /// The content of the result.
         given: Vec<ForeignGiven>,
-        /// How the call ended.
         outcome: ForeignOutcome,
     },
-    /// Something that only its service can read.
+    /// A part that only its service can read.
     Item {
-        /// The service's name of its type.
+        /// The type as named by the service.
         kind: String,
-        /// The item as it came.
+        /// The item, unchanged.
         json: String,
-        /// A line for people.
+        /// One human-readable line.
         title: String,
-        /// Who alone can read it. `None` means the provider of the model that wrote the messages.
+        /// The only provider that can read the item. `None` means the provider of the model that
+        /// wrote the messages.
         reader: Option<&'static str>,
     },
 }
 
-/// How a call ended.
+/// The outcome of a tool call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ForeignOutcome {
-    /// With what the tool gave.
     #[default]
     Success,
     /// The tool failed.
@@ -98,32 +88,28 @@ pub enum ForeignOutcome {
     Denied,
 }
 
-/// A piece of what a tool gave.
+/// An element of a tool result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ForeignGiven {
-    /// Text.
     Text(String),
-    /// A picture, sound or file.
+    /// An image, audio or file.
     Media(ForeignMedia),
 }
 
-/// A picture, sound or file.
+/// An image, audio or file.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ForeignMedia {
-    /// Its MIME type.
     pub media_type: String,
-    /// Name of the file; empty if it has none.
+    /// Name of the file. Empty if it has none.
     pub filename: String,
-    /// Where its content is.
     pub source: ForeignSource,
 }
 
-/// Where content is.
+/// Where the content of a media part is.
 #[derive(Clone, PartialEq, Eq)]
 pub enum ForeignSource {
-    /// Here.
+    /// Inline.
     Data(Vec<u8>),
-    /// At this address.
     Url(String),
 }
 
@@ -145,41 +131,40 @@ impl fmt::Debug for ForeignSource {
     }
 }
 
-/// Something that cannot be read.
+/// A defect in the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForeignFlaw {
-    /// Where, such as `[3].content[1].type`; empty for all of it.
+    /// Path of the defect, such as `[3].content[1].type`. Empty if it concerns the whole input.
     pub at: String,
-    /// What kind of mistake it is.
     pub kind: FlawKind,
-    /// What is expected, for people.
+    /// A human-readable description of what is expected.
     pub why: String,
 }
 
-/// A kind of mistake.
+/// The kind of a defect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FlawKind {
-    /// It must be there.
+    /// A required value is missing.
     Missing,
-    /// It has another type or form.
+    /// The value has the wrong type or form.
     Malformed,
-    /// It is well-formed, and cannot be taken.
+    /// The value is well-formed but not supported.
     Unsupported,
-    /// There is too much of it.
+    /// The value is too large.
     TooLarge,
-    /// It is no JSON.
+    /// The input is not valid JSON.
     NotJson,
 }
 
 impl ForeignOutcome {
-    /// The outcome in a shape that says no more than whether the tool failed.
+    /// The outcome in a format that states only whether the tool failed.
     pub(in crate::provider) fn of(failed: bool) -> Self {
         if failed { Self::Error } else { Self::Success }
     }
 }
 
 impl ForeignPart {
-    /// A part with nothing attached.
+    /// Creates a part without metadata.
     pub(in crate::provider) fn new(at: &str, content: ForeignContent) -> Self {
         Self {
             at: at.to_owned(),
@@ -190,7 +175,7 @@ impl ForeignPart {
         }
     }
 
-    /// The same with what a kind of provider attached, where it is something.
+    /// Attaches metadata of a kind of provider, unless it is empty.
     #[must_use]
     pub(in crate::provider) fn attached(
         self,
@@ -201,7 +186,7 @@ impl ForeignPart {
         Self { metadata, ..self }
     }
 
-    /// A text. `None` if it is empty.
+    /// Creates a text part. Returns `None` if the text is empty.
     pub(in crate::provider) fn text(at: &str, text: String) -> Option<Self> {
         (!text.is_empty()).then(|| Self::new(at, ForeignContent::Text(text)))
     }

@@ -1,7 +1,8 @@
-//! Messages in the shapes of other APIs, read into neutral ones, and stored messages written in them.
-//! Pure: everything that is wrong is noted with its path, and content is handed out as it came.
+//! Reads messages in the formats of other APIs into neutral messages, and writes stored messages in
+//! those formats. Reading and writing are pure: every defect is noted with its path, and content is
+//! returned unchanged.
 //!
-//! Each shape is read by the `import` module of its protocol, and written by its `history` module.
+//! Each format is read by the `import` module of its protocol and written by its `history` module.
 
 mod media;
 mod message;

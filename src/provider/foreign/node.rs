@@ -1,4 +1,4 @@
-//! JSON values with the way to them. Nothing is built of a value before it is read.
+//! JSON values with their paths. Values are parsed only when they are accessed.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -14,16 +14,16 @@ use crate::{
     provider::http::lenient::{self, Piece},
 };
 
-/// Elements that an array may have. One message of this API may be several items of another one.
+/// Limit on the elements of an array. One message of this API may be several items of another API.
 const MOST_ELEMENTS: usize = 10_000;
 
-/// Members of an object that are looked at: no message has as many.
+/// Limit on the members of an object that are read. No message has this many.
 const MOST_MEMBERS: usize = 256;
 
-/// The elements of an array, if there are not too many.
+/// The elements of an array, up to the limit.
 struct Elements<'a>(Vec<&'a RawValue>);
 
-/// The first members of an object.
+/// The first members of an object, up to the limit.
 struct Members<'a>(BTreeMap<String, &'a RawValue>);
 
 impl<'de> Deserialize<'de> for Elements<'de> {
@@ -73,14 +73,14 @@ impl<'de> Deserialize<'de> for Members<'de> {
     }
 }
 
-/// A value.
+/// A JSON value and its path.
 #[derive(Debug, Clone)]
 pub(in crate::provider) struct Node<'a> {
     raw: &'a RawValue,
     at: String,
 }
 
-/// An object.
+/// A JSON object and its path.
 #[derive(Debug, Clone)]
 pub(in crate::provider) struct Object<'a> {
     members: BTreeMap<String, &'a RawValue>,
@@ -89,7 +89,7 @@ pub(in crate::provider) struct Object<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// The whole value.
+    /// The root value.
     pub(super) fn root(raw: &'a RawValue) -> Self {
         Self {
             raw,
@@ -97,48 +97,49 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The way to it.
+    /// The path of the value.
     pub(in crate::provider) fn at(&self) -> &str {
         &self.at
     }
 
-    /// Whether it is an array.
+    /// Whether the value is an array.
     pub(in crate::provider) fn is_array(&self) -> bool {
         self.raw.get().starts_with('[')
     }
 
-    /// Whether it is an object.
+    /// Whether the value is an object.
     pub(in crate::provider) fn is_object(&self) -> bool {
         self.raw.get().starts_with('{')
     }
 
-    /// Whether it is a string.
+    /// Whether the value is a string.
     pub(in crate::provider) fn is_text(&self) -> bool {
         self.raw.get().starts_with('"')
     }
 
-    /// It as it is written, halves of characters replaced.
+    /// The JSON text, with unpaired surrogates replaced.
     pub(in crate::provider) fn json(&self) -> String {
         sound(self.raw.get()).into_owned()
     }
 
-    /// It as it is written.
+    /// The JSON text, unchanged.
     pub(in crate::provider) fn raw(&self) -> &'a RawValue {
         self.raw
     }
 
-    /// It as a value.
+    /// The parsed value.
     pub(in crate::provider) fn value(&self) -> Value {
         lenient::value(self.raw.get()).unwrap_or_default()
     }
 
-    /// Its elements. Anything else is noted.
+    /// The elements of an array. If the value is not an array or is too long, this is noted and the
+    /// result is empty.
     pub(in crate::provider) fn elements(&self, reading: &mut Reading<'_>) -> Vec<Self> {
         if !self.is_array() {
             reading.note(self.at.clone(), FlawKind::Malformed, "must be an array");
             return Vec::new();
         }
-        // It is known to be JSON.
+        // The input is valid JSON, so the only possible error is the number of elements.
         let Ok(Elements(elements)) = serde_json::from_str(self.raw.get()) else {
             let why = format!("must have at most {MOST_ELEMENTS} elements");
             reading.note(self.at.clone(), FlawKind::TooLarge, why);
@@ -151,7 +152,7 @@ impl<'a> Node<'a> {
         elements.into_iter().enumerate().map(element).collect()
     }
 
-    /// Its members. Anything else is noted.
+    /// The members of an object. Returns `None`, and notes it, if the value is not an object.
     pub(in crate::provider) fn object(&self, reading: &mut Reading<'_>) -> Option<Object<'a>> {
         let Ok(Members(members)) = serde_json::from_str(self.raw.get()) else {
             reading.note(self.at.clone(), FlawKind::Malformed, "must be an object");
@@ -164,7 +165,7 @@ impl<'a> Node<'a> {
         })
     }
 
-    /// Its members, or those of all its elements.
+    /// The elements that are objects. Others are noted.
     pub(in crate::provider) fn objects(&self, reading: &mut Reading<'_>) -> Vec<Object<'a>> {
         let elements = self.elements(reading);
         elements
@@ -173,7 +174,7 @@ impl<'a> Node<'a> {
             .collect()
     }
 
-    /// Its text. Anything else is noted.
+    /// The string. If the value is not a string, this is noted and the result is empty.
     pub(in crate::provider) fn text(&self, reading: &mut Reading<'_>) -> String {
         if self.is_text() {
             let text = Piece::of(self.raw).whole();
@@ -188,27 +189,27 @@ impl<'a> Node<'a> {
 }
 
 impl<'a> Object<'a> {
-    /// The way to it.
+    /// The path of the object.
     pub(in crate::provider) fn at(&self) -> &str {
         &self.at
     }
 
-    /// The way to a member.
+    /// The path of a member.
     pub(in crate::provider) fn path(&self, name: &str) -> String {
         format!("{}.{name}", self.at)
     }
 
-    /// It as it is written.
+    /// The JSON text, unchanged.
     pub(in crate::provider) fn raw(&self) -> &'a RawValue {
         self.raw
     }
 
-    /// It as it is written, halves of characters replaced.
+    /// The JSON text, with unpaired surrogates replaced.
     pub(in crate::provider) fn json(&self) -> String {
         sound(self.raw.get()).into_owned()
     }
 
-    /// The names of its members that are not null.
+    /// The names of the members that are not null.
     pub(in crate::provider) fn names(&self) -> impl Iterator<Item = &str> {
         let members = self.members.iter();
         members
@@ -216,7 +217,7 @@ impl<'a> Object<'a> {
             .map(|(name, _)| name.as_str())
     }
 
-    /// A member that is not null.
+    /// A member. Returns `None` if it is missing or null.
     pub(in crate::provider) fn get(&self, name: &str) -> Option<Node<'a>> {
         let raw = self.members.get(name).filter(|raw| raw.get() != "null")?;
         Some(Node {
@@ -225,14 +226,14 @@ impl<'a> Object<'a> {
         })
     }
 
-    /// A member that is a string; empty if it is not there.
+    /// A string member. Empty if it is missing.
     pub(in crate::provider) fn word(&self, name: &str, reading: &mut Reading<'_>) -> String {
         self.get(name)
             .map(|node| node.text(reading))
             .unwrap_or_default()
     }
 
-    /// A member that must be there, as a string.
+    /// A required string member. A missing one is noted.
     pub(in crate::provider) fn required(&self, name: &str, reading: &mut Reading<'_>) -> String {
         let Some(node) = self.get(name) else {
             reading.note(self.path(name), FlawKind::Missing, "must be set");
@@ -254,7 +255,7 @@ impl<'a> Object<'a> {
 }
 
 impl Reading<'_> {
-    /// Notes a role that the shape does not have.
+    /// Notes a role that the format does not have.
     pub(in crate::provider) fn unknown_role(
         &mut self,
         object: &Object<'_>,
@@ -267,7 +268,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Notes a type that cannot be taken there.
+    /// Notes a type that is not supported at this position.
     pub(in crate::provider) fn unknown_type(&mut self, object: &Object<'_>, known: &str) {
         let why = format!("must be {known} here");
         self.note(object.path("type"), FlawKind::Unsupported, why);

@@ -1,12 +1,12 @@
-//! Results directly after the calls that they answer. Other APIs take something between them: the
-//! Responses API an instruction or what a user says.
+//! Moves tool results directly after the calls that they belong to. Other APIs allow messages in
+//! between: the Responses API a system or a user message.
 
 use std::collections::BTreeMap;
 
 use super::{ForeignContent, ForeignMessage, ForeignPart};
 use crate::model::Role;
 
-/// A message that holds no results, and the results that follow it.
+/// A message without tool results, and the results that follow it.
 #[derive(Default)]
 struct Group {
     /// `None` before the first such message.
@@ -14,8 +14,8 @@ struct Group {
     results: Vec<ForeignMessage>,
 }
 
-/// Moves each result to the newest call before it that has its id and no result yet. Results that no
-/// call waits for remain where they are.
+/// Moves each result to the most recent call before it that has its id and no result yet. Results
+/// without such a call stay in place.
 pub(super) fn results_follow_calls(messages: Vec<ForeignMessage>) -> Vec<ForeignMessage> {
     let mut groups = vec![Group::default()];
     // For each id, the groups of the calls without a result.
@@ -59,7 +59,7 @@ fn answer(message: ForeignMessage, open: &mut BTreeMap<String, Vec<usize>>, grou
     }
 }
 
-/// The group of the call that a result answers.
+/// The group of the call that a result belongs to.
 fn called_in(part: &ForeignPart, open: &mut BTreeMap<String, Vec<usize>>) -> Option<usize> {
     match &part.content {
         ForeignContent::Result { call, .. } => open.get_mut(call)?.pop(),
@@ -77,8 +77,8 @@ mod tests {
     use super::*;
     use crate::provider::foreign::ForeignOutcome;
 
-    /// Messages in short: `u` a user's, `s` an instruction, `a:1,2` an answer with the calls 1 and 2,
-    /// `t:1` results.
+    /// Messages in a compact form: `u` a user message, `s` a system message, `a:1,2` an assistant
+    /// message with the calls 1 and 2, `t:1` a tool message.
     fn messages(short: &str) -> Vec<ForeignMessage> {
         short.split_whitespace().map(message).collect()
     }

@@ -1,4 +1,4 @@
-//! Reads messages of every shape.
+//! Reads messages in every supported format.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use crate::{
     provider::{ai_sdk, anthropic, gemini, openai, responses},
 };
 
-/// Reads messages of that shape. Calls that have no id in it get one that begins with `prefix`. A
-/// shape that is no other API's holds no messages.
+/// Reads messages in this format. Calls without an id get one that starts with `prefix`. Returns no
+/// messages for a format that does not belong to another API.
 pub fn read(shape: PromptShape, json: &str, prefix: &str) -> Foreign {
     let mut reading = Reading {
         foreign: Foreign::default(),
@@ -30,12 +30,12 @@ pub fn read(shape: PromptShape, json: &str, prefix: &str) -> Foreign {
     }
     let Foreign { messages, flaws } = &reading.foreign;
     if messages.is_empty() && flaws.is_empty() {
-        reading.note(String::new(), FlawKind::Missing, "must hold a message");
+        reading.note(String::new(), FlawKind::Missing, "must contain a message");
     }
     reading.finish()
 }
 
-/// The elements of the array.
+/// The elements of the root array.
 fn elements<'a>(json: &'a str, reading: &mut Reading<'_>) -> Option<Vec<Node<'a>>> {
     let Ok(raw) = serde_json::from_str(json) else {
         reading.note(String::new(), FlawKind::NotJson, "must be a JSON array");
@@ -43,7 +43,7 @@ fn elements<'a>(json: &'a str, reading: &mut Reading<'_>) -> Option<Vec<Node<'a>
     };
     let root = Node::root(raw);
     if !root.is_array() {
-        let why = "must be the JSON array of messages alone, without the request around it";
+        let why = "must be only the JSON array of messages, not the whole request";
         reading.note(String::new(), FlawKind::Malformed, why);
         return None;
     }

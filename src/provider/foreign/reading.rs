@@ -1,4 +1,4 @@
-//! What was read of foreign messages so far.
+//! The state of reading messages in another API's format.
 
 use std::collections::BTreeSet;
 
@@ -7,23 +7,23 @@ use super::{
 };
 use crate::model::Role;
 
-/// Flaws that are noted; far more than are reported.
+/// Limit on the defects that are noted, far more than are reported.
 const MOST_FLAWS: usize = 1_000;
 
-/// What was read so far.
+/// The state of one read.
 #[derive(Debug)]
 pub(in crate::provider) struct Reading<'a> {
     pub(super) foreign: Foreign,
-    /// What ids begin with that are made here.
+    /// Prefix of generated call ids.
     pub(super) prefix: &'a str,
-    /// How many were made.
+    /// Number of generated call ids.
     pub(super) made: usize,
-    /// Where halves of characters were replaced.
+    /// Paths of the strings in which unpaired surrogates were replaced.
     pub(super) replaced: BTreeSet<String>,
 }
 
 impl Reading<'_> {
-    /// Notes something wrong.
+    /// Notes a defect.
     pub(in crate::provider) fn note(&mut self, at: String, kind: FlawKind, why: impl Into<String>) {
         if self.foreign.flaws.len() < MOST_FLAWS {
             self.foreign.flaws.push(ForeignFlaw {
@@ -34,7 +34,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Adds a message, unless nothing is in it: services write empty answers, and need none back.
+    /// Adds a message unless it is empty: services write empty responses and do not need them back.
     pub(in crate::provider) fn add(&mut self, at: &str, role: Role, parts: Vec<ForeignPart>) {
         if !parts.is_empty() {
             self.foreign.messages.push(ForeignMessage {
@@ -45,8 +45,8 @@ impl Reading<'_> {
         }
     }
 
-    /// The messages, results after their calls, and for each of their parts whether anything in it was
-    /// replaced.
+    /// Returns the messages, with results moved after their calls and each part marked if anything
+    /// in it was replaced.
     pub(super) fn finish(self) -> Foreign {
         let Self {
             mut foreign,
@@ -62,7 +62,7 @@ impl Reading<'_> {
         foreign
     }
 
-    /// An id for a call that has none.
+    /// Generates an id for a call that has none.
     pub(in crate::provider) fn make_id(&mut self) -> String {
         self.made += 1;
         format!("{}{}", self.prefix, self.made)

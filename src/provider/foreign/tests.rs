@@ -1,17 +1,16 @@
-//! Messages of other APIs, in and out again.
+//! Tests of reading messages of other APIs and writing them again.
 //!
-//! What does not come back as it came, by the way through this API:
-//! - a message with nothing in it, a text without a letter where the service takes none, fields that
-//!   are no content (`name`, `detail`, `cache_control`, `logprobs`), sources of a text but for
-//!   Anthropic's;
-//! - the form: a text alone stands for a list of one and the other way round, neighbours of one role
-//!   become one message where the service wants turns, results come first and in the order of their
-//!   calls, and content that is not said to be of a type gets one;
-//! - the form of results: errors and denials are words where the service has no field for them, values other than
-//!   text are JSON in words, but for the AI SDK's; media follow the results where they cannot stand in
-//!   them;
-//! - arguments that are no object are `{}`: such a call was never run;
-//! - reasoning that nothing proves, or that is of another model.
+//! A round trip through this API does not preserve:
+//! - empty messages, blank texts where the service rejects them, fields that are not content
+//!   (`name`, `detail`, `cache_control`, `logprobs`), and citations other than Anthropic's;
+//! - the form: a single text and a list of one text are equivalent, consecutive messages of one
+//!   role are merged where the service requires alternation, results come first and in the order of
+//!   their calls, and content without a stated type gets one;
+//! - the form of results: errors and denials become text where the service has no field for them,
+//!   values other than text become JSON text, except in the AI SDK's format; media follow the
+//!   results where results cannot contain them;
+//! - arguments that are not an object become `{}`: such a call was never run;
+//! - reasoning without a signature or from another model.
 
 mod exports;
 mod flaws;
@@ -42,21 +41,21 @@ use crate::{
     },
 };
 
-/// The configured name of every provider here.
+/// The configured name of every provider in these tests.
 const PROVIDER: &str = "main";
 
-/// A shape, and a model that is sent it.
+/// A format, and a model that receives requests in it.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     shape: PromptShape,
     model: &'static str,
-    /// The field of a request with the messages.
+    /// The field of a request that holds the messages.
     field: &'static str,
-    /// The dialect of recorded answers.
+    /// The dialect of recorded responses.
     recorded: &'static str,
 }
 
-/// The four protocols, each with a model that takes reasoning back.
+/// The four protocols, each with a model that accepts its reasoning back.
 const SERVICES: [Case; 4] = [
     Case {
         shape: PromptShape::OpenAiChat,
@@ -85,7 +84,7 @@ const SERVICES: [Case; 4] = [
 ];
 
 impl Case {
-    /// The same model as the AI SDK calls it.
+    /// The same model called through the AI SDK.
     fn by_sdk(self) -> Self {
         Self {
             shape: PromptShape::AiSdk,
@@ -94,7 +93,7 @@ impl Case {
         }
     }
 
-    /// The same for version 7 of the SDK.
+    /// The same model called through version 7 of the AI SDK.
     fn by_sdk_7(self) -> Self {
         Self {
             shape: PromptShape::AiSdk7,
@@ -134,8 +133,7 @@ impl Case {
         }
     }
 
-    /// The messages of the request that is made of a conversation. Markers of the prompt cache are
-    /// none of it.
+    /// The messages of the request for a conversation, without prompt cache markers.
     fn render(self, messages: Vec<Message>, contents: Contents) -> Value {
         let prompt = crate::model::Prompt {
             model: self.model.to_owned(),
@@ -160,7 +158,7 @@ impl Case {
         messages
     }
 
-    /// What is read of messages, which this model wrote.
+    /// Reads messages, as written by this model.
     fn import(self, messages: &Value) -> (Vec<Message>, Contents) {
         let Foreign { messages, flaws } = read(self.shape, &messages.to_string(), "made_");
         assert_eq!(flaws, [], "{:?}", self.shape);
@@ -172,7 +170,7 @@ impl Case {
         (messages, import.contents)
     }
 
-    /// What comes back of messages that are read.
+    /// Reads messages and encodes them again.
     fn back(self, messages: &Value) -> Value {
         let (messages, contents) = self.import(messages);
         self.render(messages, contents)
@@ -190,7 +188,7 @@ fn unmark(value: &mut Value) {
     }
 }
 
-/// What a model of the provider wrote.
+/// A message by a model of the provider.
 fn written_by(model: &str, parts: Vec<Part>) -> Message {
     let response = ModelResponse {
         provider: PROVIDER.to_owned(),
@@ -202,7 +200,7 @@ fn written_by(model: &str, parts: Vec<Part>) -> Message {
     }
 }
 
-/// Messages as they are stored.
+/// Converts messages to their stored form.
 #[derive(Default)]
 struct Import {
     contents: Contents,

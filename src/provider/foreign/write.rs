@@ -1,5 +1,5 @@
-//! Writes stored messages in every shape, as they were said: no rule of a service leaves anything out,
-//! and what the shape has no form for is noted.
+//! Writes stored messages in every supported format, unchanged in content: the rules for requests
+//! to a service do not apply, and content that the format cannot express is noted.
 
 use serde_json::value::to_raw_value;
 
@@ -13,18 +13,18 @@ use crate::{
     },
 };
 
-/// A message in another API's shape.
+/// A message in another API's format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
-    /// The elements that it becomes, a JSON array.
+    /// The elements for the message, as a JSON array.
     pub json: String,
-    /// What is not in them.
+    /// What could not be written.
     pub notes: Vec<PromptNote>,
 }
 
-/// Writes a message in that shape. `contents` has the content of its media as far as it is to be
-/// written, `text_calls` those of the messages before it. A shape that is no other API's has no form
-/// for messages.
+/// Writes a message in this format. `contents` holds the content of those media parts whose content
+/// is to be written; `text_calls` are the text calls of the messages before this one. Writes
+/// nothing for a format that does not belong to another API.
 pub fn write(
     shape: PromptShape,
     message: &Message,

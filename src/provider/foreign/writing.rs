@@ -1,4 +1,4 @@
-//! A stored message that is being written in another API's shape.
+//! The state of writing a stored message in another API's format.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{
@@ -19,12 +19,11 @@ pub(in crate::provider) struct Writing<'a> {
     notes: Vec<PromptNote>,
 }
 
-/// Where the content of a medium is.
+/// Where the content of a media part is.
 #[derive(Debug)]
 pub(in crate::provider) enum Place<'a> {
-    /// Here, in base64.
+    /// Inline, in base64.
     Here(String),
-    /// At this address.
     At(&'a str),
 }
 
@@ -37,7 +36,7 @@ impl<'a> Writing<'a> {
         }
     }
 
-    /// Who speaks.
+    /// The role of the message.
     pub(in crate::provider) fn role(&self) -> Role {
         self.message.role
     }
@@ -47,7 +46,7 @@ impl<'a> Writing<'a> {
         self.message
     }
 
-    /// The content of media.
+    /// The content of media parts.
     pub(in crate::provider) fn contents(&self) -> &'a Contents {
         self.contents
     }
@@ -59,7 +58,8 @@ impl<'a> Writing<'a> {
         self.message.parts.iter().enumerate()
     }
 
-    /// The content of a medium. `None`, with a note, where it is not to be written.
+    /// Where the content of a media part is. Returns `None`, with a note, if the content is not
+    /// available.
     pub(in crate::provider) fn place(
         &mut self,
         part: usize,
@@ -75,12 +75,12 @@ impl<'a> Writing<'a> {
         }
     }
 
-    /// Notes a medium whose content is not to be written.
+    /// Notes a media part whose content is not available.
     pub(in crate::provider) fn check_content(&mut self, part: usize, media: &Media) {
         let kept = media.kept();
         if let Some(kept) = kept.filter(|kept| self.contents.get(&kept.id).is_none()) {
             let why = format!(
-                "The content of {} is not written here: read the blob {} with GetBlob.",
+                "The content of {} is not included: read the blob {} with GetBlob.",
                 media.title(),
                 kept.id
             );
@@ -88,7 +88,8 @@ impl<'a> Writing<'a> {
         }
     }
 
-    /// The address of a medium, which holds its content where that is stored.
+    /// The URL of a media part: a `data:` URL if the content is stored. Returns `None`, with a
+    /// note, if the content is not available.
     pub(in crate::provider) fn address(&mut self, part: usize, media: &'a Media) -> Option<String> {
         Some(match self.place(part, media)? {
             Place::Here(data) => format!("data:{};base64,{data}", media.essence()),
@@ -96,25 +97,25 @@ impl<'a> Writing<'a> {
         })
     }
 
-    /// Notes a medium that the model shows, in a shape in which answers have none.
+    /// Notes a media part in an assistant message, for a format whose assistant messages have none.
     pub(in crate::provider) fn no_medium(&mut self, part: usize, media: &Media) {
         let place = match &media.source {
             Source::Url(url) => url.clone(),
-            Source::Blob(kept) => format!("the blob {}", kept.id),
+            Source::Blob(kept) => format!("blob {}", kept.id),
         };
         let why = format!(
-            "The shape has no form for {} in an answer: see {place}.",
+            "The format does not support {} in a response: see {place}.",
             media.title()
         );
         self.note(PromptNoteKind::Unsupported, part, why);
     }
 
-    /// Notes an item that only another service reads.
+    /// Notes an item that only another service can read.
     pub(in crate::provider) fn no_item(&mut self, part: usize) {
         self.note(
             PromptNoteKind::Dropped,
             part,
-            "The shape has no form for the item.",
+            "The format does not support the item.",
         );
     }
 
@@ -123,38 +124,38 @@ impl<'a> Writing<'a> {
         self.note(
             PromptNoteKind::Dropped,
             part,
-            "The shape has no form for the hidden reasoning.",
+            "The format does not support hidden reasoning.",
         );
     }
 
-    /// Notes reasoning whose proof is another service's, and is not written.
+    /// Notes reasoning whose signature belongs to another service and is not written.
     pub(in crate::provider) fn no_proof(&mut self, part: usize) {
         self.note(
             PromptNoteKind::Dropped,
             part,
-            "The shape has no form for the signature of the reasoning.",
+            "The format does not support the signature of the reasoning.",
         );
     }
 
-    /// Notes arguments that are no JSON object, where the shape has a form for those only.
+    /// Notes arguments that are not a JSON object, for a format that accepts only objects.
     pub(in crate::provider) fn no_arguments(&mut self, part: usize) {
         self.note(
             PromptNoteKind::Unsupported,
             part,
-            "The arguments are no JSON object: {} is written in their place.",
+            "The arguments are not a JSON object and are replaced with {}.",
         );
     }
 
-    /// Notes how a call ended, where the shape has no field for that.
+    /// Notes the outcome of a call, for a format without a field for it.
     pub(in crate::provider) fn no_outcome(&mut self, part: usize, outcome: ToolOutcome) {
         let ended = match outcome {
             ToolOutcome::Success => return,
             ToolOutcome::Error => "with an error",
             ToolOutcome::Denied => "denied",
-            ToolOutcome::TimedOut => "without a result in time",
+            ToolOutcome::TimedOut => "with a timeout",
             ToolOutcome::Cancelled => "cancelled",
         };
-        let why = format!("The shape has no field for it: the call ended {ended}.");
+        let why = format!("The format has no field for the outcome of the call: it ended {ended}.");
         self.note(PromptNoteKind::Unsupported, part, why);
     }
 
@@ -172,12 +173,11 @@ impl<'a> Writing<'a> {
     }
 }
 
-/// JSON as it is kept, halves of characters replaced. `None` if it is none.
+/// Stored JSON with unpaired surrogates replaced. Returns `None` if it is invalid.
 pub(in crate::provider) fn raw(json: &str) -> Option<Box<RawValue>> {
     RawValue::from_string(sound(json).into_owned()).ok()
 }
 
-/// A value as JSON.
 pub(in crate::provider) fn plain(value: &Value) -> Box<RawValue> {
     to_raw_value(value).expect("a value is JSON")
 }

@@ -1,24 +1,24 @@
-//! Arguments of a call that come piece by piece: each a value and where it stands.
+//! Assembles the arguments of a call that are streamed in pieces, each a value with its JSON path.
 
 use serde_json::{Map, Value};
 
 use super::wire::PartialArg;
 use crate::provider::http::lenient::{self, Piece};
 
-/// Steps of a path at most.
+/// Limit on the segments of a path.
 const MAX_STEPS: usize = 64;
 
-/// Arguments that are arriving.
+/// Arguments that are still streaming.
 #[derive(Debug, Default)]
 pub(super) struct Arguments {
     object: Map<String, Value>,
-    /// Bytes of the pieces so far.
+    /// Bytes of the pieces received so far.
     bytes: usize,
-    /// A piece could not be put in its place.
+    /// A piece could not be inserted at its path.
     broken: bool,
 }
 
-/// A step of a path: `$.list[2].name` has three.
+/// A segment of a path. `$.list[2].name` has three.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     Key(String),
@@ -45,12 +45,13 @@ impl Arguments {
         }
     }
 
-    /// Bytes of the pieces so far, their paths included.
+    /// Bytes of the pieces received so far, their paths included.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The arguments as JSON. What is not `complete` is no object, so that it is never run.
+    /// The arguments as JSON. If they are not `complete`, the text is not a valid object, so that
+    /// the call is never run.
     pub(super) fn json(self, complete: bool) -> String {
         let mut json = Value::Object(self.object).to_string();
         if !complete || self.broken {
@@ -73,7 +74,7 @@ fn size(piece: &PartialArg) -> usize {
     json_path.0.len() + text + others.map(|raw| raw.get().len()).sum::<usize>()
 }
 
-/// The value of a piece. `None` means it has none.
+/// The value of a piece. Returns `None` if it has none.
 fn value(piece: &PartialArg) -> Option<Value> {
     let PartialArg {
         json_path: _,
@@ -89,7 +90,8 @@ fn value(piece: &PartialArg) -> Option<Value> {
         .or_else(|| null_value.as_ref().map(|_| Value::Null))
 }
 
-/// What stands a step further in; it is made where nothing stands yet.
+/// Descends one segment. Creates the value if there is none yet. Returns `None` if the existing
+/// value has another type.
 fn inside<'a>(value: &'a mut Value, step: &Step) -> Option<&'a mut Value> {
     if value.is_null() {
         *value = match step {
@@ -111,7 +113,8 @@ fn inside<'a>(value: &'a mut Value, step: &Step) -> Option<&'a mut Value> {
     }
 }
 
-/// The steps of `$.a.b[0]['c d']`. `None` means it cannot be read.
+/// The segments of a path such as `$.a.b[0]['c d']`. Returns `None` if the path is invalid or too
+/// long.
 fn steps(path: &str) -> Option<Vec<Step>> {
     let mut rest = path.strip_prefix('$')?;
     let mut steps = Vec::new();

@@ -1,11 +1,11 @@
-//! The sources of a text: which passage rests on which of them.
+//! Reads which passages of a text are supported by which sources.
 
 use serde_json::value::RawValue;
 
 use super::wire::{Grounding, GroundingChunk, Segment};
 use crate::{model::Citation, provider::http::lenient::Number};
 
-/// The sources of a text that a report of them names.
+/// The citations of a text in a grounding report.
 pub(super) fn citations(report: &RawValue, text: &str) -> Vec<Citation> {
     let Grounding {
         grounding_chunks,
@@ -45,8 +45,9 @@ fn citation(source: &RawValue, segment: &Segment, text: &str) -> Citation {
     }
 }
 
-/// Where the passage stands. The service counts bytes, of a part that may be another one: its words
-/// tell. `None` means it stands nowhere, or nowhere alone.
+/// The position of a passage in the text, in bytes. The service counts bytes, possibly of another
+/// part, so the text of the passage is compared. Returns `None` if the passage does not occur, or
+/// occurs more than once.
 fn passage(segment: &Segment, text: &str) -> Option<(u32, u32)> {
     let Segment {
         start_index,
@@ -54,7 +55,7 @@ fn passage(segment: &Segment, text: &str) -> Option<(u32, u32)> {
         text: words,
     } = segment;
     let index = |number: &Option<Number>| usize::try_from(number.as_ref()?.0?).ok();
-    // Zero is left out.
+    // The service leaves out an index of zero.
     let said = index(end_index).map(|end| (index(start_index).unwrap_or(0), end));
     let as_said = said.filter(|(start, end)| {
         let there = text.get(*start..*end);

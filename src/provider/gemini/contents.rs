@@ -1,8 +1,8 @@
-//! The conversation in the form of generateContent.
+//! Encodes a conversation in the format of generateContent.
 //!
-//! User and model take turns: what one says in several messages becomes one content. The content
-//! after calls begins with a response for each of them, in their order. Parts that the model wrote
-//! go back as they came, each with its own signature.
+//! User and model contents alternate: consecutive messages of one role are merged. The content
+//! after calls starts with a response for each of them, in their order. Parts that the model wrote
+//! are sent back unchanged, each with its own signature.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -26,24 +26,24 @@ use crate::{
     },
 };
 
-/// Which reasoning of earlier answers is sent.
+/// Which reasoning of earlier responses is sent.
 pub(super) const REASONING: ReasoningRule = ReasoningRule::SIGNED;
 
-/// In place of a signature that there is none of: the service does not look at it.
+/// Placeholder for a missing signature, which the service does not validate.
 pub(super) const UNSIGNED: &str = "skip_thought_signature_validator";
 
-/// A conversation as it is sent.
+/// An encoded conversation.
 #[derive(Debug, Default)]
 pub(super) struct Conversation<'a> {
-    /// The instructions before it, block by block.
+    /// The leading instructions, one per part.
     pub(super) system: Vec<&'a str>,
-    /// The contents.
     pub(super) contents: Vec<Written<'a>>,
     /// What was left out, in order.
     pub(super) left_out: Vec<PromptNote>,
 }
 
-/// The conversation of a prompt for that provider and a model of that family.
+/// Encodes the conversation of a prompt, for a provider with this configured name and a model of
+/// this family.
 pub(super) fn conversation<'a>(
     prompt: &'a Prompt,
     provider: &'a str,
@@ -68,7 +68,7 @@ pub(super) fn conversation<'a>(
             ..Conversation::default()
         },
     };
-    // Results of one answer's calls may be several messages.
+    // The results of one response's calls may be several messages.
     let both_results =
         |one: &Message, next: &Message| one.role == Role::Tool && next.role == Role::Tool;
     for group in stored[leading.count()..].chunk_by(both_results) {
@@ -77,16 +77,16 @@ pub(super) fn conversation<'a>(
     writer.conversation
 }
 
-/// A call that was written.
+/// A tool call that was written.
 #[derive(Debug, Clone)]
 struct Asked {
-    /// How many were written before it.
+    /// Number of calls written before it.
     number: usize,
-    /// The service's own id, where it gave one.
+    /// The id that the service gave the call, if any.
     id: Option<String>,
 }
 
-/// A conversation that is being written.
+/// The state of one encoding.
 struct Writer<'a> {
     prompt: &'a Prompt,
     provider: &'a str,
@@ -96,7 +96,7 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Writes a message, or several of results.
+    /// Writes a message, or several tool messages.
     fn write(&mut self, group: &'a [Message]) {
         let contents = &self.prompt.contents;
         let message = &group[0];
@@ -125,7 +125,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// What the model said.
+    /// Encodes an assistant message.
     fn answer(&mut self, message: &'a Message) -> Vec<Part<'a>> {
         let own = authorship::wrote(self.provider, &self.prompt.model, message);
         let mut written = Vec::new();
@@ -162,7 +162,7 @@ impl<'a> Writer<'a> {
                     None
                 }
                 Content::Media(medium) => Some(media::data(medium, &self.prompt.contents)),
-                // The transcript is checked: a result is never an assistant's.
+                // The transcript is validated: assistant messages have no tool results.
                 Content::ToolResult(_) | Content::Unknown(_) => None,
             };
             let is_call = matches!(data, Some(Data::FunctionCall(_)));
@@ -196,7 +196,8 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// A part of the service's own. What signs it means nothing to another model.
+    /// Encodes a provider item. The signature is removed for another model, to which it has no
+    /// meaning. Returns `None` if the item belongs to another provider or is incomplete.
     fn item(&self, item: &'a ProviderItem, own: bool) -> Option<Part<'a>> {
         if item.provider != self.provider || !items::is_whole(item) {
             return None;
@@ -210,8 +211,8 @@ impl<'a> Writer<'a> {
         Some(Part::Item(Json(Cow::Owned(json))))
     }
 
-    /// The results of calls in the order of the calls, and their media where those cannot stand in
-    /// them.
+    /// Writes tool results in the order of their calls, and after them the media that cannot be
+    /// part of a result.
     fn results(&mut self, messages: &'a [Message]) {
         let contents = &self.prompt.contents;
         let mut results: Vec<(Asked, &ToolResult)> = messages
@@ -268,7 +269,7 @@ impl<'a> Writer<'a> {
         self.conversation.left_out.push(note);
     }
 
-    /// Adds parts of a message, or notes that nothing of it can be sent.
+    /// Adds the parts of a message, or notes that nothing of it can be sent.
     fn push_or_note(&mut self, message: &Message, speaker: Speaker, parts: Vec<Part<'a>>) {
         if parts.is_empty() {
             let note = omissions::message(message);
@@ -277,7 +278,7 @@ impl<'a> Writer<'a> {
         self.push(speaker, parts);
     }
 
-    /// Adds parts to what was said last by the same speaker, or as a content of their own.
+    /// Appends parts to the last content if it has the same role, otherwise adds a content.
     fn push(&mut self, speaker: Speaker, parts: Vec<Part<'a>>) {
         if parts.is_empty() {
             return;
@@ -300,7 +301,7 @@ fn is_blank(text: &str) -> bool {
     text.trim().is_empty()
 }
 
-/// A part of what a user says. `None` means nothing that can be sent.
+/// Encodes a part of a user message. Returns `None` if it cannot be sent.
 fn said<'a>(part: &'a StoredPart, contents: &Contents) -> Option<Part<'a>> {
     match &part.content {
         Content::Text(text) if !text.is_empty() => Some(Part::text(text.as_str())),
@@ -315,7 +316,7 @@ fn said<'a>(part: &'a StoredPart, contents: &Contents) -> Option<Part<'a>> {
     }
 }
 
-/// What a tool gave, in words; where media stand that follow, that they do.
+/// The text of a tool result. Each media part in `outside` is replaced by a note that it follows.
 fn outcome(result: &ToolResult, outside: &[&Media]) -> Outcome {
     let words = result.parts.iter().filter_map(|given| match given {
         Given::Text(text) => Some(Cow::Borrowed(text.as_str())),
@@ -341,8 +342,8 @@ fn outcome(result: &ToolResult, outside: &[&Media]) -> Outcome {
     }
 }
 
-/// The arguments as the model wrote them. A call whose arguments are no JSON object was never run,
-/// and goes back without any.
+/// The arguments as the model wrote them. A call whose arguments are not a JSON object was never
+/// run, and is sent without arguments.
 fn arguments(call: &ToolCall) -> Json<'_> {
     Json(if call.has_object() {
         sound(&call.arguments)
@@ -351,7 +352,7 @@ fn arguments(call: &ToolCall) -> Json<'_> {
     })
 }
 
-/// The words that this kind of provider attached to a part.
+/// The strings in the metadata that this kind of provider attached to a part.
 fn attached(part: &StoredPart) -> BTreeMap<String, String> {
     let words = authorship::attached(KIND, part).into_iter().flatten();
     words

@@ -1,8 +1,8 @@
-//! Events of an answer to chunks.
+//! Decodes the events of a response into chunks.
 //!
-//! Each event holds whole new parts; texts of one kind that follow each other are one part, unless
-//! one of them is signed: a signature belongs to the very part that it came with. There is no end
-//! marker. The answer is complete when the connection ends after a reason for the end, of which
+//! Each event holds complete new parts. Consecutive texts of one kind are one part, unless one of
+//! them is signed: a signature belongs to exactly the part that it arrived with. There is no end
+//! marker. The response is complete when the connection closes after a finish reason, of which
 //! there may be several.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -31,7 +31,7 @@ use crate::{
     },
 };
 
-/// Fields beside what a part holds.
+/// Fields of a part that are not its content.
 const BESIDE: &[&str] = &[
     "thought",
     "thoughtSignature",
@@ -39,11 +39,11 @@ const BESIDE: &[&str] = &[
     "videoMetadata",
 ];
 
-/// Bytes that are kept until they are handed out: of arguments that come in pieces, and of what
-/// is attached to the whole answer.
+/// Limit on the bytes that are buffered until they are emitted: streamed arguments, and metadata of
+/// the whole response.
 const MAX_HELD_BYTES: usize = 8 << 20;
 
-/// What words belong to.
+/// The kind of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Voice {
     #[default]
@@ -51,42 +51,43 @@ enum Voice {
     Reasoning,
 }
 
-/// A call whose arguments are arriving.
+/// A call whose arguments are still streaming.
 #[derive(Debug)]
 struct OpenCall {
     index: u32,
     arguments: Arguments,
 }
 
-/// An answer that is being decoded.
+/// Decodes one response.
 #[derive(Debug, Default)]
 pub struct Decoder {
     id: String,
     model: String,
-    /// Calls that began.
+    /// Number of calls that have started.
     calls: u32,
     open: Option<OpenCall>,
-    /// What the words so far end with.
+    /// The kind of the last text.
     voice: Voice,
     joiner: Joiner,
-    /// The next words begin a part of their own.
+    /// The next text starts a new part.
     sealed: bool,
-    /// The text part that was written last; empty if something else was.
+    /// The text of the part that was written last. Empty if that is not a text part.
     text: String,
-    /// A signature without words, until something follows: sources of the text come before it.
+    /// A signature without text, held until another part follows: citations of the text come before
+    /// it.
     signature: Option<(Voice, String)>,
-    /// Something was said.
+    /// The response has content.
     said: bool,
     report: Report,
     finish: Option<String>,
-    /// Why there is no answer.
+    /// Why the prompt was blocked.
     blocked: Option<String>,
-    /// What the service attached to the whole answer.
+    /// Metadata that the service attached to the whole response.
     attached: BTreeMap<&'static str, Box<RawValue>>,
 }
 
 impl Decoder {
-    /// A decoder of one answer.
+    /// Creates a decoder of one response.
     pub fn new() -> Self {
         Self::default()
     }
@@ -100,7 +101,7 @@ impl Decoder {
         if let Some(word) = word(chunk.prompt_feedback.unwrap_or_default().block_reason.0) {
             self.blocked = Some(word);
         }
-        // Of several answers only the first was asked for.
+        // Only one candidate was requested.
         let first =
             |candidate: &Candidate| candidate.index.and_then(|index| index.0).unwrap_or(0) == 0;
         for candidate in chunk.candidates.into_iter().flatten().filter(first) {
@@ -138,7 +139,7 @@ impl Decoder {
         self.attached.extend(attached);
         let held: usize = self.attached.values().map(|raw| raw.get().len()).sum();
         if held > MAX_HELD_BYTES {
-            return Err(too_large("what is attached to the answer is too large"));
+            return Err(too_large("the metadata of the response is too large"));
         }
         Ok(())
     }
@@ -166,7 +167,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// A part that is neither words nor a call: an item, or nothing but a signature.
+    /// Handles a part that is neither text nor a call: a provider item, an image, or only a
+    /// signature.
     fn other(&mut self, raw: &RawValue, signature: String, chunks: &mut VecDeque<Chunk>) {
         let fields = lenient::members(raw.get());
         match fields.keys().find(|key| !BESIDE.contains(&key.as_str())) {
@@ -186,7 +188,7 @@ impl Decoder {
         }
     }
 
-    /// More words, or words of their own that are signed.
+    /// Handles text. A signed text is a separate part.
     fn say(
         &mut self,
         voice: Voice,
@@ -235,14 +237,14 @@ impl Decoder {
         chunks.extend(replaced.then_some(Chunk::Sanitized));
     }
 
-    /// What is said next is said in another voice: half of a character stays half of one.
+    /// Ends text of the current kind. An unpaired surrogate at its end is replaced.
     fn end_words(&mut self, chunks: &mut VecDeque<Chunk>) {
         let mut text = Text::default();
         self.joiner.close(&mut text);
         self.add(text, chunks);
     }
 
-    /// A part without words that has nothing but a signature.
+    /// Emits the held signature as a part without text.
     fn hand_out_signature(&mut self, chunks: &mut VecDeque<Chunk>) {
         let Some((voice, signature)) = self.signature.take() else {
             return;
@@ -256,7 +258,7 @@ impl Decoder {
         chunks.push_back(Chunk::PartMetadata(signed(&signature)));
     }
 
-    /// Something else than words comes.
+    /// Ends the current text or call before a part of another kind.
     fn interrupt(&mut self, chunks: &mut VecDeque<Chunk>) {
         self.close_call(true, chunks);
         self.hand_out_signature(chunks);
@@ -264,7 +266,7 @@ impl Decoder {
         self.text.clear();
     }
 
-    /// A call, whole or its beginning; one without a name goes on with the call before it.
+    /// Handles a call or its start. A call without a name continues the call before it.
     fn call(
         &mut self,
         call: FunctionCall,
@@ -279,7 +281,9 @@ impl Decoder {
             will_continue,
         } = call;
         if name.0.is_empty() && self.open.is_none() && (args.is_some() || partial_args.is_some()) {
-            return Err(Fault::broken("the answer holds a tool call without a name"));
+            return Err(Fault::broken(
+                "the response contains a tool call without a name",
+            ));
         }
         if !name.0.is_empty() {
             self.interrupt(chunks);
@@ -323,18 +327,20 @@ impl Decoder {
         }
     }
 
-    /// The answer is complete.
+    /// Completes the response.
     fn complete(&mut self, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
-        // The service did not say that the call is whole.
+        // The service did not mark the call as complete.
         self.close_call(false, chunks);
         self.end_words(chunks);
         let (reason, word) = match (self.finish.take(), self.blocked.take()) {
             (Some(word), _) => (finish_reason(&word, self.calls > 0)?, word),
             (None, Some(word)) => (FinishReason::ContentFilter, word),
-            (None, None) => return Err(Fault::broken("the answer ended without a reason")),
+            (None, None) => {
+                return Err(Fault::broken("the response ended without a finish reason"));
+            }
         };
         if reason == FinishReason::Stop && !self.said {
-            return Err(Fault::broken("the answer was empty"));
+            return Err(Fault::broken("the response was empty"));
         }
         let sources = self.attached.get("groundingMetadata");
         if let Some(sources) = sources.filter(|_| !self.text.is_empty()) {
@@ -364,7 +370,7 @@ impl Decoder {
 impl stream::Decoder for Decoder {
     fn event(&mut self, event: &sse::Event, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
         let data = event.data.trim();
-        // Gateways end with the marker of another API.
+        // Some gateways append the end marker of another API.
         if data.is_empty() || data == "[DONE]" {
             return Ok(());
         }
@@ -372,7 +378,7 @@ impl stream::Decoder for Decoder {
             let said = Said::of_body(data.as_bytes());
             classify::fault(Place::Stream, &said)
         };
-        // An error may come as the only one of a list.
+        // An error may arrive as the only element of an array.
         if event.name == "error" || data.starts_with('[') {
             return Err(fault());
         }
@@ -388,7 +394,7 @@ impl stream::Decoder for Decoder {
     }
 }
 
-/// A part as far as it is read. A call is never passed over.
+/// Parses a part. A malformed part is ignored unless it is a call, which is an error.
 fn said_part(raw: &RawValue) -> Result<SaidPart, Fault> {
     let is_call = || {
         let fields = lenient::members(raw.get());
@@ -398,13 +404,14 @@ fn said_part(raw: &RawValue) -> Result<SaidPart, Fault> {
     match serde_json::from_str(raw.get()) {
         Ok(said) => Ok(said),
         Err(_) if is_call() => Err(Fault::broken(
-            "the answer holds a tool call that cannot be read",
+            "the response contains a tool call that cannot be parsed",
         )),
         Err(_) => Ok(SaidPart::default()),
     }
 }
 
-/// More came than is kept; the same answer would be too large again.
+/// More data arrived than may be buffered. The same response would exceed the limit again, so the
+/// call is not retried.
 fn too_large(message: &str) -> Fault {
     Fault {
         should_retry: Some(false),
@@ -412,7 +419,7 @@ fn too_large(message: &str) -> Fault {
     }
 }
 
-/// Why the model stopped. An unknown word ends a complete answer.
+/// Maps a finish reason. An unknown value ends a complete response.
 fn finish_reason(word: &str, calls: bool) -> Result<FinishReason, Fault> {
     let failed = |kind, message: &str| Fault {
         code: word.to_owned(),
@@ -430,29 +437,29 @@ fn finish_reason(word: &str, calls: bool) -> Result<FinishReason, Fault> {
         | "IMAGE_PROHIBITED_CONTENT"
         | "IMAGE_RECITATION"
         | "MODEL_ARMOR" => Ok(FinishReason::ContentFilter),
-        // The model may do better the next time.
+        // The model may succeed on the next attempt.
         "MALFORMED_FUNCTION_CALL"
         | "UNEXPECTED_TOOL_CALL"
         | "TOO_MANY_TOOL_CALLS"
         | "MALFORMED_RESPONSE" => Err(failed(
             Kind::Broken,
-            "the model wrote a call that the service could not read",
+            "the model generated a tool call that the service could not parse",
         )),
         "MISSING_THOUGHT_SIGNATURE" => Err(failed(
             Kind::BadRequest,
-            "the service misses a signature of what the model thought before",
+            "the service requires a thought signature that the request does not contain",
         )),
         _ if calls => Ok(FinishReason::ToolCalls),
         _ => Ok(FinishReason::Stop),
     }
 }
 
-/// What is attached to a part that is signed.
+/// The metadata of a signed part.
 fn signed(signature: &str) -> String {
     json!({ KIND: { "thoughtSignature": signature } }).to_string()
 }
 
-/// What is attached to a call; `None` if nothing is.
+/// The metadata of a call. Returns `None` if there is none.
 fn attached(signature: &str, id: &str) -> Option<String> {
     let fields: Map<String, Value> = [("thoughtSignature", signature), ("id", id)]
         .into_iter()
@@ -462,7 +469,7 @@ fn attached(signature: &str, id: &str) -> Option<String> {
     (!fields.is_empty()).then(|| json!({ KIND: fields }).to_string())
 }
 
-/// A word that says something: `FINISH_REASON_UNSPECIFIED` stands for a field that is not set.
+/// Returns `None` for an empty or unset value, such as `FINISH_REASON_UNSPECIFIED`.
 fn word(word: String) -> Option<String> {
     let says = |word: &String| !word.is_empty() && !word.ends_with("_UNSPECIFIED");
     Some(word).filter(says)

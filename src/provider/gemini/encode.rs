@@ -1,4 +1,4 @@
-//! A prompt as the body of a request. Pure, and the same for the same prompt.
+//! Encodes a prompt as a request body. Encoding is pure and deterministic.
 
 use std::borrow::Cow;
 
@@ -15,25 +15,23 @@ use crate::{
     provider::{ModelInfo, body::Body},
 };
 
-/// How requests to a model are written.
+/// How requests to a model are encoded.
 #[derive(Debug, Clone)]
 pub(super) struct Manner<'a> {
     /// Configured name of the provider.
     pub(super) provider: &'a str,
-    /// What is known of the model.
     pub(super) model: ModelInfo,
 }
 
-/// A request as it is sent.
+/// An encoded request.
 #[derive(Debug)]
 pub(super) struct Encoded {
-    /// Its body.
     pub(super) body: Vec<u8>,
-    /// What was left out of the conversation.
+    /// The parts of the conversation that were left out.
     pub(super) left_out: Vec<PromptNote>,
 }
 
-/// The request for a prompt.
+/// Encodes the request for a response.
 pub(super) fn request(prompt: &Prompt, manner: &Manner<'_>) -> Encoded {
     let (mut body, left_out) = content(prompt, manner);
     options::write(&mut body, prompt, &manner.model);
@@ -43,8 +41,8 @@ pub(super) fn request(prompt: &Prompt, manner: &Manner<'_>) -> Encoded {
     }
 }
 
-/// The question how many tokens a prompt has. At Vertex AI the prompt is the question; elsewhere it
-/// is within it, with the model's name.
+/// Encodes the request for a token count. At Vertex AI it is the prompt itself; elsewhere it
+/// contains the prompt and the model's name.
 pub(super) fn question(prompt: &Prompt, manner: &Manner<'_>, vertex: bool) -> Vec<u8> {
     let (mut body, _) = content(prompt, manner);
     if vertex {
@@ -60,7 +58,7 @@ fn text(json: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(json)
 }
 
-/// What the model reads, without how it is to answer.
+/// Encodes what the model reads, without the generation settings.
 fn content(prompt: &Prompt, manner: &Manner<'_>) -> (Body, Vec<PromptNote>) {
     let family = Family::of(&manner.model);
     let Conversation {
@@ -105,8 +103,8 @@ fn function(tool: &Tool) -> Function<'_> {
     }
 }
 
-/// A schema in which nothing is beside a reference: the service takes fields there only that begin with
-/// `$`.
+/// Removes all fields next to a `$ref` from a schema, except those that start with `$`: the service
+/// accepts no others there.
 fn lone_references(schema: &str) -> Cow<'_, str> {
     if !schema.contains("\"$ref\"") {
         return Cow::Borrowed(schema);
@@ -136,7 +134,8 @@ fn remove_beside_references(value: &mut Value) {
     }
 }
 
-/// The path of a model: a name with a slash is one already, such as that of a tuned model.
+/// The resource path of a model. A name with a slash, such as that of a tuned model, is already a
+/// path.
 pub(super) fn resource(model: &str) -> String {
     if model.contains('/') {
         model.to_owned()

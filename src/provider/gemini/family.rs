@@ -1,47 +1,47 @@
-//! What the generations of Gemini models take: a table, so that the rest of the code asks no names.
-//! Sources: Google's documentation of thinking, of thought signatures and of multimodal function
-//! responses.
+//! What each generation of Gemini models accepts, as a table, so that no other code inspects model
+//! names. Sources: Google's documentation of thinking, of thought signatures and of multimodal
+//! function responses.
 
 use crate::{model::generation::ReasoningEffort, provider::ModelInfo};
 
-/// How a model is asked to think.
+/// How thinking is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Thinking {
-    /// It does not, or cannot be asked to.
+    /// The model has no thinking, or it cannot be requested.
     Never,
-    /// By a budget in tokens within these bounds. `off`: none at all is taken too.
+    /// With a budget in tokens within these bounds. `off`: a budget of zero is accepted too.
     Budget { least: u32, most: u32, off: bool },
-    /// By a level.
+    /// With a level.
     Level,
 }
 
-/// What a family of models takes.
+/// What a family of models accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Family {
-    /// How it is asked to think.
+    /// How thinking is requested.
     pub(super) thinking: Thinking,
     /// Whether the first call of each step must be signed.
     pub(super) signs_calls: bool,
-    /// Whether a tool's result may hold media.
+    /// Whether tool results may contain media.
     pub(super) media_in_results: bool,
-    /// Whether an answer can be held to JSON where there are tools.
+    /// Whether a JSON response can be requested together with tools.
     pub(super) json_beside_tools: bool,
 }
 
-/// The generation of a Gemini model whose name tells none.
+/// The generation of a Gemini model whose name does not contain one.
 const NEWEST: f32 = f32::MAX;
 
-/// The first generation with signed calls, levels and media in results.
+/// The first generation with signed calls, levels and media in tool results.
 const THIRD: f32 = 3.0;
 
-/// The first generation that thinks.
+/// The first generation with thinking.
 const FIRST_THINKING: f32 = 2.5;
 
-/// Numbers beyond it are dates.
+/// Larger numbers are dates.
 const LAST_GENERATION: f32 = 20.0;
 
 impl Family {
-    /// What a model takes.
+    /// What a model accepts.
     pub(super) fn of(model: &ModelInfo) -> Self {
         let name = model.name.as_str();
         let is_gemini = name.contains("gemini");
@@ -66,7 +66,7 @@ impl Family {
     }
 }
 
-/// The bounds of the generation 2.5.
+/// The budget bounds of generation 2.5.
 fn budget(name: &str) -> Thinking {
     let (least, most, off) = match name {
         name if name.contains("pro") => (128, 32_768, false),
@@ -76,7 +76,8 @@ fn budget(name: &str) -> Thinking {
     Thinking::Budget { least, most, off }
 }
 
-/// `gemini-2.5-flash-lite` is of 2.5, `gemini-3-pro-preview` of 3; `gemini-pro` is the first one.
+/// The generation of a model: 2.5 for `gemini-2.5-flash-lite`, 3 for `gemini-3-pro-preview`, 1 for
+/// `gemini-pro`.
 fn generation(name: &str) -> f32 {
     let after = name.split_once("gemini-").map_or(name, |(_, after)| after);
     let number = |word: &str| {
@@ -90,7 +91,7 @@ fn generation(name: &str) -> f32 {
     }
 }
 
-/// The levels of models whose own are not known.
+/// The levels assumed for a model whose levels are unknown.
 pub(super) const LEVELS: [ReasoningEffort; 3] = [
     ReasoningEffort::Low,
     ReasoningEffort::Medium,

@@ -1,5 +1,6 @@
-//! Stored messages as contents of Gemini's generateContent, as they were said. Every call and every
-//! result has its id, so that results find their calls wherever they are imported.
+//! Converts stored messages to contents of Gemini's generateContent, unchanged in content. Every
+//! call and result has an id, so that results can be matched with their calls wherever they are
+//! imported.
 
 use serde_json::{Map, Value, json, value::RawValue};
 
@@ -16,7 +17,7 @@ use crate::{
     },
 };
 
-/// The content that a message becomes.
+/// Converts a message.
 pub(in crate::provider) fn write(writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
     let (role, parts) = match writing.role() {
         Role::System => ("user", said(INSTRUCTIONS, writing)),
@@ -33,7 +34,8 @@ pub(in crate::provider) fn write(writing: &mut Writing<'_>) -> Vec<Box<RawValue>
     vec![content.raw()]
 }
 
-/// What a user says, or an instruction: contents have no role for these, so a mark precedes them.
+/// Writes a user or system message. Contents have no role for system messages, so `mark` precedes
+/// their text.
 fn said(mark: &str, writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
     let mut parts = Vec::new();
     for (position, stored) in writing.parts() {
@@ -123,7 +125,7 @@ fn results(writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
     parts
 }
 
-/// A result: its texts as one, then its media.
+/// Writes a tool result: its texts joined, then its media.
 fn function_response<'a>(
     position: usize,
     result: &'a ToolResult,

@@ -1,5 +1,5 @@
-//! Contents of Gemini's generateContent, read into neutral messages. Fields may be written as in
-//! JSON (`functionCall`) or as in the clients for Python (`function_call`).
+//! Reads contents of Gemini's generateContent into neutral messages. Field names may be written as
+//! in JSON (`functionCall`) or as in the Python clients (`function_call`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// Kinds of parts that only the service can read, where the model wrote them.
+/// Kinds of parts in model contents that only the service can read.
 const ITEMS: [&str; 6] = [
     "executableCode",
     "codeExecutionResult",
@@ -25,19 +25,19 @@ const ITEMS: [&str; 6] = [
     "toolResponse",
 ];
 
-/// Whether a kind is one of these.
+/// Whether parts of this kind can be read only by the service.
 pub(super) fn is_item(kind: &str) -> bool {
     ITEMS.contains(&kind)
 }
 
-/// What a result may be written under.
+/// Field names of a tool response.
 const OUTPUT: &str = "output";
 const ERROR: &str = "error";
 
-/// What a file is whose type is not said.
+/// The media type of a file that does not state one.
 const PDF: &str = "application/pdf";
 
-/// Calls that have no result yet, in order, by their names and by their ids.
+/// Calls without a result yet, in order, indexed by name and by id.
 #[derive(Debug, Default)]
 struct Calls {
     next: usize,
@@ -67,7 +67,7 @@ impl Calls {
         self.open.insert(number, open);
     }
 
-    /// Takes the first call with that id, or of that name where there is no id.
+    /// Removes and returns the first call with this id, or with this name if `id` is empty.
     fn take(&mut self, name: &str, id: &str) -> Option<Open> {
         let named = if id.is_empty() {
             self.by_name.get(name)
@@ -94,7 +94,7 @@ pub(in crate::provider) fn read(contents: &[Node<'_>], reading: &mut Reading<'_>
         };
         let role = content.word("role", reading);
         match role.as_str() {
-            // A content without a role is the user's.
+            // A content without a role is a user content.
             "" | "user" | "function" | "tool" => user(&content, &mut calls, reading),
             "model" => {
                 calls = Calls::default();
@@ -105,7 +105,7 @@ pub(in crate::provider) fn read(contents: &[Node<'_>], reading: &mut Reading<'_>
                 reading.add(content.at(), Role::Assistant, parts);
             }
             "system" => {
-                let why = "instructions belong into Session.system_prompt";
+                let why = "must not be system: instructions belong in Session.system_prompt";
                 reading.note(content.path("role"), FlawKind::Unsupported, why);
             }
             other => reading.unknown_role(&content, other, "user or model"),
@@ -136,7 +136,8 @@ fn snake(name: &str) -> String {
     snake
 }
 
-/// What a user says. Results are a message of their own; the service wants them first.
+/// Reads a user content. Tool results become a separate message before it; the service requires
+/// them first.
 fn user(content: &Object<'_>, calls: &mut Calls, reading: &mut Reading<'_>) {
     let mut results = Vec::new();
     let mut words = Vec::new();
@@ -161,7 +162,7 @@ fn medium(part: &Object<'_>, reading: &mut Reading<'_>) -> Option<ForeignMedia> 
         (Some(node), _) => (node, true),
         (None, Some(node)) => (node, false),
         (None, None) => {
-            let why = "must have text, inlineData, fileData or functionResponse here";
+            let why = "must have text, inlineData, fileData or functionResponse";
             reading.note(part.at().to_owned(), FlawKind::Unsupported, why);
             return None;
         }
@@ -184,7 +185,7 @@ fn medium(part: &Object<'_>, reading: &mut Reading<'_>) -> Option<ForeignMedia> 
     Some(inline(media_type, filename, encoded(&data, reading)?))
 }
 
-/// A result. One without an id is that of the first open call of its tool.
+/// Reads a tool result. One without an id belongs to the first open call of that tool.
 fn result(
     part: &Object<'_>,
     response: &Object<'_>,
@@ -196,8 +197,8 @@ fn result(
     let call = match calls.take(&name, &id) {
         Some(open) => open.id,
         None if id.is_empty() => {
-            let why = "no call of this tool without a result stands before it; one that was \
-                       appended before needs its id";
+            let why = "must follow a call of this tool without a result; the result of a call that \
+                       was appended earlier must have its id";
             reading.note(response.path("name"), FlawKind::Malformed, why);
             String::new()
         }
@@ -222,7 +223,8 @@ fn result(
     Part::new(part.at(), content)
 }
 
-/// What a tool gave, in words: what stands under `output` or `error` alone, else all of it as JSON.
+/// The text and the outcome of a tool response: the value of `output` or `error` if that is its
+/// only member, otherwise the whole response as JSON.
 fn outcome(response: &Object<'_>, reading: &mut Reading<'_>) -> (String, Outcome) {
     let Some(node) = response.get("response") else {
         return (String::new(), Outcome::Success);
@@ -245,7 +247,7 @@ fn outcome(response: &Object<'_>, reading: &mut Reading<'_>) -> (String, Outcome
     (text, Outcome::of(failed))
 }
 
-/// A part of what the model said.
+/// Reads a part of a model content.
 fn answered(part: &Object<'_>, calls: &mut Calls, reading: &mut Reading<'_>) -> Option<Part> {
     let mut own = Map::new();
     let signature = member(part, "thoughtSignature").map(|node| node.text(reading));
@@ -260,7 +262,7 @@ fn answered(part: &Object<'_>, calls: &mut Calls, reading: &mut Reading<'_>) -> 
     }
     let Some(text) = part.get("text") else {
         if own.is_empty() {
-            let why = "must have text, functionCall or something of the service's own here";
+            let why = "must have text, functionCall or a type of the service itself";
             reading.note(part.at().to_owned(), FlawKind::Unsupported, why);
             return None;
         }
@@ -310,7 +312,7 @@ fn called(
     Some(Part::new(part.at(), content).attached(KIND, own))
 }
 
-/// A part that only the service can read, as it came.
+/// Keeps a part that only the service can read unchanged.
 fn kept(part: &Object<'_>, kind: &str) -> Part {
     let read = item(kind, part.raw());
     let content = Content::Item {

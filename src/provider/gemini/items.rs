@@ -1,6 +1,6 @@
-//! Parts that only the service can read: kept as they came, with a line for people. What a part holds in
-//! base64 may be larger than a whole answer may be, so a large one is not kept. Pictures of an answer
-//! are media instead.
+//! Parts that only the service can read. They are stored unchanged, with a human-readable title.
+//! Base64 content may exceed the limit on a response, so large content is not stored. Images of a
+//! response become media instead.
 
 use serde_json::{Value, json, value::RawValue};
 
@@ -9,17 +9,17 @@ use crate::{
     provider::{http::lenient, made},
 };
 
-/// The kind of a part with content in base64, such as a picture that the model made.
+/// The kind of a part with base64 content, such as an image that the model generated.
 const INLINE_DATA: &str = "inlineData";
 
-/// Bytes of a part that is kept with its content.
+/// Limit on the bytes of a part that is stored with its content.
 const MAX_ITEM_BYTES: usize = 256 << 10;
 
-/// Characters of a title.
+/// Limit on the characters of a title.
 const MAX_TITLE_CHARS: usize = 200;
 
-/// The picture that a part of an answer holds. `None` if it is something else, or one that the model made on
-/// its way to the answer.
+/// The image in a part of a response. Returns `None` if the part is not an image, or is an
+/// intermediate image of the model's reasoning.
 pub(super) fn picture(kind: &str, raw: &RawValue) -> Option<NewContent> {
     if kind != INLINE_DATA {
         return None;
@@ -29,7 +29,7 @@ pub(super) fn picture(kind: &str, raw: &RawValue) -> Option<NewContent> {
     made::content(data).filter(|_| part["thought"] != true)
 }
 
-/// A part that only the service can read.
+/// Creates the item for a part that only the service can read.
 pub(super) fn item(kind: &str, raw: &RawValue) -> ProviderItem {
     let json = sound(raw.get()).into_owned();
     let value = lenient::value(&json).unwrap_or_default();
@@ -46,8 +46,8 @@ pub(super) fn item(kind: &str, raw: &RawValue) -> ProviderItem {
     }
 }
 
-/// The part as it came; of large content only its type, also without its signature, which signs what
-/// is not there.
+/// The JSON to store. For large content only the media type, without the signature, which would
+/// sign missing content.
 fn kept(kind: &str, json: String, value: &Value) -> String {
     if kind != INLINE_DATA || json.len() <= MAX_ITEM_BYTES {
         return json;
@@ -56,7 +56,7 @@ fn kept(kind: &str, json: String, value: &Value) -> String {
     json!({ INLINE_DATA: { "mimeType": media_type, "data": null } }).to_string()
 }
 
-/// Whether a part can be sent back: one whose content was not kept cannot.
+/// Whether a part can be sent back. A part whose content was not stored cannot.
 pub(super) fn is_whole(item: &ProviderItem) -> bool {
     item.kind != INLINE_DATA
         || lenient::value(&item.json).is_none_or(|part| !part[INLINE_DATA]["data"].is_null())

@@ -1,4 +1,4 @@
-//! Media as parts of a request.
+//! Encodes media as parts of a request.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use crate::{
     provider::media_type,
 };
 
-/// Pictures that models read.
+/// Image types that models accept.
 const PICTURES: [&str; 5] = [
     "image/png",
     "image/jpeg",
@@ -24,32 +24,32 @@ const PICTURES: [&str; 5] = [
 
 const PDF: &str = "application/pdf";
 
-/// What a tool's result may hold.
+/// Media types that a tool result may contain.
 const IN_RESULTS: [&str; 5] = ["image/png", "image/jpeg", "image/webp", PDF, "text/plain"];
 
-/// Why a medium cannot be sent, whatever the model. `None` means it can.
+/// Why a media part cannot be sent to any model. Returns `None` if it can.
 pub(super) fn cannot_read(media: &Media, role: Role) -> Option<String> {
     let essence = media.essence();
     let is_text = essence.starts_with("text/") || essence == PDF;
     let why = match (role, media.kind()) {
         (Role::Assistant, Kind::Audio | Kind::Video | Kind::Document) => {
-            "The service takes such media from users and tools only."
+            "The service accepts this media only in user messages and tool results."
         }
         (_, Kind::Image) if !PICTURES.contains(&essence.as_str()) => {
-            "The service takes PNG, JPEG, WebP, HEIC and HEIF pictures only."
+            "The service accepts only PNG, JPEG, WebP, HEIC and HEIF images."
         }
-        (_, Kind::Document) if !is_text => "The service takes PDF and text files only.",
+        (_, Kind::Document) if !is_text => "The service accepts only PDF and text files.",
         (_, Kind::Image | Kind::Audio | Kind::Video | Kind::Document) => return None,
     };
     Some(why.to_owned())
 }
 
-/// A medium as a part; words where its content did not come with the prompt.
+/// Encodes a media part. If its content is not part of the prompt, returns text instead.
 pub(super) fn part<'a>(media: &'a Media, contents: &Contents) -> Part<'a> {
     Part::new(data(media, contents))
 }
 
-/// What a part holds that is a medium.
+/// The data of an encoded media part.
 pub(super) fn data<'a>(media: &'a Media, contents: &Contents) -> Data<'a> {
     match &media.source {
         Source::Url(url) => Data::FileData(FileData {
@@ -66,7 +66,7 @@ pub(super) fn data<'a>(media: &'a Media, contents: &Contents) -> Data<'a> {
     }
 }
 
-/// Whether a tool's result may hold the medium itself.
+/// Whether a tool result can contain this media.
 pub(super) fn fits_in_result(media: &Media, contents: &Contents) -> bool {
     let here = media
         .kept()

@@ -1,5 +1,5 @@
-//! Gemini's generateContent, at Google AI Studio and at Vertex AI. What sets the generations of
-//! models apart is a table in [`family`].
+//! Gemini's generateContent, at Google AI Studio and at Vertex AI. The differences between model
+//! generations are a table in [`family`].
 
 mod arguments;
 mod citations;
@@ -24,5 +24,5 @@ mod tests;
 pub use service::Gemini;
 pub(super) use service::request;
 
-/// Under this name the settings and the metadata of this kind of provider stand.
+/// Key of this kind of provider in settings and metadata.
 const KIND: &str = "gemini";

@@ -1,11 +1,11 @@
-//! Names of tools on the wire: the service takes none that begins with a digit or a dash.
+//! Escapes tool names: the service rejects names that start with a digit or a dash.
 
 use std::borrow::Cow;
 
 use crate::provider::call_names;
 
-/// The name as the service takes it: one that it would refuse gets an underscore, and so does one
-/// that looks like that.
+/// Escapes a name with a leading underscore if the service would reject it. A name that looks like
+/// an escaped one is escaped too.
 pub(super) fn sent(name: &str) -> Cow<'_, str> {
     if is_marked_or_refused(name) {
         Cow::Owned(format!("_{name}"))
@@ -14,19 +14,19 @@ pub(super) fn sent(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// The name of a call that goes back, or of its result. A model may have made it up.
+/// The name of a call that is sent back, or of its result. The model may have invented the name.
 pub(super) fn called(name: &str) -> Cow<'_, str> {
     if call_names::is_taken(name, call_names::MOST) {
         return sent(name);
     }
-    // One character is left for the underscore.
+    // One character is reserved for the underscore.
     match call_names::sent(name, call_names::MOST - 1) {
         Cow::Borrowed(name) => sent(name),
         Cow::Owned(name) => Cow::Owned(sent(&name).into_owned()),
     }
 }
 
-/// The name of a tool that the model calls.
+/// Reverses the escaping in the name of a tool that the model calls.
 pub(super) fn received(name: String) -> String {
     match name.strip_prefix('_') {
         Some(rest) if is_marked_or_refused(rest) => rest.to_owned(),
@@ -34,7 +34,7 @@ pub(super) fn received(name: String) -> String {
     }
 }
 
-/// Whether a digit or a dash comes first, after any underscores.
+/// Whether the first character after any underscores is a digit or a dash.
 fn is_marked_or_refused(name: &str) -> bool {
     name.trim_start_matches('_')
         .starts_with(|first: char| first.is_ascii_digit() || first == '-')

@@ -1,4 +1,4 @@
-//! How the model is to answer, as far as it has settings for it.
+//! Encodes the generation settings that generateContent supports.
 
 use serde_json::{Map, Value, json};
 
@@ -19,16 +19,17 @@ use crate::{
     },
 };
 
-/// Fields that no option replaces: what is said would not be what is stored.
+/// Fields that provider options cannot override: overriding them would send a conversation that
+/// differs from the stored one.
 const OURS: &[&str] = &["model", "contents", "systemInstruction", "tools"];
 
-/// Objects whose fields options are merged into.
+/// Objects into which the fields of provider options are merged.
 const MERGED: [&str; 2] = ["generationConfig", "toolConfig"];
 
-/// Sequences that end an answer, at most.
+/// Limit on the number of stop sequences.
 pub(super) const MAX_STOPS: usize = 5;
 
-/// The settings, the effort as the nearest level of the model.
+/// The settings with the effort replaced by the model's nearest level.
 pub(super) fn fitted(model: &ModelInfo, wanted: &Generation) -> Generation {
     let nearest = |effort: ReasoningEffort| match Family::of(model).thinking {
         Thinking::Level => {
@@ -57,22 +58,22 @@ pub(super) fn cannot_take(model: &ModelInfo, wanted: &Generation) -> Vec<Unsuppo
         (
             Setting::StopSequences,
             wanted.stop_sequences.len() > MAX_STOPS,
-            "The service takes fewer stop sequences.",
+            "The service accepts fewer stop sequences.",
         ),
         (
             Setting::ReasoningEffort,
             asks && thinking == Thinking::Never,
-            "The model does not think.",
+            "The model does not support reasoning.",
         ),
         (
             Setting::ReasoningBudget,
             wanted.reasoning_budget_tokens.is_some() && no_budget,
-            "The model takes no budget for reasoning.",
+            "The model does not accept a reasoning budget.",
         ),
         (
             Setting::ParallelToolCalls,
             wanted.parallel_tool_calls == Some(false),
-            "The service cannot keep a model from several calls at once.",
+            "The service does not support disabling parallel tool calls.",
         ),
     ];
     let unsupported = table.into_iter().filter(|(_, applies, _)| *applies);
@@ -91,14 +92,14 @@ pub(super) fn cannot_take(model: &ModelInfo, wanted: &Generation) -> Vec<Unsuppo
     unsupported
 }
 
-/// The settings that the model does not support beside tools.
+/// The settings that the model does not support together with tools.
 pub(super) fn cannot_take_beside_tools(model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
     let no_json = !Family::of(model).json_beside_tools && wanted.response_format.is_some();
-    let why = "The model cannot be held to JSON while it may call tools.";
+    let why = "The model does not support JSON output together with tools.";
     refused([(Setting::ResponseFormat, no_json, why)])
 }
 
-/// Writes the settings, the provider's own options last.
+/// Writes the settings, and the provider options last.
 pub(super) fn write(body: &mut Body, prompt: &Prompt, model: &ModelInfo) {
     let generation = &prompt.generation;
     let mut merged = [config(prompt, model), Map::new()];
@@ -123,7 +124,7 @@ pub(super) fn write(body: &mut Body, prompt: &Prompt, model: &ModelInfo) {
     }
 }
 
-/// Sets a field; one that is an object already gets more fields.
+/// Sets a field. If both values are objects, merges them.
 fn extend(fields: &mut Map<String, Value>, key: String, value: Value) {
     match (fields.get_mut(&key), value) {
         (Some(Value::Object(known)), Value::Object(more)) => known.extend(more),
@@ -133,7 +134,7 @@ fn extend(fields: &mut Map<String, Value>, key: String, value: Value) {
     }
 }
 
-/// The field `generationConfig`.
+/// The `generationConfig` field of a request.
 fn config(prompt: &Prompt, model: &ModelInfo) -> Map<String, Value> {
     let Generation {
         temperature,
@@ -177,7 +178,7 @@ fn schema(format: &ResponseFormat) -> Option<Value> {
     serde_json::from_str(format.schema.as_deref()?).ok()
 }
 
-/// Whether and how much the model is to think. `None` leaves it to the model.
+/// The `thinkingConfig` field of a request. Returns `None` to leave it to the model.
 pub(super) fn thinking(
     kind: Thinking,
     effort: Option<ReasoningEffort>,
@@ -201,7 +202,7 @@ pub(super) fn thinking(
     }
 }
 
-/// The service's name of a level. `None` means it has none.
+/// The service's name for a level. Returns `None` if it has none.
 fn level(effort: ReasoningEffort) -> Option<&'static str> {
     match effort {
         ReasoningEffort::None => None,
@@ -213,7 +214,7 @@ fn level(effort: ReasoningEffort) -> Option<&'static str> {
     }
 }
 
-/// The budget that stands for a level; Google's own, as far as it goes.
+/// The budget for a level of effort. The values are Google's where it documents them.
 fn tokens(effort: ReasoningEffort) -> u32 {
     match effort {
         ReasoningEffort::None => 0,

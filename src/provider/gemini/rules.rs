@@ -1,4 +1,4 @@
-//! The rules for requests, of what the encoder reads: the family of a model.
+//! Derives the rules for requests from the model family that the encoder uses.
 
 use super::{
     contents::{REASONING, UNSIGNED},

@@ -1,4 +1,4 @@
-//! The service: calls, counts and lists of models.
+//! The provider for generateContent: calls, token counts and model lists.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -23,13 +23,13 @@ use crate::{
     },
 };
 
-/// Where Vertex AI is: at this host, or one of a region that ends so.
+/// The host of Vertex AI, and the suffix of its regional hosts.
 const VERTEX: &str = "aiplatform.googleapis.com";
 
-/// The status of a service that has no such path.
+/// Status of a service that does not have the path.
 const NOT_FOUND: u16 = 404;
 
-/// A service that speaks generateContent.
+/// A service that implements generateContent.
 #[derive(Debug, Clone)]
 pub struct Gemini {
     name: String,
@@ -39,7 +39,11 @@ pub struct Gemini {
 }
 
 impl Gemini {
-    /// The provider of that configured name, with the models that the operator declares.
+    /// Creates the provider with this configured name and the models that the operator configured.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Unusable`] if the settings or model names are invalid.
     pub fn new(
         name: &str,
         settings: Settings,
@@ -94,7 +98,7 @@ impl Provider for Gemini {
 
     fn refresh(&self, now: Timestamp, interval: Duration) -> Refresh {
         let listing = self.models.listing();
-        // Vertex lists its models elsewhere.
+        // Vertex AI has no model list at this path.
         if self.is_vertex() {
             return Box::pin(std::future::ready(()));
         }
@@ -148,7 +152,7 @@ impl Provider for Gemini {
             let client = &provider.client;
             match client.question(&path, &HeaderMap::new(), body).await {
                 Ok(answer) => client.counted(&answer["totalTokens"]).map(Some),
-                // Others who speak the protocol do not count.
+                // Other services with this protocol do not count tokens.
                 Err(error) if error.status == NOT_FOUND => Ok(None),
                 Err(error) => Err(error),
             }
@@ -179,7 +183,7 @@ impl Provider for Gemini {
     }
 }
 
-/// A prompt as Gemini itself would be sent it, for a model of another one.
+/// Encodes a prompt as for Gemini itself, for a model of another provider.
 pub(in crate::provider) fn request(prompt: &Prompt) -> Request {
     let manner = Manner {
         provider: "",

@@ -1,5 +1,5 @@
-//! What the service reports of tokens: thoughts come beside the answer, and what its own tools read
-//! beside the prompt.
+//! Reads the service's usage reports. Thoughts are counted separately from the response, and tokens
+//! that server tools read separately from the prompt.
 
 use std::collections::BTreeMap;
 
@@ -13,17 +13,17 @@ use crate::{
     },
 };
 
-/// The reports of one answer. Each is cumulative, and replaces of the ones before what it has
-/// itself: some have nothing but the kind of traffic.
+/// The merged usage reports of one response. Reports are cumulative: fields of a later report
+/// replace those of an earlier one. Some reports contain only the kind of traffic.
 #[derive(Debug, Default)]
 pub(super) struct Report(BTreeMap<String, Box<RawValue>>);
 
 impl Report {
-    /// Takes a report.
+    /// Merges a report.
     pub(super) fn add(&mut self, report: &RawValue) {
         let given = serde_json::from_str::<BTreeMap<&str, &RawValue>>(report.get());
         for (key, value) in given.into_iter().flatten() {
-            // Most of a report is that of the one before.
+            // Most of a report equals the previous one.
             let known = self.0.get(key).is_some_and(|it| it.get() == value.get());
             if !known && value.get() != "null" {
                 self.0.insert(key.to_owned(), value.to_owned());
@@ -35,8 +35,8 @@ impl Report {
         self.0.get(key).and_then(|raw| lenient::count(raw))
     }
 
-    /// The usage without what the service's own tools read: of the prompt as it was sent, which the next one
-    /// continues. `None` if no such tool read anything.
+    /// The usage without what server tools read, that is, of the prompt as sent, which the next
+    /// prompt extends. Returns `None` if no server tool read anything.
     pub(super) fn without_tools(&self) -> Option<Usage> {
         let prompt = self
             .number("promptTokenCount")
@@ -56,7 +56,7 @@ impl Report {
         })
     }
 
-    /// The usage; `None` if nothing is reported.
+    /// The usage. Returns `None` if nothing was reported.
     pub(super) fn read(&self) -> Option<Usage> {
         let number = |key: &str| self.number(key);
         let prompt = number("promptTokenCount");
@@ -77,7 +77,8 @@ impl Report {
             reasoning: tokens(thoughts),
             cache_read: tokens(cached.min(input)),
             cache_write: 0,
-            // Their number is not reported; the answer has those that leave something in it.
+            // The number of calls is not reported. Calls that leave an item in the response are
+            // counted from the items.
             provider_tool_calls: u32::from(read_by_tools > 0),
             provider_json: whole.map(|whole| report::kept(&whole)).unwrap_or_default(),
         })

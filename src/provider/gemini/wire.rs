@@ -1,5 +1,5 @@
-//! Gemini's generateContent as it goes over the wire. What comes in is read as leniently as it is
-//! written: every field may be missing or null, and unknown ones are passed over.
+//! The wire format of Gemini's generateContent. Responses are parsed leniently: every field may be
+//! missing or null, and unknown fields are ignored.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::provider::http::lenient::{Number, Piece, Word};
 
-/// Who speaks.
+/// The role of a content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Speaker {
@@ -16,7 +16,7 @@ pub(super) enum Speaker {
     Model,
 }
 
-/// What one says before the other one does.
+/// A content: the consecutive parts of one role.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Content<'a> {
     pub(super) role: Speaker,
@@ -27,13 +27,13 @@ pub(super) struct Content<'a> {
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
 pub(super) enum Part<'a> {
-    /// One that contextd writes.
+    /// A part that contextd writes.
     Own(OwnPart<'a>),
-    /// One of the service's own, as it came.
+    /// A provider item, unchanged.
     Item(Json<'a>),
 }
 
-/// A part and what signs it.
+/// A part and its signature.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct OwnPart<'a> {
@@ -45,7 +45,7 @@ pub(super) struct OwnPart<'a> {
     pub(super) thought_signature: Option<Cow<'a, str>>,
 }
 
-/// What a part holds.
+/// The data of a part.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Data<'a> {
@@ -56,7 +56,7 @@ pub(super) enum Data<'a> {
     FunctionResponse(Response<'a>),
 }
 
-/// Content here, in base64.
+/// Inline content in base64.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct InlineData {
@@ -64,7 +64,6 @@ pub(super) struct InlineData {
     pub(super) data: String,
 }
 
-/// Content at an address.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct FileData<'a> {
@@ -75,7 +74,7 @@ pub(super) struct FileData<'a> {
 /// A call in a request.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Call<'a> {
-    /// The service's own id, where it gave one.
+    /// The id that the service gave the call, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) id: Option<String>,
     pub(super) name: Cow<'a, str>,
@@ -85,17 +84,17 @@ pub(super) struct Call<'a> {
 /// The result of a call.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Response<'a> {
-    /// That of the call.
+    /// The id of the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) id: Option<String>,
     pub(super) name: Cow<'a, str>,
     pub(super) response: Outcome,
-    /// Media that the tool gave.
+    /// Media in the tool result.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) parts: Vec<Part<'a>>,
 }
 
-/// What a tool gave, in words.
+/// The text of a tool result.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Outcome {
@@ -103,7 +102,7 @@ pub(super) enum Outcome {
     Error(String),
 }
 
-/// A tool of the host.
+/// A host tool.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Function<'a> {
@@ -119,16 +118,16 @@ pub(super) struct Function<'a> {
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
 pub(super) enum Tools<'a> {
-    /// The host's.
+    /// Host tools.
     Host {
         #[serde(rename = "functionDeclarations")]
         functions: Vec<Function<'a>>,
     },
-    /// One of the service's, as the host wrote it.
+    /// A server tool, as the host wrote it.
     Service(Json<'a>),
 }
 
-/// JSON as another one wrote it.
+/// JSON that was received from elsewhere and is passed through unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Json<'a>(pub(super) Cow<'a, str>);
 
@@ -140,7 +139,7 @@ impl Serialize for Json<'_> {
 }
 
 impl<'a> Part<'a> {
-    /// A part that nothing signs.
+    /// A part without a signature.
     pub(super) fn new(data: Data<'a>) -> Self {
         Self::Own(OwnPart {
             data,
@@ -149,13 +148,13 @@ impl<'a> Part<'a> {
         })
     }
 
-    /// A plain text.
+    /// A text part.
     pub(super) fn text(text: impl Into<Cow<'a, str>>) -> Self {
         Self::new(Data::Text(text.into()))
     }
 }
 
-/// One event of an answer: what is new.
+/// One event of a response, with the new content.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Chunk {
@@ -167,14 +166,14 @@ pub(super) struct Chunk {
     pub(super) error: Option<Box<RawValue>>,
 }
 
-/// What the service says about the prompt.
+/// Feedback of the service on the prompt.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Feedback {
     pub(super) block_reason: Word,
 }
 
-/// One of several answers.
+/// One of several candidate responses.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Candidate {
@@ -186,14 +185,14 @@ pub(super) struct Candidate {
     pub(super) citation_metadata: Option<Box<RawValue>>,
 }
 
-/// What an answer says.
+/// The content of a response.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Said {
     pub(super) parts: Option<Vec<Box<RawValue>>>,
 }
 
-/// A part of an answer, as far as it is read.
+/// A part of a response. Only these fields are parsed.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct SaidPart {
@@ -203,7 +202,7 @@ pub(super) struct SaidPart {
     pub(super) function_call: Option<FunctionCall>,
 }
 
-/// A call, or more of one.
+/// A call, or a continuation of one.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct FunctionCall {
@@ -214,7 +213,7 @@ pub(super) struct FunctionCall {
     pub(super) will_continue: Option<bool>,
 }
 
-/// A piece of arguments: a value, or more of a text, and where it stands.
+/// A piece of streamed arguments: a value or more of a text, with its JSON path.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct PartialArg {
@@ -222,11 +221,11 @@ pub(super) struct PartialArg {
     pub(super) string_value: Option<Piece>,
     pub(super) number_value: Option<Box<RawValue>>,
     pub(super) bool_value: Option<Box<RawValue>>,
-    /// A word that stands for null, or null itself.
+    /// The name of a null value, or null itself.
     pub(super) null_value: Option<Box<RawValue>>,
 }
 
-/// What an answer rests on.
+/// The grounding report of a response.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Grounding {
@@ -234,7 +233,7 @@ pub(super) struct Grounding {
     pub(super) grounding_supports: Option<Vec<Support>>,
 }
 
-/// Which passage rests on which sources.
+/// A passage and the sources that support it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Support {
@@ -242,7 +241,7 @@ pub(super) struct Support {
     pub(super) grounding_chunk_indices: Option<Vec<Number>>,
 }
 
-/// A passage of the answer.
+/// A passage of the response.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Segment {
@@ -251,7 +250,7 @@ pub(super) struct Segment {
     pub(super) text: Word,
 }
 
-/// A source: its one field names its kind.
+/// A source. Its single field determines its kind.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct GroundingChunk {
@@ -260,12 +259,12 @@ pub(super) struct GroundingChunk {
     pub(super) maps: Option<Source>,
 }
 
-/// Where a source is.
+/// The location of a source.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Source {
     pub(super) uri: Word,
     pub(super) title: Word,
-    /// The words that were found there.
+    /// The text that was retrieved from the source.
     pub(super) text: Word,
 }

@@ -1,4 +1,4 @@
-//! Classifies the errors of services: what kind of failure one is, and whether repeating may help.
+//! Classifies the errors of services: the kind of failure, and whether a retry may succeed.
 
 use std::sync::LazyLock;
 
@@ -10,17 +10,17 @@ use crate::provider::error::Kind;
 #[cfg(test)]
 mod tests;
 
-/// Where an error was said.
+/// Where an error was reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// In place of an answer, with this status.
+    /// In the body of an error response with this status.
     Body(u16),
-    /// In the stream of an answer that began well.
+    /// In the event stream of a response that started normally.
     Stream,
 }
 
-/// Codes that say what is wrong whatever the status is, with whether repeating may help where the
-/// kind does not tell.
+/// Error codes that determine the kind regardless of the status, and whether a retry may succeed,
+/// if this differs from the default of the kind.
 const CODES: &[(&str, Kind, Option<bool>)] = &[
     ("insufficient_quota", Kind::RateLimited, Some(false)),
     (
@@ -34,7 +34,7 @@ const CODES: &[(&str, Kind, Option<bool>)] = &[
     ("invalid_api_key", Kind::Auth, None),
     ("authentication_error", Kind::Auth, None),
     ("API_KEY_INVALID", Kind::Auth, None),
-    // The model wrote a call that the service could not read; it may do better the next time.
+    // The model wrote a call that the service could not parse. It may succeed on the next attempt.
     ("tool_use_failed", Kind::Broken, None),
     ("rate_limit_exceeded", Kind::RateLimited, None),
     ("rate_limit_error", Kind::RateLimited, None),
@@ -44,13 +44,13 @@ const CODES: &[(&str, Kind, Option<bool>)] = &[
     ("timeout_error", Kind::Timeout, None),
 ];
 
-/// Codes that tell something only where there is no status.
+/// Error codes that are used only if there is no status.
 const VAGUE_CODES: &[(&str, Kind)] = &[
     ("server_error", Kind::Overloaded),
     ("api_error", Kind::Overloaded),
     ("invalid_request_error", Kind::BadRequest),
     ("permission_error", Kind::Auth),
-    // In a response that failed, what the model was given is at fault.
+    // In a failed response, these indicate that the input is at fault.
     ("invalid_prompt", Kind::BadRequest),
     ("bio_policy", Kind::BadRequest),
     ("cyber_policy", Kind::BadRequest),
@@ -70,7 +70,7 @@ const VAGUE_CODES: &[(&str, Kind)] = &[
     ("vector_store_timeout", Kind::Timeout),
 ];
 
-/// Codes of a prompt that is too long.
+/// Error codes for a prompt that is too long.
 const TOO_LONG_CODES: &[&str] = &[
     "context_length_exceeded",
     "exceed_context_size_error",
@@ -79,7 +79,7 @@ const TOO_LONG_CODES: &[&str] = &[
     "1261", // Z.ai
 ];
 
-/// Words with which llama.cpp answers 500 to what will never work.
+/// Phrases of llama.cpp for a status 500 that a retry cannot resolve.
 const PERMANENT: &[&str] = &[
     "--jinja",
     "mmproj",
@@ -89,7 +89,7 @@ const PERMANENT: &[&str] = &[
     "failed to parse grammar",
 ];
 
-/// Words of an account that no service answers before its owner does something.
+/// Phrases for an account that is blocked until its owner acts.
 const CLOSED_ACCOUNT: &[&str] = &[
     "(?:account|organization).{0,100} (?:is|has been|was) (?:suspended|deactivated|disabled)",
     "reached your specified api usage limits", // Anthropic
@@ -99,13 +99,13 @@ const CLOSED_ACCOUNT: &[&str] = &[
     "credit balance is too low",
 ];
 
-/// Words of services that answer 400 to a wrong key.
+/// Phrases of services that respond with 400 to an invalid key.
 const WRONG_KEY: &[&str] = &[
     "(?:incorrect|invalid) api[ _-]?key",
     "api key (?:is )?(?:not valid|invalid)",
 ];
 
-/// The fault that an error stands for.
+/// Converts an error to a fault.
 pub fn fault(place: Place, said: &Said) -> Fault {
     let (kind, should_retry) = kind(place, said);
     let message = if said.message.is_empty() {
@@ -144,10 +144,10 @@ fn kind(place: Place, said: &Said) -> (Kind, Option<bool>) {
         Some(400) if matches_any(&WRONG_KEYS, words) => (Kind::Auth, None),
         Some(403) if said.flagged => (Kind::BadRequest, None),
         Some(401 | 403) => (Kind::Auth, None),
-        // The account has no credit left: nothing that waiting mends.
+        // The account has no credit left, which waiting does not resolve.
         Some(402) => (Kind::RateLimited, Some(false)),
         Some(408 | 504 | 522 | 524) => (Kind::Timeout, None),
-        // Another request holds what this one needs.
+        // Another request holds a resource that this one needs.
         Some(409) => (Kind::Overloaded, None),
         Some(429) => (Kind::RateLimited, None),
         Some(300..=399) => (Kind::Broken, Some(false)),
@@ -163,8 +163,8 @@ fn kind(place: Place, said: &Said) -> (Kind, Option<bool>) {
     }
 }
 
-/// Whether the prompt is too long: what is about rates goes first, then codes, then words where
-/// they can be trusted.
+/// Whether the prompt is too long. Rate limits take precedence, then error codes, then the message
+/// where it is reliable.
 fn is_too_long(place: Place, status: Option<u16>, said: &Said) -> bool {
     if status == Some(429) || overflow::about_rates(&said.message) {
         return false;
@@ -173,22 +173,22 @@ fn is_too_long(place: Place, status: Option<u16>, said: &Said) -> bool {
     said.counts_too_many
         || TOO_LONG_CODES.iter().any(|code| said.has_code(code))
         || status == Some(413)
-        // Cerebras and Mistral refuse a long prompt with an empty body.
+        // Cerebras and Mistral reject a long prompt with an empty body.
         || (status == Some(400) && said.empty)
         || (by_words && overflow::too_long(&said.message))
 }
 
-/// What is said where the service says nothing.
+/// The message for an error without one.
 fn wordless(place: Place, kind: Kind) -> String {
     match (place, kind) {
         (Place::Body(status), Kind::TooLong) => {
             format!("it returned {status} with an empty body: the prompt is too long")
         }
         (Place::Body(status @ 300..=399), _) => {
-            format!("it answered {status}, a redirect, which is not followed")
+            format!("it returned {status}, a redirect, which is not followed")
         }
         (Place::Body(status), _) => format!("it returned {status} with an empty body"),
-        (Place::Stream, _) => "it broke the answer off with an error".to_owned(),
+        (Place::Stream, _) => "it aborted the response with an error".to_owned(),
     }
 }
 

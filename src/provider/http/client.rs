@@ -1,4 +1,4 @@
-//! The client of one model service: how it is reached, and what goes wrong on the way.
+//! The HTTP client of one model service, and the errors of its requests.
 
 use std::{fmt, time::Duration};
 
@@ -19,25 +19,26 @@ use crate::{
     telemetry::Trace,
 };
 
-/// Bytes that are read of an answer that is no stream of events.
+/// Limit on the bytes that are read of a response that is not an event stream.
 const MAX_BODY_BYTES: usize = 64 << 10;
 
-/// Bytes of an answer to a question. A count of tokens may come as a list of them.
+/// Limit on the bytes of a JSON response. A token count may be returned as a list of tokens.
 const MAX_ANSWER_BYTES: usize = 32 << 20;
 
-/// Bytes of a list of models, or of one page of it. The longest known has less than 2 MiB.
+/// Limit on the bytes of a model list, or of one page of it. The longest known list has less than 2
+/// MiB.
 const MAX_LIST_BYTES: usize = 4 << 20;
 
-/// Connections that are kept open without a use.
+/// Limit on idle connections in the pool.
 const MAX_IDLE_CONNECTIONS: usize = 32;
 
-/// How long they are kept.
+/// How long an idle connection is kept.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// How often a silent connection is asked whether it is still there.
+/// Interval of keepalive probes (TCP) and pings (HTTP/2).
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// Headers in which services name a request, the usual one first.
+/// Headers with the service's id of a request, the most common first.
 const REQUEST_ID_HEADERS: &[&str] = &[
     "x-request-id",
     "request-id",
@@ -49,23 +50,23 @@ const REQUEST_ID_HEADERS: &[&str] = &[
 /// How a service is reached.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where it is, without the path of the single call.
+    /// The base URL, without the path of a method.
     pub base_url: String,
-    /// What every request carries. Those that are secret are in `secrets` too.
+    /// Headers of every request. All their values are treated as secrets and redacted from errors.
     pub headers: Vec<(HeaderName, SecretString)>,
-    /// How long making a connection may take.
+    /// Timeout for establishing a connection.
     pub connect_timeout: Duration,
-    /// How long the first byte of an answer may take.
+    /// Timeout for the first byte of a response.
     pub first_byte_timeout: Duration,
-    /// How long an answer may be silent between two bytes.
+    /// Timeout between two reads of a response.
     pub stall_timeout: Duration,
-    /// Bytes of a request that the service takes. `None` means that is not known.
+    /// Limit of the service on the bytes of a request. `None` if unknown.
     pub max_request_bytes: Option<usize>,
 }
 
 #[cfg(test)]
 impl Settings {
-    /// Of a service that no test calls.
+    /// Settings for a service that no test calls.
     pub(crate) fn nowhere() -> Self {
         let second = Duration::from_secs(1);
         Self {
@@ -79,29 +80,28 @@ impl Settings {
     }
 }
 
-/// The settings cannot be used.
+/// Why settings or model names cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
-    /// The address is none.
-    #[error("the base URL is not a URL: {0}")]
+    /// The base URL is invalid.
+    #[error("the base URL is invalid: {0}")]
     BaseUrl(String),
-    /// The value cannot be sent. It is not shown: it may be a key.
-    #[error("the value of the header {0} holds characters that cannot be sent")]
+    /// The header value cannot be sent. It is not shown, because it may be a key.
+    #[error("the value of the header {0} contains invalid characters")]
     Header(HeaderName),
-    /// A declared model has a name that the protocol does not take.
-    #[error("{name:?} is no name of a model: {rule}")]
+    /// A configured model has a name that the protocol does not accept.
+    #[error("{name:?} is not a valid model name: {rule}")]
     ModelName {
-        /// The name.
         name: String,
-        /// The names that it takes, in words.
+        /// The names that the protocol accepts, for the error message.
         rule: &'static str,
     },
-    /// No client could be made.
-    #[error("cannot set up HTTP: {0}")]
+    /// The HTTP client could not be created.
+    #[error("cannot create the HTTP client: {0}")]
     Client(String),
 }
 
-/// A client. Cheap to clone; clones share their connections.
+/// An HTTP client. Cheap to clone; clones share their connections.
 #[derive(Clone)]
 pub struct Client {
     provider: String,
@@ -124,7 +124,11 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// A client of the provider of that configured name.
+    /// Creates a client for the provider with this configured name.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Unusable`] if the settings are invalid or the HTTP client cannot be created.
     pub fn new(provider: &str, settings: Settings) -> Result<Self, Unusable> {
         let Settings {
             base_url,
@@ -144,11 +148,11 @@ impl Client {
             .pool_idle_timeout(IDLE_TIMEOUT)
             .tcp_keepalive(KEEPALIVE)
             .http2_keep_alive_interval(KEEPALIVE)
-            // A redirect would take the key somewhere else.
+            // A redirect would send the key to another host.
             .redirect(redirect::Policy::none())
             .referer(false);
         if base_url.scheme() == "http" {
-            // Without TLS the system's authorities are not needed, which may be missing.
+            // Without TLS the system's root certificates are not needed, and they may be missing.
             builder = builder.tls_certs_only([]);
         }
         if is_loopback(&base_url) {
@@ -179,12 +183,12 @@ impl Client {
         })
     }
 
-    /// The host of the service.
+    /// The host of the base URL.
     pub fn host(&self) -> &str {
         self.base_url.host_str().unwrap_or_default()
     }
 
-    /// Whether it is reached without TLS, as servers in one's own network are.
+    /// Whether the service is reached without TLS, as servers in a private network are.
     pub fn is_plain(&self) -> bool {
         self.base_url.scheme() == "http"
     }
@@ -194,7 +198,7 @@ impl Client {
         &self.provider
     }
 
-    /// Sends a body and waits for the head of a good answer.
+    /// Sends a request for an event stream and waits for the head of a successful response.
     pub(super) async fn send(
         &self,
         path: &str,
@@ -205,7 +209,7 @@ impl Client {
         self.post(url, "text/event-stream", headers, body).await
     }
 
-    /// Asks the service something that it answers at once.
+    /// Sends a request whose response is a single JSON value.
     pub(in crate::provider) async fn question(
         &self,
         path: &str,
@@ -215,16 +219,15 @@ impl Client {
         self.answered(self.url(path), headers, body).await
     }
 
-    /// A number of tokens in an answer to a question for it.
+    /// Reads a token count from a response. Returns an error if it is not a valid number.
     pub(in crate::provider) fn counted(&self, tokens: &serde_json::Value) -> Result<u32, Error> {
         let tokens = tokens.as_u64();
         let tokens = tokens.and_then(|tokens| u32::try_from(tokens).ok());
-        let unreadable = "its count of tokens cannot be read";
+        let unreadable = "it returned an invalid token count";
         tokens.ok_or_else(|| Error::new(Kind::Broken, &self.provider, unreadable))
     }
 
-    /// Asks the server that the service runs on, beside its API: what has a version in its address
-    /// is left.
+    /// Sends a request to a path outside the versioned API of the server.
     pub(in crate::provider) async fn ask(
         &self,
         path: &str,
@@ -234,12 +237,12 @@ impl Client {
         self.answered(self.beside(path), &none, body).await
     }
 
-    /// Reads something that the service lists.
+    /// Fetches JSON from a path of the API.
     pub(in crate::provider) async fn get(&self, path: &str) -> Result<serde_json::Value, Error> {
         self.fetched(self.url(path)).await
     }
 
-    /// Reads something that the server lists beside its API, as [`Client::ask`] does.
+    /// Fetches JSON from a path outside the versioned API, as [`Client::ask`] does.
     pub(in crate::provider) async fn get_beside(
         &self,
         path: &str,
@@ -257,11 +260,11 @@ impl Client {
         let answer = self.read(&mut response, MAX_LIST_BYTES + 1).await;
         let value = if answer.len() > MAX_LIST_BYTES {
             Err(Fault::broken(format!(
-                "its answer has more than {MAX_LIST_BYTES} bytes"
+                "its response is larger than {MAX_LIST_BYTES} bytes"
             )))
         } else {
             let text = String::from_utf8_lossy(&answer);
-            lenient::value(&text).ok_or_else(|| Fault::broken("its answer is no JSON"))
+            lenient::value(&text).ok_or_else(|| Fault::broken("its response is not JSON"))
         };
         let status = response.status().as_u16();
         value.map_err(|fault| self.error(fault, status, request_id(response.headers())))
@@ -275,7 +278,7 @@ impl Client {
     ) -> Result<serde_json::Value, Error> {
         let mut response = self.post(url, "application/json", headers, body).await?;
         let answer = self.read(&mut response, MAX_ANSWER_BYTES).await;
-        let unreadable = |_| Fault::broken("its answer is no JSON");
+        let unreadable = |_| Fault::broken("its response is not JSON");
         serde_json::from_slice(&answer)
             .map_err(unreadable)
             .map_err(|fault| {
@@ -300,7 +303,7 @@ impl Client {
         let request = self
             .http
             .post(url)
-            // First, so that nothing of a caller's trace can take the place of a header of ours.
+            // First, so that the caller's trace context cannot override other headers.
             .headers(Trace::current().provider_headers())
             .headers(self.headers.clone())
             .headers(headers.clone())
@@ -310,7 +313,7 @@ impl Client {
         self.sent(request).await
     }
 
-    /// Sends a request and waits for the head of a good answer.
+    /// Sends a request and waits for the head of a successful response.
     async fn sent(&self, request: RequestBuilder) -> Result<Response, Error> {
         let response = match timeout(self.first_byte_timeout, request.send()).await {
             Ok(Ok(response)) => response,
@@ -324,7 +327,7 @@ impl Client {
         }
     }
 
-    /// The error that an answer stands for which is no stream of events.
+    /// The error for a response that is not an event stream.
     pub(super) async fn refused(&self, mut response: Response) -> Error {
         let body = self.read(&mut response, MAX_BODY_BYTES).await;
         let status = response.status();
@@ -343,7 +346,7 @@ impl Client {
         self.error(fault, status.as_u16(), request_id(headers))
     }
 
-    /// The error with this provider's name, and without its secrets.
+    /// Adds the provider name to a fault, and redacts secrets.
     pub(super) fn error(&self, fault: Fault, status: u16, request_id: &str) -> Error {
         let Fault {
             kind,
@@ -388,7 +391,7 @@ impl Client {
         url
     }
 
-    /// The beginning of a body; what came before it broke off or fell silent.
+    /// Reads at most `most` bytes of a body, until it ends, breaks or stalls.
     async fn read(&self, response: &mut Response, most: usize) -> Vec<u8> {
         let mut body = Vec::new();
         while body.len() < most
@@ -400,7 +403,7 @@ impl Client {
         body
     }
 
-    /// A service may repeat what it was sent.
+    /// Redacts secrets, because a service may repeat what it was sent.
     fn scrubbed(&self, text: String) -> String {
         let hide =
             |text: String, secret: &SecretString| text.replace(secret.expose_secret(), "***");
@@ -408,43 +411,44 @@ impl Client {
     }
 }
 
-/// The id under which the service knows the request; empty when it says none.
+/// The service's id of the request. Empty if the service returned none.
 pub(super) fn request_id(headers: &HeaderMap) -> &str {
     let text = |name: &&str| headers.get(*name).and_then(|value| value.to_str().ok());
     REQUEST_ID_HEADERS.iter().find_map(text).unwrap_or_default()
 }
 
-/// A request that the service would not take is not sent.
+/// The fault for a request that exceeds the service's limit. It is not sent.
 fn too_large(bytes: usize, most: usize) -> Fault {
     Fault::new(
         Kind::TooLong,
-        format!("the request has {bytes} bytes, and the service takes {most}"),
+        format!("the request has {bytes} bytes, but the service accepts at most {most}"),
     )
 }
 
-/// Nothing came for so long.
+/// The fault for a read that timed out after `patience`.
 pub(super) fn silent(patience: Duration) -> Fault {
     Fault::new(
         Kind::Timeout,
-        format!("nothing came for {} seconds", patience.as_secs_f32()),
+        format!("received no data for {} seconds", patience.as_secs_f32()),
     )
 }
 
-/// The connection failed or broke.
+/// The fault for a connection that failed or broke.
 pub(super) fn unreachable(error: &reqwest::Error) -> Fault {
     match error {
         error if error.is_connect() && error.is_timeout() => {
-            Fault::new(Kind::Timeout, "no connection was made in time")
+            Fault::new(Kind::Timeout, "connecting timed out")
         }
         error if error.is_connect() => {
             Fault::broken(format!("cannot be reached: {}", causes(error)))
         }
-        error if error.is_timeout() => Fault::new(Kind::Timeout, "no answer came in time"),
+        error if error.is_timeout() => Fault::new(Kind::Timeout, "the request timed out"),
         error => Fault::broken(format!("the connection broke: {}", causes(error))),
     }
 }
 
-/// A good status, but no events: an error in disguise, or something that is no model service.
+/// The fault for a successful status without an event stream: an error with the wrong status, or a
+/// server that is not a model service.
 fn unexpected(headers: &HeaderMap, said: Said) -> Fault {
     if !said.codes.is_empty() || said.status.is_some() {
         return classify::fault(Place::Stream, &said);
@@ -452,18 +456,18 @@ fn unexpected(headers: &HeaderMap, said: Said) -> Fault {
     let kind = headers
         .get(header::CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
-        .unwrap_or("nothing");
+        .unwrap_or("missing");
     let words = if said.message.is_empty() {
         String::new()
     } else {
         format!(": {}", said.message)
     };
     Fault::broken(format!(
-        "it answered with {kind} in place of a stream of events{words}"
+        "the content type of its response is {kind}, not that of an event stream{words}"
     ))
 }
 
-/// The cause of an error, without the address, which may be private.
+/// The root cause of an error, without the URL, which may be private.
 fn causes(error: &dyn std::error::Error) -> String {
     let mut deepest = error;
     while let Some(source) = deepest.source() {
@@ -483,8 +487,8 @@ fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// The words of a header that are worth hiding: not `Bearer`, and nothing so short that it hides
-/// ordinary text.
+/// The parts of a header value to redact: not `Bearer`, nor parts so short that redaction would
+/// affect ordinary text.
 fn words(value: &str) -> impl Iterator<Item = SecretString> {
     const LEAST: usize = 8;
     value
@@ -543,7 +547,7 @@ mod tests {
             .expect_err("a line break");
         assert_eq!(
             error.to_string(),
-            "the value of the header authorization holds characters that cannot be sent"
+            "the value of the header authorization contains invalid characters"
         );
     }
 

@@ -1,5 +1,5 @@
-//! Values in the JSON of services, read as leniently as they are written: text that is cut within a
-//! character, numbers that come as words and words that come as numbers.
+//! Lenient parsing of the JSON that services send: text that is split within a character, numbers
+//! that are strings, and strings that are numbers.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -11,34 +11,34 @@ use crate::model::json::sound;
 #[cfg(test)]
 mod tests;
 
-/// A piece of text as WTF-8. A character beyond U+FFFF is a pair of escapes in JSON
-/// (`\ud83d\ude00`), and services cut between the two; what they leave is a lone surrogate, which
-/// no `String` can hold.
+/// A fragment of text as WTF-8. JSON escapes a character beyond U+FFFF as a surrogate pair
+/// (`\ud83d\ude00`), and services split text between the two. The result is an unpaired surrogate,
+/// which a `String` cannot represent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Piece(Vec<u8>);
 
 impl Piece {
-    /// The text of a JSON string; of any other value its JSON.
+    /// The text of a JSON string, or the JSON text of any other value.
     pub fn of(raw: &RawValue) -> Self {
         serde_json::from_str(raw.get()).unwrap_or_else(|_| Self(raw.get().as_bytes().to_vec()))
     }
 
-    /// Whether there is nothing in it.
+    /// Whether the fragment is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many bytes it has.
+    /// The length in bytes.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Appends more of the same text.
+    /// Appends another fragment of the same text.
     pub fn extend(&mut self, more: &Self) {
         self.0.extend_from_slice(&more.0);
     }
 
-    /// The whole text, nothing of which comes before or after.
+    /// Converts the fragment to text, as a complete text.
     pub fn whole(&self) -> Text {
         let mut joiner = Joiner::default();
         let mut text = joiner.join(self);
@@ -46,7 +46,7 @@ impl Piece {
         text
     }
 
-    /// The piece up to its first surrogate, that surrogate, and the rest.
+    /// Splits at the first surrogate: the bytes before it, the surrogate, and the bytes after it.
     fn split(bytes: &[u8]) -> (&[u8], Option<u16>, &[u8]) {
         let surrogate = |three: &[u8]| three[0] == 0xed && three[1] >= 0xa0;
         match bytes.windows(3).position(surrogate) {
@@ -71,7 +71,7 @@ impl From<&str> for Piece {
 }
 
 impl<'de> Deserialize<'de> for Piece {
-    /// `serde_json` hands out the bytes of a string with its lone surrogates.
+    /// `serde_json` passes the bytes of a string with its unpaired surrogates.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Bytes;
         impl de::Visitor<'_> for Bytes {
@@ -90,22 +90,21 @@ impl<'de> Deserialize<'de> for Piece {
 /// Text that can be stored.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Text {
-    /// The text.
     pub text: String,
-    /// A surrogate without its other half became U+FFFD.
+    /// An unpaired surrogate was replaced with U+FFFD.
     pub replaced: bool,
 }
 
-/// Makes text of the pieces that it comes in. A character that is cut in two comes out with its
-/// second half.
+/// Joins fragments of a text. A character that is split between two fragments is returned with the
+/// second.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Joiner {
-    /// A leading surrogate at the end of the pieces so far.
+    /// A leading surrogate at the end of the last fragment.
     half: Option<u16>,
 }
 
 impl Joiner {
-    /// The text that a piece adds.
+    /// The text that a fragment adds.
     pub fn join(&mut self, piece: &Piece) -> Text {
         let mut joined = Text::default();
         let mut rest = &piece.0[..];
@@ -134,7 +133,7 @@ impl Joiner {
         joined
     }
 
-    /// Nothing follows: a half that waits for the other one is replaced.
+    /// Ends the text. A pending leading surrogate is replaced.
     pub fn close(&mut self, text: &mut Text) {
         if self.half.take().is_some() {
             replace(text);
@@ -147,7 +146,7 @@ fn replace(text: &mut Text) {
     text.replaced = true;
 }
 
-/// A word, such as an id: a string, or a number as it is written. Any other value is an empty word.
+/// A string, such as an id. A number is kept as written. Any other value is read as empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Word(pub String);
 
@@ -155,7 +154,7 @@ impl<'de> Deserialize<'de> for Word {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
         Ok(Self(match raw.get().as_bytes() {
-            // NUL cannot be stored.
+            // PostgreSQL cannot store NUL.
             [b'"', ..] => Piece::of(&raw).whole().text.replace('\0', "\u{fffd}"),
             [b'-' | b'0'..=b'9', ..] => raw.get().to_owned(),
             _ => String::new(),
@@ -163,7 +162,7 @@ impl<'de> Deserialize<'de> for Word {
     }
 }
 
-/// A whole number: one, or a string that holds one. Any other value is no number.
+/// An integer, or a string that contains one. Any other value is read as `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Number(pub Option<i64>);
 
@@ -176,7 +175,8 @@ impl<'de> Deserialize<'de> for Number {
     }
 }
 
-/// A number that counts something: not negative, rounded; as a float or a string too.
+/// A non-negative count, possibly written as a float or a string. Floats are rounded. Returns
+/// `None` for other values.
 pub fn count(raw: &RawValue) -> Option<u64> {
     let whole = || digits(raw).parse::<u64>().ok();
     // Saturates.
@@ -187,7 +187,7 @@ pub fn count(raw: &RawValue) -> Option<u64> {
     })
 }
 
-/// A number of a value that counts something: not negative, rounded; as a float or a string too.
+/// Like [`count`], for a parsed value.
 pub fn amount(value: &Value) -> Option<u64> {
     let float = |number: f64| (number.is_finite() && number >= 0.0).then(|| number.round() as u64);
     match value {
@@ -201,12 +201,12 @@ pub fn amount(value: &Value) -> Option<u64> {
     }
 }
 
-/// The members of an object as they are written. Empty if it is something else.
+/// The members of an object as JSON text. Empty if the text is not an object.
 pub fn members(json: &str) -> BTreeMap<String, Box<RawValue>> {
     serde_json::from_str(json).unwrap_or_default()
 }
 
-/// A value as a [`Word`].
+/// Reads a value as a [`Word`].
 pub fn word(raw: &RawValue) -> String {
     let word: Result<Word, _> = serde_json::from_str(raw.get());
     word.map(|word| word.0).unwrap_or_default()
@@ -223,7 +223,8 @@ fn digits(raw: &RawValue) -> &str {
     raw.get().trim_matches('"').trim()
 }
 
-/// A value, lone surrogates in it replaced; `None` if it is no JSON all the same.
+/// Parses a value after replacing unpaired surrogates if necessary. Returns `None` if it is not
+/// valid JSON.
 pub fn value(json: &str) -> Option<Value> {
     serde_json::from_str(json)
         .or_else(|_| serde_json::from_str(&sound(json)))

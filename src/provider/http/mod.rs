@@ -1,9 +1,9 @@
-//! What every model service over HTTP shares: the client, the stream of events in its answers, and
-//! what its refusals mean.
+//! The parts that all model services over HTTP share: the client, the event stream of responses,
+//! and the classification of errors.
 //!
-//! A dialect encodes a prompt as a body and implements [`Decoder`]; [`Client::stream`] does the
-//! rest. Keys are in headers that never print themselves, and whatever a service says is searched
-//! for them before anybody reads it.
+//! A dialect encodes a prompt as a request body and implements [`Decoder`]; [`Client::stream`] does
+//! the rest. Keys are stored in header types that never print their values, and they are redacted
+//! from everything that a service returns before it is passed on.
 
 pub mod classify;
 pub mod client;
@@ -22,24 +22,23 @@ pub use stream::{Call, Decoder};
 use super::error::Kind;
 use std::time::Duration;
 
-/// Whether a host is one of a domain.
+/// Whether a host is the domain itself or one of its subdomains.
 pub(in crate::provider) fn is_in_domain(host: &str, domain: &str) -> bool {
     host.strip_suffix(domain)
         .is_some_and(|below| below.is_empty() || below.ends_with('.'))
 }
 
-/// What went wrong, before it is said with whom.
+/// An error before the provider name is added.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// The kind.
     pub kind: Kind,
-    /// One sentence for people.
+    /// One human-readable sentence.
     pub message: String,
-    /// The service's own code; empty when there was none.
+    /// The service's error code. Empty if there was none.
     pub code: String,
-    /// How long the service asked to wait.
+    /// How long to wait before a retry, if the service specified it.
     pub retry_after: Option<Duration>,
-    /// What is known about repeating the call, beyond the kind.
+    /// Whether a retry is useful, if known; overrides the default of the kind.
     pub should_retry: Option<bool>,
 }
 
@@ -55,12 +54,12 @@ impl Fault {
         }
     }
 
-    /// An answer that cannot be used.
+    /// A response that cannot be used.
     pub fn broken(message: impl Into<String>) -> Self {
         Self::new(Kind::Broken, message)
     }
 
-    /// An event whose JSON is wrong: says where, without quoting it.
+    /// An event with invalid JSON. The message describes the problem without quoting the content.
     pub fn unreadable(error: &serde_json::Error) -> Self {
         let what = match error.classify() {
             serde_json::error::Category::Eof => "it is cut off",

@@ -1,10 +1,11 @@
-//! How services say that a prompt is too long, and what sounds like it but is not.
+//! Recognizes messages of services about a prompt that is too long, and distinguishes them from
+//! similar ones.
 
 use std::sync::LazyLock;
 
 use regex::{RegexSet, RegexSetBuilder};
 
-/// Words about rates. Some of them speak of tokens too.
+/// Phrases about rate limits. Some of them mention tokens too.
 const ABOUT_RATES: &[&str] = &[
     r"rate[\s_-]?limit",
     r"too many requests",
@@ -14,7 +15,7 @@ const ABOUT_RATES: &[&str] = &[
     r"^(throttling error|service unavailable):",
 ];
 
-/// Words about the length of the answer or of something single, not of the prompt.
+/// Phrases about the length of the response or of a single item rather than the prompt.
 const ABOUT_SOMETHING_ELSE: &[&str] = &[
     r"string_above_max_length|string too long",
     r"maximum allowed number of output tokens",
@@ -25,19 +26,19 @@ const ABOUT_SOMETHING_ELSE: &[&str] = &[
     r"cached content is too small",
 ];
 
-/// Words about the window, whatever else the sentence speaks of: vLLM says that `max_tokens` is too
-/// large for what the prompt leaves.
+/// Phrases about the context window that count whatever else the message mentions: vLLM reports
+/// that `max_tokens` exceeds the space that the prompt leaves.
 const ABOUT_THE_WINDOW: &[&str] = &[
     r"maximum context length",
     r"exceeds? (?:the |this model'?s |the model'?s )?(?:available |maximum )?context (?:window|size|length|limit)",
 ];
 
-/// Words about the length of the prompt, each with who says so.
+/// Phrases about the length of the prompt, with the services that use them.
 const TOO_LONG: &[&str] = &[
     r"prompt (?:is )?too long",                    // Anthropic, Z.ai, Ollama
     r"prompt exceeds max length",                  // Z.ai
-    r"request_too_large|request entity too large", // anybody's 413
-    // A server's own limit in bytes: Go, Gemini, LiteLLM, axum, and proxies before them
+    r"request_too_large|request entity too large", // 413 of any server
+    // A server's own limit in bytes: Go, Gemini, LiteLLM, axum, and proxies in front of them.
     r"(?:request|payload) (?:body |payload )?(?:size )?(?:is )?too large|^(?:\d+ )?content too large",
     r"request (?:body|payload|size)[^.]{0,20} exceeds the (?:maximum|limit|allowed)",
     r"body: length limit exceeded",
@@ -76,27 +77,26 @@ const TOO_LONG: &[&str] = &[
     r"too many tokens|(?:^|context |input |prompt |model )token limit exceeded",
 ];
 
-/// Words about a request that is larger than what a rate allows in one go: it is too large at any
-/// time.
+/// Phrases about a single request that exceeds a rate limit, which a retry cannot resolve.
 const BEYOND_RATES: &[&str] = &[
     // Groq and OpenAI: "... on tokens per minute (TPM): Limit 6000, Requested 9000".
     r"request too large for .*per[\s_-]?min",
 ];
 
-/// Whether the words say that a request alone is more than a rate allows.
+/// Whether the message states that a single request exceeds a rate limit.
 pub(super) fn beyond_rates(words: &str) -> bool {
     static BEYOND: LazyLock<RegexSet> = LazyLock::new(|| set(BEYOND_RATES));
     BEYOND.is_match(words)
 }
 
-/// Whether the words are about a rate, not about a length.
+/// Whether the message is about a rate rather than a length.
 pub(super) fn about_rates(words: &str) -> bool {
     static RATES: LazyLock<RegexSet> = LazyLock::new(|| set(ABOUT_RATES));
     RATES.is_match(words)
 }
 
-/// Whether the words say that the prompt is too long. What sounds like it but is not goes before
-/// words that are less clear.
+/// Whether the message states that the prompt is too long. Phrases about something else take
+/// precedence over those in `TOO_LONG`, but not over those about the context window.
 pub(super) fn too_long(words: &str) -> bool {
     static OTHERS: LazyLock<RegexSet> = LazyLock::new(|| set(ABOUT_SOMETHING_ELSE));
     static LENGTHS: LazyLock<RegexSet> = LazyLock::new(|| set(TOO_LONG));

@@ -1,4 +1,4 @@
-//! Reports of usage: numbers somewhere in the JSON of a service, and the JSON itself.
+//! Reads usage reports: token counts at paths within the JSON of a service, and the JSON itself.
 
 use std::collections::BTreeMap;
 
@@ -6,16 +6,17 @@ use serde_json::value::RawValue;
 
 use super::lenient;
 
-/// Bytes of a report that are kept as they came.
+/// Limit on the bytes of a report that is stored unchanged.
 const MAX_REPORT_BYTES: usize = 16 << 10;
 
-/// The number at a path such as `/details/cached`. `None` means there is none.
+/// The number at a path such as `/details/cached`. Returns `None` if there is none.
 pub fn count(report: &RawValue, path: &str) -> Option<u64> {
     lenient::count(path.split('/').skip(1).try_fold(report, member)?)
 }
 
-/// Calls of the service's own tools: as Anthropic's and `OpenRouter`'s reports count them by kind, or
-/// as xAI's does together. A gateway may pass both on, of the same calls.
+/// Number of server tool calls: the reports of Anthropic and `OpenRouter` count them by kind, those
+/// of xAI in total. A gateway may report the same calls in both ways, so the larger number is
+/// returned.
 pub fn tool_calls(report: &RawValue) -> u32 {
     let by_kind = member(report, "server_tool_use").map_or(0, |kinds| {
         ["/web_search_requests", "/web_fetch_requests"]
@@ -27,21 +28,21 @@ pub fn tool_calls(report: &RawValue) -> u32 {
     tokens(by_kind.max(together))
 }
 
-/// A member of an object. The others are not read: whatever they are, they cannot matter.
+/// A member of an object. The other members are not parsed.
 pub fn member<'a>(object: &'a RawValue, key: &str) -> Option<&'a RawValue> {
     serde_json::from_str::<BTreeMap<String, &'a RawValue>>(object.get())
         .ok()?
         .remove(key)
 }
 
-/// A number of tokens that the API can carry.
+/// A token count, saturated at the maximum of the API's type.
 pub fn tokens(number: u64) -> u32 {
     u32::try_from(number)
         .unwrap_or(u32::MAX)
         .min(i32::MAX.unsigned_abs())
 }
 
-/// The report as it came; empty if it is too long to be kept.
+/// The report unchanged. Empty if it exceeds the limit.
 pub fn kept(report: &RawValue) -> String {
     Some(report.get())
         .filter(|json| json.len() <= MAX_REPORT_BYTES)

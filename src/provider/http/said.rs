@@ -1,7 +1,7 @@
-//! What a service says about an error, whatever the shape of its body.
+//! Reads the error that a service reports, in any structure of the body.
 //!
-//! Every field may be missing or of another type than documented, so the body is read as a JSON
-//! value, never as a struct.
+//! Every field may be missing or of another type than documented, so the body is parsed as a JSON
+//! value rather than a struct.
 
 use std::time::Duration;
 
@@ -12,32 +12,32 @@ use super::lenient;
 #[cfg(test)]
 mod tests;
 
-/// Characters that are kept of a message.
+/// Limit on the characters of a message.
 const MESSAGE_CHARS: usize = 500;
 
-/// An error in a service's words.
+/// An error as a service reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Said {
-    /// The sentence for people; empty when there is none.
+    /// The human-readable message. Empty if there is none.
     pub message: String,
-    /// Every code-like word: code, type, status, reason.
+    /// Every value that is used like a code: code, type, status and reason.
     pub codes: Vec<String>,
-    /// A status within the body, as OpenRouter has it mid-stream.
+    /// A status within the body, as OpenRouter reports it in a stream.
     pub status: Option<u16>,
-    /// How long to wait, where the body says so.
+    /// How long to wait before a retry, if the body specifies it.
     pub retry_after: Option<Duration>,
-    /// It counts more tokens in the prompt than it has room for.
+    /// The error reports more tokens in the prompt than fit in the context window.
     pub counts_too_many: bool,
-    /// The input was held back by a filter.
+    /// The input was blocked by a content filter.
     pub flagged: bool,
-    /// What is allowed for the day is used up.
+    /// The quota for the day is exhausted.
     pub used_up: bool,
-    /// There was no body at all.
+    /// The body was empty.
     pub empty: bool,
 }
 
 impl Said {
-    /// Reads the body of an answer.
+    /// Reads the body of a response.
     pub fn of_body(body: &[u8]) -> Self {
         let text = String::from_utf8_lossy(body);
         let text = text.trim();
@@ -60,7 +60,7 @@ impl Said {
         }
     }
 
-    /// Reads an error that is JSON: the object around it, or the error itself.
+    /// Reads an error in JSON: the error object itself, or an object that contains it.
     pub fn of_json(json: &Value) -> Self {
         let outer = json
             .as_array()
@@ -88,18 +88,18 @@ impl Said {
         said
     }
 
-    /// The code to report: the most telling word.
+    /// The code to report: the first that is not a number, otherwise the first.
     pub fn code(&self) -> String {
         let word = self.codes.iter().find(|code| code.parse::<u16>().is_err());
         word.or(self.codes.first()).cloned().unwrap_or_default()
     }
 
-    /// Whether one of the codes is this one.
+    /// Whether the error has this code.
     pub fn has_code(&self, code: &str) -> bool {
         self.codes.iter().any(|said| said == code)
     }
 
-    /// Takes from an object what is not known yet.
+    /// Reads the fields of an object that are not set yet.
     fn read(&mut self, object: &Value) {
         let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
         if self.message.is_empty() {
@@ -124,7 +124,7 @@ impl Said {
         for key in ["status_code", "raw_status_code"] {
             self.status = self.status.or_else(|| status(object.get(key)?.as_u64()?));
         }
-        // Where in the conversation, which the sentence does not always say.
+        // The place in the conversation, which the message does not always contain.
         let place = text("param");
         if place.contains('[') && !self.message.contains(place) {
             self.message = cut(&format!("{} ({place})", self.message));
@@ -160,7 +160,7 @@ impl Said {
         }
     }
 
-    /// OpenRouter's: the error of the upstream service, and OpenRouter's own.
+    /// Reads OpenRouter's metadata: the upstream service's error, and OpenRouter's own.
     fn read_metadata(&mut self, metadata: &Value) {
         self.add_code(
             metadata
@@ -200,22 +200,22 @@ impl Said {
     }
 }
 
-/// Characters that are kept of a code.
+/// Limit on the characters of a code.
 const MAX_CODE_CHARS: usize = 100;
 
-/// A number that is the status of an error.
+/// Returns the number if it is an error status.
 fn status(number: u64) -> Option<u16> {
     u16::try_from(number)
         .ok()
         .filter(|status| (400..600).contains(status))
 }
 
-/// `34.4s`
+/// Parses a duration such as `34.4s`.
 fn seconds_with_unit(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(text.strip_suffix('s')?.parse().ok()?).ok()
 }
 
-/// What an HTML page says in its title: whoever stands between us and the service sends those.
+/// Describes an HTML page by its title. Proxies in front of the service return such pages.
 fn page(html: &str) -> String {
     let lower = html.to_ascii_lowercase();
     let title = lower.find("<title>").map(|at| at + "<title>".len());
@@ -227,7 +227,7 @@ fn page(html: &str) -> String {
     }
 }
 
-/// One line of a bounded length.
+/// Joins the text into one line and truncates it to [`MESSAGE_CHARS`].
 fn cut(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(MESSAGE_CHARS) {

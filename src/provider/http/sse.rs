@@ -1,47 +1,48 @@
-//! Bytes to server-sent events: incremental, without a socket. Any split of the bytes gives the
-//! same events.
+//! Parses server-sent events incrementally, independent of a socket. The events do not depend on
+//! how the bytes are split.
 //!
-//! As the HTML standard says: lines end with LF, CR or CRLF, a byte order mark may come first,
-//! comments and unknown fields are passed over, data of several lines is joined. Unlike there, a last
-//! event without its blank line is passed on, because some services omit it; the decoder decides
-//! whether it is complete.
+//! As in the HTML standard, lines end with LF, CR or CRLF, a byte order mark may come first,
+//! comments and unknown fields are ignored, and multiple data lines are joined. Unlike in the
+//! standard, a last event without a blank line after it is passed on, because some services omit
+//! the line; the decoder decides whether the event is complete.
 
 #[cfg(test)]
 mod tests;
 
-/// Bytes of one event, the names of its fields included, and of one line. Room for a whole answer
-/// of the most bytes that one may have (960 KiB) in a single event, each byte as an escape of six,
-/// twice, and as much beside it.
+/// Limit on the bytes of one event, including its field names, and of one line. It leaves room for
+/// the largest possible response (960 KiB) in a single event, each byte as an escape of six bytes,
+/// twice, and the same amount for other fields.
 pub const MAX_EVENT_BYTES: usize = 16 << 20;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// One event.
+/// A server-sent event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Event {
-    /// Its name; empty when it has none.
+    /// Empty if the event has no name.
     pub name: String,
-    /// Its data. Bytes that are no UTF-8 are replaced.
+    /// The data. Invalid UTF-8 is replaced.
     pub data: String,
 }
 
-/// An event or a line is longer than [`MAX_EVENT_BYTES`], or than what the reader was made for.
+/// An event or line exceeds the reader's limit, which is given in bytes. The default is
+/// [`MAX_EVENT_BYTES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an event of the stream is larger than {0} bytes")]
 pub struct TooLarge(pub usize);
 
-/// Reads a stream, piece by piece.
+/// Reads a stream incrementally.
 #[derive(Debug)]
 pub struct Reader {
     most: usize,
-    /// The line so far.
+    /// The incomplete last line.
     line: Vec<u8>,
-    /// The bytes of the event so far.
+    /// Bytes of the current event, counted against the limit.
     weight: usize,
     name: String,
-    /// The data so far. `None` means the event has no data.
+    /// The data of the current event. `None` if it has none.
     data: Option<Vec<u8>>,
-    /// The last byte was a CR: an LF that follows belongs to it.
+    /// The last byte was a CR. An LF that follows belongs to it.
     after_return: bool,
     /// No line has ended yet.
     first_line: bool,
@@ -54,7 +55,7 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// A reader of events of at most so many bytes.
+    /// Creates a reader of events of at most `most` bytes.
     pub fn new(most: usize) -> Self {
         Self {
             most,
@@ -67,7 +68,11 @@ impl Reader {
         }
     }
 
-    /// Takes the next bytes and adds the events that are complete.
+    /// Reads the next bytes and appends the events that they complete.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`TooLarge`] if an event or line exceeds the limit.
     pub fn push(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), TooLarge> {
         let mut rest = bytes;
         if self.after_return && !rest.is_empty() {
@@ -88,7 +93,7 @@ impl Reader {
         self.extend(rest)
     }
 
-    /// The stream ended: the event that it cut off from its blank line, if there is one.
+    /// Ends the stream. Returns the last event if it has no blank line after it.
     pub fn finish(mut self) -> Option<Event> {
         let mut events = Vec::new();
         if !self.line.is_empty() {
@@ -117,7 +122,8 @@ impl Reader {
         self.first_line = false;
         match &line[skip..] {
             [] => self.dispatch(events),
-            // A comment weighs nothing once it is over: a service may send any number of them.
+            // A complete comment does not count against the limit: a service may send any number of
+            // them.
             [b':', ..] => self.weight -= line.len(),
             field => self.field(field),
         }
@@ -140,8 +146,8 @@ impl Reader {
                 }
                 None => self.data = Some(value.to_vec()),
             },
-            // `id` and `retry` are for reconnecting, which these streams cannot; the rest is
-            // unknown.
+            // `id` and `retry` are for reconnecting, which these streams do not support. Other
+            // fields are unknown.
             _ => {}
         }
     }

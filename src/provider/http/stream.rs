@@ -1,4 +1,5 @@
-//! One call: the body goes out, events come back, and a dialect's decoder makes chunks of them.
+//! Performs one model call: sends the body, reads events, and passes them to the decoder of a
+//! dialect, which returns chunks.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -17,36 +18,36 @@ use crate::{
     provider::{Answer, Chunk, Error},
 };
 
-/// What a dialect knows about the events of an answer.
+/// Decodes the events of a response in one dialect.
 pub trait Decoder: Send + 'static {
-    /// Takes the next event and adds what it says. After [`Chunk::Finished`] nothing more is read.
+    /// Decodes the next event and appends its chunks. No event is read after [`Chunk::Finished`].
     fn event(&mut self, event: &sse::Event, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault>;
 
-    /// Whether the service has said why the answer ends: what follows adds nothing to what the model
-    /// said, and if nothing follows the answer is complete.
+    /// Whether the finish reason was received. Events after it add nothing to the model's output,
+    /// and if none follow the response is complete.
     fn is_whole(&self) -> bool {
         false
     }
 
-    /// The stream ended without [`Chunk::Finished`]: adds it if the answer is complete all the
-    /// same.
+    /// Handles the end of a stream without [`Chunk::Finished`]. Adds it if the response is
+    /// complete, otherwise returns an error.
     fn end(&mut self, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault>;
 }
 
-/// A request whose answer is a stream of events.
+/// A request whose response is an event stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
-    /// Its path and query, relative to the base URL.
+    /// Path and query, relative to the base URL.
     pub path: String,
-    /// Headers beside those of every request.
+    /// Headers in addition to those of every request.
     pub headers: HeaderMap,
-    /// Its body, which is JSON.
+    /// The JSON body.
     pub body: Vec<u8>,
 }
 
 impl Client {
-    /// Calls the service. Nothing happens before the stream is polled; dropping it closes the
-    /// connection.
+    /// Calls the service. The request is sent when the stream is first polled; dropping the stream
+    /// closes the connection.
     pub fn stream(self, call: Call, decoder: impl Decoder) -> Answer {
         let call = Calling {
             client: self,
@@ -64,23 +65,23 @@ impl Client {
     }
 }
 
-/// How long a report of usage or an end marker may take after the service has said why the answer
-/// ends. Some services leave the connection open.
+/// How long to wait for a usage report or an end marker after the finish reason. Some services
+/// leave the connection open.
 const END_PATIENCE: Duration = Duration::from_secs(3);
 
-/// A call on its way.
+/// A call in progress.
 struct Calling<D> {
     client: Client,
     decoder: D,
-    /// Decoded and not handed out yet.
+    /// Chunks that are decoded but not yet returned.
     chunks: VecDeque<Chunk>,
     phase: Phase,
 }
 
 enum Phase {
-    /// Nothing was sent.
+    /// The request has not been sent.
     Ready(Call),
-    /// The answer is arriving.
+    /// The response is being read.
     Reading(Box<Reading>),
     /// Nothing more is read.
     Over,
@@ -89,12 +90,12 @@ enum Phase {
 struct Reading {
     response: Response,
     events: sse::Reader,
-    /// Whether a byte of the body has come.
+    /// Whether any byte of the body was received.
     begun: bool,
 }
 
 impl<D: Decoder> Calling<D> {
-    /// The next chunk. `None` means that was all.
+    /// The next chunk. Returns `None` at the end.
     async fn next(&mut self) -> Result<Option<Chunk>, Error> {
         loop {
             if let Some(chunk) = self.chunks.pop_front() {
@@ -139,7 +140,7 @@ impl<D: Decoder> Calling<D> {
         }
     }
 
-    /// An item says whose it is.
+    /// Sets the provider name of a provider item.
     fn named(&self, chunk: Chunk) -> Chunk {
         let Chunk::Item(item) = chunk else {
             return chunk;
@@ -150,7 +151,7 @@ impl<D: Decoder> Calling<D> {
         })
     }
 
-    /// Decodes the next bytes, or the end.
+    /// Decodes the next bytes, or the end of the stream.
     fn take(&mut self, bytes: Option<&[u8]>) -> Result<(), Error> {
         let Phase::Reading(reading) = &mut self.phase else {
             return Ok(());
@@ -160,7 +161,7 @@ impl<D: Decoder> Calling<D> {
             Some(bytes) => {
                 reading.begun = true;
                 let pushed = reading.events.push(bytes, &mut events);
-                // It would be too large again.
+                // A retry would exceed the limit again.
                 let too_large = |error: sse::TooLarge| Fault {
                     should_retry: Some(false),
                     ..Fault::broken(error.to_string())
@@ -192,7 +193,8 @@ impl<D: Decoder> Calling<D> {
         Ok(())
     }
 
-    /// The error of this call. What was decoded before it is lost with the answer.
+    /// Converts a fault to the error of this call. Chunks that were decoded but not yet returned
+    /// are lost.
     fn fail(&self, fault: Fault) -> Error {
         match &self.phase {
             Phase::Reading(reading) => {
@@ -218,8 +220,8 @@ impl Reading {
     }
 }
 
-/// Whether the answer says that it is something else than events. Some services leave the type away
-/// or call it plain text.
+/// Whether the response declares a content type other than an event stream. Some services omit the
+/// type or send plain text.
 fn is_another_type(headers: &HeaderMap) -> bool {
     let named = headers
         .get(header::CONTENT_TYPE)

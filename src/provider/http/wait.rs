@@ -1,5 +1,5 @@
-//! How long an error response asks to wait, and whether it allows a retry. Only errors are read:
-//! some services send `retry-after` with successes too.
+//! Reads from an error response how long to wait and whether a retry is allowed. Only errors are
+//! read: some services send `retry-after` with successful responses too.
 
 use std::{
     sync::LazyLock,
@@ -12,18 +12,18 @@ use regex::Regex;
 
 use super::said::Said;
 
-/// A span of time: a number and its unit.
+/// A duration: a number and its unit.
 const SPAN: &str =
     r"(\d+(?:\.\d+)?)\s*(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)";
 
-/// What limits of OpenAI and of services that copy it are about.
+/// The limits in the headers of OpenAI and of services that copy it.
 const OPENAI_LIMITS: [&str; 2] = ["requests", "tokens"];
 
-/// What limits of Anthropic are about.
+/// The limits in the headers of Anthropic.
 const ANTHROPIC_LIMITS: [&str; 4] = ["requests", "tokens", "input-tokens", "output-tokens"];
 
-/// The wait that the headers ask for, else the body; of a call over a rate limit without either, the
-/// time until the limit that is used up is reset.
+/// The wait that the headers specify, or else the body. If neither does and a rate limit was
+/// exceeded, the time until the exhausted limit is reset.
 pub fn asked(status: StatusCode, headers: &HeaderMap, said: &Said) -> Option<Duration> {
     let text = |name: &str| text(headers, name);
     let milliseconds =
@@ -52,7 +52,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     Some(value.trim())
 }
 
-/// The time until every limit is reset of which nothing remains.
+/// The time until all exhausted limits are reset.
 fn until_reset(headers: &HeaderMap) -> Option<Duration> {
     let openai = OPENAI_LIMITS.map(|limit| {
         let field = |field| format!("x-ratelimit-{field}-{limit}");
@@ -71,7 +71,7 @@ fn until_reset(headers: &HeaderMap) -> Option<Duration> {
     openai.into_iter().chain(anthropic).filter_map(wait).max()
 }
 
-/// What the service itself says about repeating the call.
+/// Whether the service states that a retry is useful.
 pub fn should_retry(headers: &HeaderMap) -> Option<bool> {
     match headers.get("x-should-retry")?.as_bytes() {
         b"true" => Some(true),
@@ -80,14 +80,15 @@ pub fn should_retry(headers: &HeaderMap) -> Option<bool> {
     }
 }
 
-/// A date, measured against the answer's own: no clock of ours is needed, and none can be wrong.
+/// The time until an HTTP date, relative to the response's own date, so that it does not depend on
+/// the local clock.
 fn from_date(until: &str, now: &str) -> Option<Duration> {
     let until = httpdate::parse_http_date(until).ok()?;
     let now = httpdate::parse_http_date(now).ok()?;
     Some(until.duration_since(now).unwrap_or_default())
 }
 
-/// A time of RFC 3339, measured in the same way.
+/// The time until an RFC 3339 timestamp, also relative to the response's date.
 fn from_timestamp(until: &str, now: &str) -> Option<Duration> {
     let until: Timestamp = until.parse().ok()?;
     let now = httpdate::parse_http_date(now).ok()?;
@@ -98,8 +99,8 @@ fn from_timestamp(until: &str, now: &str) -> Option<Duration> {
     )
 }
 
-/// "Please try again in 7m12.48s" or "Please retry after 26 seconds", in the words of OpenAI, Azure
-/// and services that copy them.
+/// Parses "Please try again in 7m12.48s" or "Please retry after 26 seconds", as OpenAI, Azure and
+/// services that copy them write it.
 pub(super) fn in_words(message: &str) -> Option<Duration> {
     static WORDS: LazyLock<Regex> = LazyLock::new(|| {
         compiled(&format!(
@@ -109,13 +110,13 @@ pub(super) fn in_words(message: &str) -> Option<Duration> {
     sum(WORDS.captures(message)?.get(1)?.as_str())
 }
 
-/// "6m0s" or "120ms", and nothing else.
+/// Parses durations such as "6m0s" or "120ms" without other text.
 fn spans(text: &str) -> Option<Duration> {
     static WHOLE: LazyLock<Regex> = LazyLock::new(|| compiled(&format!(r"(?i)^(?:{SPAN}\s*)+$")));
     WHOLE.is_match(text).then(|| sum(text)).flatten()
 }
 
-/// The sum of spans of time.
+/// The sum of the durations in a text.
 fn sum(spans: &str) -> Option<Duration> {
     static SPANS: LazyLock<Regex> = LazyLock::new(|| compiled(&format!("(?i){SPAN}")));
     let seconds = |found: regex::Captures<'_>| {

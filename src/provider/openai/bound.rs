@@ -1,5 +1,5 @@
-//! Reasoning that is bound to the words before it: newer Claude models sign theirs together with those, also
-//! where a gateway hands it on as `reasoning_details`.
+//! Reasoning that is bound to the content before it. Newer Claude models sign their reasoning
+//! together with that content, also if a gateway passes it on as `reasoning_details`.
 
 use std::collections::BTreeSet;
 
@@ -12,17 +12,17 @@ use crate::{
     provider::{anthropic, prefix::Prefix},
 };
 
-/// The reasoning of a conversation, for a model that binds it; nothing for any other.
+/// The reasoning of a conversation, for a model that binds it. Empty for other models.
 #[derive(Debug, Default)]
 pub(super) struct Bound {
-    /// The answers whose reasoning stands after other words than it was written after.
+    /// Indexes of the responses whose reasoning follows other content than it was generated after.
     stale: BTreeSet<usize>,
-    /// What the whole conversation hashes to.
+    /// Fingerprint of the whole conversation.
     pub(super) fingerprint: Option<String>,
 }
 
 impl Bound {
-    /// The reasoning of a prompt.
+    /// Checks the reasoning of a prompt.
     pub(super) fn of(prompt: &Prompt, form: Form<'_>) -> Self {
         if !binds(form.dialect, &prompt.model) {
             return Self::default();
@@ -50,18 +50,18 @@ impl Bound {
         }
     }
 
-    /// Whether the reasoning of a message may go back.
+    /// Whether the reasoning of the message at this index may be sent back.
     pub(super) fn allows(&self, at: usize) -> bool {
         !self.stale.contains(&at)
     }
 }
 
-/// Whether a service sends the model reasoning only while nothing before it has changed.
+/// Whether the service accepts the model's reasoning only while nothing before it has changed.
 pub(super) fn binds(dialect: &Dialect, model: &str) -> bool {
     dialect.reasoning_back == ReasoningBack::Details && anthropic::binds_prefix(model)
 }
 
-/// Adds a message to what stands before the next one.
+/// Adds a message to the prefix.
 fn add(prefix: &mut Prefix, message: &Message, with_reasoning: bool) {
     let who = match message.role {
         Role::System => "system",
@@ -97,7 +97,7 @@ fn add(prefix: &mut Prefix, message: &Message, with_reasoning: bool) {
     }
 }
 
-/// What tells a medium from every other.
+/// The unique identity of a media part.
 fn place(media: &Media) -> &str {
     match &media.source {
         Source::Blob(kept) => kept.id.as_str(),

@@ -1,4 +1,5 @@
-//! Calls out of fragments: which fragment belongs to which call, whatever a service leaves away.
+//! Assembles tool calls from their fragments, and determines which call a fragment belongs to,
+//! whatever fields a service omits.
 
 use std::collections::VecDeque;
 
@@ -13,46 +14,46 @@ use crate::provider::{
     },
 };
 
-/// Bytes of arguments that may come before the name of their call.
+/// Limit on the bytes of arguments that arrive before the name of their call.
 const MAX_HELD_BYTES: usize = 64 << 10;
 
-/// Bytes of a name, however many pieces it comes in.
+/// Limit on the bytes of a name, in any number of fragments.
 const MAX_NAME_BYTES: usize = 4 << 10;
 
-/// The number of the call that has none because it is the only one.
+/// The number assigned to a `function_call`, which has none.
 const ONLY: i64 = i64::MIN;
 
-/// The calls of one answer.
+/// The tool calls of one response.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     calls: Vec<Call>,
-    /// A call in `tool_calls` came: `function_call` says the same again.
+    /// A call arrived in `tool_calls`. A `function_call` repeats it.
     several: bool,
-    /// The call that was written last, where nothing else was written since.
+    /// Index of the call that was written last, if nothing else was written since.
     last: Option<usize>,
 }
 
-/// A call that is being made.
+/// A tool call that is still streaming.
 #[derive(Debug, Default)]
 struct Call {
-    /// The service's number of it.
+    /// The service's number for the call.
     number: Option<i64>,
     id: String,
-    /// Empty until it arrives. It may come in pieces, so nothing is handed out before something
-    /// else comes.
+    /// Empty until it arrives. It may arrive in fragments, so it is emitted only when something
+    /// else follows.
     name: String,
-    /// Id and name were handed out.
+    /// Id and name were emitted.
     announced: bool,
-    /// Arguments that came before the name.
+    /// Arguments that arrived before the name.
     held: Text,
-    /// Some of its arguments came.
+    /// Some arguments have arrived.
     begun: bool,
     joiner: Joiner,
 }
 
 impl Calls {
-    /// Takes a fragment. What is known of a call is never overwritten: later fragments may carry an
-    /// empty name and id, or repeat them.
+    /// Handles a fragment of `tool_calls`. Known values are never overwritten: later fragments may
+    /// have an empty name and id, or repeat them.
     pub(super) fn take(
         &mut self,
         fragment: Fragment,
@@ -62,8 +63,8 @@ impl Calls {
         self.add(fragment, chunks)
     }
 
-    /// Takes a fragment of an answer that can hold one call only. Some services repeat there what
-    /// `tool_calls` says.
+    /// Handles a fragment of `function_call`, of which a response has at most one. Some services
+    /// repeat in it what `tool_calls` contains.
     pub(super) fn take_only(
         &mut self,
         function: FunctionFragment,
@@ -97,7 +98,7 @@ impl Calls {
         let at = match self.find(number, &id, &name) {
             Some(at) => at,
             None => {
-                // The names of those before are complete.
+                // The names of the calls before it are complete.
                 self.announce(chunks);
                 self.calls.push(Call {
                     number,
@@ -113,7 +114,7 @@ impl Calls {
         if name != call.name {
             call.name.push_str(&name);
             if call.name.len() > MAX_NAME_BYTES {
-                return Err(Fault::broken("the name of a tool call has no end"));
+                return Err(Fault::broken("the name of a tool call is too long"));
             }
         }
         let piece = call.piece(
@@ -129,7 +130,7 @@ impl Calls {
             self.announce(chunks);
             self.write(at, piece, chunks);
         }
-        // Gemini's signature. It is the call's own only while the call is what was written last.
+        // Gemini's signature. It belongs to this call only if the call is what was written last.
         if let Some(extra) = extra_content.filter(|_| self.last == Some(at)) {
             let extra = lenient::value(extra.get());
             chunks.push_back(Chunk::PartMetadata(
@@ -139,14 +140,14 @@ impl Calls {
         Ok(())
     }
 
-    /// Something else than a call is written next.
+    /// Handles output of another kind after a call.
     pub(super) fn interrupt(&mut self, chunks: &mut VecDeque<Chunk>) {
         self.announce(chunks);
         self.last = None;
     }
 
-    /// Hands out the calls that have a name and were not handed out: something else is written, so
-    /// that their names are complete.
+    /// Emits the id and name of calls that have a name but were not announced. Their names are
+    /// complete, because something else follows.
     fn announce(&mut self, chunks: &mut VecDeque<Chunk>) {
         for at in 0..self.calls.len() {
             let call = &mut self.calls[at];
@@ -167,11 +168,13 @@ impl Calls {
         }
     }
 
-    /// The answer is complete: a call that never got a name cannot be run, nor shown to a model
-    /// again.
+    /// Completes the calls. A call without a name is an error: it can neither be run nor sent to a
+    /// model again.
     pub(super) fn close(&mut self, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
         if self.calls.iter().any(|call| call.name.is_empty()) {
-            return Err(Fault::broken("the answer holds a tool call without a name"));
+            return Err(Fault::broken(
+                "the response contains a tool call without a name",
+            ));
         }
         self.announce(chunks);
         for at in 0..self.calls.len() {
@@ -182,7 +185,7 @@ impl Calls {
         Ok(())
     }
 
-    /// Hands out arguments of a call that is announced.
+    /// Emits arguments of an announced call.
     fn write(&mut self, at: usize, Text { text, replaced }: Text, chunks: &mut VecDeque<Chunk>) {
         if !text.is_empty() {
             self.last = Some(at);
@@ -194,7 +197,7 @@ impl Calls {
         chunks.extend(replaced.then_some(Chunk::Sanitized));
     }
 
-    /// The call that a fragment belongs to; `None` if it begins one.
+    /// The call that a fragment belongs to. Returns `None` if it starts a new call.
     fn find(&self, number: Option<i64>, id: &str, name: &str) -> Option<usize> {
         let known = match number {
             Some(_) => self.calls.iter().rposition(|call| call.number == number),
@@ -202,8 +205,8 @@ impl Calls {
             None if !name.is_empty() => None,
             None => self.calls.len().checked_sub(1),
         };
-        // Some services give every call the same number; a whole new id and name tell them apart,
-        // and so does another name once arguments came.
+        // Some services give every call the same number. A fragment with a new id and a name starts
+        // a new call, and so does one with another name after arguments arrived.
         known.filter(|&at| {
             let call = &self.calls[at];
             let known = [id, name, &call.id, &call.name]
@@ -215,13 +218,14 @@ impl Calls {
     }
 }
 
-/// An index of a call; there are never so many.
+/// Converts the index of a call, which is far below the limit.
 fn narrow(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }
 
 impl Call {
-    /// The arguments that a fragment adds. Models of Groq's write `null` for a tool without any.
+    /// The arguments that a fragment adds. Models at Groq write `null` for a tool without
+    /// arguments.
     fn piece(&mut self, arguments: Piece) -> Text {
         let piece = self.joiner.join(&arguments);
         if !self.begun && piece.text == "null" {
@@ -236,7 +240,7 @@ impl Call {
         self.held.replaced |= piece.replaced;
         if self.held.text.len() > MAX_HELD_BYTES {
             return Err(Fault::broken(
-                "the arguments of a tool call came without its name",
+                "received the arguments of a tool call without its name",
             ));
         }
         Ok(())

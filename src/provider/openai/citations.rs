@@ -1,5 +1,5 @@
-//! Sources of an answer: annotations of its text, as OpenRouter and OpenAI write them, and Perplexity's
-//! lists of what it searched.
+//! Reads the citations of a response: annotations of its text, as OpenRouter and OpenAI write them,
+//! and Perplexity's lists of search results.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -10,27 +10,27 @@ use crate::{
     provider::{Chunk, http::lenient},
 };
 
-/// Sources of one answer; more are not kept.
+/// Limit on the citations of one response. Further ones are dropped.
 const MOST: usize = 1_024;
 
-/// The sources of an answer so far, and its text, in which they have their places.
+/// The citations of a response, and its text, to which their positions refer.
 #[derive(Debug, Default)]
 pub(super) struct Citations {
     text: String,
-    /// Another part was written between its words: places are of no part.
+    /// Another part was written within the text, so positions do not refer to a single part.
     is_split: bool,
     urls: BTreeSet<String>,
     count: usize,
 }
 
 impl Citations {
-    /// Takes text of the answer. `continues`: nothing else was written since the text before.
+    /// Adds text of the response. `continues`: nothing else was written since the previous text.
     pub(super) fn take_text(&mut self, text: &str, continues: bool) {
         self.is_split |= !continues && !self.text.is_empty();
         self.text.push_str(text);
     }
 
-    /// Hands out the sources that annotations name.
+    /// Emits the citations in annotations.
     pub(super) fn annotate(
         &mut self,
         annotations: Option<Box<RawValue>>,
@@ -55,7 +55,8 @@ impl Citations {
         }
     }
 
-    /// Hands out what was searched: each event repeats it, and addresses alone stand beside it.
+    /// Emits search results as citations. Each event repeats them, and a second list has only their
+    /// URLs, so repeated URLs are skipped.
     pub(super) fn search(
         &mut self,
         lists: [Option<Box<RawValue>>; 2],
@@ -91,7 +92,8 @@ impl Citations {
         }
     }
 
-    /// The passage that an annotation is about, in bytes; its places are in characters.
+    /// The passage that an annotation refers to, in bytes. The positions in the annotation are in
+    /// characters.
     fn range(&self, named: &Value) -> Option<(u32, u32)> {
         let byte = |key: &str| {
             let chars = usize::try_from(named.get(key)?.as_u64()?).ok()?;
@@ -103,7 +105,7 @@ impl Citations {
     }
 }
 
-/// The members of a list; none of anything else.
+/// The elements of an array. Empty for other values.
 fn list(raw: Option<Box<RawValue>>) -> Vec<Value> {
     let value = raw.and_then(|raw| lenient::value(raw.get()));
     match value {
@@ -117,6 +119,6 @@ fn list(raw: Option<Box<RawValue>>) -> Vec<Value> {
 
 fn word(value: &Value, key: &str) -> String {
     let word = value.get(key).and_then(Value::as_str).unwrap_or_default();
-    // NUL cannot be stored.
+    // PostgreSQL cannot store NUL.
     word.replace('\0', "\u{fffd}")
 }

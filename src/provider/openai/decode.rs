@@ -1,8 +1,8 @@
-//! Events of an answer to chunks.
+//! Decodes the events of a response into chunks.
 //!
-//! The answer is complete with `[DONE]`, or where the stream ends after a finish reason, as some
-//! services close or leave it open then. A stream that ends before is an error even when text
-//! arrived, because whatever cut it off may have cut more.
+//! The response is complete with `[DONE]`, or if the stream ends after a finish reason: some
+//! services then close the stream or leave it open. A stream that ends before is an error even if
+//! text arrived, because whatever cut it off may have cut more.
 
 use std::collections::VecDeque;
 
@@ -34,10 +34,10 @@ use crate::{
 /// The last event of a stream.
 const DONE: &str = "[DONE]";
 
-/// Bytes of a picture that cannot be read, as it is kept.
+/// Limit on the bytes of an unreadable image that is kept as an item.
 const MAX_IMAGE_BYTES: usize = 64 << 10;
 
-/// What words belong to.
+/// The kind of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Voice {
     Text,
@@ -45,23 +45,23 @@ enum Voice {
     Refusal,
 }
 
-/// An answer that is being decoded.
+/// Decodes one response.
 #[derive(Debug)]
 pub struct Decoder {
     dialect: Dialect,
-    /// What the prompt that it continues hashes to, for a model that binds its reasoning to that.
+    /// Fingerprint of the prompt, for a model that binds its reasoning to it.
     fingerprint: Option<String>,
     id: String,
     model: String,
-    /// How fast and how dear the service said the answer is.
+    /// The service tier, as reported.
     tier: String,
     calls: Calls,
-    /// Details of reasoning that were not handed out yet.
+    /// Reasoning details that were not emitted yet.
     details: Details,
     citations: Citations,
-    /// Something else than words was written since.
+    /// Output of another kind was written after the last text.
     interrupted: bool,
-    /// What the words so far end with.
+    /// The kind of the last text.
     voice: Voice,
     joiner: Joiner,
     said: bool,
@@ -72,7 +72,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder of one answer.
+    /// Creates a decoder of one response.
     pub fn new(dialect: &Dialect) -> Self {
         Self {
             dialect: *dialect,
@@ -94,7 +94,7 @@ impl Decoder {
         }
     }
 
-    /// The same, of the answer to a prompt of that fingerprint.
+    /// Sets the fingerprint of the prompt that the response follows.
     #[must_use]
     pub fn after(mut self, fingerprint: Option<String>) -> Self {
         self.fingerprint = fingerprint;
@@ -105,12 +105,12 @@ impl Decoder {
         keep(&mut self.id, chunk.id);
         keep(&mut self.model, chunk.model);
         keep(&mut self.tier, chunk.service_tier);
-        // The last report wins, and is cumulative.
+        // The last report applies; reports are cumulative.
         let report = chunk.usage.or_else(|| usage::of_groq(&chunk.x_groq?));
         if let Some(usage) = report.and_then(|report| usage::read(&report, &self.dialect)) {
             self.usage = Some(usage);
         }
-        // Of several answers only the first was asked for.
+        // Only one choice was requested.
         let first =
             |choice: &wire::Choice| choice.index.and_then(|index| index.0).unwrap_or(0) == 0;
         for choice in chunk.choices.into_iter().flatten().filter(first) {
@@ -127,7 +127,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Reasoning comes before text, and text before calls.
+    /// Decodes a delta. Reasoning is emitted before text, and text before calls.
     fn delta(&mut self, delta: Delta, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
         let Delta {
             content,
@@ -217,8 +217,8 @@ impl Decoder {
         add(voice, text, chunks);
     }
 
-    /// A picture that the model made: an address, or an object that holds one. What cannot be read is kept as
-    /// an item, without what is too large to be kept.
+    /// Handles an image that the model generated: a URL, or an object that contains one. An
+    /// unreadable one is kept as an item, unless it is too large.
     fn show(&mut self, image: &RawValue, chunks: &mut VecDeque<Chunk>) {
         let value = lenient::value(image.get()).unwrap_or_default();
         let url = value["url"].as_str().or(value.as_str());
@@ -242,19 +242,20 @@ impl Decoder {
         });
     }
 
-    /// Whether a source that comes now is one of the text that was written last.
+    /// Whether a citation that arrives now belongs to the text that was written last.
     fn ends_with_text(&self) -> bool {
         self.voice == Voice::Text && !self.interrupted
     }
 
-    /// What is said next is said in another voice: half of a character stays half of one.
+    /// Ends text of the current kind. An unpaired surrogate at its end is replaced.
     fn end_words(&mut self, chunks: &mut VecDeque<Chunk>) {
         let mut text = Text::default();
         self.joiner.close(&mut text);
         add(self.voice, text, chunks);
     }
 
-    /// Attaches the details to the reasoning before them. Where there is none, the service hid it.
+    /// Attaches the details to the reasoning before them. Without reasoning before them, the
+    /// service redacted it.
     fn hand_out_details(&mut self, chunks: &mut VecDeque<Chunk>) {
         if !self.details.is_empty() {
             self.end_words(chunks);
@@ -268,7 +269,7 @@ impl Decoder {
         }
     }
 
-    /// The answer is complete.
+    /// Completes the response.
     fn complete(&mut self, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
         self.end_words(chunks);
         self.hand_out_details(chunks);
@@ -276,7 +277,7 @@ impl Decoder {
         let reason = match &self.finish {
             Some(word) => finish_reason(word)?,
             None if self.said => FinishReason::Stop,
-            None => return Err(Fault::broken("the answer was empty")),
+            None => return Err(Fault::broken("the response was empty")),
         };
         let cut_off = self.native_finish.as_deref().is_some_and(is_length);
         let whole = matches!(reason, FinishReason::Stop | FinishReason::ToolCalls);
@@ -313,7 +314,7 @@ impl stream::Decoder for Decoder {
         if data == DONE {
             return self.complete(chunks);
         }
-        // Some services keep the connection awake so.
+        // Some services send empty data to keep the connection open.
         if data.is_empty() {
             return Ok(());
         }
@@ -339,7 +340,7 @@ impl stream::Decoder for Decoder {
                 ))
             }
             Ok(chunk) => self.chunk(chunk, chunks),
-            // Named events are nothing of this API's; a proxy's, perhaps.
+            // Named events do not belong to this API. A proxy may have added them.
             Err(_) if !event.name.is_empty() && event.name != "message" => Ok(()),
             Err(error) => Err(Fault::unreadable(&error)),
         }
@@ -353,12 +354,12 @@ impl stream::Decoder for Decoder {
         if self.finish.is_some() {
             return self.complete(chunks);
         }
-        Err(Fault::broken("the answer ended without its end marker"))
+        Err(Fault::broken("the response ended without its end marker"))
     }
 }
 
 impl Content {
-    /// All of it as one text.
+    /// Joins the content into one text.
     fn text(self) -> Piece {
         match self {
             Self::Text(text) => text,
@@ -385,12 +386,12 @@ fn add(voice: Voice, Text { text, replaced }: Text, chunks: &mut VecDeque<Chunk>
     chunks.extend(replaced.then_some(Chunk::Sanitized));
 }
 
-/// A word that says something.
+/// Returns `None` for an empty value.
 fn word(word: Option<Word>) -> Option<String> {
     word.map(|word| word.0).filter(|word| !word.is_empty())
 }
 
-/// Why a model stopped. An unknown value ends a complete answer: `[DONE]` has come.
+/// Maps a finish reason. An unknown value ends a complete response, because `[DONE]` was received.
 fn finish_reason(word: &str) -> Result<FinishReason, Fault> {
     match word {
         "tool_calls" | "function_call" => Ok(FinishReason::ToolCalls),
@@ -403,15 +404,15 @@ fn finish_reason(word: &str) -> Result<FinishReason, Fault> {
 }
 
 fn failed(kind: Kind, word: &str) -> Fault {
-    let message = format!("the service gave up on the answer: {word}");
+    let message = format!("the service aborted the response: {word}");
     Fault {
         code: word.to_owned(),
         ..Fault::new(kind, message)
     }
 }
 
-/// Whether the answer reached its limit, or the end of the window; in the words of services and of
-/// their upstreams.
+/// Whether the response reached its limit or the end of the context window, in the terms of
+/// services and of their upstream services.
 fn is_length(word: &str) -> bool {
     const WORDS: &[&str] = &[
         "length",

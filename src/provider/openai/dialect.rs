@@ -1,5 +1,5 @@
-//! What sets the services apart that speak Chat Completions: a table, so that the rest of the code
-//! asks no names.
+//! The differences between services that implement Chat Completions, as a table, so that no other
+//! code inspects service names.
 
 use crate::provider::{
     call_ids::CallIds,
@@ -8,85 +8,85 @@ use crate::provider::{
     rules::{self, ReasoningOf, ReasoningRule},
 };
 
-/// How one kind of service differs. Everything else is as OpenAI documents it.
+/// How one kind of service differs from OpenAI's documentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dialect {
-    /// Its name in the configuration.
+    /// Name in the configuration.
     pub name: &'static str,
-    /// Hosts that speak it, those below them included.
+    /// Hosts with this dialect, including subdomains.
     pub hosts: &'static [&'static str],
-    /// The field that bounds the answer.
+    /// The field that limits the response.
     pub max_tokens: MaxTokens,
-    /// Whether the role `developer` is known.
+    /// Whether the service supports the role `developer`.
     pub developer_role: bool,
-    /// Whether usage must be asked for.
+    /// Whether usage must be requested.
     pub asks_for_usage: bool,
-    /// How reasoning is handed back.
+    /// How reasoning is sent back.
     pub reasoning_back: ReasoningBack,
-    /// Whether reported reasoning tokens come on top of the reported completion tokens.
+    /// Whether reported reasoning tokens are not included in the reported completion tokens.
     pub reasoning_outside: bool,
-    /// Which ids of calls it takes.
+    /// The call ids that the service accepts.
     pub call_ids: CallIds,
-    /// Whether the ids of calls that the model made go back as they were, whatever they are.
+    /// Whether call ids of the model itself are sent back unchanged in any form.
     pub own_call_ids: bool,
-    /// In which order messages may stand.
+    /// The order of messages that the service accepts.
     pub turns: Turns,
-    /// Whether refusals have a field of their own.
+    /// Whether refusals have a separate field.
     pub refusals: bool,
     /// How reasoning effort is sent.
     pub effort: Effort,
-    /// The field that bounds reasoning in tokens. `None` means there is none.
+    /// The field that limits reasoning in tokens. `None` if there is none.
     pub budget: Option<&'static str>,
-    /// Whether `top_k` is known.
+    /// Whether the service supports `top_k`.
     pub top_k: bool,
-    /// The field of the seed.
+    /// The field for the seed.
     pub seed: &'static str,
-    /// Whether an answer can be held to a schema.
+    /// Whether the service supports a JSON schema for responses.
     pub json_schema: bool,
-    /// Words that end an answer. `None` means no limit is known.
+    /// Limit on the number of stop sequences. `None` if unknown.
     pub max_stops: Option<usize>,
-    /// Prefixes of the names of models that refuse stop sequences.
+    /// Name prefixes of models that reject stop sequences.
     pub no_stops: &'static [&'static str],
-    /// Prefixes of the names of models that think by default. While they think they refuse forced calls;
-    /// they always refuse `temperature` and `top_p`.
+    /// Name prefixes of models that reason by default. While they reason, they reject forced tool
+    /// calls; they always reject `temperature` and `top_p`.
     pub thinkers: &'static [&'static str],
-    /// Prefixes of the names of models among them whose thinking cannot be switched off.
+    /// Name prefixes of those models whose reasoning cannot be disabled.
     pub always_thinking: &'static [&'static str],
-    /// Whether it is a server that people run themselves.
+    /// Whether it is a self-hosted server.
     pub local: bool,
-    /// How it counts a prompt. `None` means it does not.
+    /// How the service counts the tokens of a prompt. `None` if it does not.
     pub counter: Option<Counter>,
-    /// How it lists its models.
+    /// How the service lists its models.
     pub list: Family,
-    /// Which media it can be sent. Which of them a model takes is the model's matter.
+    /// The media that the service accepts. Whether a model accepts them is a separate question.
     pub takes: Takes,
 }
 
-/// Which media a service can be sent.
+/// The media that a service accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Takes {
-    /// Pictures, as `image_url`.
+    /// Images, as `image_url`.
     pub pictures: bool,
-    /// Pictures by their address alone.
+    /// Images by URL only, without content.
     pub addresses: bool,
     /// Files, as `file`.
     pub files: bool,
-    /// Sounds, as `input_audio`.
+    /// Audio, as `input_audio`.
     pub sounds: bool,
-    /// Pictures that its models made, as `images` of their messages.
+    /// Images that its models generated, as `images` of their messages.
     pub own_pictures: bool,
 }
 
-/// How a service counts a prompt.
+/// How a service counts the tokens of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counter {
-    /// `/tokenize` takes messages and tools.
+    /// `/tokenize` accepts messages and tools.
     Prompt,
-    /// `/apply-template` writes the prompt, `/tokenize` counts that text.
+    /// `/apply-template` renders the prompt as text, and `/tokenize` counts that text.
     Text,
 }
 
-/// The field that bounds the answer.
+/// The field that limits the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MaxTokens {
     /// `max_completion_tokens`
@@ -95,25 +95,24 @@ pub enum MaxTokens {
     Plain,
 }
 
-/// How reasoning is handed back.
+/// How reasoning is sent back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReasoningBack {
-    /// Not at all.
     Never,
-    /// As a text.
+    /// As text.
     Text {
-        /// In that field.
         field: ReasoningField,
-        /// Which of it.
+        /// Which reasoning.
         kept: ReasoningKept,
-        /// Whether words are sent in its place with calls that have none, to a model that reasons.
+        /// Whether a placeholder is sent to a reasoning model with tool calls that have no
+        /// reasoning.
         placeholder: bool,
     },
-    /// As the `reasoning_details` that came with it, unchanged.
+    /// As the `reasoning_details` that it arrived with, unchanged.
     Details,
 }
 
-/// The field of an answer's reasoning.
+/// The field that holds the reasoning of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReasoningField {
     /// `reasoning_content`
@@ -122,12 +121,12 @@ pub enum ReasoningField {
     Reasoning,
 }
 
-/// Which reasoning is handed back as a text.
+/// Which reasoning is sent back as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReasoningKept {
-    /// The model's own, in the tool loop that is going on.
+    /// The model's own reasoning in the current tool loop.
     InLoop,
-    /// Any in the tool loop that is going on, and in all later requests that of turns with calls.
+    /// All reasoning in the current tool loop, and in turns with tool calls.
     WhileCalls,
 }
 
@@ -142,7 +141,7 @@ impl ReasoningBack {
 }
 
 impl ReasoningField {
-    /// Its name.
+    /// The field name.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Content => "reasoning_content",
@@ -152,7 +151,7 @@ impl ReasoningField {
 }
 
 impl Dialect {
-    /// Which reasoning of earlier answers is sent.
+    /// Which reasoning of earlier responses is sent.
     pub(super) fn reasoning(&self) -> ReasoningRule {
         match self.reasoning_back {
             ReasoningBack::Never => ReasoningRule::NEVER,
@@ -170,12 +169,13 @@ impl Dialect {
                 kept: rules::ReasoningKept::WhileCalls,
                 of: ReasoningOf::AnyModel,
             },
-            // What is attached is its details.
+            // The attached metadata holds the details.
             ReasoningBack::Details => ReasoningRule::SIGNED,
         }
     }
 
-    /// The field in which words are sent in the place of missing reasoning. `None` if nothing is.
+    /// The field for the placeholder of missing reasoning. Returns `None` if no placeholder is
+    /// sent.
     pub(super) fn placeholder(&self) -> Option<ReasoningField> {
         match self.reasoning_back {
             ReasoningBack::Text {
@@ -192,40 +192,40 @@ impl Dialect {
     }
 }
 
-/// In which order messages may stand. What a service of one's own takes is the matter of its
-/// model's template, so it is taken for strict.
+/// The order of messages that a service accepts. A self-hosted server depends on its model's chat
+/// template, so it is treated as strict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turns {
-    /// In any.
+    /// Any order.
     Any,
-    /// No two users or assistants in a row.
+    /// No two consecutive user or assistant messages.
     Joined,
-    /// As in Mistral's template: instructions first, then user and assistant in turns, the user
-    /// first; results do not count.
+    /// As in Mistral's template: system messages first, then alternating user and assistant
+    /// messages, starting with the user. Tool messages do not count.
     Strict,
 }
 
 /// How reasoning effort is sent to a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effort {
-    /// `reasoning_effort` in all of our levels.
+    /// `reasoning_effort` with all of our levels.
     Fine,
-    /// `reasoning_effort`; where the model's levels are not known `none`, `low`, `medium` or
+    /// `reasoning_effort`. If the model's levels are unknown, only `none`, `low`, `medium` or
     /// `high`.
     Coarse,
-    /// The same for models whose levels are known; the others refuse it.
+    /// `reasoning_effort` for models whose levels are known. Other models reject it.
     Listed,
     /// `reasoning: {effort, max_tokens}`
     Object,
-    /// `thinking: {type}` switches it, `reasoning_effort` is `high` or `max`.
+    /// `thinking: {type}` enables or disables reasoning, and `reasoning_effort` is `high` or `max`.
     Thinking,
-    /// `thinking: {type}` switches it.
+    /// `thinking: {type}` enables or disables reasoning.
     Switch,
-    /// In no way that is known but a budget, where there is one.
+    /// No known way other than a budget, if there is one.
     Unknown,
 }
 
-/// What a service of unknown make is taken for.
+/// The dialect assumed for an unknown service.
 pub const COMPATIBLE: Dialect = Dialect {
     name: "compatible",
     hosts: &[],
@@ -259,7 +259,7 @@ pub const COMPATIBLE: Dialect = Dialect {
     },
 };
 
-/// All of them; the last one is taken for whatever no host tells.
+/// All dialects. [`COMPATIBLE`] is used for hosts that match none.
 pub const DIALECTS: &[Dialect] = &[
     Dialect {
         name: "openai",
@@ -439,14 +439,13 @@ pub const DIALECTS: &[Dialect] = &[
     COMPATIBLE,
 ];
 
-/// Services that speak nothing of their own but put something of their own into prompts, by how
-/// their hosts end.
+/// Services without a dialect that add their own text to prompts, by host suffix.
 const SERVICES: &[(&str, &str)] = &[
     ("api.venice.ai", "venice"),
     ("aiplatform.googleapis.com", "gemini-vertex"),
 ];
 
-/// The service at a host whose dialect does not tell it. `None` means not known.
+/// The service at a host, if it does not follow from the dialect. Returns `None` if unknown.
 pub fn service_of_host(host: &str) -> Option<&'static str> {
     let ends = |end: &str| {
         host.strip_suffix(end)
@@ -458,17 +457,17 @@ pub fn service_of_host(host: &str) -> Option<&'static str> {
         .map(|(_, service)| *service)
 }
 
-/// The dialect of that name.
+/// The dialect with this name.
 pub fn named(name: &str) -> Option<&'static Dialect> {
     DIALECTS.iter().find(|dialect| dialect.name == name)
 }
 
-/// What OpenAI itself speaks.
+/// OpenAI's own dialect.
 pub fn original() -> &'static Dialect {
     named("openai").unwrap_or(&COMPATIBLE)
 }
 
-/// The dialect that a host speaks.
+/// The dialect for a host.
 pub fn of_host(host: &str) -> &'static Dialect {
     let speaks = |domain: &&str| is_in_domain(host, domain);
     DIALECTS

@@ -1,4 +1,4 @@
-//! A prompt as the body of a request. Pure, and the same for the same prompt.
+//! Encodes a prompt as a request body. Encoding is pure and deterministic.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::{
     provider::{authorship, body::Body, call_ids::Ids},
 };
 
-/// What a tool without arguments takes.
+/// The input schema of a tool without arguments.
 const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
 
 /// The body of the request for a prompt.
@@ -28,7 +28,7 @@ pub fn body(prompt: &Prompt, form: Form<'_>) -> Vec<u8> {
     body.bytes()
 }
 
-/// What the model reads, without how it is to answer.
+/// Encodes what the model reads, without the generation settings.
 pub(super) fn content(prompt: &Prompt, form: Form<'_>) -> Body {
     let Form {
         dialect, provider, ..
@@ -47,7 +47,7 @@ pub(super) fn content(prompt: &Prompt, form: Form<'_>) -> Body {
 
 fn tool(tool: &Tool) -> wire::Tool<'_> {
     let schema = tool.input_schema.as_deref().unwrap_or(NO_ARGUMENTS);
-    // Schemas are checked where they come in.
+    // Schemas are validated when they are received.
     let parameters = serde_json::from_str(schema).or_else(|_| serde_json::from_str(NO_ARGUMENTS));
     wire::Tool {
         kind: "function",

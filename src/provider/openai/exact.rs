@@ -1,4 +1,4 @@
-//! Prompts that the service counts itself.
+//! Token counts by the service itself.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::{
     provider::{Error, body::Body, error::Kind, http::Client},
 };
 
-/// Asks the service how many tokens a prompt has.
+/// Requests the token count of a prompt from the service.
 pub(super) async fn count(
     client: &Client,
     counter: Counter,
@@ -28,7 +28,7 @@ pub(super) async fn count(
             };
             let mut whole = Body::default();
             whole.set("content", text);
-            // The template's own special tokens count, and so does the one that begins every
+            // The special tokens of the template count, and so does the token at the start of every
             // prompt.
             whole.set("add_special", true);
             whole.set("parse_special", true);
@@ -44,5 +44,5 @@ pub(super) async fn count(
 }
 
 fn unreadable(provider: &str) -> Error {
-    Error::new(Kind::Broken, provider, "its count of tokens cannot be read")
+    Error::new(Kind::Broken, provider, "it returned an invalid token count")
 }

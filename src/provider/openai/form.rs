@@ -1,14 +1,14 @@
-//! How requests of one provider are written.
+//! How requests of one provider are encoded.
 
 use super::dialect::Dialect;
 
-/// How requests of one provider are written.
+/// How requests of one provider are encoded.
 #[derive(Debug, Clone, Copy)]
 pub struct Form<'a> {
-    /// What the service speaks.
+    /// The dialect of the service.
     pub dialect: &'a Dialect,
     /// Configured name of the provider.
     pub provider: &'a str,
-    /// Instructions go under the role `developer`.
+    /// Whether instructions are sent with the role `developer`.
     pub developer: bool,
 }

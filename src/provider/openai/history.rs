@@ -1,4 +1,4 @@
-//! Stored messages as messages of Chat Completions, as they were said.
+//! Converts stored messages to messages of Chat Completions, unchanged in content.
 
 use serde_json::{Value, json, value::RawValue};
 
@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// The messages that one becomes: one of each result, else one.
+/// Converts a message: one message per tool result, otherwise one.
 pub(in crate::provider) fn write(writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
     match writing.role() {
         Role::System => said("system", writing),
@@ -44,7 +44,7 @@ fn said(role: &str, writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
     vec![plain(&message)]
 }
 
-/// What the model said: what it thought, its words, its refusal, its calls.
+/// An assistant message: reasoning, text, refusal and tool calls.
 fn answer(writing: &mut Writing<'_>) -> Box<RawValue> {
     let mut thought = Vec::new();
     let mut details = None;
@@ -91,7 +91,7 @@ fn answer(writing: &mut Writing<'_>) -> Box<RawValue> {
         (!thought.is_empty()).then_some(thought),
     );
     message.set_some("reasoning_details", details);
-    // The one at the end is a member of the message; in another place it is a part of the content.
+    // A refusal at the end becomes a field of the message. Elsewhere it is a part of the content.
     let refuses = |piece: &Value| piece["type"] == "refusal";
     let is_last = words.iter().position(refuses).map(|at| at + 1) == Some(words.len());
     let refusal = words.pop_if(|_| is_last);
@@ -124,7 +124,7 @@ fn given<'a>(position: usize, result: &'a ToolResult, writing: &mut Writing<'a>)
     one_text(pieces.collect())
 }
 
-/// One text as it is, anything else as parts.
+/// A single text becomes a string, anything else an array of parts.
 fn one_text(pieces: Vec<Value>) -> Value {
     match pieces.as_slice() {
         [] => json!(""),

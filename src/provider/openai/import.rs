@@ -1,4 +1,4 @@
-//! Messages of Chat Completions, read into neutral ones.
+//! Reads messages of Chat Completions into neutral messages.
 
 use serde_json::Map;
 
@@ -11,12 +11,12 @@ use crate::{
     },
 };
 
-/// What pictures are whose type is not said.
+/// The media type of an image that does not state one.
 const PICTURE: &str = "image/jpeg";
 
 /// Reads all messages.
 pub(in crate::provider) fn read(messages: &[Node<'_>], reading: &mut Reading<'_>) {
-    // The call that a `function_call` made, which has no id.
+    // The generated id of the last `function_call`, which has none.
     let mut function = None;
     for node in messages {
         let Some(message) = node.object(reading) else {
@@ -43,7 +43,7 @@ pub(in crate::provider) fn read(messages: &[Node<'_>], reading: &mut Reading<'_>
             }
             "function" => {
                 let Some(call) = function.take() else {
-                    let why = "follows no message with a function_call";
+                    let why = "must follow a message with a function_call";
                     reading.note(message.path("role"), FlawKind::Malformed, why);
                     continue;
                 };
@@ -61,7 +61,7 @@ pub(in crate::provider) fn read(messages: &[Node<'_>], reading: &mut Reading<'_>
     }
 }
 
-/// A content that is texts only.
+/// Reads content that consists of texts only.
 fn texts(message: &Object<'_>, name: &str, reading: &mut Reading<'_>) -> Vec<Part> {
     let Some(content) = message.get(name) else {
         return Vec::new();
@@ -81,7 +81,7 @@ fn texts(message: &Object<'_>, name: &str, reading: &mut Reading<'_>) -> Vec<Par
     parts
 }
 
-/// What a user says or a tool gave. Some services take pictures in results.
+/// Reads the content of a user message or a tool result. Some services accept images in results.
 fn said(message: &Object<'_>, reading: &mut Reading<'_>) -> Vec<Part> {
     let Some(content) = message.get("content").filter(Node::is_array) else {
         return texts(message, "content", reading);
@@ -137,7 +137,7 @@ fn file(part: &Object<'_>, reading: &mut Reading<'_>) -> Option<Part> {
     let file = inner(part, "file", reading)?;
     let filename = file.word("filename", reading);
     let Some(data) = file.get("file_data") else {
-        let why = "must be set: a file that only the service has cannot be taken";
+        let why = "must be set: references to files in the service are not supported";
         reading.note(file.path("file_data"), FlawKind::Missing, why);
         return None;
     };
@@ -153,7 +153,7 @@ fn inner<'a>(part: &Object<'a>, name: &str, reading: &mut Reading<'_>) -> Option
     node.object(reading)
 }
 
-/// What the model said: reasoning, words, refusal, calls.
+/// Reads an assistant message: reasoning, text, refusal and tool calls.
 fn answer(
     message: &Object<'_>,
     function: &mut Option<String>,
@@ -166,7 +166,7 @@ fn answer(
                 match part.word("type", reading).as_str() {
                     "text" => parts.extend(Part::text(part.at(), part.word("text", reading))),
                     "refusal" => parts.extend(refusal(&part, reading)),
-                    // Mistral's.
+                    // Mistral's form of reasoning.
                     "thinking" => {
                         let texts = texts(&part, "thinking", reading);
                         parts.extend(texts.into_iter().map(thought));
@@ -180,7 +180,7 @@ fn answer(
     }
     parts.extend(refusal(message, reading));
     if message.get("audio").is_some() {
-        let why = "a sound that only the service has cannot be taken";
+        let why = "references to audio in the service are not supported";
         reading.note(message.path("audio"), FlawKind::Unsupported, why);
     }
     if let Some(calls) = message.get("tool_calls") {
@@ -198,7 +198,7 @@ fn answer(
     parts
 }
 
-/// What the model thought, in the words of DeepSeek, OpenRouter and vLLM.
+/// Reads reasoning from the fields of DeepSeek, OpenRouter and vLLM.
 fn reasoning(message: &Object<'_>, reading: &mut Reading<'_>) -> Option<Part> {
     let details = message.get("reasoning_details").filter(Node::is_array);
     let named = ["reasoning_content", "reasoning"]
@@ -260,7 +260,8 @@ fn call(call: &Object<'_>, reading: &mut Reading<'_>) -> Option<Part> {
     Some(part.attached(KIND, own.into_iter().collect()))
 }
 
-/// A call. Models write arguments that are no JSON, and some services the object itself.
+/// Creates a tool call. The arguments may be invalid JSON, as written by a model, or the object
+/// itself, as written by some services.
 fn made(at: String, id: String, function: &Object<'_>, reading: &mut Reading<'_>) -> Part {
     let arguments = match function.get("arguments") {
         Some(arguments) if arguments.is_text() => arguments.text(reading),

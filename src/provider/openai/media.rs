@@ -1,4 +1,5 @@
-//! Media in the form of Chat Completions: pictures, files and sounds as parts of what a user says.
+//! Encodes media in the format of Chat Completions: images, files and audio as parts of a user
+//! message.
 
 use std::borrow::Cow;
 
@@ -13,36 +14,38 @@ use crate::{
     provider::media_type,
 };
 
-/// Pictures that every service reads which reads any.
+/// Image types that every service with image support accepts.
 const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
-/// Why a medium cannot be sent to a service, whatever the model. `None` means it can.
+/// Why a media part cannot be sent to any model of a service. Returns `None` if it can.
 pub(super) fn cannot_read(takes: Takes, media: &Media, role: Role) -> Option<String> {
     let why = match (role, media.kind(), &media.source) {
         (Role::Assistant, Kind::Image, _) if takes.own_pictures => return None,
-        (Role::Assistant, ..) => "The service takes media from users and tools only.",
-        (_, Kind::Image, _) if !takes.pictures => "The service takes no pictures.",
+        (Role::Assistant, ..) => {
+            "The service accepts media only in user messages and tool results."
+        }
+        (_, Kind::Image, _) if !takes.pictures => "The service does not accept images.",
         (_, Kind::Image, _) if !PICTURES.contains(&media.essence().as_str()) => {
-            "The service takes PNG, JPEG, GIF and WebP pictures only."
+            "The service accepts only PNG, JPEG, GIF and WebP images."
         }
         (_, Kind::Image, Source::Url(_)) if !takes.addresses => {
-            "The service fetches nothing: store the content."
+            "The service does not fetch URLs: store the content."
         }
-        (_, Kind::Audio, _) if !takes.sounds => "The service takes no sounds.",
+        (_, Kind::Audio, _) if !takes.sounds => "The service does not accept audio.",
         (_, Kind::Audio, _) if sound(media).is_none() => {
-            "The service takes WAV and MP3 sounds only."
+            "The service accepts only WAV and MP3 audio."
         }
-        (_, Kind::Document, _) if !takes.files => "The service takes no files.",
-        (_, Kind::Video, _) => "The service takes no videos.",
+        (_, Kind::Document, _) if !takes.files => "The service does not accept files.",
+        (_, Kind::Video, _) => "The service does not accept video.",
         (_, Kind::Audio | Kind::Document, Source::Url(_)) => {
-            "The service fetches pictures only: store the content."
+            "The service fetches only images from URLs: store the content."
         }
         (_, Kind::Image | Kind::Audio | Kind::Document, _) => return None,
     };
     Some(why.to_owned())
 }
 
-/// A medium as a part; words where its content did not come with the prompt.
+/// Encodes a media part. If its content is not part of the prompt, returns text instead.
 pub(super) fn part<'a>(media: &'a Media, contents: &Contents) -> wire::UserPart<'a> {
     let text = |text: &'static str| wire::UserPart::Text {
         text: Cow::Borrowed(text),
@@ -90,12 +93,12 @@ pub(super) fn part<'a>(media: &'a Media, contents: &Contents) -> wire::UserPart<
     }
 }
 
-/// Content as an address that holds it.
+/// Content as a `data:` URL.
 fn inline(media: &Media, content: &[u8], data: &str) -> String {
     format!("data:{};base64,{data}", media_type::of(media, content))
 }
 
-/// The name of a sound's format.
+/// The name of an audio format. Returns `None` if the service has none for it.
 fn sound(media: &Media) -> Option<&'static str> {
     match media.essence().as_str() {
         "audio/wav" | "audio/x-wav" | "audio/wave" | "audio/vnd.wave" => Some("wav"),

@@ -1,4 +1,4 @@
-//! The conversation in the form of Chat Completions.
+//! Encodes a conversation in the format of Chat Completions.
 
 use std::borrow::Cow;
 
@@ -24,9 +24,9 @@ use crate::{
     },
 };
 
-/// All messages, the instructions first, in an order that the service takes. An assistant message
-/// with nothing to send is left out. Media of results follow the results as a user's message, and
-/// what the user says next goes on there.
+/// Encodes all messages, system messages first, in an order that the service accepts. An assistant
+/// message without content to send is left out. Media of tool results follow the results as a user
+/// message, to which the next user message is appended.
 pub(super) fn messages<'a>(
     prompt: &'a Prompt,
     form: Form<'_>,
@@ -51,9 +51,9 @@ pub(super) fn messages<'a>(
     )
 }
 
-/// What the order that the service takes changes in a conversation.
+/// How the order of messages that the service accepts changes a conversation.
 pub(super) fn arrangement(system: &str, stored: &[Message], form: Form<'_>) -> Arrangement {
-    // Which reasoning goes back, ids and the content of media change neither the order nor the
+    // The reasoning that is sent back, call ids and media content change neither the order nor the
     // number of messages.
     let contents = Contents::default();
     let ids = Ids::default();
@@ -69,13 +69,13 @@ pub(super) fn arrangement(system: &str, stored: &[Message], form: Form<'_>) -> A
     )
 }
 
-/// Whether the model thinks, as far as the settings tell.
+/// Whether the model reasons, as far as it follows from the settings.
 fn thinks(prompt: &Prompt) -> bool {
     let off = prompt.generation.reasoning_effort == Some(ReasoningEffort::None);
     options::may_think(&prompt.model) && !off
 }
 
-/// All messages as they follow each other in the transcript, for a model.
+/// Encodes all messages in the order of the transcript.
 fn written<'a>(
     system: Cow<'a, str>,
     stored: &'a [Message],
@@ -143,7 +143,7 @@ fn instructions(content: Cow<'_, str>, developer: bool) -> wire::Message<'_> {
     }
 }
 
-/// What a user says. `None` means nothing.
+/// Encodes a user message. Returns `None` if it is empty.
 fn user<'a>(message: &'a Message, contents: &Contents) -> Option<wire::UserContent<'a>> {
     match (texts(message).as_slice(), holds_media(message)) {
         ([], false) => None,
@@ -152,7 +152,7 @@ fn user<'a>(message: &'a Message, contents: &Contents) -> Option<wire::UserConte
     }
 }
 
-/// The parts of what a user says, empty texts left out.
+/// Encodes the parts of a user message without empty texts.
 fn said<'a>(message: &'a Message, contents: &Contents) -> Vec<wire::UserPart<'a>> {
     let part = |part| match content(part) {
         Content::Text(text) if !text.is_empty() => Some(wire::UserPart::Text {
@@ -170,7 +170,7 @@ fn said<'a>(message: &'a Message, contents: &Contents) -> Vec<wire::UserPart<'a>
     message.parts.iter().filter_map(part).collect()
 }
 
-/// The media of results, each after what says where it is from.
+/// The media of tool results, each after a text that states its origin.
 fn shown<'a>(message: &'a Message, contents: &Contents) -> Vec<wire::UserPart<'a>> {
     let of_result = |part: &'a StoredPart| {
         let name = match content(part) {
@@ -205,20 +205,21 @@ pub(super) fn texts(message: &Message) -> Vec<&str> {
     message.texts().filter(|text| !text.is_empty()).collect()
 }
 
-/// How much of an assistant message's reasoning goes back.
+/// How much of an assistant message's reasoning is sent back.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Back<'a> {
     dialect: &'a Dialect,
-    /// The same model of the same provider wrote it, and what it thought is valid where it stands.
+    /// The same model of the same provider wrote it, and its reasoning is still valid at this
+    /// position.
     own: bool,
-    /// It belongs to the tool loop that is going on.
+    /// The message belongs to the current tool loop.
     in_loop: bool,
-    /// The answers around it, between two messages of the user's, call tools.
+    /// The message is in a turn, delimited by user messages, whose responses call tools.
     in_calling_turn: bool,
 }
 
 impl<'a> Back<'a> {
-    /// Of each message of a conversation.
+    /// One value for each message of a conversation.
     pub(super) fn of(
         stored: &'a [Message],
         model: &'a str,
@@ -236,7 +237,7 @@ impl<'a> Back<'a> {
         })
     }
 
-    /// Whether a part that is reasoning goes back.
+    /// Whether a reasoning part is sent back.
     pub(super) fn takes(self, part: &Part) -> bool {
         let reasoning = PastReasoning {
             attached: part.provider_metadata.is_some(),
@@ -248,7 +249,7 @@ impl<'a> Back<'a> {
     }
 }
 
-/// Whether a message of the model's has something that can be sent: reasoning alone cannot.
+/// Whether an assistant message has content that can be sent. Reasoning alone cannot.
 pub(super) fn is_sendable(message: &Message, dialect: &Dialect) -> bool {
     let sendable = |part| match content(part) {
         Content::Text(text) | Content::Refusal(text) => !text.is_empty(),
@@ -262,7 +263,7 @@ pub(super) fn is_sendable(message: &Message, dialect: &Dialect) -> bool {
     message.parts.iter().any(sendable)
 }
 
-/// What the model said. `None` means nothing that can be sent.
+/// Encodes an assistant message. Returns `None` if it has no content to send.
 fn assistant<'a>(
     message: &'a Message,
     back: Back<'_>,
@@ -302,8 +303,8 @@ fn assistant<'a>(
             Content::Media(medium) if back.dialect.takes.own_pictures => {
                 written.images.push(media::part(medium, contents));
             }
-            // The transcript is checked: a result is never an assistant's. A medium that a service does not
-            // take became words before.
+            // The transcript is validated: assistant messages have no tool results. Media that the
+            // service does not accept was replaced by text before.
             Content::ToolResult(_)
             | Content::Media(_)
             | Content::ProviderItem(_)
@@ -317,7 +318,7 @@ fn assistant<'a>(
     Some(written)
 }
 
-/// The field of an answer's reasoning.
+/// The field for the reasoning of a response.
 fn place<'w>(
     written: &'w mut wire::Assistant<'_>,
     field: ReasoningField,
@@ -328,7 +329,7 @@ fn place<'w>(
     }
 }
 
-/// The result of a call. There is no field for failures, so the words say it.
+/// Encodes a tool result. There is no field for the outcome, so the text states a failure.
 fn result<'a>(part: &'a Part, ids: &'a Ids) -> Option<wire::Message<'a>> {
     match &part.content {
         Content::ToolResult(result) => Some(wire::Message::Tool {
@@ -345,7 +346,7 @@ fn result<'a>(part: &'a Part, ids: &'a Ids) -> Option<wire::Message<'a>> {
     }
 }
 
-/// A result in words; where its media stand, that they follow.
+/// The text of a tool result. Each media part is replaced by a note that it follows.
 fn words(result: &ToolResult) -> Cow<'_, str> {
     let text = in_words(&result.parts);
     match (result.outcome, &*text) {
@@ -357,8 +358,8 @@ fn words(result: &ToolResult) -> Cow<'_, str> {
     }
 }
 
-/// The arguments as the model wrote them. A call whose arguments are no JSON object was never run;
-/// some services refuse to read it again, so it goes back without any.
+/// The arguments as the model wrote them. A call whose arguments are not a JSON object was never
+/// run; some services reject it in a request, so it is sent without arguments.
 fn arguments(call: &ToolCall) -> &str {
     if call.has_object() {
         &call.arguments

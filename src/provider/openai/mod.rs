@@ -1,5 +1,5 @@
-//! Chat Completions, as OpenAI defined it and many others speak it. What sets those apart is a
-//! table in [`dialect`].
+//! Chat Completions, as defined by OpenAI and implemented by many other services. The differences
+//! between services are a table in [`dialect`].
 
 mod bound;
 mod calls;
@@ -28,5 +28,5 @@ mod tests;
 pub use service::OpenAi;
 pub(super) use service::request;
 
-/// Under this name the settings and the metadata of this kind of provider stand.
+/// Key of this kind of provider in settings and metadata.
 const KIND: &str = "openai";

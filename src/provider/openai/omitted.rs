@@ -1,5 +1,4 @@
-//! What of a conversation is left out of the request: the same questions as when it is written, and
-//! their answers in words.
+//! Notes what is left out of a request, using the same conditions as the encoder.
 
 use super::{
     bound::Bound,
@@ -38,7 +37,7 @@ pub(super) fn omitted(prompt: &Prompt, form: Form<'_>) -> Vec<PromptNote> {
     notes
 }
 
-/// The reasoning that does not go back.
+/// Notes the reasoning that is not sent back.
 fn reasoning(message: &Message, back: Back<'_>) -> impl Iterator<Item = PromptNote> {
     let dropped = move |(position, stored): (usize, &crate::model::message::StoredPart)| {
         let Content::Reasoning { .. } = &stored.part.content else {

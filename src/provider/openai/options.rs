@@ -1,4 +1,4 @@
-//! How the model is to answer, as far as the service has settings for it.
+//! Encodes the generation settings that the service supports.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,8 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// Fields that no option replaces: what is said would not be what is stored.
+/// Fields that provider options cannot override: overriding them would send a conversation that
+/// differs from the stored one.
 const OURS: &[&str] = &[
     "model",
     "messages",
@@ -33,15 +34,15 @@ const OURS: &[&str] = &[
     "n",
 ];
 
-/// The levels of reasoning of OpenAI's models whose own are not known: those that each of them has.
-/// A level that a model lacks fails the call.
+/// The levels of effort of OpenAI models whose levels are unknown: those that every reasoning model
+/// supports. A level that a model does not support fails the call.
 pub(in crate::provider) const OF_OPENAI: [ReasoningEffort; 3] = [
     ReasoningEffort::Low,
     ReasoningEffort::Medium,
     ReasoningEffort::High,
 ];
 
-/// The same of all others, where a level is sent.
+/// The levels of effort of other models whose levels are unknown, if a level is sent.
 pub(in crate::provider) const COARSE: [ReasoningEffort; 4] = [
     ReasoningEffort::None,
     ReasoningEffort::Low,
@@ -49,8 +50,8 @@ pub(in crate::provider) const COARSE: [ReasoningEffort; 4] = [
     ReasoningEffort::High,
 ];
 
-/// The settings, the effort as the nearest level of the model. A service that switches reasoning off
-/// does so for every model.
+/// The settings with the effort replaced by the model's nearest level. A service that can disable
+/// reasoning can do so for every model.
 pub(super) fn fitted(dialect: &Dialect, model: &ModelInfo, wanted: &Generation) -> Generation {
     let nearest = |effort: ReasoningEffort, levels: &[ReasoningEffort]| Generation {
         reasoning_effort: effort.nearest_of(levels),
@@ -95,63 +96,63 @@ pub(super) fn cannot_take(
         (
             Setting::Temperature,
             wanted.temperature.is_some() && (thinks || own_sampling),
-            "Models that reason take no temperature.",
+            "Reasoning models do not accept a temperature.",
         ),
         (
             Setting::TopP,
             wanted.top_p.is_some() && (thinks || own_sampling),
-            "Models that reason take no top_p.",
+            "Reasoning models do not accept top_p.",
         ),
         (
             Setting::TopK,
             wanted.top_k.is_some() && !dialect.top_k,
-            "The service has no top_k.",
+            "The service does not support top_k.",
         ),
         (
             Setting::StopSequences,
             stops > 0 && max_stops == Some(0),
-            "The model takes no stop sequences.",
+            "The model does not accept stop sequences.",
         ),
         (
             Setting::StopSequences,
             max_stops.is_some_and(|most| stops > most),
-            "The service takes fewer stop sequences.",
+            "The service accepts fewer stop sequences.",
         ),
         (
             Setting::ReasoningEffort,
             effort.is_some() && no_effort,
-            "The model has no reasoning effort.",
+            "The model does not support a reasoning effort.",
         ),
         (
             Setting::ReasoningEffort,
             effort == Some(ReasoningEffort::None) && always,
-            "The model always thinks.",
+            "The model does not support disabling reasoning.",
         ),
         (
             Setting::ReasoningBudget,
             wanted.reasoning_budget_tokens.is_some() && no_budget,
-            "The service takes no budget for reasoning.",
+            "The service does not accept a reasoning budget.",
         ),
         (
             Setting::ToolChoice,
             forced && not_forced,
-            "A model that is thinking cannot be forced to call a tool.",
+            "A tool call cannot be required with reasoning enabled.",
         ),
         (
             Setting::ParallelToolCalls,
             wanted.parallel_tool_calls.is_some() && thinks && model.starts_with('o'),
-            "The model never calls several tools at once.",
+            "The model does not support parallel tool calls.",
         ),
         (
             Setting::ResponseFormat,
             no_schema,
-            "The service cannot hold an answer to a schema.",
+            "The service does not support a response schema.",
         ),
     ];
     refused(table.into_iter().chain(info.refusals(wanted)))
 }
 
-/// The settings that the model does not support beside tools.
+/// The settings that the model does not support together with tools.
 pub(super) fn cannot_take_beside_tools(
     dialect: &Dialect,
     model: &ModelInfo,
@@ -159,29 +160,29 @@ pub(super) fn cannot_take_beside_tools(
 ) -> Vec<Unsupported> {
     let reduced = must_not_think_beside_tools(dialect, &model.name)
         && wanted.reasoning_effort != Some(ReasoningEffort::None);
-    let why = "The model calls tools without reasoning only over Chat Completions: its effort is none. Use a provider of kind \"openai-responses\" for both.";
+    let why = "Over Chat Completions, the model supports tools only without reasoning: its effort is none. Use a provider of kind \"openai-responses\" for both.";
     refused([(Setting::ReasoningEffort, reduced, why)])
 }
 
-/// Whether a model refuses tools over Chat Completions unless its effort is none: OpenAI's since
-/// gpt-5.4, whose effort is another one by default.
+/// Whether a model rejects tools over Chat Completions unless its effort is `none`. This holds for
+/// OpenAI models since gpt-5.4, whose default effort is not `none`.
 pub(super) fn must_not_think_beside_tools(dialect: &Dialect, model: &str) -> bool {
     dialect.effort == Effort::Fine && thinks(model) && generation(model) >= Some((5, 4))
 }
 
-/// The generation of a GPT: `gpt-5.4-mini` is of 5.4. `None` means it is none.
+/// The generation of a GPT model: 5.4 for `gpt-5.4-mini`. Returns `None` for other models.
 fn generation(model: &str) -> Option<(u32, u32)> {
     let number = model.strip_prefix("gpt-")?.split('-').next()?;
     let (major, minor) = number.split_once('.').unwrap_or((number, "0"));
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// Whether a model of a service whose models reason does so itself.
+/// Whether a model can reason, at a service whose models reason by default.
 pub(super) fn may_think(model: &str) -> bool {
     model != "deepseek-chat"
 }
 
-/// What is sent for a forced call where the model reasons.
+/// What is sent if a tool call is forced and the model reasons.
 pub(super) fn forced_calls(dialect: &Dialect, model: &str) -> ForcedCalls {
     let thinks = dialect.effort == Effort::Thinking && may_think(model);
     if thinks || is_one_of(dialect.thinkers, model) {
@@ -191,12 +192,13 @@ pub(super) fn forced_calls(dialect: &Dialect, model: &str) -> ForcedCalls {
     }
 }
 
-/// Whether the name of a model begins with one of these.
+/// Whether the name of a model has one of these prefixes.
 fn is_one_of(starts: &[&str], model: &str) -> bool {
     starts.iter().any(|start| model.starts_with(start))
 }
 
-/// Stop sequences at most; models of OpenAI's that reason take none. `None` if no limit is known.
+/// Limit on the number of stop sequences. OpenAI's reasoning models accept none. Returns `None` if
+/// unknown.
 pub(super) fn max_stops(dialect: &Dialect, model: &str) -> Option<usize> {
     let thinks = dialect.effort == Effort::Fine && thinks(model);
     if thinks || is_one_of(dialect.no_stops, model) {
@@ -206,7 +208,7 @@ pub(super) fn max_stops(dialect: &Dialect, model: &str) -> Option<usize> {
     }
 }
 
-/// Whether the effort of a model cannot be chosen.
+/// Whether the effort of a model cannot be set.
 fn has_no_effort(dialect: &Dialect, model: &ModelInfo) -> bool {
     let has_levels = || {
         let levels = model.reasoning_efforts.as_ref();
@@ -220,7 +222,7 @@ fn has_no_effort(dialect: &Dialect, model: &ModelInfo) -> bool {
     }
 }
 
-/// Writes the settings, the provider's own options last.
+/// Writes the settings, and the provider options last.
 pub(super) fn write(body: &mut Body, prompt: &Prompt, dialect: &Dialect) {
     let Generation {
         temperature,
@@ -258,7 +260,7 @@ pub(super) fn write(body: &mut Body, prompt: &Prompt, dialect: &Dialect) {
     body.merge(KIND, provider_options.as_deref(), OURS);
 }
 
-/// How hard to think. A budget wins where there is one.
+/// Writes the reasoning settings. A budget takes precedence if the service supports one.
 pub(super) fn think(
     body: &mut Body,
     dialect: &Dialect,
@@ -304,8 +306,8 @@ fn fine(effort: ReasoningEffort) -> &'static str {
     }
 }
 
-/// The budget that stands for a level, where there is nothing but a budget; Google's, as far as it
-/// goes.
+/// The budget for a level of effort, for a service that supports only budgets. The values are
+/// Google's where it documents them.
 fn tokens(effort: ReasoningEffort) -> u32 {
     match effort {
         ReasoningEffort::None => 0,
@@ -357,7 +359,7 @@ fn form(format: &ResponseFormat, dialect: &Dialect) -> Value {
     json!({"type": "json_schema", "json_schema": form})
 }
 
-/// Whether OpenAI can hold an answer to the schema: every object names all of its properties as
+/// Whether OpenAI's strict mode supports the schema: every object lists all of its properties as
 /// required and allows no others.
 pub(in crate::provider) fn can_be_strict(schema: &Value) -> bool {
     match schema {
@@ -386,7 +388,8 @@ pub(in crate::provider) fn can_be_strict(schema: &Value) -> bool {
     }
 }
 
-/// Whether a model of OpenAI's reasons: `o1`, `o3-mini`, `gpt-5.1`, but not `gpt-5-chat`.
+/// Whether an OpenAI model is a reasoning model: `o1`, `o3-mini` and `gpt-5.1` are, `gpt-5-chat` is
+/// not.
 pub(in crate::provider) fn thinks(model: &str) -> bool {
     let generation = |family: &str| {
         let digits: String = model

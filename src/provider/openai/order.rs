@@ -1,5 +1,5 @@
-//! Messages in an order that chat templates take: many know nothing but a user and an assistant who
-//! speak in turns.
+//! Orders messages as chat templates require: many support only alternating user and assistant
+//! messages.
 
 use std::borrow::Cow;
 
@@ -12,13 +12,13 @@ use crate::{
     provider::inserted::{INSTRUCTIONS, OPENING},
 };
 
-/// What an assistant says between a result and the user.
+/// Text of an assistant message that is inserted between a tool result and a user message.
 const NOTED: &str = "OK";
 
-/// What stands between two messages that become one.
+/// Separator between the texts of two merged messages.
 const BREAK: &str = "\n\n";
 
-/// Messages in the order that a service takes.
+/// Messages in the order that a service accepts.
 pub(super) fn ordered(turns: Turns, written: Vec<Message<'_>>) -> Vec<Message<'_>> {
     match turns {
         Turns::Any => written,
@@ -27,8 +27,8 @@ pub(super) fn ordered(turns: Turns, written: Vec<Message<'_>>) -> Vec<Message<'_
     }
 }
 
-/// What that order changes: as many messages more of each role as it adds, fewer as it joins, and
-/// the texts that it adds.
+/// How that order changes a conversation: the number of messages added and merged per role, and the
+/// texts added.
 pub(super) fn changes(turns: Turns, written: Vec<Message<'_>>) -> Arrangement {
     let mut changes = Arrangement::default();
     let written = match turns {
@@ -54,12 +54,12 @@ pub(super) fn changes(turns: Turns, written: Vec<Message<'_>>) -> Arrangement {
     changes.messages(Role::System, instructions);
     changes.messages(Role::User, users);
     changes.messages(Role::Assistant, answers);
-    // Two texts that become one have a break between them; two messages may join without one.
+    // Two merged texts have a separator between them; two messages may merge without one.
     changes.texts(BREAK, texts_before - texts(&joined));
     changes
 }
 
-/// How many texts messages have that may become one with another.
+/// Number of texts that may be merged with another text.
 fn texts(messages: &[Message<'_>]) -> i64 {
     let of_part = |part: &UserPart<'_>| i64::from(matches!(part, UserPart::Text { .. }));
     let of_message = |message: &Message<'_>| match message {
@@ -85,7 +85,7 @@ fn texts(messages: &[Message<'_>]) -> i64 {
     messages.iter().map(of_message).sum()
 }
 
-/// How many instructions, users, assistants and results there are.
+/// Numbers of system, user, assistant and tool messages.
 fn numbers(messages: &[Message<'_>]) -> [i64; 4] {
     let mut numbers = [0; 4];
     for message in messages {
@@ -104,8 +104,9 @@ fn more(before: [i64; 4], after: [i64; 4]) -> [i64; 4] {
     std::array::from_fn(|at| after[at] - before[at])
 }
 
-/// Instructions at the beginning only, a user who speaks first, and an assistant between results
-/// and the user. Messages of one role may still follow each other.
+/// Rearranges messages for a strict template: system messages at the start only, a first message
+/// from the user, and an assistant message between tool results and a user message. Later system
+/// messages become user messages. Consecutive messages of one role may remain.
 pub(super) fn strict(written: Vec<Message<'_>>) -> Vec<Message<'_>> {
     let mut fitting: Vec<Message<'_>> = Vec::with_capacity(written.len());
     for message in written {
@@ -140,8 +141,8 @@ pub(super) fn strict(written: Vec<Message<'_>>) -> Vec<Message<'_>> {
     fitting
 }
 
-/// Messages of one role that follow each other become one. A call is followed by its result,
-/// whatever else.
+/// Merges consecutive messages of one role. An assistant message with calls is followed by their
+/// results, so it is not merged with another.
 pub(super) fn joined(written: Vec<Message<'_>>) -> Vec<Message<'_>> {
     let mut joined: Vec<Message<'_>> = Vec::with_capacity(written.len());
     for message in written {
@@ -164,7 +165,7 @@ pub(super) fn joined(written: Vec<Message<'_>>) -> Vec<Message<'_>> {
     joined
 }
 
-/// Whether anything but instructions is among them.
+/// Whether any message is not a system message.
 fn spoken(messages: &[Message<'_>]) -> bool {
     let instructs = |message: &Message<'_>| {
         matches!(message, Message::System { .. } | Message::Developer { .. })
@@ -173,7 +174,7 @@ fn spoken(messages: &[Message<'_>]) -> bool {
 }
 
 impl<'a> UserContent<'a> {
-    /// Adds what is said next: to a text as its next paragraph, where both are texts.
+    /// Appends another user content. If both are texts, it becomes a new paragraph.
     fn extend(&mut self, next: Self) {
         match (self, next) {
             (Self::Text(text), Self::Text(next)) => add(text, &next),
@@ -194,7 +195,7 @@ impl<'a> UserContent<'a> {
 }
 
 impl Assistant<'_> {
-    /// Adds what is said next.
+    /// Appends another assistant message.
     fn extend(&mut self, next: Self) {
         let Assistant {
             content,

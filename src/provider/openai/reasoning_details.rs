@@ -1,18 +1,18 @@
-//! OpenRouter's `reasoning_details`: joined from their fragments, kept, and handed back unchanged.
+//! OpenRouter's `reasoning_details`: joined from fragments, stored, and sent back unchanged.
 
 use serde_json::{Map, Value};
 
 use super::wire::DetailFragment;
 use crate::provider::http::lenient::{self, Joiner, Piece, Text};
 
-/// The fields that come piece by piece.
+/// The fields that are streamed in fragments.
 const PIECEWISE: [&str; 3] = ["text", "summary", "data"];
 
-/// The blocks of one answer's reasoning as they arrive.
+/// The reasoning details of one response while they are streaming.
 #[derive(Debug, Default)]
 pub(super) struct Details {
     blocks: Vec<Map<String, Value>>,
-    /// What each of [`PIECEWISE`] ends with.
+    /// A joiner for each of the [`PIECEWISE`] fields of the last block.
     joiners: [Joiner; PIECEWISE.len()],
 }
 
@@ -39,12 +39,11 @@ impl Details {
         add(&mut self.blocks, fragments);
     }
 
-    /// Whether there are none.
     pub(super) fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
 
-    /// The blocks; nothing is added any more.
+    /// Returns the complete blocks.
     pub(super) fn close(mut self) -> Vec<Map<String, Value>> {
         for (key, joiner) in PIECEWISE.into_iter().zip(&mut self.joiners) {
             let mut rest = Text::default();
@@ -59,7 +58,7 @@ impl Details {
     }
 }
 
-/// Adds fragments: those of one block become one block.
+/// Adds fragments, and joins those that belong to one block.
 pub(super) fn add(details: &mut Vec<Map<String, Value>>, fragments: Vec<Map<String, Value>>) {
     for fragment in fragments {
         match details.last_mut().filter(|last| continues(last, &fragment)) {
@@ -69,7 +68,7 @@ pub(super) fn add(details: &mut Vec<Map<String, Value>>, fragments: Vec<Map<Stri
     }
 }
 
-/// The text that fragments show, for a service that shows it nowhere else.
+/// The visible text of fragments, for a service that does not send it in another field.
 pub(super) fn text(fragments: &[DetailFragment]) -> Option<Piece> {
     let shown = |fragment: &DetailFragment| {
         let raw = ["text", "summary"]
@@ -86,7 +85,7 @@ pub(super) fn text(fragments: &[DetailFragment]) -> Option<Piece> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Whether a fragment goes on with a block: the same type and number, and no other id.
+/// Whether a fragment continues a block: it has the same type and index, and no different id.
 fn continues(block: &Map<String, Value>, fragment: &Map<String, Value>) -> bool {
     let known = |map: &Map<String, Value>, key: &str| {
         map.get(key).filter(|value| !value.is_null()).cloned()

@@ -1,4 +1,4 @@
-//! The rules for requests, of what the encoder reads: the dialect and the settings of a model.
+//! Derives the rules for requests from the dialect and the model settings that the encoder uses.
 
 use super::{
     bound,
@@ -15,7 +15,8 @@ use crate::{
     },
 };
 
-/// The kind of provider that calls the same models over the API that reasons beside tools.
+/// The kind of provider that calls the same models through an API that supports reasoning with
+/// tools.
 pub(in crate::provider) const REASONS_BESIDE_TOOLS: &str = "openai-responses";
 
 /// The rules for requests to a model.

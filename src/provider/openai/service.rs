@@ -1,4 +1,4 @@
-//! The service: calls, counts and lists of models.
+//! The provider for Chat Completions: calls, token counts and model lists.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -27,10 +27,10 @@ use crate::{
     },
 };
 
-/// Where calls go, relative to the base URL.
+/// Path of calls, relative to the base URL.
 const PATH: &str = "chat/completions";
 
-/// A service that speaks Chat Completions.
+/// A service that implements Chat Completions.
 #[derive(Debug, Clone)]
 pub struct OpenAi {
     name: String,
@@ -43,7 +43,11 @@ pub struct OpenAi {
 }
 
 impl OpenAi {
-    /// The provider of that configured name, with the models that the operator declares.
+    /// Creates the provider with this configured name and the models that the operator configured.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Unusable`] if the settings or model names are invalid.
     pub fn new(
         name: &str,
         settings: Settings,
@@ -63,15 +67,15 @@ impl OpenAi {
         })
     }
 
-    /// Gives instructions under the role `developer`, where the service knows it.
+    /// Sends instructions with the role `developer`, if the service supports it.
     #[must_use]
     pub fn with_developer_role(mut self, developer: bool) -> Self {
         self.developer = developer && self.dialect.developer_role;
         self
     }
 
-    /// Says as the prompts of which service these are counted, whatever the dialect and the host
-    /// tell.
+    /// Sets the service whose rules for counting prompts apply, regardless of the dialect and the
+    /// host.
     #[must_use]
     pub fn with_counted_as(mut self, service: Option<String>) -> Self {
         self.counted_as = service;
@@ -189,7 +193,7 @@ impl Provider for OpenAi {
     }
 }
 
-/// A prompt as OpenAI itself would be sent it, for a model of anybody's.
+/// Encodes a prompt as for OpenAI itself, for a model of any provider.
 pub(in crate::provider) fn request(prompt: &Prompt) -> Request {
     written(
         prompt,

@@ -1,5 +1,4 @@
-//! The decoder against everything that was recorded, at every split of what is small, and against
-//! arbitrary bytes.
+//! Tests of the decoder: all recordings, every split of small ones, and arbitrary bytes.
 
 use proptest::prelude::*;
 use serde_json::Value;
@@ -20,7 +19,7 @@ mod chunks;
 mod media;
 pub(super) mod requests;
 
-/// Decodes a stream that comes in these pieces, as a call does.
+/// Decodes a stream that arrives in these pieces, in the same way as a model call does.
 fn decode<'a>(name: &str, pieces: impl IntoIterator<Item = &'a [u8]>) -> Outcome {
     let dialect = dialect::named(name).expect("a dialect");
     recordings::decode(Decoder::new(dialect), pieces)
@@ -34,14 +33,14 @@ fn stream(payloads: &[Value]) -> String {
     events.chain(["data: [DONE]\n\n".to_owned()]).collect()
 }
 
-/// The chunks of a good stream.
+/// The chunks of a valid stream.
 fn chunks(name: &str, payloads: &[Value]) -> Vec<Chunk> {
     let (chunks, result) = decode(name, [stream(payloads).as_bytes()]);
     assert_eq!(result, Ok(()), "{payloads:?}");
     chunks
 }
 
-/// The fault of a bad one.
+/// The fault of an invalid stream.
 fn fault(name: &str, body: &str) -> Fault {
     decode(name, [body.as_bytes()]).1.expect_err(body)
 }

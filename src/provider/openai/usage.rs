@@ -1,5 +1,4 @@
-//! What services report of tokens, in one meaning: input with everything cached, output with all
-//! reasoning.
+//! Normalizes usage reports: input includes all cached tokens, output includes all reasoning.
 
 use serde_json::value::RawValue;
 
@@ -9,14 +8,14 @@ use crate::{
     provider::http::report::{count, kept, member, tokens, tool_calls},
 };
 
-/// The report in Groq's own corner of an event.
+/// The usage report in Groq's extension field of an event.
 pub(super) fn of_groq(corner: &RawValue) -> Option<Box<RawValue>> {
     member(corner, "usage")
         .filter(|report| report.get() != "null")
         .map(ToOwned::to_owned)
 }
 
-/// The usage in a report; `None` if it reports nothing.
+/// The usage in a report. Returns `None` if it reports nothing.
 pub(super) fn read(report: &RawValue, dialect: &Dialect) -> Option<Usage> {
     let number = |path: &str| count(report, path);
     let prompt = number("/prompt_tokens");
@@ -38,11 +37,11 @@ pub(super) fn read(report: &RawValue, dialect: &Dialect) -> Option<Usage> {
     if dialect.reasoning_outside {
         output = output.saturating_add(reasoning);
     }
-    // Some models of xAI count what is cached beside the prompt.
+    // Some xAI models do not include cached tokens in the prompt tokens.
     if cache_read > input {
         input = input.saturating_add(cache_read);
     }
-    // Mistral counts sound beside the prompt; its total gives it away.
+    // Mistral does not include audio tokens in the prompt tokens, which shows in the total.
     let sound = number("/prompt_tokens_details/audio_tokens").unwrap_or(0);
     if sound > 0
         && number("/total_tokens")

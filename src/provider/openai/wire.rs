@@ -1,5 +1,5 @@
-//! Chat Completions as it goes over the wire. What comes in is read as leniently as it is written:
-//! nearly every field may be missing or null.
+//! The wire format of Chat Completions. Responses are parsed leniently: nearly every field may be
+//! missing or null.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
@@ -14,67 +14,61 @@ use crate::provider::http::lenient::{Number, Piece, Word};
 pub(super) enum Message<'a> {
     /// Instructions.
     System { content: Cow<'a, str> },
-    /// Instructions, for models that know the role.
+    /// Instructions, for models that support the role.
     Developer { content: Cow<'a, str> },
-    /// The user.
+    /// A user message.
     User { content: UserContent<'a> },
-    /// The model.
+    /// An assistant message.
     Assistant(Assistant<'a>),
-    /// A tool's result.
+    /// The result of a tool call.
     Tool {
         tool_call_id: &'a str,
         content: Cow<'a, str>,
     },
 }
 
-/// What a user says: a text, or several.
+/// The content of a user message.
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
 pub(super) enum UserContent<'a> {
-    /// One.
     Text(Cow<'a, str>),
-    /// Several.
     Parts(Vec<UserPart<'a>>),
 }
 
-/// A part of what a user says.
+/// A part of a user message.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum UserPart<'a> {
-    /// A text.
     Text { text: Cow<'a, str> },
-    /// A picture.
     ImageUrl { image_url: Url<'a> },
-    /// A sound.
     InputAudio { input_audio: Audio },
-    /// A file.
     File { file: File<'a> },
 }
 
-/// Where a picture is, or the picture itself as a `data:` address.
+/// The URL of an image, possibly a `data:` URL.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Url<'a> {
     pub(super) url: Cow<'a, str>,
 }
 
-/// A sound in base64.
+/// Audio in base64.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Audio {
     pub(super) data: String,
     pub(super) format: &'static str,
 }
 
-/// A file as a `data:` address.
+/// A file as a `data:` URL.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct File<'a> {
     pub(super) filename: &'a str,
     pub(super) file_data: String,
 }
 
-/// What the model said. Its text is a plain string: some models imitate an array.
+/// An assistant message. Its text is sent as a plain string, because some models imitate an array.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Assistant<'a> {
-    /// Null beside calls.
+    /// Null if there are only calls.
     pub(super) content: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) refusal: Option<String>,
@@ -86,7 +80,7 @@ pub(super) struct Assistant<'a> {
     pub(super) reasoning_details: Vec<Map<String, Value>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) tool_calls: Vec<Call<'a>>,
-    /// The pictures that it made, for OpenRouter.
+    /// Images that the model generated, for OpenRouter.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) images: Vec<UserPart<'a>>,
 }
@@ -102,7 +96,7 @@ pub(super) struct Call<'a> {
     pub(super) extra_content: Option<Value>,
 }
 
-/// What is called.
+/// The function of a call.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Function<'a> {
     pub(super) name: Cow<'a, str>,
@@ -117,7 +111,7 @@ pub(super) struct Tool<'a> {
     pub(super) function: ToolFunction<'a>,
 }
 
-/// What a tool is.
+/// The function of a tool.
 #[derive(Debug, Serialize)]
 pub(super) struct ToolFunction<'a> {
     pub(super) name: &'a str,
@@ -129,7 +123,7 @@ pub(super) struct ToolFunction<'a> {
     pub(super) strict: Option<bool>,
 }
 
-/// One event of an answer.
+/// One event of a response.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Chunk {
@@ -139,15 +133,15 @@ pub(super) struct Chunk {
     pub(super) service_tier: Option<Word>,
     pub(super) choices: Option<Vec<Choice>>,
     pub(super) usage: Option<Box<RawValue>>,
-    /// Groq's own corner, which may hold `usage`.
+    /// Groq's extension field, which may hold `usage`.
     pub(super) x_groq: Option<Box<RawValue>>,
     pub(super) error: Option<Box<RawValue>>,
-    /// Perplexity's: what it searched, and the addresses of it.
+    /// Perplexity's search results and their URLs.
     pub(super) search_results: Option<Box<RawValue>>,
     pub(super) citations: Option<Box<RawValue>>,
 }
 
-/// One of several answers.
+/// One of several choices.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Choice {
@@ -157,37 +151,35 @@ pub(super) struct Choice {
     pub(super) native_finish_reason: Option<Word>,
 }
 
-/// What is new.
+/// The new content of a choice.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Delta {
     pub(super) content: Option<Content>,
     pub(super) refusal: Option<Piece>,
-    /// Sources of the text.
+    /// Citations of the text.
     pub(super) annotations: Option<Box<RawValue>>,
     pub(super) reasoning: Option<Piece>,
     pub(super) reasoning_content: Option<Piece>,
     pub(super) reasoning_details: Option<Vec<DetailFragment>>,
     pub(super) tool_calls: Option<Vec<Fragment>>,
-    /// Pictures that the model made.
+    /// Images that the model generated.
     pub(super) images: Option<Vec<Box<RawValue>>>,
-    /// The one call of an answer, as it was written before there were several.
+    /// The only call of a response, in the form that preceded `tool_calls`.
     pub(super) function_call: Option<FunctionFragment>,
 }
 
-/// A piece of OpenRouter's reasoning details.
+/// A fragment of OpenRouter's reasoning details.
 pub(super) type DetailFragment = BTreeMap<String, Box<RawValue>>;
 
 /// Text, or Mistral's parts.
 #[derive(Debug)]
 pub(super) enum Content {
-    /// Text.
     Text(Piece),
-    /// Parts.
     Parts(Vec<Part>),
 }
 
-/// A part of Mistral's content; another kind of part says nothing.
+/// A part of Mistral's content. Other kinds of parts are ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Part {
@@ -195,12 +187,13 @@ pub(super) struct Part {
     pub(super) kind: Word,
     pub(super) text: Option<Piece>,
     pub(super) thinking: Option<Content>,
-    /// A picture that the model made.
+    /// An image that the model generated.
     pub(super) image_url: Option<Box<RawValue>>,
 }
 
 impl<'de> Deserialize<'de> for Content {
-    /// A string as bytes, see [`Piece`]; `serde_json` hands out an array for the same request.
+    /// A string is deserialized as bytes, see [`Piece`]. For an array, `serde_json` calls
+    /// `visit_seq` instead.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Either;
         impl<'de> de::Visitor<'de> for Either {
@@ -219,7 +212,7 @@ impl<'de> Deserialize<'de> for Content {
     }
 }
 
-/// A piece of a call.
+/// A fragment of a call.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Fragment {
@@ -229,11 +222,11 @@ pub(super) struct Fragment {
     pub(super) extra_content: Option<Box<RawValue>>,
 }
 
-/// A piece of what is called.
+/// A fragment of the function of a call.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct FunctionFragment {
     pub(super) name: Option<Word>,
-    /// A string; from some services the object itself.
+    /// A string; some services send the object itself.
     pub(super) arguments: Option<Box<RawValue>>,
 }

@@ -1,4 +1,4 @@
-//! Which media a refusal is about, in the words of each service.
+//! Tests of which media a rejection is about, with the messages of each service.
 
 use serde_json::json;
 
@@ -32,7 +32,7 @@ fn part(media_type: &str, source: Source) -> Part {
     }))
 }
 
-/// A user shows a picture, which the model answers; then another one, a picture elsewhere and a
+/// The user sends an image, to which the model responds; then another image, an image by URL and a
 /// file.
 fn prompt() -> Prompt {
     let answer = Message {
@@ -72,7 +72,7 @@ fn error(kind: Kind, code: &str, message: &str) -> Error {
     }
 }
 
-/// What was refused, by its content.
+/// The rejected media, by content.
 fn found(body: &Value, kind: Kind, code: &str, message: &str) -> Vec<String> {
     let prompt = prompt();
     let refused = refused(&error(kind, code, message), &prompt, || Some(body.clone()));

@@ -1,4 +1,4 @@
-//! Annotations of a text as citations.
+//! Converts annotations of a text to citations.
 
 use serde_json::value::RawValue;
 
@@ -8,8 +8,8 @@ use crate::{
     provider::http::lenient::{Number, Word},
 };
 
-/// The source that an annotation names. `text` is what was said at its place, of which the part
-/// that it belongs to begins at `part_begins`.
+/// The citation for an annotation. `text` is the text at its position; the part that it belongs to
+/// starts at byte `part_begins` of it.
 pub(super) fn citation(raw: &RawValue, text: &str, part_begins: usize) -> Citation {
     let annotation: Annotation = serde_json::from_str(raw.get()).unwrap_or_default();
     let Annotation {

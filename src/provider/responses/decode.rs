@@ -1,8 +1,8 @@
-//! Events of an answer to chunks.
+//! Decodes the events of a response into chunks.
 //!
-//! The answer is complete with the event that carries it as a whole. Its absence is an error even
-//! when text arrived. What the events say before that one is not repeated there by every service, so
-//! the answer is made of them.
+//! The response is complete with the event that carries the whole response. A missing one is an
+//! error even if text arrived. Not every service repeats the content of earlier events in that
+//! event, so the response is assembled from the events.
 
 use std::collections::VecDeque;
 
@@ -27,13 +27,13 @@ use crate::{
     },
 };
 
-/// What OpenRouter sends after the last event.
+/// OpenRouter sends this after the last event.
 const DONE: &str = "[DONE]";
 
-/// The statuses of an answer that nothing is added to.
+/// The final statuses of a response.
 const ENDS: [&str; 4] = ["completed", "incomplete", "failed", "cancelled"];
 
-/// An answer that is being decoded.
+/// Decodes one response.
 #[derive(Debug)]
 pub struct Decoder {
     id: String,
@@ -42,7 +42,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder of one answer.
+    /// Creates a decoder of one response.
     pub fn new(dialect: &Dialect) -> Self {
         Self {
             id: String::new(),
@@ -51,7 +51,7 @@ impl Decoder {
         }
     }
 
-    /// Takes an event of that type. Unknown types say nothing.
+    /// Handles an event of this type. Unknown types are ignored.
     fn take(
         &mut self,
         kind: &str,
@@ -104,8 +104,8 @@ impl Decoder {
         }
     }
 
-    /// The number of the item that an event is about; where the service numbers none, by the id of
-    /// the item.
+    /// The number of the item that an event is about. If the service sends no numbers, items are
+    /// identified by id.
     fn output(&mut self, kind: &str, event: &wire::Event) -> Result<i64, Fault> {
         if let Some(number) = event.output_index.and_then(|number| number.0) {
             return Ok(number);
@@ -122,7 +122,8 @@ impl Decoder {
         self.items.place(id, kind == "response.output_item.added")
     }
 
-    /// The last event that names the answer is right: some services change its id on its way.
+    /// Takes id and model from each event that has them. The last ones apply: some services change
+    /// the id during the response.
     fn identify(&mut self, response: &wire::Response) {
         for (kept, word) in [
             (&mut self.id, &response.id),
@@ -135,7 +136,7 @@ impl Decoder {
         }
     }
 
-    /// The answer is complete, or the service gave it up.
+    /// Completes the response, or returns the error with which the service ended it.
     fn complete(
         &mut self,
         kind: &str,
@@ -169,7 +170,7 @@ impl Decoder {
             ("incomplete", "steered") => FinishReason::Stop,
             ("incomplete", _) => FinishReason::Length,
             (other, _) => {
-                let message = format!("the service gave up on the answer: {other}");
+                let message = format!("the service aborted the response: {other}");
                 return Err(Fault::broken(message));
             }
         };
@@ -195,13 +196,13 @@ impl stream::Decoder for Decoder {
         if data == DONE {
             return Err(unfinished());
         }
-        // Some services keep the connection awake so.
+        // Some services send empty data to keep the connection open.
         if data.is_empty() {
             return Ok(());
         }
         let mut read: wire::Event = match serde_json::from_str(data) {
             Ok(read) => read,
-            // A named event of another API, a proxy's perhaps.
+            // A named event of another API, possibly added by a proxy.
             Err(_) if is_foreign(&event.name) => return Ok(()),
             Err(error) => return Err(Fault::unreadable(&error)),
         };
@@ -224,8 +225,8 @@ impl stream::Decoder for Decoder {
     }
 }
 
-/// How an answer ended: its status, or what the event means that carries it where the status says
-/// nothing, as one of an answer that is still being made.
+/// How a response ended: its final status. If the status is missing or not final, it is derived
+/// from the name of the event that carries the response.
 fn outcome(event: &str, status: Option<String>) -> String {
     let ends = |status: &String| ENDS.contains(&status.as_str());
     let meant = match event.strip_prefix("response.").unwrap_or(event) {
@@ -235,7 +236,8 @@ fn outcome(event: &str, status: Option<String>) -> String {
     status.filter(ends).unwrap_or_else(|| meant.to_owned())
 }
 
-/// Where an event writes words, and whether it brings all of them. `None` means it writes none.
+/// The place to which an event adds text, and whether the text is complete. Returns `None` if the
+/// event adds no text.
 fn words(kind: &str, output: i64, event: &wire::Event) -> Option<(Place, bool)> {
     let (voice, whole) = match kind {
         "response.output_text.delta" => (Voice::Text, false),
@@ -268,12 +270,12 @@ fn response(raw: Option<Box<RawValue>>) -> wire::Response {
     raw.as_deref().map(read).unwrap_or_default()
 }
 
-/// A value of another type says nothing.
+/// Parses a value. A value of another type is treated as missing.
 fn read<'a, T: Deserialize<'a> + Default>(raw: &'a RawValue) -> T {
     serde_json::from_str(raw.get()).unwrap_or_default()
 }
 
-/// What the service says of an answer that it gave up.
+/// The fault for the error with which the service ended a response.
 fn failed(error: &RawValue) -> Fault {
     let error = lenient::value(error.get()).unwrap_or_default();
     let said = Said::of_json(&json!({ "error": error }));
@@ -281,10 +283,10 @@ fn failed(error: &RawValue) -> Fault {
 }
 
 fn unfinished() -> Fault {
-    Fault::broken("the answer ended without its last event")
+    Fault::broken("the response ended without its final event")
 }
 
-/// Whether an event is none of this API, as its name tells.
+/// Whether the name of an event does not belong to this API.
 fn is_foreign(name: &str) -> bool {
     !matches!(name, "" | "message" | "error") && !name.starts_with("response.")
 }

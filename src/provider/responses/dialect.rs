@@ -1,5 +1,5 @@
-//! What sets the services apart that speak the Responses API: a table, so that the rest of the code
-//! asks no names.
+//! The differences between services that implement the Responses API, as a table, so that no other
+//! code inspects service names.
 
 use crate::provider::{
     call_ids::CallIds,
@@ -8,67 +8,67 @@ use crate::provider::{
     rules::{ReasoningKept, ReasoningOf, ReasoningRule},
 };
 
-/// Which ids of calls all of them take.
+/// The call ids that all services accept.
 pub(super) const CALL_IDS: CallIds = CallIds::Short;
 
-/// How one kind of service differs. Everything else is as OpenAI documents it.
+/// How one kind of service differs from OpenAI's documentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dialect {
-    /// Its name in the configuration.
+    /// Name in the configuration.
     pub name: &'static str,
-    /// Hosts that speak it, those below them included.
+    /// Hosts with this dialect, including subdomains.
     pub hosts: &'static [&'static str],
-    /// The header of the key. `None` means the usual one.
+    /// The header of the API key. `None` means the usual one.
     pub key_header: Option<&'static str>,
-    /// Whether the role `developer` is known.
+    /// Whether the service supports the role `developer`.
     pub developer_role: bool,
-    /// Whether instructions must be given.
+    /// Whether `instructions` is a required field.
     pub needs_instructions: bool,
-    /// For which models encrypted reasoning is asked for, which is what goes back.
+    /// The models for which encrypted reasoning is requested. Only encrypted reasoning can be sent
+    /// back.
     pub encrypted_reasoning: Encrypted,
-    /// Whether reasoning goes back as plain text, within the tool loop that it belongs to: the service
-    /// encrypts none.
+    /// Whether reasoning is sent back as plain text within its tool loop, because the service does
+    /// not encrypt it.
     pub plain_reasoning: bool,
-    /// Whether all models are OpenAI's: their names tell what they can.
+    /// Whether all models are OpenAI's, so that their names determine their capabilities.
     pub openai_models: bool,
-    /// Whether models whose levels of reasoning are not known refuse one.
+    /// Whether models whose levels of effort are unknown reject an effort.
     pub listed_efforts: bool,
-    /// Whether a limit of the answer and randomness can be set.
+    /// Whether the service supports `max_output_tokens` and sampling settings.
     pub limits: bool,
-    /// Whether a key tells which prompts share a cache.
+    /// Whether the service supports a prompt cache key.
     pub cache_key: bool,
-    /// Whether the form of the answer is the `response_format` of Chat Completions: the service reads
-    /// no `text.format`.
+    /// Whether the response format is sent as the `response_format` of Chat Completions, because
+    /// the service ignores `text.format`.
     pub chat_format: bool,
-    /// Whether custom tools are its own, and run by it.
+    /// Whether custom tools are server tools, run by the service.
     pub runs_custom_tools: bool,
-    /// Whether it counts prompts.
+    /// Whether the service counts the tokens of prompts.
     pub counts: bool,
-    /// As the prompts of which service its own are counted.
+    /// The service whose rules for counting prompts apply.
     pub counted_as: &'static str,
-    /// Whether it is a server that people run themselves.
+    /// Whether it is a self-hosted server.
     pub local: bool,
-    /// How it lists its models. `None` means it does not list what can be called.
+    /// How the service lists its models. `None` if it does not list the models that can be called.
     pub list: Option<Family>,
-    /// Which media it can be sent. Which of them a model takes is the model's matter.
+    /// The media that the service accepts. Whether a model accepts them is a separate question.
     pub takes: Takes,
 }
 
-/// For which models encrypted reasoning is asked for: some services refuse the question for models
-/// that do not reason.
+/// The models for which encrypted reasoning is requested. Some services reject the request for
+/// models that do not reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encrypted {
-    /// All.
     Always,
-    /// Those that are known to reason.
+    /// Models that are known to reason.
     Reasoning,
-    /// None. Nothing goes back as the model made it, but its words and its calls: the service refuses
-    /// items without the reasoning that they came with.
+    /// No model. Only text and calls are sent back: the service rejects other items without the
+    /// reasoning that they were generated with.
     Never,
 }
 
 impl Dialect {
-    /// Which reasoning of earlier answers is sent.
+    /// Which reasoning of earlier responses is sent.
     pub(super) fn reasoning(&self) -> ReasoningRule {
         if self.plain_reasoning {
             ReasoningRule {
@@ -82,7 +82,7 @@ impl Dialect {
         }
     }
 
-    /// Whether what the model made goes back as it was.
+    /// Whether items that the model generated are sent back unchanged.
     pub(super) fn takes_own(&self) -> bool {
         match self.encrypted_reasoning {
             Encrypted::Always | Encrypted::Reasoning => true,
@@ -91,18 +91,18 @@ impl Dialect {
     }
 }
 
-/// Which media a service can be sent.
+/// The media that a service accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Takes {
-    /// Pictures by their address alone.
+    /// Images by URL only, without content.
     pub addresses: bool,
     /// Files, as `input_file`.
     pub files: bool,
-    /// Media in the results of tools; elsewhere they follow the results as a user's message.
+    /// Media in tool results. Otherwise they follow the results as a user message.
     pub in_results: bool,
 }
 
-/// What a service of unknown make is taken for.
+/// The dialect assumed for an unknown service.
 pub const COMPATIBLE: Dialect = Dialect {
     name: "compatible",
     hosts: &[],
@@ -128,7 +128,7 @@ pub const COMPATIBLE: Dialect = Dialect {
     },
 };
 
-/// What OpenAI itself speaks.
+/// OpenAI's own dialect.
 pub const ORIGINAL: Dialect = Dialect {
     name: "openai",
     hosts: &["api.openai.com"],
@@ -145,7 +145,7 @@ pub const ORIGINAL: Dialect = Dialect {
     ..COMPATIBLE
 };
 
-/// All of them; the last one is taken for whatever no host tells.
+/// All dialects. [`COMPATIBLE`] is used for hosts that match none.
 pub const DIALECTS: &[Dialect] = &[
     ORIGINAL,
     Dialect {
@@ -157,7 +157,7 @@ pub const DIALECTS: &[Dialect] = &[
         ],
         key_header: Some("api-key"),
         counts: false,
-        // It lists models, and what is called are deployments.
+        // Azure lists models, but calls name deployments.
         list: None,
         ..ORIGINAL
     },
@@ -201,8 +201,8 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect {
         name: "llamacpp",
         counted_as: "llamacpp",
-        // As of b11434, which hands what it does not know to Chat Completions, and encrypts nothing:
-        // the first `reasoning_text` of an item becomes `reasoning_content`.
+        // As of b11434, llama.cpp passes unknown fields on to Chat Completions and encrypts
+        // nothing. The first `reasoning_text` of an item becomes `reasoning_content`.
         chat_format: true,
         plain_reasoning: true,
         counts: true,
@@ -224,12 +224,12 @@ pub const DIALECTS: &[Dialect] = &[
     COMPATIBLE,
 ];
 
-/// The dialect of that name.
+/// The dialect with this name.
 pub fn named(name: &str) -> Option<&'static Dialect> {
     DIALECTS.iter().find(|dialect| dialect.name == name)
 }
 
-/// The dialect that a host speaks.
+/// The dialect for a host.
 pub fn of_host(host: &str) -> &'static Dialect {
     let speaks = |domain: &&str| is_in_domain(host, domain);
     DIALECTS

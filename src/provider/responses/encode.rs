@@ -1,4 +1,4 @@
-//! A prompt as the body of a request. Pure, and the same for the same prompt.
+//! Encodes a prompt as a request body. Encoding is pure and deterministic.
 
 use serde_json::value::RawValue;
 
@@ -8,13 +8,13 @@ use crate::{
     provider::{body::Body, call_ids::Ids},
 };
 
-/// What a tool without arguments takes.
+/// The input schema of a tool without arguments.
 const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
 
-/// What a model is told by a service that wants it to be told something.
+/// Instructions for a service that requires some, if the prompt has none.
 const NO_INSTRUCTIONS: &str = "You are a helpful assistant.";
 
-/// The body of the request for a prompt. The service keeps nothing of it.
+/// The body of the request for a prompt. The service is requested not to store it.
 pub fn body(prompt: &Prompt, form: Form<'_>) -> Vec<u8> {
     let mut body = content(prompt, form);
     body.set("stream", true);
@@ -26,14 +26,14 @@ pub fn body(prompt: &Prompt, form: Form<'_>) -> Vec<u8> {
     body.bytes()
 }
 
-/// The body of the question how many tokens a prompt has.
+/// The body of the request for a token count.
 pub(super) fn question(prompt: &Prompt, form: Form<'_>) -> Vec<u8> {
     let mut body = content(prompt, form);
     options::write_counted(&mut body, prompt, form);
     body.bytes()
 }
 
-/// What the model reads, without how it is to answer.
+/// Encodes what the model reads, without the generation settings.
 fn content(prompt: &Prompt, form: Form<'_>) -> Body {
     let ids = Ids::of(prompt.transcript.messages(), CALL_IDS);
     let mut body = Body::default();
@@ -55,7 +55,7 @@ fn content(prompt: &Prompt, form: Form<'_>) -> Body {
 
 fn tool(tool: &Tool) -> wire::Tool<'_> {
     let schema = tool.input_schema.as_deref().unwrap_or(NO_ARGUMENTS);
-    // Schemas are checked where they come in.
+    // Schemas are validated when they are received.
     let parameters: Result<&RawValue, _> =
         serde_json::from_str(schema).or_else(|_| serde_json::from_str(NO_ARGUMENTS));
     wire::Tool::Host {
@@ -67,8 +67,8 @@ fn tool(tool: &Tool) -> wire::Tool<'_> {
     }
 }
 
-/// What the requests of one conversation have in common, until it is compacted: then they have
-/// nothing in common with those before either.
+/// A key that the requests of one conversation share until it is compacted. After a compaction they
+/// no longer have a common prefix with earlier requests, and so the key changes.
 fn cache_key(prompt: &Prompt) -> Option<String> {
     let first = prompt.transcript.messages().first()?;
     let key = derive::fingerprint(["prompt cache", first.id.as_str()]);

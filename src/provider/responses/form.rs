@@ -1,25 +1,26 @@
-//! How requests of one provider are written.
+//! How requests of one provider are encoded.
 
 use super::dialect::Dialect;
 use crate::{model::Message, provider::authorship};
 
-/// How requests of one provider are written.
+/// How requests of one provider are encoded.
 #[derive(Debug, Clone, Copy)]
 pub struct Form<'a> {
-    /// What the service speaks.
+    /// The dialect of the service.
     pub dialect: &'a Dialect,
     /// Configured name of the provider.
     pub provider: &'a str,
-    /// The model that is asked is known to reason.
+    /// Whether the model that is called is known to reason.
     pub reasons: bool,
-    /// Summaries of reasoning are asked for.
+    /// Whether summaries of reasoning are requested.
     pub summaries: bool,
-    /// What the model that is asked made goes back as it was; else only its words and its calls.
+    /// Whether items that this model generated are sent back unchanged. Otherwise only their text
+    /// and calls are.
     pub with_own: bool,
 }
 
 impl Form<'_> {
-    /// Whether a message goes back as the model that is asked made it.
+    /// Whether a message is sent back as the model that is called generated it.
     pub(super) fn is_own(self, model: &str, message: &Message) -> bool {
         self.with_own
             && self.dialect.takes_own()

@@ -1,4 +1,4 @@
-//! Stored messages as items of the Responses API, as they were said.
+//! Converts stored messages to items of the Responses API, unchanged in content.
 
 use serde_json::{Map, Value, json, value::RawValue};
 
@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// The items that a message becomes.
+/// Converts a message.
 pub(in crate::provider) fn write(
     writing: &mut Writing<'_>,
     text_calls: &TextCalls,
@@ -48,12 +48,12 @@ fn spoken(role: &str, writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
     )]
 }
 
-/// What the model said that is not an item yet.
+/// Parts of an assistant message that are not an item yet.
 #[derive(Default)]
 struct Pending {
-    /// What was shown of reasoning whose item goes on.
+    /// Visible text of reasoning whose item may continue.
     thought: Vec<String>,
-    /// Words of one message, and what names it.
+    /// Texts of one message item, and the id and phase of that item.
     words: Vec<Box<RawValue>>,
     names: Map<String, Value>,
 }
@@ -107,7 +107,7 @@ fn answer(writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
 }
 
 impl Pending {
-    /// Adds words to the message that has the same names, or begins another one.
+    /// Adds text to the message item with the same id and phase, or starts another item.
     fn say(
         &mut self,
         piece: Box<RawValue>,
@@ -127,7 +127,7 @@ impl Pending {
         self.end_words(items);
     }
 
-    /// Reasoning that nothing proves.
+    /// Ends reasoning without encrypted content.
     fn end_thought(&mut self, items: &mut Vec<Box<RawValue>>) {
         if !self.thought.is_empty() {
             items.push(reasoning(std::mem::take(&mut self.thought), &Map::new()));
@@ -188,7 +188,7 @@ fn call(call: &ToolCall, is_custom: bool, own: Map<String, Value>) -> Box<RawVal
     item.raw()
 }
 
-/// A text with the sources that came from such a service.
+/// A text with the citations that came from this kind of service.
 fn output_text(text: &str, part: &Part) -> Box<RawValue> {
     let sources = part.citations.iter().filter_map(|citation| {
         let json = citation.provider_metadata.as_deref()?;

@@ -1,4 +1,5 @@
-//! Items of tools that the provider runs itself: kept as they came, with a line for people.
+//! Items of server tools, which the provider runs itself. They are stored unchanged, with a
+//! human-readable title.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +10,14 @@ use crate::{
     provider::{http::lenient, made},
 };
 
-/// Bytes of an item that is kept with its result: a picture may be larger than an answer may be.
+/// Limit on the bytes of an item that is stored with its result. An image may exceed the limit on a
+/// response.
 const MAX_ITEM_BYTES: usize = 256 << 10;
 
-/// Characters of a title.
+/// Limit on the characters of a title.
 const TITLE_CHARS: usize = 200;
 
-/// An item as a part that only its provider can read.
+/// Creates a provider item.
 pub(super) fn item(kind: &str, raw: &RawValue) -> ProviderItem {
     let item = lenient::value(raw.get()).unwrap_or_default();
     let title = title(kind, &item);
@@ -28,10 +30,10 @@ pub(super) fn item(kind: &str, raw: &RawValue) -> ProviderItem {
     }
 }
 
-/// The kind of an item that holds a picture.
+/// The kind of an item with an image.
 const PICTURE: &str = "image_generation_call";
 
-/// The picture that an item holds, and the item without it. `None` if it holds none.
+/// Splits an item into its image and the rest. Returns `None` if it has no image.
 pub(super) fn picture(kind: &str, raw: &RawValue) -> Option<(NewContent, Value)> {
     if kind != PICTURE {
         return None;
@@ -42,7 +44,7 @@ pub(super) fn picture(kind: &str, raw: &RawValue) -> Option<(NewContent, Value)>
     Some((picture, item))
 }
 
-/// What was done, as a line for people; empty where the kind is not known.
+/// A human-readable line that describes the item. Empty if the kind is unknown.
 fn title(kind: &str, item: &Value) -> String {
     let of = |places: &[&str]| {
         let words = places
@@ -78,7 +80,7 @@ fn title(kind: &str, item: &Value) -> String {
     }
 }
 
-/// The item as it came; without its result where that is too large to be kept.
+/// The item unchanged, or without its result if that is too large to store.
 fn kept(raw: &RawValue, mut item: Value) -> String {
     match item.get_mut("result") {
         Some(result) if raw.get().len() > MAX_ITEM_BYTES => {
@@ -89,7 +91,7 @@ fn kept(raw: &RawValue, mut item: Value) -> String {
     }
 }
 
-/// Calls of the service's tools that the client may have to run.
+/// Server tool calls that the client may have to run.
 const CALLS: [&str; 5] = [
     "local_shell_call",
     "computer_call",
@@ -98,13 +100,13 @@ const CALLS: [&str; 5] = [
     "tool_search_call",
 ];
 
-/// The calls of an answer that the service leaves to the client, by their ids, with their kinds: it
-/// sends the output of those that it runs itself.
+/// The calls of a response that the service leaves to the client to run, by id, with their kinds.
+/// For calls that the service runs itself, it sends the output.
 #[derive(Debug, Default)]
 pub(super) struct ClientCalls(BTreeMap<String, String>);
 
 impl ClientCalls {
-    /// Takes the next item of an answer.
+    /// Adds the next item of a response.
     pub(super) fn take(&mut self, kind: &str, json: &str) {
         let id = word(json, "call_id");
         if kind.ends_with("_output") {
@@ -114,12 +116,12 @@ impl ClientCalls {
         }
     }
 
-    /// The kind of a call that nothing answers.
+    /// The kind of the first call without an output. Returns `None` if there is none.
     pub(super) fn first(&self) -> Option<&str> {
         self.0.values().next().map(String::as_str)
     }
 
-    /// Whether an item is one of them.
+    /// Whether an item is one of these calls.
     pub(super) fn has(&self, kind: &str, json: &str) -> bool {
         self.0
             .get(&word(json, "call_id"))
@@ -131,7 +133,7 @@ fn is_run_by_service(kind: &str, json: &str) -> bool {
     kind == "tool_search_call" && word(json, "execution") != "client"
 }
 
-/// A member of an item that is a word; empty if it has none.
+/// A string member of an item. Empty if there is none.
 fn word(json: &str, name: &str) -> String {
     let members = lenient::members(json);
     members
@@ -140,7 +142,7 @@ fn word(json: &str, name: &str) -> String {
         .unwrap_or_default()
 }
 
-/// Whether an item can be sent back: one whose result was not kept cannot.
+/// Whether an item can be sent back. An item whose result was not stored cannot.
 pub(super) fn is_whole(item: &Value) -> bool {
     item.get("result").is_none_or(|result| !result.is_null())
 }

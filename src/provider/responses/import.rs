@@ -1,4 +1,4 @@
-//! Items of the Responses API, read into neutral messages. The items of one answer become one
+//! Reads items of the Responses API into neutral messages. The items of one response become one
 //! message.
 
 use serde_json::{Map, Value, json};
@@ -13,19 +13,19 @@ use crate::{
     },
 };
 
-/// What pictures are whose type is not said.
+/// The media type of an image that does not state one.
 const PICTURE: &str = "image/jpeg";
-/// What files are whose type is not said.
+/// The media type of a file that does not state one.
 const PDF: &str = "application/pdf";
 
-/// The answer whose items are being read.
+/// The response whose items are being read.
 #[derive(Debug, Default)]
 struct Answer {
-    /// Where it begins.
+    /// Path of its first item.
     at: String,
     parts: Vec<Part>,
-    /// Reasoning came that cannot go back. The service ties what follows to it by ids, so these do
-    /// not go back either.
+    /// Reasoning was read that cannot be sent back. The service links later items to it by id, so
+    /// their ids are dropped too.
     forgets_reasoning: bool,
 }
 
@@ -71,21 +71,23 @@ pub(in crate::provider) fn read(items: &[Node<'_>], reading: &mut Reading<'_>) {
             ("custom_tool_call", _) => answer.custom_call(&item, reading),
             ("", _) => reading.note(item.path("type"), FlawKind::Missing, "must be set"),
             ("item_reference", _) => {
-                let why = "an item that only the service has cannot be taken: send it whole";
+                let why =
+                    "references to items in the service are not supported: send the whole item";
                 reading.note(item.path("type"), FlawKind::Unsupported, why);
             }
             (kind, _) if is_hosted(kind) => answer.hosted(&item, kind),
             _ => reading.unknown_type(
                 &item,
                 "message, reasoning, function_call, function_call_output, custom_tool_call, \
-                 custom_tool_call_output or one of the service's own",
+                 custom_tool_call_output or a type of the service itself",
             ),
         }
     }
     answer.finish(reading);
 }
 
-/// Whether a type is one of the service's own tools, or of what it does to a conversation.
+/// Whether an item type belongs to a server tool, or to an operation of the service on the
+/// conversation.
 pub(super) fn is_hosted(kind: &str) -> bool {
     kind.ends_with("_call")
         || kind.ends_with("_call_output")
@@ -105,7 +107,7 @@ impl Answer {
         }
     }
 
-    /// What the service calls an item.
+    /// The id and phase of an item.
     fn names(&self, item: &Object<'_>, reading: &mut Reading<'_>) -> Map<String, Value> {
         let mut own = Map::new();
         for name in ["id", "phase"] {
@@ -118,7 +120,8 @@ impl Answer {
         own
     }
 
-    /// Words. Two messages without ids were two answers, unless calls wait for their results.
+    /// Reads a message item. Two consecutive messages without ids are two responses, unless the
+    /// response has calls without results.
     fn message(&mut self, item: &Object<'_>, reading: &mut Reading<'_>) {
         let own = self.names(item, reading);
         let words = |part: &Part| matches!(part.content, Content::Text(_) | Content::Refusal(_));
@@ -155,7 +158,8 @@ impl Answer {
         }
     }
 
-    /// Reasoning: what is shown of it, piece by piece, and what is encrypted with the last.
+    /// Reads a reasoning item: one part per visible text; the encrypted content belongs to the
+    /// last.
     fn reasoning(&mut self, item: &Object<'_>, reading: &mut Reading<'_>) {
         self.begin(item);
         let encrypted = item.word("encrypted_content", reading);
@@ -208,7 +212,7 @@ impl Answer {
             .push(Part::new(item.at(), content).attached(KIND, own));
     }
 
-    /// A call whose input is a text becomes one whose arguments hold it.
+    /// Reads a custom tool call. Its text input becomes the `input` argument.
     fn custom_call(&mut self, item: &Object<'_>, reading: &mut Reading<'_>) {
         self.begin(item);
         let mut own = self.names(item, reading);
@@ -235,7 +239,7 @@ impl Answer {
     }
 }
 
-/// A text of the model's with its sources.
+/// Reads a text that the model wrote, with its citations.
 fn written(piece: &Object<'_>, reading: &mut Reading<'_>) -> Option<Part> {
     let text = piece.word("text", reading);
     let sources = piece.get("annotations");
@@ -250,7 +254,7 @@ fn written(piece: &Object<'_>, reading: &mut Reading<'_>) -> Option<Part> {
     })
 }
 
-/// What a user says, an instruction, or what a tool gave.
+/// Reads the content of a user message, a system message or a tool result.
 fn said(item: &Object<'_>, name: &str, reading: &mut Reading<'_>) -> Vec<Part> {
     let Some(content) = item.get(name) else {
         return Vec::new();
@@ -283,7 +287,7 @@ fn said(item: &Object<'_>, name: &str, reading: &mut Reading<'_>) -> Vec<Part> {
 
 fn picture(piece: &Object<'_>, reading: &mut Reading<'_>) -> Option<ForeignMedia> {
     let Some(address) = piece.get("image_url") else {
-        let why = "must be set: a picture that only the service has cannot be taken";
+        let why = "must be set: references to images in the service are not supported";
         reading.note(piece.path("image_url"), FlawKind::Missing, why);
         return None;
     };
@@ -296,7 +300,7 @@ fn file(piece: &Object<'_>, reading: &mut Reading<'_>) -> Option<ForeignMedia> {
         return from_data_or_url(&data, String::new(), filename, PDF, reading);
     }
     let Some(url) = piece.get("file_url") else {
-        let why = "must be set: a file that only the service has cannot be taken";
+        let why = "must be set: references to files in the service are not supported";
         reading.note(piece.path("file_data"), FlawKind::Missing, why);
         return None;
     };

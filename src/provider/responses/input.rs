@@ -1,4 +1,4 @@
-//! The conversation as items, in the order of the transcript.
+//! Encodes a conversation as items, in the order of the transcript.
 
 use std::{borrow::Cow, collections::BTreeSet};
 
@@ -16,11 +16,11 @@ use crate::{
     provider::{call_ids::Ids, inserted::in_words},
 };
 
-/// What stands before the words of a result that is none.
+/// Prefixes of the text of a result whose call failed or was denied.
 const FAILED: &str = "Error";
 const DENIED: &str = "Denied";
 
-/// All messages as items.
+/// Encodes all messages as items.
 pub(super) fn items<'a>(prompt: &'a Prompt, form: Form<'_>, ids: &'a Ids) -> Vec<Input<'a>> {
     let stored = prompt.transcript.messages();
     let contents = &prompt.contents;
@@ -50,7 +50,7 @@ pub(super) fn items<'a>(prompt: &'a Prompt, form: Form<'_>, ids: &'a Ids) -> Vec
     items
 }
 
-/// The calls of tools whose input is a text, which the model that is asked made.
+/// The custom tool calls, whose input is a text, of the model that is called.
 fn custom_calls<'a>(stored: &'a [Message], model: &str, form: Form<'_>) -> BTreeSet<&'a CallId> {
     let custom = |part: &'a StoredPart| match &part.part.content {
         Content::ToolCall(call) if super::said::is_custom(&part.part) => Some(&call.id),
@@ -71,7 +71,7 @@ fn custom_calls<'a>(stored: &'a [Message], model: &str, form: Form<'_>) -> BTree
         .collect()
 }
 
-/// What a user says, or an instruction. `None` means nothing.
+/// Encodes a user or system message. Returns `None` if it is empty.
 pub(super) fn said<'a>(
     role: &'static str,
     message: &'a Message,
@@ -104,7 +104,7 @@ fn spoken<'a>(role: &'static str, pieces: Vec<Piece<'a>>) -> Input<'a> {
     })
 }
 
-/// One text as it is, anything else as contents.
+/// A single text becomes a string, anything else an array of contents.
 fn text(mut pieces: Vec<Piece<'_>>) -> Text<'_> {
     match (pieces.pop(), pieces.is_empty()) {
         (None, _) => Text::One(Cow::Borrowed("")),
@@ -116,7 +116,8 @@ fn text(mut pieces: Vec<Piece<'_>>) -> Text<'_> {
     }
 }
 
-/// The results of a message; then their media, where the service takes none in results.
+/// Encodes the results in a tool message, and after them their media if the service accepts none in
+/// results.
 fn results<'a>(
     message: &'a Message,
     contents: &Contents,
@@ -144,7 +145,8 @@ fn results<'a>(
     items
 }
 
-/// A result. There is no field for failures, so the words say it.
+/// Encodes the output of a tool call. There is no field for the outcome, so the text states a
+/// failure.
 fn output<'a>(result: &'a ToolResult, contents: &Contents, with_media: bool) -> Text<'a> {
     let mark = match result.outcome {
         ToolOutcome::Success | ToolOutcome::TimedOut | ToolOutcome::Cancelled => None,
@@ -171,7 +173,7 @@ fn output<'a>(result: &'a ToolResult, contents: &Contents, with_media: bool) -> 
     })
 }
 
-/// The media of a result, each after what says where it is from.
+/// The media of a result, each after a text that states its origin.
 fn shown<'a>(result: &'a ToolResult, contents: &Contents) -> Vec<Piece<'a>> {
     let from = |title: String| Piece::InputText {
         text: Cow::Owned(format!("[From the result of {}: {title}]", result.name)),

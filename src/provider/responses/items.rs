@@ -1,5 +1,6 @@
-//! The items of an answer as they arrive: words, calls, and what only the provider can read. What is
-//! handed out is never taken back; a later and longer report of the same words adds what is new.
+//! Assembles the items of a response while they are streaming: text, calls, and items that only the
+//! provider can read. Emitted content is never taken back; a later and longer version of the same
+//! text adds what is new.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,98 +22,96 @@ use crate::provider::{
     },
 };
 
-/// Items of one answer.
+/// Limit on the items of one response.
 const MAX_ITEMS: usize = 4_096;
 
-/// Bytes of arguments that may come before the name of their call.
+/// Limit on the bytes of arguments that arrive before the name of their call.
 const MAX_HELD_BYTES: usize = 64 << 10;
 
-/// Bytes of the input of a custom tool, which is held until it is complete.
+/// Limit on the bytes of a custom tool's input, which is buffered until it is complete.
 const MAX_CUSTOM_BYTES: usize = 8 << 20;
 
 /// The kind of a call whose input is a text.
 const CUSTOM_CALL: &str = "custom_tool_call";
 
-/// What words are.
+/// The kind of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Voice {
-    /// Text of a message.
     Text,
-    /// A refusal in a message.
     Refusal,
-    /// A part of a summary of reasoning.
+    /// A part of a reasoning summary.
     Summary,
-    /// Reasoning itself, which models with open weights show.
+    /// Unencrypted reasoning, which open-weight models return.
     Reasoning,
 }
 
-/// Where words stand in an answer.
+/// The place of a text in a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
-    /// Which item.
+    /// Number of the item.
     pub(super) output: i64,
     pub(super) voice: Voice,
-    /// Which content or part of the item.
+    /// Index of the content or summary part in the item.
     pub(super) index: i64,
 }
 
-/// The items of one answer.
+/// The items of one response.
 #[derive(Debug)]
 pub(super) struct Items {
     items: BTreeMap<i64, Item>,
-    /// Calls that were handed out.
+    /// Number of calls that were emitted.
     calls: u32,
-    /// The words that are being written: nothing else was written since.
+    /// The place of the text that was written last, if nothing else was written since.
     open: Option<Place>,
     /// The service runs custom tools itself.
     runs_custom_tools: bool,
     refused: bool,
-    /// Reasoning came that does not go back. The service ties what follows to it by ids, so these
-    /// do not go back either.
+    /// Reasoning arrived that is not sent back. The service links later items to it by id, so their
+    /// ids are dropped too.
     forgets_reasoning: bool,
     /// Calls that the client has to run.
     client_calls: ClientCalls,
-    /// Some items are told apart by their ids alone.
+    /// Some events have no item number, so items are identified by id.
     unnumbered: bool,
-    /// What the numbers of the events say of missing ones.
+    /// Whether sequence numbers indicate missing events.
     order: Order,
 }
 
-/// An item.
 #[derive(Debug, Default)]
 struct Item {
     id: String,
     phase: String,
     words: BTreeMap<(Voice, i64), Words>,
     call: Call,
-    /// It is a call whose input is a text.
+    /// It is a custom tool call, whose input is a text.
     is_custom: bool,
     done: bool,
 }
 
-/// Words at one place.
+/// The text at one place.
 #[derive(Debug, Default)]
 struct Words {
-    /// Those that were handed out.
+    /// The text that was emitted.
     text: String,
     joiner: Joiner,
-    /// Where the part begins that was written last: another one was written between its words.
+    /// Byte offset of the part that was written last. It is not 0 if another part was written in
+    /// between.
     part_begins: usize,
     citations: usize,
 }
 
-/// A call that is being made.
+/// A call that is still streaming.
 #[derive(Debug, Default)]
 struct Call {
-    /// Its number, once it was handed out.
+    /// Index of the call, once it was emitted.
     index: Option<u32>,
-    /// The arguments so far.
+    /// The arguments received so far.
     arguments: Text,
     joiner: Joiner,
 }
 
 impl Items {
-    /// No items yet.
+    /// Creates an empty response.
     pub(super) fn new(runs_custom_tools: bool) -> Self {
         Self {
             items: BTreeMap::new(),
@@ -127,8 +126,9 @@ impl Items {
         }
     }
 
-    /// Takes the number of an event about an item. Where the numbers say that no event is missing, a text
-    /// that differs from its pieces was changed by the service.
+    /// Records the sequence number of an event about an item. If the numbers show that no event is
+    /// missing, a complete text that differs from its deltas was changed by the service and is not
+    /// an error.
     pub(super) fn number(
         &mut self,
         number: Option<i64>,
@@ -152,8 +152,8 @@ impl Items {
         self.calls > 0
     }
 
-    /// The number of the item of an event without one: that of its id, else a new one where it begins
-    /// or the id is new, else the last one.
+    /// The item number for an event without one: the number of the known id, or a new number if the
+    /// item starts or the id is new, or else the last number.
     pub(super) fn place(&mut self, id: &str, begins: bool) -> Result<i64, Fault> {
         self.unnumbered |= !id.is_empty();
         let known = self.items.iter().find(|(_, item)| item.id == id);
@@ -171,7 +171,7 @@ impl Items {
         Ok(next)
     }
 
-    /// An item begins.
+    /// Starts an item.
     pub(super) fn begin(
         &mut self,
         output: i64,
@@ -187,7 +187,7 @@ impl Items {
         Ok(())
     }
 
-    /// More words.
+    /// Adds text.
     pub(super) fn say(
         &mut self,
         place: Place,
@@ -216,7 +216,7 @@ impl Items {
         Ok(())
     }
 
-    /// All words at a place. Some services send them only once they are complete.
+    /// Completes the text at a place. Some services send a text only once it is complete.
     pub(super) fn complete(
         &mut self,
         place: Place,
@@ -228,7 +228,7 @@ impl Items {
         self.check_rest(&said, is_compared && !whole.is_empty())
     }
 
-    /// A source of words. It is a source of the part that was written last, or of none.
+    /// Adds a citation. It is emitted only if it belongs to the part that was written last.
     pub(super) fn cite(
         &mut self,
         place: Place,
@@ -247,7 +247,7 @@ impl Items {
         Ok(())
     }
 
-    /// More arguments of a call.
+    /// Adds arguments of a call.
     pub(super) fn extend_call(
         &mut self,
         output: i64,
@@ -283,7 +283,7 @@ impl Items {
             }
             (None, false) if held > MAX_HELD_BYTES => {
                 return Err(Fault::broken(
-                    "the arguments of a tool call came without its name",
+                    "received the arguments of a tool call without its name",
                 ));
             }
             (None, _) => {}
@@ -291,7 +291,7 @@ impl Items {
         Ok(())
     }
 
-    /// Writes arguments. Words that follow them are a part of their own.
+    /// Emits arguments. Text after them starts a new part.
     fn write_arguments(
         &mut self,
         index: u32,
@@ -305,7 +305,7 @@ impl Items {
         chunks.extend(replaced.then_some(Chunk::Sanitized));
     }
 
-    /// All arguments of a call.
+    /// Completes the arguments of a call.
     pub(super) fn complete_call(
         &mut self,
         output: i64,
@@ -329,7 +329,7 @@ impl Items {
         Ok(())
     }
 
-    /// Checks what was handed out beyond the words that the service then says are all of them.
+    /// Checks text that was emitted but is missing from the complete text.
     fn check_rest(&self, rest: &str, is_repeated: bool) -> Result<(), Fault> {
         if is_repeated && !self.order.is_whole() && !rest.trim().is_empty() {
             return Err(garbled());
@@ -337,7 +337,7 @@ impl Items {
         Ok(())
     }
 
-    /// A piece of an item that is complete would be said twice.
+    /// Rejects deltas of a completed item, which would duplicate its content.
     fn check_open(&self, output: i64) -> Result<(), Fault> {
         if self.items.get(&output).is_some_and(|item| item.done) {
             return Err(garbled());
@@ -345,7 +345,7 @@ impl Items {
         Ok(())
     }
 
-    /// An item is complete.
+    /// Completes an item.
     pub(super) fn end(
         &mut self,
         output: i64,
@@ -362,7 +362,7 @@ impl Items {
             "reasoning" => self.end_reasoning(output, &item, chunks),
             "function_call" => self.end_call(output, &item, chunks),
             CUSTOM_CALL if !self.runs_custom_tools => self.end_custom_call(output, &item, chunks),
-            // Nothing can be done with it.
+            // An item without a type is ignored.
             "" => Ok(()),
             kind => {
                 self.close(chunks);
@@ -380,8 +380,8 @@ impl Items {
         }
     }
 
-    /// The answer is complete; `output` are its items once more. Some services do not say of every
-    /// item that it is complete, and some repeat none here.
+    /// Completes the response. `output` repeats its items. Some services do not mark every item as
+    /// complete, and some repeat no items here.
     pub(super) fn finish(
         &mut self,
         output: Vec<Box<RawValue>>,
@@ -396,7 +396,8 @@ impl Items {
             }
         }
         self.close(chunks);
-        // Where ids change on their way too, what was said of one item is that of several.
+        // If ids change during the response too, content of one item may have been assigned to
+        // several.
         let is_left =
             |item: &Item| !item.done && (!item.words.is_empty() || item.call.index.is_some());
         let ends = self.items.values().any(|item| item.done);
@@ -414,7 +415,8 @@ impl Items {
             .map_or(Ok(()), |kind| Err(client_call(kind)))
     }
 
-    /// Where an item belongs that the whole answer holds. `None` means that it is complete already.
+    /// The number of an item in the complete response. Returns `None` if the item is already
+    /// complete.
     fn missing(&self, at: i64, raw: &RawValue) -> Option<i64> {
         let item: wire::Item = read(raw);
         let id = word(&item.id);
@@ -477,7 +479,7 @@ impl Items {
         Ok(())
     }
 
-    /// What was handed out of an item in one voice.
+    /// The text of one kind that was emitted for an item.
     fn said(&self, output: i64, voice: Voice) -> String {
         let words = self.items.get(&output).map(|item| &item.words);
         words
@@ -488,9 +490,9 @@ impl Items {
             .collect()
     }
 
-    /// The next words of a whole item, `said` being what was handed out and not met in it yet. Some
-    /// services number contents in another way in events, so the numbers are not compared. Returns whether
-    /// the words are those that were handed out, as far as these go.
+    /// Completes the next text of an item. `said` is the emitted text that was not yet found in the
+    /// complete item. Some services number contents differently in events, so the numbers are not
+    /// compared. Returns whether the text equals the emitted text, as far as that goes.
     fn complete_next(
         &mut self,
         place: Place,
@@ -516,7 +518,8 @@ impl Items {
         Ok(true)
     }
 
-    /// Reasoning that the provider encrypted goes back to it, whatever it shows of it.
+    /// Completes a reasoning item. Encrypted reasoning is sent back to the provider, however much
+    /// of it is visible.
     fn end_reasoning(
         &mut self,
         output: i64,
@@ -621,7 +624,7 @@ impl Items {
         Ok(())
     }
 
-    /// A call whose input is a text becomes one whose arguments hold it.
+    /// Completes a custom tool call. Its text input becomes the `input` argument.
     fn end_custom_call(
         &mut self,
         output: i64,
@@ -643,8 +646,8 @@ impl Items {
         Ok(())
     }
 
-    /// Remembers what an item is, and what it is called. Some services change its id on its way: the last one is
-    /// what they know later.
+    /// Records the kind, id and phase of an item. Some services change the id during the response;
+    /// the last id is the one that they accept later.
     fn identify(&mut self, output: i64, item: &wire::Item) -> Result<(), Fault> {
         let known = self.item(output)?;
         known.is_custom |= word(&item.kind) == CUSTOM_CALL;
@@ -661,7 +664,7 @@ impl Items {
 
     fn item(&mut self, output: i64) -> Result<&mut Item, Fault> {
         if self.items.len() == MAX_ITEMS && !self.items.contains_key(&output) {
-            return Err(Fault::broken("the answer has too many items"));
+            return Err(Fault::broken("the response has too many items"));
         }
         Ok(self.items.entry(output).or_default())
     }
@@ -671,7 +674,7 @@ impl Items {
         Ok(words.entry((place.voice, place.index)).or_default())
     }
 
-    /// What is written next stands at that place.
+    /// Selects the place to which text is written next.
     fn turn_to(&mut self, place: Place, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
         if self.open != Some(place) {
             self.close(chunks);
@@ -682,7 +685,7 @@ impl Items {
         Ok(())
     }
 
-    /// The words that are being written are complete, or something else is written next.
+    /// Ends the current text, because it is complete or other content follows.
     fn close(&mut self, chunks: &mut VecDeque<Chunk>) {
         self.end_words(chunks);
         let Some(place) = self.open.take() else {
@@ -699,7 +702,7 @@ impl Items {
         });
     }
 
-    /// What the service calls an item.
+    /// The id and phase of an item.
     fn names(&self, output: i64) -> Map<String, Value> {
         let Some(Item { id, phase, .. }) = self.items.get(&output) else {
             return Map::new();
@@ -712,7 +715,7 @@ impl Items {
             .collect()
     }
 
-    /// Nothing follows the words that are being written: half of a character stays half of one.
+    /// Ends the current text. An unpaired surrogate at its end is replaced.
     fn end_words(&mut self, chunks: &mut VecDeque<Chunk>) {
         let Some(place) = self.open else {
             return;
@@ -738,9 +741,8 @@ fn add(voice: Voice, Text { text, replaced }: Text, chunks: &mut VecDeque<Chunk>
     chunks.extend(replaced.then_some(Chunk::Sanitized));
 }
 
-/// Whether the pieces that were handed out make another text than the one that the service then says is all
-/// of it, as pieces do that are missing, came twice or in another order. A text that the service changed
-/// in another way is not compared.
+/// Whether the emitted text differs from the complete text in the way that results from missing,
+/// repeated or reordered deltas. Other differences are changes by the service and are accepted.
 fn is_garbled(said: &str, whole: &str) -> bool {
     let letters = |text: &str| -> Vec<char> { text.trim().chars().collect() };
     let (mut said, mut whole) = (letters(said), letters(whole));
@@ -755,7 +757,7 @@ fn is_garbled(said: &str, whole: &str) -> bool {
     said == whole
 }
 
-/// Whether a text is another one without some of its characters.
+/// Whether `part` is a subsequence of `whole`.
 fn is_within(part: &[char], whole: &[char]) -> bool {
     let mut rest = whole.iter();
     part.iter().all(|wanted| rest.any(|it| it == wanted))
@@ -768,9 +770,9 @@ fn is_same_json(one: &str, other: &str) -> bool {
     }
 }
 
-/// Pieces of an answer contradict what it is as a whole.
+/// The fault for deltas that contradict the complete response.
 fn garbled() -> Fault {
-    Fault::broken("pieces of the answer are missing, came twice or in another order")
+    Fault::broken("events of the response are missing, repeated or out of order")
 }
 
 fn attach_to_call(index: u32, own: Map<String, Value>, chunks: &mut VecDeque<Chunk>) {
@@ -780,8 +782,8 @@ fn attach_to_call(index: u32, own: Map<String, Value>, chunks: &mut VecDeque<Chu
     }
 }
 
-/// The model called a tool of the service's that the client has to run. In the history its item would
-/// have to be followed by an output, in a form of its own for each such tool.
+/// The fault for a call of a server tool that the client has to run. In the history, its item would
+/// need an output in a format specific to each such tool.
 fn client_call(kind: &str) -> Fault {
     Fault {
         code: kind.to_owned(),
@@ -789,17 +791,17 @@ fn client_call(kind: &str) -> Fault {
         ..Fault::new(
             Kind::BadRequest,
             format!(
-                "the answer is a {kind}, which the client has to run and contextd cannot hand to a host: leave that tool out of the provider's tools, or offer it as a tool of the host's"
+                "the response contains a {kind}, which the client has to run and contextd cannot pass to a host: remove that tool from provider_tools, or offer it as a host tool"
             ),
         )
     }
 }
 
 fn unnamed_call() -> Fault {
-    Fault::broken("the answer holds a tool call without a name")
+    Fault::broken("the response contains a tool call without a name")
 }
 
-/// A value of another type says nothing.
+/// Parses a value. A value of another type is treated as missing.
 fn read<'a, T: serde::Deserialize<'a> + Default>(raw: &'a RawValue) -> T {
     serde_json::from_str(raw.get()).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Media in the form of the Responses API: pictures and files as contents.
+//! Encodes media in the format of the Responses API: images and files as contents.
 
 use std::borrow::Cow;
 
@@ -13,31 +13,32 @@ use crate::{
     provider::media_type,
 };
 
-/// Pictures that every service reads which reads any.
+/// Image types that every service with image support accepts.
 const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
-/// Why a medium cannot be sent to a service, whatever the model. `None` means it can.
+/// Why a media part cannot be sent to any model of a service. Returns `None` if it can.
 pub(super) fn cannot_read(takes: Takes, media: &Media, role: Role) -> Option<String> {
     let elsewhere = matches!(media.source, Source::Url(_));
     let why = match (role, media.kind()) {
-        // As the item of the tool that made it, where this model called that.
+        // Sent as the item of the tool that generated the image, if this model called it.
         (Role::Assistant, Kind::Image) if !elsewhere => return None,
-        (Role::Assistant, _) => "The service takes media from users and tools only.",
+        (Role::Assistant, _) => "The service accepts media only in user messages and tool results.",
         (_, Kind::Image) if !PICTURES.contains(&media.essence().as_str()) => {
-            "The service takes PNG, JPEG, GIF and WebP pictures only."
+            "The service accepts only PNG, JPEG, GIF and WebP images."
         }
-        (_, Kind::Document) if !takes.files => "The service takes no files.",
+        (_, Kind::Document) if !takes.files => "The service does not accept files.",
         (_, Kind::Image | Kind::Document) if elsewhere && !takes.addresses => {
-            "The service fetches nothing: store the content."
+            "The service does not fetch URLs: store the content."
         }
-        (_, Kind::Audio) => "The service takes no sounds.",
-        (_, Kind::Video) => "The service takes no videos.",
+        (_, Kind::Audio) => "The service does not accept audio.",
+        (_, Kind::Video) => "The service does not accept video.",
         (_, Kind::Image | Kind::Document) => return None,
     };
     Some(why.to_owned())
 }
 
-/// A medium as a content; words where its content did not come with the prompt.
+/// Encodes a media part as a content. If its content is not part of the prompt, returns text
+/// instead.
 pub(super) fn content<'a>(media: &'a Media, contents: &Contents) -> Content<'a> {
     let unsupported = Content::InputText {
         text: Cow::Borrowed(UNSUPPORTED_WORDS),

@@ -1,8 +1,8 @@
-//! The Responses API, as OpenAI defined it and others speak it. What sets those apart is a table in
-//! [`dialect`].
+//! The Responses API, as defined by OpenAI and implemented by other services. The differences
+//! between services are a table in [`dialect`].
 //!
-//! Nothing is left with the service: each request carries the whole conversation, and what the
-//! service needs of its own answers goes back as it came.
+//! No state is kept at the service: each request contains the whole conversation, and items that
+//! the service needs of its own responses are sent back unchanged.
 
 mod citation;
 pub mod decode;
@@ -32,5 +32,5 @@ pub use service::Responses;
 pub(super) use service::request;
 pub use text_calls::TextCalls;
 
-/// Under this name the settings and the metadata of this kind of provider stand.
+/// Key of this kind of provider in settings and metadata.
 const KIND: &str = "openai-responses";

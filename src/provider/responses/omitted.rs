@@ -1,5 +1,4 @@
-//! What of a conversation is left out of the request: the same questions as when it is written, and
-//! their answers in words.
+//! Notes what is left out of a request, using the same conditions as the encoder.
 
 use super::{
     dialect::CALL_IDS,
@@ -50,7 +49,7 @@ fn part(message: &Message, at: usize) -> PromptNote {
         )
     });
     let why = if is_item {
-        "The item can be sent back to the model that made it only."
+        "The item can be sent back only to the model that generated it."
     } else {
         omissions::REASONING
     };

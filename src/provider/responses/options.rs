@@ -1,4 +1,4 @@
-//! How the model is to answer, as far as the service has settings for it.
+//! Encodes the generation settings that the service supports.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,8 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// Fields that no option replaces: what is said would not be what is stored.
+/// Fields that provider options cannot override: overriding them would send a conversation that
+/// differs from the stored one.
 const OURS: &[&str] = &[
     "model",
     "input",
@@ -38,16 +39,17 @@ const OURS: &[&str] = &[
     "background",
 ];
 
-/// Fewest tokens of an answer that can be asked for.
+/// The service's minimum for `max_output_tokens`.
 const LEAST_OUTPUT: u32 = 16;
 
-/// Stop sequences at most: the service has none.
+/// Limit on the number of stop sequences. The API has none.
 pub(super) const MAX_STOPS: usize = 0;
 
-/// What must be asked for to send reasoning back.
+/// The value of `include` that requests encrypted reasoning, which is needed to send reasoning
+/// back.
 const ENCRYPTED: &str = "reasoning.encrypted_content";
 
-/// Whether a model is known to reason, or has the name of one of OpenAI's that does.
+/// Whether a model is known to reason, or has the name of an OpenAI reasoning model.
 pub(super) fn reasons(model: &ModelInfo) -> bool {
     let name = model.name.rsplit('/').next().unwrap_or_default();
     match &model.reasoning_efforts {
@@ -56,8 +58,8 @@ pub(super) fn reasons(model: &ModelInfo) -> bool {
     }
 }
 
-/// The settings, the effort as the nearest level of the model. Where its levels are not known, those
-/// are taken for its own that hardly any lacks.
+/// The settings with the effort replaced by the model's nearest level. If its levels are unknown,
+/// those that nearly every model supports are assumed.
 pub(super) fn fitted(dialect: &Dialect, model: &ModelInfo, wanted: &Generation) -> Generation {
     let levels: &[ReasoningEffort] = if dialect.openai_models {
         &OF_OPENAI
@@ -85,8 +87,8 @@ pub(super) fn cannot_take(
     let unlisted = dialect.listed_efforts && model.reasoning_efforts.is_none();
     let no_effort = known && !reasons || unlisted;
     let one_call = reasons && dialect.openai_models && model.name.starts_with('o');
-    let random = "Models that reason take no temperature.";
-    let fixed = "The service has no such setting.";
+    let random = "Reasoning models do not accept a temperature.";
+    let fixed = "The service does not support this setting.";
     let table = [
         (
             Setting::Temperature,
@@ -106,35 +108,35 @@ pub(super) fn cannot_take(
         (
             Setting::TopP,
             wanted.top_p.is_some() && no_sampling,
-            "Models that reason take no top_p.",
+            "Reasoning models do not accept top_p.",
         ),
         (Setting::TopK, wanted.top_k.is_some(), fixed),
         (Setting::Seed, wanted.seed.is_some(), fixed),
         (
             Setting::StopSequences,
             wanted.stop_sequences.len() > MAX_STOPS,
-            "The service has no stop sequences.",
+            "The service does not support stop sequences.",
         ),
         (
             Setting::ReasoningEffort,
             wanted.reasoning_effort.is_some() && no_effort,
-            "The model has no reasoning effort.",
+            "The model does not support a reasoning effort.",
         ),
         (
             Setting::ReasoningBudget,
             wanted.reasoning_budget_tokens.is_some(),
-            "The service takes no budget for reasoning.",
+            "The service does not accept a reasoning budget.",
         ),
         (
             Setting::ParallelToolCalls,
             wanted.parallel_tool_calls.is_some() && one_call,
-            "The model never calls several tools at once.",
+            "The model does not support parallel tool calls.",
         ),
     ];
     refused(table.into_iter().chain(model.refusals(wanted)))
 }
 
-/// Writes the settings, the provider's own options last.
+/// Writes the settings, and the provider options last.
 pub(super) fn write(body: &mut Body, prompt: &Prompt, form: Form<'_>) {
     let Generation {
         temperature,
@@ -171,12 +173,13 @@ pub(super) fn write(body: &mut Body, prompt: &Prompt, form: Form<'_>) {
     }
 }
 
-/// Writes the settings that the model reads, too.
+/// Writes only the settings that affect the token count of the prompt.
 pub(super) fn write_counted(body: &mut Body, prompt: &Prompt, form: Form<'_>) {
     write_shared(body, prompt, form, &mut own_options(prompt));
 }
 
-/// The settings that cost tokens, with what the options say of the same fields.
+/// Writes the settings that add tokens to the prompt, merged with provider options for the same
+/// fields.
 fn write_shared(
     body: &mut Body,
     prompt: &Prompt,
@@ -216,15 +219,15 @@ fn write_shared(
     }
 }
 
-/// What the host says beyond our settings.
+/// The host's provider options.
 fn own_options(prompt: &Prompt) -> BTreeMap<String, &RawValue> {
     let mut own = options_of(KIND, prompt.generation.provider_options.as_deref());
     own.retain(|key, _| !OURS.contains(&key.as_str()));
     own
 }
 
-/// An object of ours with the fields of the host's. `None` means there is nothing to say; anything
-/// but an object is said in its place.
+/// Merges an object of ours with the fields of a provider option. An option that is not an object
+/// replaces it. Returns `None` if the result is empty.
 fn merged(mut ours: Map<String, Value>, own: Option<&RawValue>) -> Option<Value> {
     match own.and_then(|own| lenient::value(own.get())) {
         Some(Value::Object(own)) => ours.extend(own),
@@ -234,7 +237,7 @@ fn merged(mut ours: Map<String, Value>, own: Option<&RawValue>) -> Option<Value>
     (!ours.is_empty()).then_some(Value::Object(ours))
 }
 
-/// What the answer is to hold beside itself: what the host wants, and what goes back.
+/// The `include` field: what the host requests, and the encrypted reasoning that is sent back.
 fn included(asked: bool, own: Option<&RawValue>) -> Option<Vec<Value>> {
     let own = own.and_then(|own| serde_json::from_str::<Vec<Value>>(own.get()).ok());
     let mut included = own.unwrap_or_default();
@@ -253,7 +256,8 @@ fn choice(choice: &ToolChoice) -> Value {
     }
 }
 
-/// The form of an answer as Chat Completions has it: all but its type stands under the name of it.
+/// Converts a response format to the form of Chat Completions, which nests all fields except
+/// `type`.
 fn as_in_chat(mut format: Value) -> Value {
     let kind = format["type"].take();
     if kind != "json_schema" {

@@ -1,7 +1,7 @@
-//! What the sequence numbers of events say about events that are missing or came in another order. Some
-//! services number none, or begin again with each item.
+//! Detects missing and reordered events from their sequence numbers. Some services send no numbers,
+//! or restart them with each item.
 
-/// The numbers so far.
+/// The sequence numbers received so far.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     last: Option<Numbered>,
@@ -16,8 +16,8 @@ struct Numbered {
 }
 
 impl Order {
-    /// Takes an event about the item `output`. `false` means that it comes after a later event about the
-    /// same item.
+    /// Records an event about the item `output`. Returns `false` if the event follows a later event
+    /// about the same item.
     pub(super) fn take(&mut self, number: Option<i64>, output: i64) -> bool {
         let Some(number) = number else {
             self.gaps = true;
@@ -31,7 +31,7 @@ impl Order {
         number >= last.number || output != last.output
     }
 
-    /// Whether no event is missing, came twice or in another order.
+    /// Whether no event is missing, repeated or reordered.
     pub(super) fn is_whole(&self) -> bool {
         self.last.is_some() && !self.gaps
     }

@@ -1,4 +1,4 @@
-//! The rules for requests, of what the encoder reads: the dialect and the settings of a model.
+//! Derives the rules for requests from the dialect and the model settings that the encoder uses.
 
 use super::{
     dialect::{CALL_IDS, Dialect},

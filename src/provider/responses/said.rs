@@ -1,5 +1,5 @@
-//! What a model said, as items: those of the model that is asked as they were, of any other its
-//! words and its calls.
+//! Encodes an assistant message as items: unchanged for the model that generated it, only text and
+//! calls for another model.
 
 use std::borrow::Cow;
 
@@ -17,35 +17,35 @@ use crate::{
     provider::{PastReasoning, authorship, call_ids::Ids, call_names, http::lenient},
 };
 
-/// Bytes of an item's id.
+/// Limit on the bytes of an item id.
 const MAX_ID_BYTES: usize = 64;
 
-/// An answer as items.
+/// An assistant message as items.
 #[derive(Debug, Default)]
 pub(super) struct Answer<'a> {
     pub(super) items: Vec<Input<'a>>,
-    /// The parts that are in none of them, by their position.
+    /// Positions of the parts that are not in any item.
     pub(super) left_out: Vec<usize>,
 }
 
-/// An item that is being written, with the positions of the parts that it is made of.
+/// An item that is being built, with the positions of its parts.
 #[derive(Debug)]
 struct Draft<'a> {
     item: Input<'a>,
     parts: Vec<usize>,
-    /// What was attached to the words of a message.
+    /// The metadata of the message item that the texts belong to.
     of: Option<Map<String, Value>>,
 }
 
-/// What is being written.
+/// The state of one encoding.
 #[derive(Debug)]
 struct Writer<'a> {
     own: bool,
-    /// Whether encrypted reasoning goes back.
+    /// Whether encrypted reasoning is sent back.
     sends_encrypted: bool,
-    /// Whether reasoning in plain text goes back.
+    /// Whether reasoning is sent back as plain text.
     sends_plain: bool,
-    /// The calls of the message that the client should have run.
+    /// Calls of the message that the client should have run.
     client_calls: ClientCalls,
     drafts: Vec<Draft<'a>>,
     /// Reasoning whose item has not ended yet.
@@ -53,8 +53,8 @@ struct Writer<'a> {
     left_out: Vec<usize>,
 }
 
-/// What the model said. `own`: the model that is asked wrote it; `in_loop`: the user has not spoken
-/// since.
+/// Encodes an assistant message. `own`: the model that is called wrote it; `in_loop`: no user
+/// message follows it.
 pub(super) fn answer<'a>(
     message: &'a Message,
     (own, in_loop): (bool, bool),
@@ -86,7 +86,7 @@ pub(super) fn answer<'a>(
             Content::ToolCall(call) => writer.call(at, part, call, ids),
             Content::ProviderItem(item) => writer.add(at, item, form),
             Content::Media(medium) => writer.show(at, part, medium, contents),
-            // The transcript is checked: a result is never an assistant's.
+            // The transcript is validated: assistant messages have no tool results.
             Content::Text(_)
             | Content::Refusal(_)
             | Content::ToolResult(_)
@@ -96,7 +96,7 @@ pub(super) fn answer<'a>(
     writer.finish()
 }
 
-/// The calls of a message that the client should have run: the service refuses them without an
+/// The calls of a message that the client should have run. The service rejects them without an
 /// output.
 fn client_calls(message: &Message) -> ClientCalls {
     let mut calls = ClientCalls::default();
@@ -115,14 +115,14 @@ fn client_calls(message: &Message) -> ClientCalls {
     calls
 }
 
-/// Whether a part is a call of a tool whose input is a text.
+/// Whether a part is a custom tool call, whose input is a text.
 pub(super) fn is_custom(part: &Part) -> bool {
     authorship::attached(KIND, part)
         .is_some_and(|own| word(&own, "type") == Some("custom_tool_call"))
 }
 
 impl<'a> Writer<'a> {
-    /// Encrypted reasoning goes back with what was shown of it.
+    /// Adds reasoning. Encrypted reasoning is sent back with its visible text.
     fn reason(&mut self, at: usize, part: &'a Part, text: &'a str) {
         self.summary.push((at, text));
         let metadata = authorship::attached(KIND, part).filter(|_| self.sends_encrypted);
@@ -142,7 +142,7 @@ impl<'a> Writer<'a> {
             })
             .collect();
         let item = Input::Reasoning(Reasoning {
-            // It belongs to what is encrypted, whatever its form.
+            // The visible text belongs to the encrypted content, whatever its kind.
             id: word(&metadata, "id").map(str::to_owned),
             summary,
             content: None,
@@ -152,8 +152,8 @@ impl<'a> Writer<'a> {
         self.push(item, parts, None);
     }
 
-    /// Words. Those of one message of the service's become one again; those of another service are
-    /// one text.
+    /// Adds text. Texts of one message item of the service form one item again; texts of another
+    /// service are joined.
     fn say(&mut self, at: usize, part: &'a Part, text: &'a str, refused: bool) {
         self.end_summary();
         let of = authorship::attached(KIND, part);
@@ -189,7 +189,8 @@ impl<'a> Writer<'a> {
         self.push(item, vec![at], of);
     }
 
-    /// A call. One whose arguments are no JSON object was never run, and goes back without any.
+    /// Adds a tool call. A call whose arguments are not a JSON object was never run, and is sent
+    /// without arguments.
     fn call(&mut self, at: usize, part: &'a Part, call: &'a ToolCall, ids: &'a Ids) {
         self.end_summary();
         let metadata = authorship::attached(KIND, part).filter(|_| self.own);
@@ -219,7 +220,7 @@ impl<'a> Writer<'a> {
         self.push(item, vec![at], None);
     }
 
-    /// An item that only the model which made it can read.
+    /// Adds an item that only the model that generated it can read.
     fn add(&mut self, at: usize, item: &ProviderItem, form: Form<'_>) {
         self.end_summary();
         let readable = self.own && item.provider == form.provider;
@@ -228,14 +229,15 @@ impl<'a> Writer<'a> {
         match RawValue::from_string(item.json.clone()) {
             Ok(raw) if readable && whole && answered => self.push(Input::Own(raw), vec![at], None),
             Ok(_) | Err(_) => {
-                // Reasoning goes with the item that follows it, or not at all.
+                // Reasoning is only valid together with the item that follows it.
                 self.drop_reasoning();
                 self.left_out.push(at);
             }
         }
     }
 
-    /// A picture goes back as the item of the tool that made it. Words stand for one of another model.
+    /// Adds an image as the item of the tool that generated it. For an image of another model, adds
+    /// text instead.
     fn show(&mut self, at: usize, part: &'a Part, medium: &Media, contents: &Contents) {
         self.end_summary();
         let metadata = authorship::attached(KIND, part).filter(|_| self.own);
@@ -259,7 +261,7 @@ impl<'a> Writer<'a> {
         self.drafts.push(Draft { item, parts, of });
     }
 
-    /// Reasoning that nothing encrypted ends goes back in plain text, or not at all.
+    /// Ends reasoning without encrypted content. It is sent back as plain text, or left out.
     fn end_summary(&mut self) {
         let shown = std::mem::take(&mut self.summary);
         let text: String = shown.iter().map(|(_, text)| *text).collect();
@@ -277,7 +279,7 @@ impl<'a> Writer<'a> {
         self.push(item, parts, None);
     }
 
-    /// Leaves out the reasoning at the end.
+    /// Leaves out the reasoning items at the end.
     fn drop_reasoning(&mut self) {
         let is_reasoning = |draft: &mut Draft<'_>| matches!(draft.item, Input::Reasoning(_));
         while let Some(draft) = self.drafts.pop_if(is_reasoning) {
@@ -285,7 +287,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// An id of the service's own.
+    /// The id that the service gave an item, if it is valid for this kind of item.
     fn id(&self, metadata: Option<&Map<String, Value>>, prefix: &str) -> Option<String> {
         metadata
             .and_then(|own| word(own, "id"))
@@ -308,7 +310,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// A message without an id is one text.
+/// Joins the texts of a message without an id into one.
 fn plain(item: Input<'_>) -> Input<'_> {
     match item {
         Input::Message(Said {
@@ -342,7 +344,7 @@ fn plain(item: Input<'_>) -> Input<'_> {
     }
 }
 
-/// The input of a call that is a text; its arguments where they are something else.
+/// The input of a custom tool call, or its arguments if they have no text input.
 pub(super) fn custom_input(call: &ToolCall) -> String {
     let arguments: Map<String, Value> = serde_json::from_str(&call.arguments).unwrap_or_default();
     word(&arguments, "input").map_or_else(|| call.arguments.clone(), str::to_owned)

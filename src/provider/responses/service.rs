@@ -1,4 +1,4 @@
-//! The service: calls, counts and lists of models.
+//! The provider for the Responses API: calls, token counts and model lists.
 
 use std::{
     collections::BTreeMap,
@@ -32,30 +32,34 @@ use crate::{
     },
 };
 
-/// Where calls go, relative to the base URL.
+/// Path of calls, relative to the base URL.
 const PATH: &str = "responses";
 
-/// Where questions go how many tokens a prompt has.
+/// Path of token counts, relative to the base URL.
 const COUNT_PATH: &str = "responses/input_tokens";
 
 const NOT_FOUND: u16 = 404;
 
-/// A service that speaks the Responses API.
+/// A service that implements the Responses API.
 #[derive(Debug, Clone)]
 pub struct Responses {
     name: String,
     client: Client,
     dialect: Dialect,
-    /// What every path ends with.
+    /// Query string that is appended to every path.
     query: String,
-    /// Summaries of reasoning are asked for, until the service refuses them.
+    /// Whether summaries of reasoning are requested. Cleared once the service rejects them.
     summaries: Arc<AtomicBool>,
     models: Catalog,
     refused: RefusedMedia,
 }
 
 impl Responses {
-    /// The provider of that configured name, with the models that the operator declares.
+    /// Creates the provider with this configured name and the models that the operator configured.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Unusable`] if the settings or model names are invalid.
     pub fn new(
         name: &str,
         settings: Settings,
@@ -75,7 +79,7 @@ impl Responses {
         })
     }
 
-    /// Asks for that version of the API, as Azure wants it.
+    /// Sets the API version to request, which Azure requires.
     #[must_use]
     pub fn with_api_version(mut self, version: Option<String>) -> Self {
         self.query = version.map_or_else(String::new, |version| format!("?api-version={version}"));
@@ -179,7 +183,7 @@ impl Provider for Responses {
             let client = &provider.client;
             match client.question(&path, &HeaderMap::new(), body).await {
                 Ok(answer) => client.counted(&answer["input_tokens"]).map(Some),
-                // Older servers do not count.
+                // Older versions of self-hosted servers do not count tokens.
                 Err(error) if provider.dialect.local && error.status == NOT_FOUND => Ok(None),
                 Err(error) => Err(error),
             }
@@ -195,9 +199,10 @@ impl Provider for Responses {
         })
     }
 
-    /// Where the service refuses something that can be left out, the call is made once more without
-    /// it: summaries of reasoning, which OpenAI makes for organizations only that it has verified,
-    /// and so all that follow; and what it made itself but cannot read any more.
+    /// If the service rejects an optional part of the request, the call is repeated without it.
+    /// This applies to reasoning summaries, which OpenAI supports only for verified organizations
+    /// and which are then left out of all later calls, and to items that the service generated but
+    /// can no longer read.
     fn call(&self, prompt: Arc<Prompt>) -> Answer {
         let provider = self.clone();
         let asked = Arc::clone(&prompt);
@@ -212,11 +217,11 @@ impl Provider for Responses {
                 let begin = answer.next().await;
                 match &begin {
                     Some(Err(error)) if form.summaries && refuses_summaries(error) => {
-                        tracing::warn!(%error, "the service refuses summaries of reasoning: calling it without");
+                        tracing::warn!(%error, "service rejected reasoning summaries; retrying without them");
                         provider.summaries.store(false, Ordering::Relaxed);
                     }
                     Some(Err(error)) if with_own && refuses_own(error) => {
-                        tracing::warn!(%error, "the service refuses items of its own: calling it without");
+                        tracing::warn!(%error, "service rejected its own items; retrying without them");
                         with_own = false;
                     }
                     Some(Ok(_) | Err(_)) | None => return stream::iter(begin).chain(answer),
@@ -228,7 +233,7 @@ impl Provider for Responses {
     }
 }
 
-/// A prompt as OpenAI itself would be sent it, for a model of another one.
+/// Encodes a prompt as for OpenAI itself, for a model of another provider.
 pub(in crate::provider) fn request(prompt: &Prompt) -> Request {
     let model = ModelInfo::unknown(&prompt.model);
     let form = Form {
@@ -245,13 +250,13 @@ pub(in crate::provider) fn request(prompt: &Prompt) -> Request {
     }
 }
 
-/// Whether the service refused the request because of the summaries that it asks for.
+/// Whether the service rejected the request because it asks for summaries.
 fn refuses_summaries(error: &Error) -> bool {
     says(error, &["reasoning summar", "reasoning.summary"])
 }
 
-/// Whether the service refused the request because of what it made itself: encrypted for another
-/// account, or not with all that belonged to it.
+/// Whether the service rejected its own items: encrypted for another account, or without the items
+/// that belong to them.
 fn refuses_own(error: &Error) -> bool {
     let words = [
         "encrypted content",

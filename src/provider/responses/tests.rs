@@ -1,5 +1,5 @@
-//! The decoder against everything that was recorded and against what services may send, and
-//! requests as they go out.
+//! Tests of the decoder, with all recordings and with streams that services may send, and of
+//! encoded requests.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ mod bodies;
 mod events;
 mod requests;
 
-/// Decodes a stream that comes whole.
+/// Decodes a complete stream.
 fn decode(name: &str, body: &str) -> Outcome {
     let dialect = dialect::named(name).expect("a dialect");
     recordings::decode(Decoder::new(dialect), [body.as_bytes()])
@@ -35,12 +35,12 @@ fn stream(events: &[Value]) -> String {
     events.iter().map(framed).collect()
 }
 
-/// The last event of a good answer.
+/// The last event of a complete response.
 fn completed() -> Value {
     ended("completed", json!({}))
 }
 
-/// The last event of an answer, with these fields of the response.
+/// The last event of a response, with these fields.
 fn ended(status: &str, fields: Value) -> Value {
     let mut response = json!({"id": "resp_1", "model": "gpt", "status": status});
     for (key, value) in fields.as_object().expect("fields") {
@@ -49,17 +49,17 @@ fn ended(status: &str, fields: Value) -> Value {
     json!({"type": format!("response.{status}"), "response": response})
 }
 
-/// An item begins.
+/// The event that starts an item.
 fn added(output: u32, item: Value) -> Value {
     json!({"type": "response.output_item.added", "output_index": output, "item": item})
 }
 
-/// An item is complete.
+/// The event that completes an item.
 fn done(output: u32, item: Value) -> Value {
     json!({"type": "response.output_item.done", "output_index": output, "item": item})
 }
 
-/// A piece of words.
+/// A text delta.
 fn delta(kind: &str, output: u32, index: u32, delta: &str) -> Value {
     let index_name = if kind == "reasoning_summary_text" {
         "summary_index"
@@ -74,7 +74,7 @@ fn message(id: &str, texts: &[&str]) -> Value {
     json!({"type": "message", "id": id, "role": "assistant", "content": texts.iter().map(text).collect::<Vec<_>>()})
 }
 
-/// The answer that a stream brings, which ends well.
+/// The response of a valid stream.
 fn answer(events: &[Value]) -> Assembled {
     answer_of("openai", events)
 }
@@ -91,12 +91,12 @@ fn chunks(name: &str, events: &[Value]) -> Vec<Chunk> {
     chunks
 }
 
-/// The fault of a stream that ends badly.
+/// The fault of an invalid stream.
 fn fault(events: &[Value]) -> Fault {
     decode("openai", &stream(events)).1.expect_err("a fault")
 }
 
-/// The parts in short: what they are, and what is attached.
+/// A compact form of the parts, with their metadata.
 fn shown(parts: &[Part]) -> Vec<String> {
     let show = |part: &Part| {
         let content = match &part.content {

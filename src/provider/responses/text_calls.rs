@@ -1,16 +1,17 @@
-//! Calls whose arguments are a text: the Responses API names their results differently.
+//! Custom tool calls, whose input is a text. The Responses API has a separate item type for their
+//! results.
 
 use std::collections::BTreeSet;
 
 use super::said;
 use crate::model::{CallId, Message};
 
-/// The calls of some messages whose arguments are a text.
+/// The custom tool calls of a set of messages.
 #[derive(Debug, Clone, Default)]
 pub struct TextCalls(BTreeSet<CallId>);
 
 impl TextCalls {
-    /// Adds those of a message.
+    /// Adds the custom tool calls of a message.
     pub fn add(&mut self, message: &Message) {
         let calls = message.parts.iter().filter_map(|stored| {
             let call = stored.part.content.as_call()?;
@@ -19,7 +20,7 @@ impl TextCalls {
         self.0.extend(calls);
     }
 
-    /// Whether a call is one of them.
+    /// Whether a call is a custom tool call.
     pub(super) fn contain(&self, call: &CallId) -> bool {
         self.0.contains(call)
     }

@@ -1,5 +1,4 @@
-//! What services report of tokens, in one meaning: input with everything cached, output with all
-//! reasoning.
+//! Normalizes usage reports: input includes all cached tokens, output includes all reasoning.
 
 use serde_json::value::RawValue;
 
@@ -8,7 +7,7 @@ use crate::{
     provider::http::report::{count, kept, tokens, tool_calls},
 };
 
-/// The usage in a report; `None` if it reports nothing.
+/// The usage in a report. Returns `None` if it reports nothing.
 pub(super) fn read(report: &RawValue) -> Option<Usage> {
     let number = |path: &str| count(report, path);
     let input = number("/input_tokens");
@@ -30,8 +29,9 @@ pub(super) fn read(report: &RawValue) -> Option<Usage> {
     })
 }
 
-/// The usage of the last round of the model alone, as xAI reports it beside the sums over the rounds in which
-/// its own tools ran. OpenAI does not: `None`.
+/// The usage of the last round of the model alone, which xAI reports in addition to the totals over
+/// the rounds in which its server tools ran. Returns `None` if it is missing, as in OpenAI's
+/// reports.
 pub(super) fn last_round(report: &RawValue) -> Option<Usage> {
     let of_round = |path: &str| count(report, path).map(tokens);
     let input = of_round("/context_details/input_tokens").filter(|tokens| *tokens > 0)?;
@@ -40,7 +40,7 @@ pub(super) fn last_round(report: &RawValue) -> Option<Usage> {
     Some(Usage {
         input,
         output,
-        // These are reported of all rounds together.
+        // These are reported only for all rounds together.
         reasoning: sums.reasoning.min(output),
         cache_read: sums.cache_read.min(input),
         cache_write: sums.cache_write.min(input),

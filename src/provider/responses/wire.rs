@@ -1,5 +1,5 @@
-//! The Responses API as it goes over the wire. What comes in is read as leniently as it is written:
-//! every field may be missing, null or of another type.
+//! The wire format of the Responses API. Responses are parsed leniently: every field may be
+//! missing, null or of another type.
 
 use std::borrow::Cow;
 
@@ -8,21 +8,22 @@ use serde_json::{Value, value::RawValue};
 
 use crate::provider::http::lenient::{Number, Word};
 
-/// An event of an answer, with the fields of all of them.
+/// An event of a response, with the fields of all event types.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Event {
     #[serde(rename = "type")]
     pub(super) kind: Option<Word>,
-    /// Which item of the answer. Ids do not tell it: some services change them within an item.
+    /// Number of the item in the response. Ids cannot identify it: some services change them within
+    /// an item.
     pub(super) output_index: Option<Number>,
-    /// Which event of the answer.
+    /// Sequence number of the event.
     pub(super) sequence_number: Option<Number>,
-    /// The id of the item; some services send it alone.
+    /// Id of the item. Some services send it instead of `output_index`.
     pub(super) item_id: Option<Word>,
-    /// Which content of a message or of raw reasoning.
+    /// Index of the content of a message or of unencrypted reasoning.
     pub(super) content_index: Option<Number>,
-    /// Which part of a summary.
+    /// Index of the part of a summary.
     pub(super) summary_index: Option<Number>,
     pub(super) delta: Option<Box<RawValue>>,
     pub(super) text: Option<Box<RawValue>>,
@@ -36,7 +37,7 @@ pub(super) struct Event {
     pub(super) error: Option<Box<RawValue>>,
 }
 
-/// The whole answer, as events at its beginning and its end carry it.
+/// The whole response, as carried by the first and last events.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Response {
@@ -50,14 +51,14 @@ pub(super) struct Response {
     pub(super) output: Option<Box<RawValue>>,
 }
 
-/// Why an answer is incomplete.
+/// Why a response is incomplete.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct IncompleteDetails {
     pub(super) reason: Option<Word>,
 }
 
-/// An item of an answer, with the fields of those that are read.
+/// An item of a response, with the fields of all item types that are read.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Item {
@@ -69,14 +70,14 @@ pub(super) struct Item {
     pub(super) name: Option<Word>,
     pub(super) arguments: Option<Box<RawValue>>,
     pub(super) input: Option<Box<RawValue>>,
-    /// Which program made the call, where a program of the model's did.
+    /// The program that made the call, for a programmatic tool call.
     pub(super) caller: Option<Box<RawValue>>,
     pub(super) content: Option<Box<RawValue>>,
     pub(super) summary: Option<Box<RawValue>>,
     pub(super) encrypted_content: Option<Word>,
 }
 
-/// A piece of a message, of a summary or of raw reasoning.
+/// A part of a message, of a summary or of unencrypted reasoning.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ContentPart {
@@ -85,7 +86,7 @@ pub(super) struct ContentPart {
     pub(super) annotations: Option<Box<RawValue>>,
 }
 
-/// Where words of an answer come from.
+/// A citation of a text.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Annotation {
@@ -96,7 +97,7 @@ pub(super) struct Annotation {
     pub(super) start_index: Option<Number>,
     /// In characters.
     pub(super) end_index: Option<Number>,
-    /// Where a file is cited, in characters.
+    /// Position of a file citation, in characters.
     pub(super) index: Option<Number>,
 }
 
@@ -104,11 +105,11 @@ pub(super) struct Annotation {
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Input<'a> {
-    /// A message of a role.
+    /// A message item.
     Message(Message<'a>),
-    /// Reasoning of the model that is asked.
+    /// Reasoning of the model that is called.
     Reasoning(Reasoning),
-    /// A call of a tool.
+    /// A call of a function tool.
     FunctionCall {
         #[serde(skip_serializing_if = "Option::is_none")]
         id: Option<String>,
@@ -118,9 +119,9 @@ pub(super) enum Input<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         caller: Option<Value>,
     },
-    /// The result of such a call.
+    /// The result of a function call.
     FunctionCallOutput { call_id: &'a str, output: Text<'a> },
-    /// A call of a tool whose input is a text.
+    /// A call of a custom tool, whose input is a text.
     CustomToolCall {
         #[serde(skip_serializing_if = "Option::is_none")]
         id: Option<String>,
@@ -128,20 +129,20 @@ pub(super) enum Input<'a> {
         name: Cow<'a, str>,
         input: String,
     },
-    /// The result of such a call.
+    /// The result of a custom tool call.
     CustomToolCallOutput { call_id: &'a str, output: Text<'a> },
-    /// An item of the service's own, as it came.
+    /// A provider item, unchanged.
     #[serde(untagged)]
     Own(Box<RawValue>),
 }
 
-/// A message of a role.
+/// A message item.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Message<'a> {
     pub(super) role: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) id: Option<String>,
-    /// A message with an id has one.
+    /// Set only for a message with an id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) status: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -149,7 +150,7 @@ pub(super) struct Message<'a> {
     pub(super) content: Text<'a>,
 }
 
-/// Reasoning as it goes back.
+/// Reasoning that is sent back.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Reasoning {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -161,11 +162,10 @@ pub(super) struct Reasoning {
     pub(super) encrypted_content: Option<String>,
 }
 
-/// Reasoning in plain text.
+/// Unencrypted reasoning.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum RawReasoning {
-    /// Its words.
     ReasoningText { text: String },
 }
 
@@ -173,17 +173,14 @@ pub(super) enum RawReasoning {
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Summary {
-    /// Its words.
     SummaryText { text: String },
 }
 
-/// A text, or several contents.
+/// A text, or a list of contents.
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
 pub(super) enum Text<'a> {
-    /// One.
     One(Cow<'a, str>),
-    /// Several.
     Several(Vec<Content<'a>>),
 }
 
@@ -196,17 +193,17 @@ pub(super) enum Content<'a> {
     /// A text that the model wrote.
     OutputText {
         text: Cow<'a, str>,
-        /// Must be there.
+        /// A required field.
         annotations: [(); 0],
     },
-    /// Its refusal.
+    /// A refusal that the model wrote.
     Refusal { refusal: Cow<'a, str> },
-    /// A picture, by its address or as a `data:` address.
+    /// An image by URL, possibly a `data:` URL.
     InputImage {
         image_url: Cow<'a, str>,
         detail: &'static str,
     },
-    /// A file, by its address or as a `data:` address.
+    /// A file by URL or as a `data:` URL.
     InputFile {
         #[serde(skip_serializing_if = "Option::is_none")]
         filename: Option<&'a str>,
@@ -221,7 +218,7 @@ pub(super) enum Content<'a> {
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(super) enum Tool<'a> {
-    /// That the host runs.
+    /// A host tool.
     Host {
         #[serde(rename = "type")]
         kind: &'static str,
@@ -230,9 +227,9 @@ pub(super) enum Tool<'a> {
         description: &'a str,
         /// The schema as the host wrote it.
         parameters: &'a RawValue,
-        /// Always said: the service takes schemas strictly where it is not.
+        /// Always set, because the service defaults to strict schemas.
         strict: bool,
     },
-    /// That the service runs, as the host wrote it.
+    /// A server tool, as the host wrote it.
     Provider(&'a RawValue),
 }

@@ -1,5 +1,5 @@
-//! The actions of a step: checked when a script is loaded, rendered for one prompt when it is
-//! played.
+//! The actions of a step. They are validated when a script is loaded, and rendered for one prompt
+//! when it is played.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -16,33 +16,30 @@ use crate::{
     provider::Error,
 };
 
-/// Bytes that one `repeat` may come to.
+/// Limit on the bytes of the text of one `repeat`.
 const MAX_REPEAT_BYTES: usize = 16 * 1024 * 1024;
 
-/// Milliseconds that one delay may last.
+/// Limit on one delay, in milliseconds.
 const MAX_DELAY_MS: u64 = 3_600_000;
 
-/// How a text is cut into pieces, and how long it is between them.
+/// How a text is split into chunks, and the delay between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Pace {
-    /// Characters of a piece. `None` means a word.
+    /// Characters of a chunk. `None` splits at words.
     pub(super) chunk_chars: Option<u32>,
-    /// Between pieces.
+    /// Delay between chunks.
     pub(super) delay: Duration,
 }
 
-/// Which voice speaks.
+/// The kind of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Voice {
-    /// Text.
     Text,
-    /// Reasoning.
     Reasoning,
-    /// Words of refusal.
     Refusal,
 }
 
-/// What a step does.
+/// An action of a step.
 #[derive(Debug)]
 pub(super) enum Action {
     Say {
@@ -75,31 +72,31 @@ pub(super) enum Action {
     Stall,
 }
 
-/// What a call is given.
+/// The arguments of a tool call.
 #[derive(Debug)]
 pub(super) enum Arguments {
-    /// Exactly this.
+    /// This text, unchanged.
     Raw(String),
     /// A JSON object with templates in its strings.
     Json(Template),
 }
 
-/// A failure, and how often it happens.
+/// A failure, and how often it occurs.
 #[derive(Debug)]
 pub(super) struct Failing {
     file: ErrorFile,
 }
 
-/// What usage is reported.
+/// The usage to report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Report {
-    /// Estimated from the prompt and the answer.
+    /// Estimated from the prompt and the response.
     Estimated,
-    /// This, or nothing.
+    /// The given usage, or none.
     Given(Option<Usage>),
 }
 
-/// What is to be done for one prompt.
+/// An action rendered for one prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Act {
     Say {
@@ -125,7 +122,7 @@ pub(super) enum Act {
 }
 
 impl Pace {
-    /// Checks the two fields; what is not given is as in `below`. The error names the field.
+    /// Validates the two fields. A missing one is taken from `below`. An error names the field.
     pub(super) fn check(
         delay_ms: Option<u64>,
         chunk_chars: Option<u32>,
@@ -146,7 +143,7 @@ impl Pace {
 }
 
 impl Action {
-    /// Checks what a file says: a pace stands only where something is streamed.
+    /// Validates an action from a file. A pace is allowed only for an action that streams.
     pub(super) fn check(
         file: ActionFile,
         below: Pace,
@@ -163,12 +160,14 @@ impl Action {
             return if delay_ms.is_some() && chunk_chars.is_none() {
                 Ok(Self::Delay(pace.delay))
             } else {
-                Err("an action has one verb, such as text or tool_call".to_owned())
+                Err("an action must have one verb, such as text or tool_call".to_owned())
             };
         };
         let is_paced = delay_ms.is_some() || chunk_chars.is_some();
         if is_paced && !verb.streams() {
-            return Err("delay_ms and chunk_chars go with what is streamed only".to_owned());
+            return Err(
+                "delay_ms and chunk_chars are allowed only for actions that stream".to_owned(),
+            );
         }
         let say = |voice, text: &str| {
             Ok(Self::Say {
@@ -192,7 +191,7 @@ impl Action {
         }
     }
 
-    /// Whether nothing can follow.
+    /// Whether no action can follow.
     pub(super) fn ends(&self) -> bool {
         match self {
             Self::Finish { .. } | Self::Break | Self::Stall => true,
@@ -206,8 +205,8 @@ impl Action {
         }
     }
 
-    /// What is to be done for this prompt. `None` means nothing, this time. `earlier` says how
-    /// often the step answered before.
+    /// Renders the action for a prompt. Returns `None` if it does nothing this time. `earlier` is
+    /// the number of prompts that the step answered before.
     pub(super) fn render(&self, scene: &Scene<'_>, earlier: u32, provider: &str) -> Option<Act> {
         let act = match self {
             Self::Say { voice, text, pace } => Act::Say {
@@ -249,18 +248,16 @@ impl Action {
         Some(act)
     }
 
-    /// A text many times over, within its bound.
+    /// Validates a repeated text, including its total length.
     fn check_repeat(repeat: RepeatFile, pace: Pace) -> Result<Self, String> {
         let RepeatFile { text, times } = repeat;
         match text.len().checked_mul(times) {
             Some(0..=MAX_REPEAT_BYTES) => Ok(Self::Repeat { text, times, pace }),
-            Some(_) | None => Err(format!(
-                "repeat comes to more than {MAX_REPEAT_BYTES} bytes"
-            )),
+            Some(_) | None => Err(format!("repeat is larger than {MAX_REPEAT_BYTES} bytes")),
         }
     }
 
-    /// A call with at most one kind of arguments.
+    /// Validates a tool call, which has at most one kind of arguments.
     fn check_call(
         call: CallFile,
         pace: Pace,
@@ -277,7 +274,7 @@ impl Action {
         }
         let arguments = match (arguments, raw_arguments) {
             (Some(_), Some(_)) => {
-                return Err("tool_call has either arguments or raw_arguments".to_owned());
+                return Err("tool_call must not have both arguments and raw_arguments".to_owned());
             }
             (Some(object), None) => Arguments::Json(Template::parse(
                 &serde_json::Value::Object(object).to_string(),
@@ -293,7 +290,7 @@ impl Action {
         })
     }
 
-    /// The end as a file gives it.
+    /// Converts a finish action from a file.
     fn check_finish(finish: FinishFile) -> Self {
         let FinishFile { reason, usage } = finish;
         let usage = usage.map_or(Report::Estimated, |given| {
@@ -307,7 +304,7 @@ impl Action {
 }
 
 impl Arguments {
-    /// The arguments for this prompt.
+    /// Renders the arguments for a prompt.
     fn render(&self, scene: &Scene<'_>) -> String {
         match self {
             Self::Raw(text) => text.clone(),
@@ -317,7 +314,7 @@ impl Arguments {
 }
 
 impl Failing {
-    /// The failure, while it happens.
+    /// The failure. Returns `None` once it has occurred the configured number of times.
     fn error(&self, earlier: u32, provider: &str) -> Option<Error> {
         let ErrorFile {
             kind,
@@ -342,7 +339,7 @@ impl Failing {
 }
 
 impl Verb {
-    /// Whether it is written piece by piece.
+    /// Whether the output is streamed in chunks.
     fn streams(&self) -> bool {
         match self {
             Self::Text(_)
@@ -360,7 +357,7 @@ impl Verb {
     }
 }
 
-/// A delay within its bound.
+/// Validates a delay.
 fn delay(milliseconds: u64) -> Result<Duration, &'static str> {
     if milliseconds > MAX_DELAY_MS {
         Err("must be at most 3,600,000")

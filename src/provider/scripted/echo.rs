@@ -1,4 +1,4 @@
-//! A prompt as neutral JSON, for hosts that test what their model sees.
+//! Encodes a prompt as neutral JSON, for hosts that test what their model receives.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::model::{
     media::Source,
 };
 
-/// The prompt in one line of JSON.
+/// Encodes a prompt as one line of JSON.
 pub(super) fn json(prompt: &Prompt) -> String {
     json!({
         "model": prompt.model,
@@ -69,7 +69,7 @@ fn generation(generation: &Generation) -> Value {
     )
 }
 
-/// A level of thinking in a word.
+/// The name of a level of reasoning effort.
 fn effort(effort: ReasoningEffort) -> &'static str {
     match effort {
         ReasoningEffort::None => "none",
@@ -82,7 +82,7 @@ fn effort(effort: ReasoningEffort) -> &'static str {
     }
 }
 
-/// A rule in a word, or the tool that must be called.
+/// The name of a rule, or the tool that must be called.
 fn choice(choice: &ToolChoice) -> Value {
     match choice {
         ToolChoice::Auto => json!("auto"),
@@ -92,7 +92,7 @@ fn choice(choice: &ToolChoice) -> Value {
     }
 }
 
-/// The form of the answer.
+/// The response format.
 fn format(format: &ResponseFormat) -> Value {
     let ResponseFormat {
         schema,
@@ -112,7 +112,7 @@ fn message(message: &Message, contents: &Contents) -> Value {
     json!({ "role": role(message.role), "parts": parts })
 }
 
-/// A part under the name of its kind.
+/// A part, keyed by its kind.
 fn part(content: &Content, contents: &Contents) -> Value {
     match content {
         Content::Text(text) => json!({ "text": text }),
@@ -130,7 +130,7 @@ fn part(content: &Content, contents: &Contents) -> Value {
     }
 }
 
-/// A result; its media are listed only where it has some.
+/// A tool result. The media are listed only if there are any.
 fn result(result: &ToolResult, contents: &Contents) -> Value {
     let mut told = json!({
         "call_id": result.call.as_str(),
@@ -148,7 +148,7 @@ fn result(result: &ToolResult, contents: &Contents) -> Value {
     told
 }
 
-/// A medium: its address, or how many bytes of content came with the prompt.
+/// A media part: its URL, or the number of bytes of content in the prompt.
 fn media(media: &Media, contents: &Contents) -> Value {
     let Media {
         media_type,
@@ -166,7 +166,6 @@ fn media(media: &Media, contents: &Contents) -> Value {
     }
 }
 
-/// A role in a word.
 fn role(role: Role) -> &'static str {
     match role {
         Role::System => "system",
@@ -176,7 +175,6 @@ fn role(role: Role) -> &'static str {
     }
 }
 
-/// An outcome in a word.
 fn outcome(outcome: ToolOutcome) -> &'static str {
     match outcome {
         ToolOutcome::Success => "success",

@@ -1,4 +1,4 @@
-//! The form of a script file, as serde reads it. `script.rs` checks what it says.
+//! The format of a script file as parsed by serde. `script.rs` validates the contents.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub(super) struct ScriptFile {
     pub(super) steps: Vec<StepFile>,
 }
 
-/// Words to pick from.
+/// A list of words to pick from.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PickFile {
@@ -38,17 +38,17 @@ pub(super) struct PickFile {
     pub(super) default: String,
 }
 
-/// A step: when it answers, and what it says.
+/// A step: when it applies, and its actions.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StepFile {
     #[serde(default)]
     pub(super) when: WhenFile,
-    /// Each is read by [`ActionFile::read`], which says where an error is.
+    /// Each action is parsed by [`ActionFile::read`], which reports the place of an error.
     pub(super) say: Vec<Map<String, Value>>,
 }
 
-/// Conditions; all that are given must hold.
+/// Conditions. All that are set must hold.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WhenFile {
@@ -69,13 +69,13 @@ pub(super) struct WhenFile {
 
 /// A text, or a list of texts.
 #[derive(Debug, Deserialize)]
-#[serde(untagged, expecting = "expected a text or a list of texts")]
+#[serde(untagged, expecting = "expected a string or a list of strings")]
 pub(super) enum OneOrMany {
     One(String),
     Many(Vec<String>),
 }
 
-/// One action: a verb, with a pace where it streams; or a pause alone.
+/// One action: a verb, with a pace if it streams; or only a delay.
 #[derive(Debug)]
 pub(super) struct ActionFile {
     pub(super) verb: Option<Verb>,
@@ -100,12 +100,12 @@ pub(super) enum Verb {
     Stall(True),
 }
 
-/// The value of a verb that says all by its name.
+/// The value `true` of a verb without parameters.
 #[derive(Debug, Deserialize)]
 #[serde(try_from = "bool")]
 pub(super) struct True;
 
-/// A text many times over.
+/// A repeated text.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RepeatFile {
@@ -113,7 +113,6 @@ pub(super) struct RepeatFile {
     pub(super) times: usize,
 }
 
-/// A tool call.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CallFile {
@@ -151,17 +150,17 @@ pub(super) enum ErrorKind {
     Broken,
 }
 
-/// The end of the answer.
+/// The end of the response.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FinishFile {
     pub(super) reason: Option<ReasonFile>,
-    /// Absent: estimated; null: none reported.
+    /// Missing: estimated. Null: none is reported.
     #[serde(default, deserialize_with = "present")]
     pub(super) usage: Option<Option<UsageFile>>,
 }
 
-/// The reasons to stop.
+/// The finish reasons.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ReasonFile {
@@ -170,11 +169,11 @@ pub(super) enum ReasonFile {
     Length,
     ContentFilter,
     Refusal,
-    /// The provider paused the turn and wants to be called again.
+    /// The provider paused the turn and expects to be called again.
     Paused,
 }
 
-/// Reported tokens.
+/// The reported usage, in tokens.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct UsageFile {
@@ -187,7 +186,7 @@ pub(super) struct UsageFile {
 }
 
 impl ActionFile {
-    /// Reads an action: one field for the verb, beside those of the pace.
+    /// Parses an action: one field for the verb, in addition to the fields of the pace.
     pub(super) fn read(mut fields: Map<String, Value>) -> Result<Self, String> {
         let delay_ms = take(&mut fields, "delay_ms")?;
         let chunk_chars = take(&mut fields, "chunk_chars")?;
@@ -197,7 +196,7 @@ impl ActionFile {
                 let read = Verb::deserialize(Value::Object(fields));
                 Some(read.map_err(|error| error.to_string())?)
             }
-            _ => return Err("an action has one verb, such as text or tool_call".to_owned()),
+            _ => return Err("an action must have one verb, such as text or tool_call".to_owned()),
         };
         Ok(Self {
             verb,
@@ -207,7 +206,7 @@ impl ActionFile {
     }
 }
 
-/// The value of a field, which is no longer there afterwards.
+/// Removes a field and parses its value. Returns `None` if the field is missing.
 fn take<T: DeserializeOwned>(
     fields: &mut Map<String, Value>,
     name: &str,
@@ -233,7 +232,7 @@ impl Default for OneOrMany {
 }
 
 impl OneOrMany {
-    /// The texts.
+    /// Converts to a list of texts.
     pub(super) fn into_vec(self) -> Vec<String> {
         match self {
             Self::One(text) => vec![text],
@@ -243,7 +242,7 @@ impl OneOrMany {
 }
 
 impl ErrorKind {
-    /// In the words of the provider layer.
+    /// Converts to the error kind of the provider layer.
     pub(super) fn into_kind(self) -> Kind {
         match self {
             Self::Auth => Kind::Auth,
@@ -256,22 +255,22 @@ impl ErrorKind {
         }
     }
 
-    /// The message of a failure that has none.
+    /// The default message for a failure of this kind.
     pub(super) fn words(self) -> &'static str {
         match self {
-            Self::Auth => "the credentials were refused",
+            Self::Auth => "the credentials were rejected",
             Self::RateLimited => "too many requests",
-            Self::Timeout => "no answer in time",
+            Self::Timeout => "the request timed out",
             Self::Overloaded => "overloaded",
-            Self::BadRequest => "the request was refused",
+            Self::BadRequest => "the request was rejected",
             Self::TooLong => "the prompt is too long",
-            Self::Broken => "the connection broke off",
+            Self::Broken => "the connection broke",
         }
     }
 }
 
 impl ReasonFile {
-    /// In the words of the model layer.
+    /// Converts to the type of the model layer.
     pub(super) fn into_reason(self) -> FinishReason {
         match self {
             Self::Stop => FinishReason::Stop,
@@ -285,7 +284,7 @@ impl ReasonFile {
 }
 
 impl UsageFile {
-    /// In the words of the model layer.
+    /// Converts to the type of the model layer.
     pub(super) fn into_usage(self) -> Usage {
         let Self {
             input,
@@ -307,24 +306,24 @@ impl UsageFile {
     }
 }
 
-/// Tells a field that is null from one that is absent.
+/// Distinguishes a null field from a missing one.
 fn present<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Option<UsageFile>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
 
-/// The window of a script that names none, in tokens.
+/// The default context window of a script, in tokens.
 fn default_context_window() -> u32 {
     16_000
 }
 
-/// The output limit of a script that names none, in tokens.
+/// The default output limit of a script, in tokens.
 fn default_max_output() -> u32 {
     4_096
 }
 
-/// Scripts can call tools unless they say otherwise.
+/// The default for whether a script supports tools.
 fn yes() -> bool {
     true
 }

@@ -1,32 +1,32 @@
-//! Reads script files and says which of them are bad, and where.
+//! Loads script files and reports all invalid ones.
 
 use std::{collections::BTreeMap, fmt, fs, path::Path, sync::Arc};
 
 use super::script::Script;
 
-/// Bytes of a script file.
+/// Limit on the bytes of a script file.
 const MAX_BYTES: u64 = 1024 * 1024;
 
 /// The built-in script.
 const DEMO: &str = include_str!("demo.json");
 
-/// Scripts that cannot be used: all of the bad ones.
+/// The scripts that could not be loaded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct LoadError {
-    /// One problem for each bad file; never empty.
+    /// One problem for each invalid file. Never empty.
     pub problems: Vec<Problem>,
 }
 
-/// What is wrong with one script.
+/// A problem with one script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The file or directory, or the script's name when it has no file.
+    /// The file or directory, or the name of a script without a file.
     pub file: String,
-    /// The field, e.g. `steps[1].say[0]`, or the line and column where the text is not as it
-    /// should be; empty when it concerns the file as a whole.
+    /// The field, e.g. `steps[1].say[0]`, or the line and column of a syntax error. Empty if the
+    /// problem concerns the whole file.
     pub field: String,
-    /// What is wrong.
+    /// A human-readable description.
     pub message: String,
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for Problem {
 }
 
 impl LoadError {
-    /// One problem.
+    /// An error with a single problem.
     pub(super) fn one(problem: Problem) -> Self {
         Self {
             problems: vec![problem],
@@ -54,13 +54,13 @@ impl LoadError {
     }
 }
 
-/// The scripts that are always there.
+/// The built-in scripts.
 pub(super) fn built_in() -> Result<BTreeMap<String, Arc<Script>>, LoadError> {
     let demo = script("demo", DEMO).map_err(LoadError::one)?;
     Ok(BTreeMap::from([("demo".to_owned(), Arc::new(demo))]))
 }
 
-/// The scripts of a directory by name: every `NAME.json` in it.
+/// Loads every `NAME.json` in a directory. Returns the scripts by name.
 pub(super) fn directory(dir: &Path) -> Result<BTreeMap<String, Arc<Script>>, LoadError> {
     let unreadable =
         |error: std::io::Error| LoadError::one(problem(dir, format!("cannot be read: {error}")));
@@ -89,13 +89,13 @@ pub(super) fn directory(dir: &Path) -> Result<BTreeMap<String, Arc<Script>>, Loa
     }
 }
 
-/// The script in a file.
+/// Loads a script from a file.
 fn file(path: &Path) -> Result<Script, Problem> {
     let unreadable = |error: std::io::Error| problem(path, format!("cannot be read: {error}"));
     let name = path
         .file_stem()
         .and_then(|stem| stem.to_str())
-        .ok_or_else(|| problem(path, "its name is not UTF-8"))?;
+        .ok_or_else(|| problem(path, "the file name is not UTF-8"))?;
     if fs::metadata(path).map_err(unreadable)?.len() > MAX_BYTES {
         return Err(problem(path, format!("is larger than {MAX_BYTES} bytes")));
     }
@@ -106,7 +106,7 @@ fn file(path: &Path) -> Result<Script, Problem> {
     })
 }
 
-/// The script in a text.
+/// Parses and validates a script.
 pub(super) fn script(name: &str, json: &str) -> Result<Script, Problem> {
     let bad = |field: String, message: String| Problem {
         file: name.to_owned(),
@@ -117,7 +117,7 @@ pub(super) fn script(name: &str, json: &str) -> Result<Script, Problem> {
     if name.is_empty() || !name.chars().all(allowed) {
         return Err(bad(
             String::new(),
-            "a script's name holds only letters, digits and . _ -".to_owned(),
+            "a script name may contain only letters, digits and . _ -".to_owned(),
         ));
     }
     let file = serde_json::from_str(json).map_err(|error| {
@@ -129,7 +129,7 @@ pub(super) fn script(name: &str, json: &str) -> Result<Script, Problem> {
     Script::check(name, file).map_err(|flaw| bad(flaw.field, flaw.message))
 }
 
-/// The message of an error, without its position.
+/// The message of a JSON error without the position.
 fn without_position(error: &serde_json::Error) -> String {
     let words = error.to_string();
     words

@@ -1,4 +1,4 @@
-//! The newest prompts, for tests that look at what a model was given.
+//! Records the most recent prompts, for tests of what a model receives.
 
 use std::{
     collections::VecDeque,
@@ -7,7 +7,7 @@ use std::{
 
 use crate::model::Prompt;
 
-/// Prompts kept.
+/// Number of prompts to keep.
 const CAPACITY: usize = 64;
 
 /// A bounded list of prompts, shared by its clones.
@@ -17,7 +17,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Adds the newest; the oldest makes room.
+    /// Adds a prompt. Removes the oldest if the list is full.
     pub(super) fn push(&self, prompt: Arc<Prompt>) {
         let mut prompts = self.lock();
         if prompts.len() == CAPACITY {
@@ -26,12 +26,12 @@ impl Log {
         prompts.push_back(prompt);
     }
 
-    /// All of them, oldest first.
+    /// All prompts, oldest first.
     pub(super) fn prompts(&self) -> Vec<Arc<Prompt>> {
         self.lock().iter().cloned().collect()
     }
 
-    /// The list; a panic elsewhere cannot have left it half changed.
+    /// Locks the list. Ignores poisoning: a panic cannot leave the list half changed.
     fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Prompt>>> {
         self.prompts.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! A provider that replays scripts: the model of the demo, and how hosts test themselves.
+//! A provider that replays scripts. It serves as the model of the demo, and hosts use it for tests.
 //! `docs/scripted.md` is its manual.
 
 use std::{
@@ -32,8 +32,8 @@ use scene::Scene;
 use script::Script;
 use signals::Signals;
 
-/// All scripts, each a model. Clones share their signals and their log, so that a test keeps a
-/// handle to what it drives.
+/// All scripts, each of them a model. Clones share signals and log, so that a test can keep a
+/// handle to control the provider.
 #[derive(Debug, Clone)]
 pub struct Scripted {
     name: String,
@@ -43,9 +43,13 @@ pub struct Scripted {
 }
 
 impl Scripted {
-    /// The provider of that configured name with the built-in script `demo` and the scripts of a
-    /// directory, `NAME.json` each. A file `demo.json` stands in for the built-in one. Files
-    /// are read now and never again.
+    /// Creates the provider with this configured name, the built-in script `demo` and the scripts
+    /// of a directory, each in a file `NAME.json`. A file `demo.json` replaces the built-in script.
+    /// Files are read only here.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`LoadError`] if a file cannot be read or is invalid.
     pub fn new(name: impl Into<String>, script_dir: Option<&Path>) -> Result<Self, LoadError> {
         let mut scripts = load::built_in()?;
         if let Some(dir) = script_dir {
@@ -59,31 +63,36 @@ impl Scripted {
         })
     }
 
-    /// Adds a script from its text.
+    /// Adds a script from JSON text.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`LoadError`] if the script is invalid.
     pub fn with_script(mut self, name: &str, json: &str) -> Result<Self, LoadError> {
         let script = load::script(name, json).map_err(LoadError::one)?;
         Arc::make_mut(&mut self.scripts).insert(name.to_owned(), Arc::new(script));
         Ok(self)
     }
 
-    /// Keeps the newest prompts for [`Scripted::prompts`].
+    /// Enables the log of prompts for [`Scripted::prompts`].
     #[must_use]
     pub fn with_log(mut self) -> Self {
         self.log = Some(Log::default());
         self
     }
 
-    /// Lets every `wait_for` of that name go on, now and from now on.
+    /// Releases a signal: every `wait_for` with this name continues, now and in future.
     pub fn release(&self, signal: &str) {
         self.signals.release(signal);
     }
 
-    /// The newest prompts, oldest first, at most 64. Empty unless [`Scripted::with_log`].
+    /// The most recent prompts, at most 64, oldest first. Empty unless [`Scripted::with_log`] was
+    /// called.
     pub fn prompts(&self) -> Vec<Arc<Prompt>> {
         self.log.as_ref().map(Log::prompts).unwrap_or_default()
     }
 
-    /// Chooses the step that answers a prompt.
+    /// Selects the step that answers a prompt.
     fn begin(&self, prompt: Arc<Prompt>) -> Result<Player, Error> {
         if let Some(log) = &self.log {
             log.push(Arc::clone(&prompt));

@@ -1,4 +1,5 @@
-//! Plays what a step does: beat by beat without a clock, and as a stream with one.
+//! Plays the actions of a step: first as a sequence of beats without a clock, then as a stream with
+//! delays.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -13,22 +14,21 @@ use crate::{
     provider::{Chunk, Error, Finish},
 };
 
-/// What happens next in an answer.
+/// The next event of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Beat {
-    /// A piece arrives.
     Chunk(Chunk),
-    /// Time passes.
+    /// A delay.
     Delay(Duration),
-    /// Nothing arrives until a signal is released.
+    /// Nothing is returned until a signal is released.
     WaitFor(String),
-    /// The answer fails; nothing follows.
+    /// The response fails. No beat follows.
     Fail(Error),
-    /// Nothing arrives any more.
+    /// Nothing is returned any more; the stream stays open.
     Stall,
 }
 
-/// An answer that is being played: an iterator of beats.
+/// A response that is being played, as an iterator over beats.
 #[derive(Debug)]
 pub(super) struct Player {
     prompt: Arc<Prompt>,
@@ -38,7 +38,7 @@ pub(super) struct Player {
     thought: Tally,
 }
 
-/// What is left to do.
+/// A remaining action, or the rest of one.
 #[derive(Debug)]
 enum Move {
     Act(Act),
@@ -50,7 +50,7 @@ enum Move {
     },
 }
 
-/// What a piece of text is.
+/// The kind of a streamed text.
 #[derive(Debug, Clone, Copy)]
 enum Tone {
     Voice(Voice),
@@ -58,7 +58,7 @@ enum Tone {
 }
 
 impl Player {
-    /// An answer to the prompt. One that does not say how it ends is finished in the ordinary way.
+    /// Creates the response to a prompt. If no action ends it, it finishes normally.
     pub(super) fn new(acts: Vec<Act>, prompt: Arc<Prompt>) -> Self {
         let end = Act::Finish {
             reason: None,
@@ -74,7 +74,7 @@ impl Player {
         }
     }
 
-    /// Begins an act. `None` means it has no beat of its own.
+    /// Starts an action. Returns `None` if the action itself has no beat.
     fn begin(&mut self, act: Act) -> Option<Beat> {
         match act {
             Act::Say { voice, text, pace } => {
@@ -115,7 +115,7 @@ impl Player {
         }
     }
 
-    /// The next piece of a text; the rest follows after the pace's delay.
+    /// The next chunk of a text. The rest follows after the delay of its pace.
     fn stream(&mut self, tone: Tone, text: String, at: usize, pace: Pace) -> Option<Beat> {
         let end = at + piece(&text[at..], pace.chunk_chars);
         if end == at {
@@ -136,7 +136,7 @@ impl Player {
         Some(Beat::Chunk(self.speak(tone, piece)))
     }
 
-    /// A piece as a chunk, counted.
+    /// Converts text to a chunk and counts its tokens.
     fn speak(&mut self, tone: Tone, piece: String) -> Chunk {
         match tone {
             Tone::Voice(Voice::Reasoning) => {
@@ -158,13 +158,13 @@ impl Player {
         }
     }
 
-    /// The last beat.
+    /// Returns the last beat.
     fn end(&mut self, last: Option<Beat>) -> Option<Beat> {
         self.moves.clear();
         last
     }
 
-    /// The end of the answer.
+    /// How the response ended.
     fn finish(&self, reason: Option<FinishReason>, usage: Report) -> Finish {
         let reason = reason.unwrap_or(if self.calls > 0 {
             FinishReason::ToolCalls
@@ -186,7 +186,7 @@ impl Player {
         }
     }
 
-    /// Usage as the heuristic sees it: the same for the same prompt and answer.
+    /// Usage estimated by the heuristic. Deterministic for the prompt and the response.
     fn estimated(&self) -> Usage {
         let reasoning = self.thought.tokens();
         Usage {
@@ -220,7 +220,8 @@ impl Iterator for Player {
     }
 }
 
-/// The answer in time. Dropping the stream ends it, since nothing runs outside of it.
+/// Plays the response with its delays. No task runs outside of the stream, so dropping the stream
+/// ends it.
 pub(super) fn stream(
     player: Player,
     signals: Signals,
@@ -231,9 +232,9 @@ pub(super) fn stream(
     })
 }
 
-/// The next chunk or failure, once it is its time.
+/// Waits for the next chunk or failure.
 async fn next_item(player: &mut Player, signals: &Signals) -> Option<Result<Chunk, Error>> {
-    // A long script without delays lets other tasks run, as a network would.
+    // Lets other tasks run during a long script without delays, as network I/O would.
     tokio::task::consume_budget().await;
     loop {
         match player.next()? {
@@ -246,7 +247,8 @@ async fn next_item(player: &mut Player, signals: &Signals) -> Option<Result<Chun
     }
 }
 
-/// Length in bytes of the first piece: so many characters, or a word with the white space after it.
+/// Length of the first chunk in bytes: the given number of characters, or a word and the white
+/// space after it.
 fn piece(text: &str, chunk_chars: Option<u32>) -> usize {
     let end = match chunk_chars {
         Some(chars) => text.char_indices().nth(chars as usize).map(|(at, _)| at),
@@ -263,7 +265,7 @@ fn piece(text: &str, chunk_chars: Option<u32>) -> usize {
     end.unwrap_or(text.len())
 }
 
-/// A reason in the provider's own word.
+/// The finish reason as the provider reports it.
 fn word(reason: FinishReason) -> &'static str {
     match reason {
         FinishReason::Stop => "stop",

@@ -1,34 +1,32 @@
-//! What a script sees of a prompt: the facts that its steps ask for and its templates insert.
+//! The facts about a prompt that the conditions of steps use and templates insert.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::{Message, Prompt, Role};
 
-/// Words of which the first that the user mentioned is picked.
+/// A list of words, of which the one that the user mentioned first is picked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pick {
-    /// The words.
     pub(super) from: Vec<String>,
-    /// When the user mentioned none.
+    /// Used if the user mentioned none of them.
     pub(super) default: String,
 }
 
-/// A prompt with what a script asks of it.
+/// A prompt and the facts derived from it.
 #[derive(Debug)]
 pub(super) struct Scene<'a> {
-    /// The prompt.
     pub(super) prompt: &'a Prompt,
-    /// What the user said last.
+    /// The text of the last user message.
     pub(super) user: String,
-    /// Assistant messages since then.
+    /// Number of assistant messages since then.
     pub(super) call: usize,
-    /// Tools that have a result at the very end of the conversation.
+    /// Tools with a result at the end of the conversation.
     pub(super) answered: BTreeSet<&'a str>,
     picks: &'a BTreeMap<String, Pick>,
 }
 
 impl<'a> Scene<'a> {
-    /// Looks at the prompt.
+    /// Derives the facts from a prompt.
     pub(super) fn new(prompt: &'a Prompt, picks: &'a BTreeMap<String, Pick>) -> Self {
         let messages = prompt.transcript.messages();
         let said = messages
@@ -55,12 +53,12 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Whether the model was sent the tool.
+    /// Whether the prompt has this tool.
     pub(super) fn offers(&self, tool: &str) -> bool {
         self.prompt.tools.iter().any(|offered| offered.name == tool)
     }
 
-    /// Whether the user's last message has a medium of such a type.
+    /// Whether the last user message has media of this type.
     pub(super) fn shows(&self, pattern: &str) -> bool {
         let said = self
             .prompt
@@ -71,7 +69,7 @@ impl<'a> Scene<'a> {
         said.is_some_and(|message| message.media().any(|media| media.is(pattern)))
     }
 
-    /// The newest result of the tool; empty when there is none.
+    /// The newest result of the tool. Empty if there is none.
     pub(super) fn result_of(&self, tool: &str) -> String {
         let mut newest = self
             .prompt
@@ -86,7 +84,7 @@ impl<'a> Scene<'a> {
             .unwrap_or_default()
     }
 
-    /// The word of that pick which the user mentioned first, else its default.
+    /// The word of this pick that the user mentioned first, or its default.
     pub(super) fn picked(&self, pick: &str) -> &'a str {
         let Some(pick) = self.picks.get(pick) else {
             return "";
@@ -102,7 +100,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Where the word stands by itself in the text.
+/// The position at which the text contains the word as a whole word.
 fn mention(text: &str, word: &str) -> Option<usize> {
     text.match_indices(word).map(|(at, _)| at).find(|&at| {
         let inside = |char: Option<char>| char.is_some_and(char::is_alphanumeric);

@@ -1,4 +1,4 @@
-//! A checked script: its steps, and when each of them answers.
+//! A validated script: its steps and their conditions.
 
 use std::{collections::BTreeMap, sync::atomic::AtomicU32};
 
@@ -12,30 +12,27 @@ use crate::provider::{
     info::{Limit, Source},
 };
 
-/// A script.
 #[derive(Debug)]
 pub(super) struct Script {
-    /// The model it plays.
+    /// The model that the script provides.
     pub(super) info: ModelInfo,
-    /// Words to pick from, by name.
+    /// Lists of words to pick from, by name.
     pub(super) picks: BTreeMap<String, Pick>,
-    /// Its steps; the first whose conditions hold answers.
+    /// The steps. The first one whose conditions hold answers a prompt.
     pub(super) steps: Vec<Step>,
 }
 
-/// A step.
 #[derive(Debug)]
 pub(super) struct Step {
-    /// When it answers.
     pub(super) when: When,
-    /// What it does, in order.
+    /// The actions, in order.
     pub(super) say: Vec<Action>,
-    /// How often it answered in this process.
+    /// Number of prompts that the step answered in this process.
     pub(super) played: AtomicU32,
 }
 
-/// Conditions; all must hold. Lists of texts to look for need one of them, lists of tools and types
-/// need all.
+/// Conditions, all of which must hold. Of a list of texts to search for, one must be found; of a
+/// list of tools or types, all must match.
 #[derive(Debug)]
 pub(super) struct When {
     call: Option<usize>,
@@ -46,17 +43,16 @@ pub(super) struct When {
     user_shows: Vec<String>,
 }
 
-/// What is wrong with a script, and where in it.
+/// A validation error of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Flaw {
     /// The field, e.g. `steps[1].say[0]`.
     pub(super) field: String,
-    /// What is wrong.
+    /// A human-readable description.
     pub(super) message: String,
 }
 
 impl Flaw {
-    /// A flaw at a field.
     pub(super) fn at(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             field: field.into(),
@@ -66,7 +62,7 @@ impl Flaw {
 }
 
 impl Script {
-    /// Checks what a file says.
+    /// Validates a script file.
     pub(super) fn check(name: &str, file: ScriptFile) -> Result<Self, Flaw> {
         let ScriptFile {
             display_name,
@@ -114,7 +110,7 @@ impl Script {
 }
 
 impl Step {
-    /// Checks one step.
+    /// Validates one step.
     fn check(
         at: usize,
         step: StepFile,
@@ -130,7 +126,7 @@ impl Step {
             if actions.last().is_some_and(Action::ends) {
                 return Err(Flaw::at(
                     field,
-                    "is never reached: the answer has ended before",
+                    "is never reached: the response has already ended",
                 ));
             }
             actions.push(
@@ -148,7 +144,7 @@ impl Step {
 }
 
 impl When {
-    /// Checks the conditions.
+    /// Validates the conditions.
     fn check(file: WhenFile) -> Result<Self, &'static str> {
         let WhenFile {
             call,
@@ -168,13 +164,13 @@ impl When {
             user_shows: user_shows.into_vec(),
         };
         if otherwise && !when.is_empty() {
-            Err("otherwise stands alone")
+            Err("otherwise must be the only condition")
         } else {
             Ok(when)
         }
     }
 
-    /// Whether it holds for every prompt.
+    /// Whether the conditions hold for every prompt.
     fn is_empty(&self) -> bool {
         let Self {
             call,
@@ -196,7 +192,7 @@ impl When {
             .all(|list| list.is_empty())
     }
 
-    /// Whether it holds for this prompt.
+    /// Whether the conditions hold for this prompt.
     pub(super) fn holds(&self, scene: &Scene<'_>) -> bool {
         let Self {
             call,
@@ -217,7 +213,7 @@ impl When {
     }
 }
 
-/// Checks one pick.
+/// Validates one pick.
 fn check_pick((name, file): (String, PickFile)) -> Result<(String, Pick), Flaw> {
     let PickFile { from, default } = file;
     if matches!(name.as_str(), "user" | "call")
@@ -227,19 +223,20 @@ fn check_pick((name, file): (String, PickFile)) -> Result<(String, Pick), Flaw> 
     {
         return Err(Flaw::at(
             format!("picks.{name}"),
-            "cannot be the name of a pick",
+            "is not a valid pick name",
         ));
     }
     if from.iter().any(String::is_empty) {
         return Err(Flaw::at(
             format!("picks.{name}.from"),
-            "must not hold an empty word",
+            "must not contain an empty word",
         ));
     }
     Ok((name, Pick { from, default }))
 }
 
-/// Whether the text holds one of the words, given in lower case; no words ask for nothing.
+/// Whether the text contains one of the words, which are in lower case. Returns true if `words` is
+/// empty.
 fn contains_any(text: &str, words: &[String]) -> bool {
     words.is_empty() || {
         let text = text.to_lowercase();
@@ -247,7 +244,6 @@ fn contains_any(text: &str, words: &[String]) -> bool {
     }
 }
 
-/// The words in lower case.
 fn lowercase(words: Vec<String>) -> Vec<String> {
     words.into_iter().map(|word| word.to_lowercase()).collect()
 }

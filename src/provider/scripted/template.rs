@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use super::scene::{Pick, Scene};
 
-/// A text with places.
+/// A text with placeholders.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Template {
     pieces: Vec<Piece>,
 }
 
-/// A piece of a template.
+/// A literal text or a placeholder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Piece {
     Literal(String),
@@ -21,12 +21,13 @@ enum Piece {
 }
 
 impl Template {
-    /// Reads the text; `picks` are the names that the script declares.
+    /// Parses a template. `picks` are the names that the script declares. Returns an error for an
+    /// unknown placeholder.
     pub(super) fn parse(text: &str, picks: &BTreeMap<String, Pick>) -> Result<Self, String> {
         let mut pieces = Vec::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("{{") {
-            let (name, after_it) = after.split_once("}}").ok_or("{{ has no }}")?;
+            let (name, after_it) = after.split_once("}}").ok_or("{{ without }}")?;
             pieces.push(Piece::Literal(before.to_owned()));
             pieces.push(Piece::parse(name.trim(), picks)?);
             rest = after_it;
@@ -35,7 +36,7 @@ impl Template {
         Ok(Self { pieces })
     }
 
-    /// The text for this prompt.
+    /// Renders the text for a prompt.
     pub(super) fn render(&self, scene: &Scene<'_>) -> String {
         self.pieces
             .iter()
@@ -43,7 +44,7 @@ impl Template {
             .collect()
     }
 
-    /// The text for this prompt, where the template is JSON and its places are inside of strings.
+    /// Renders a template that is JSON and has its placeholders inside of strings.
     pub(super) fn render_json(&self, scene: &Scene<'_>) -> String {
         self.pieces
             .iter()
@@ -53,7 +54,7 @@ impl Template {
 }
 
 impl Piece {
-    /// The place of that name.
+    /// Parses the name of a placeholder.
     fn parse(name: &str, picks: &BTreeMap<String, Pick>) -> Result<Self, String> {
         match name.split_once(':') {
             Some(("result", tool)) => Ok(Self::Result(tool.trim().to_owned())),
@@ -61,12 +62,12 @@ impl Piece {
             None if name == "call" => Ok(Self::Call),
             None if picks.contains_key(name) => Ok(Self::Pick(name.to_owned())),
             Some(_) | None => Err(format!(
-                "{{{{{name}}}}} is not known: there are user, call, result:TOOL and the script's picks"
+                "{{{{{name}}}}} is unknown: use user, call, result:TOOL or a pick of the script"
             )),
         }
     }
 
-    /// The text of this piece; only inserted values are escaped.
+    /// Renders this element. Only inserted values are escaped.
     fn render(&self, scene: &Scene<'_>, escape: impl Fn(String) -> String) -> String {
         match self {
             Self::Literal(text) => text.clone(),
@@ -78,7 +79,7 @@ impl Piece {
     }
 }
 
-/// The text as it stands between the quotes of a JSON string.
+/// Escapes text for use within a JSON string literal.
 fn escape(text: String) -> String {
     let quoted = serde_json::Value::String(text).to_string();
     quoted[1..quoted.len() - 1].to_owned()

@@ -1,4 +1,4 @@
-//! Scripts, loaded and played.
+//! Tests of loading and playing scripts.
 
 use std::{
     fs,
@@ -30,12 +30,12 @@ fn scripted(json: &str) -> Scripted {
         .unwrap()
 }
 
-/// A script of one step.
+/// A script with one step.
 fn saying(actions: &str) -> Scripted {
     scripted(&format!(r#"{{"steps":[{{"say":{actions}}}]}}"#))
 }
 
-/// A prompt for that script.
+/// A prompt for this script.
 fn asked(model: &str, messages: Vec<Message>, tools: &[&str]) -> Arc<Prompt> {
     let tools = tools.iter().map(|name| tool(name)).collect();
     Arc::new(Prompt {
@@ -45,17 +45,18 @@ fn asked(model: &str, messages: Vec<Message>, tools: &[&str]) -> Arc<Prompt> {
     })
 }
 
-/// A prompt in which the user says hello.
+/// A prompt with the user message "Hello".
 fn hello() -> Arc<Prompt> {
     asked("test", vec![user("Hello")], &[])
 }
 
-/// All beats of the answer.
+/// All beats of the response.
 fn beats(provider: &Scripted, prompt: Arc<Prompt>) -> Vec<Beat> {
     provider.begin(prompt).map(Player::collect).unwrap()
 }
 
-/// The beats in short: pieces joined by `|`, calls as `name(arguments)`, the end as its reason.
+/// A compact form of the beats: chunks joined by `|`, calls as `name(arguments)`, the end as its
+/// finish reason.
 fn shown(beats: &[Beat]) -> String {
     let mut shown = String::new();
     for beat in beats {
@@ -84,7 +85,7 @@ fn shown(beats: &[Beat]) -> String {
     shown
 }
 
-/// What was said, calls left out.
+/// The text of a response, without calls.
 fn text_of(beats: &[Beat]) -> String {
     let text = |beat: &Beat| match beat {
         Beat::Chunk(Chunk::Text(text)) => text.clone(),
@@ -95,7 +96,7 @@ fn text_of(beats: &[Beat]) -> String {
     beats.iter().map(text).collect()
 }
 
-/// The end of a finished answer.
+/// The end of a finished response.
 fn finish_of(beats: &[Beat]) -> Finish {
     match beats.last() {
         Some(Beat::Chunk(Chunk::Finished(finish))) => finish.clone(),
@@ -103,7 +104,7 @@ fn finish_of(beats: &[Beat]) -> Finish {
     }
 }
 
-/// What is wrong with a script.
+/// The error message for an invalid script.
 fn problem(json: &str) -> String {
     Scripted::new("scripted", None)
         .unwrap()
@@ -134,7 +135,7 @@ fn a_bad_script_is_refused_with_its_field() {
         ),
         (
             r#"{"steps":[{"say":[]}],"picks":{"user":{"from":[],"default":""}}}"#,
-            "bad: picks.user: cannot be",
+            "bad: picks.user: is not a valid pick name",
         ),
         (
             r#"{"steps":[{"when":{"call":-1},"say":[]}]}"#,
@@ -142,27 +143,27 @@ fn a_bad_script_is_refused_with_its_field() {
         ),
         (
             r#"{"steps":[{"when":{"offers":1},"say":[]}]}"#,
-            "bad: line 1 column 30: expected a text or a list of texts",
+            "bad: line 1 column 30: expected a string or a list of strings",
         ),
         (
             r#"{"steps":[{"when":{"call":1,"otherwise":true},"say":[]}]}"#,
-            "bad: steps[0].when: otherwise stands alone",
+            "bad: steps[0].when: otherwise must be the only condition",
         ),
         (
             &step(r#"{}"#),
-            "bad: steps[1].say[1]: an action has one verb, such as text",
+            "bad: steps[1].say[1]: an action must have one verb, such as text",
         ),
         (
             &step(r#"{"chunk_chars":1}"#),
-            "bad: steps[1].say[1]: an action has one verb",
+            "bad: steps[1].say[1]: an action must have one verb",
         ),
         (
             &step(r#"{"text":"a","stall":true}"#),
-            "bad: steps[1].say[1]: an action has one verb",
+            "bad: steps[1].say[1]: an action must have one verb",
         ),
         (
             &step(r#"{"text":"a","refusal":"b"}"#),
-            "bad: steps[1].say[1]: an action has one verb",
+            "bad: steps[1].say[1]: an action must have one verb",
         ),
         (
             &step(r#"{"txt":"a"}"#),
@@ -178,7 +179,7 @@ fn a_bad_script_is_refused_with_its_field() {
         ),
         (
             &step(r#"{"stall":true,"delay_ms":1}"#),
-            "bad: steps[1].say[1]: delay_ms and chunk_chars go with",
+            "bad: steps[1].say[1]: delay_ms and chunk_chars are allowed only for",
         ),
         (
             &step(r#"{"delay_ms":3600001}"#),
@@ -186,11 +187,11 @@ fn a_bad_script_is_refused_with_its_field() {
         ),
         (
             &step(r#"{"text":"{{who}}"}"#),
-            "bad: steps[1].say[1]: {{who}} is not known",
+            "bad: steps[1].say[1]: {{who}} is unknown",
         ),
         (
             &step(r#"{"text":"{{user"}"#),
-            "bad: steps[1].say[1]: {{ has no }}",
+            "bad: steps[1].say[1]: {{ without }}",
         ),
         (
             &step(r#"{"tool_call":{"name":""}}"#),
@@ -198,11 +199,11 @@ fn a_bad_script_is_refused_with_its_field() {
         ),
         (
             &step(r#"{"tool_call":{"name":"a","arguments":{},"raw_arguments":""}}"#),
-            "bad: steps[1].say[1]: tool_call has either",
+            "bad: steps[1].say[1]: tool_call must not have both",
         ),
         (
             &step(r#"{"repeat":{"text":"word ","times":10000000}}"#),
-            "bad: steps[1].say[1]: repeat comes to more than",
+            "bad: steps[1].say[1]: repeat is larger than",
         ),
         (
             &step(r#"{"error":{"kind":"odd"}}"#),
@@ -230,7 +231,7 @@ fn a_bad_script_is_refused_with_its_field() {
         .unwrap_err();
     assert_eq!(
         name.to_string(),
-        "a/b: a script's name holds only letters, digits and . _ -"
+        "a/b: a script name may contain only letters, digits and . _ -"
     );
 }
 

@@ -1,4 +1,4 @@
-//! Answers to calls: which of them count, and what they lead to.
+//! Tests of answers to calls: which are accepted, and what they change.
 
 use std::{collections::BTreeSet, sync::LazyLock};
 
@@ -98,7 +98,7 @@ fn next() -> NextStep {
     }
 }
 
-/// What comes of answers, where the next step is as it mostly is.
+/// The outcome of answers with the usual next step.
 fn decide<'a>(seen: &Seen, closing: &'a [Answer], approvals: &'a [Approval]) -> Decided<'a> {
     static NEXT: LazyLock<NextStep> = LazyLock::new(next);
     decide_with(seen, closing, approvals, &NEXT)
@@ -132,7 +132,7 @@ fn names(calls: &[CallId]) -> Vec<&str> {
     calls.iter().map(CallId::as_str).collect()
 }
 
-/// The events in short.
+/// The events in short form.
 fn events(decided: &Decided<'_>) -> Vec<String> {
     words(&decided.change.as_ref().expect("a change").events)
 }
@@ -352,7 +352,7 @@ fn calls_of_mcp_servers_are_run_by_who_hands_them_out() {
     check(&seen(vec![requested(0), asked]), &answered, &[], &[]);
 }
 
-/// A session that answers and time act on, as a store would keep it.
+/// A session that is changed by answers and by time, as a store would keep it.
 struct World {
     seen: Seen,
     closed: Vec<CallId>,
@@ -368,7 +368,7 @@ impl World {
             _ => call(position, WaitsFor::Approval, None),
         });
         let mut open: Vec<_> = open.collect();
-        // Somebody is asked about at least one of them.
+        // At least one of them is handed out.
         open[0].deadline = Some(at(100));
         Self {
             seen: seen(open),
@@ -377,7 +377,7 @@ impl World {
         }
     }
 
-    /// Takes a change in as the database would.
+    /// Applies a change as the database would.
     fn commit(&mut self, change: &Change<'_>, resumes: bool) {
         for closed in &change.closed {
             self.closed.push(closed.call.clone());
@@ -394,7 +394,7 @@ impl World {
         self.owners += usize::from(resumes);
     }
 
-    /// What holds after every change.
+    /// Checks the invariants that hold after every change.
     fn check(&self, before: &Seen, decided: &Decided<'_>) {
         let (session, change) = (&self.seen.session, decided.change.as_ref().unwrap());
         assert_eq!(session.open_calls as usize, self.seen.open.len());
@@ -425,8 +425,8 @@ impl World {
 }
 
 proptest! {
-    /// In any order, however often, from several at once of whom one is first: every call is closed
-    /// once, somebody is always asked, and the turn gets one owner.
+    /// Answers in any order, repeated, and from concurrent clients: every call is closed once, at least one open call
+    /// is always handed out, and the turn gets one owner.
     #[test]
     fn every_call_is_closed_once_and_the_turn_goes_on_once(
         kinds in vec(any::<u8>(), 1..7),

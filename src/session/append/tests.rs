@@ -1,4 +1,4 @@
-//! What a step leaves behind: the turn goes on or waits, and what its calls teach.
+//! Tests of the end of a step: whether the turn continues or waits, and what is measured.
 
 use proptest::prelude::*;
 
@@ -176,7 +176,7 @@ fn what_measured_nothing_leaves_the_anchor() {
 }
 
 proptest! {
-    /// Whatever becomes of the calls.
+    /// Holds for any outcome of the calls.
     #[test]
     fn a_turn_waits_exactly_where_a_call_is_open_and_no_cancel_requested(
         fates in proptest::collection::vec(0..3_u8, 0..6),

@@ -1,4 +1,4 @@
-//! Cancels: which turn they reach, and who ends it.
+//! Tests of cancels: which turn they apply to, and which replica ends it.
 
 use super::*;
 use crate::{

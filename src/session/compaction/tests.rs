@@ -1,4 +1,5 @@
-//! One compaction at a time, in force only for the context that it was made from, and taken back as it came.
+//! Tests of compactions: only one runs at a time, it is applied only to the context it is based on, and a revert
+//! restores the context.
 
 use super::*;
 use crate::{

@@ -1,4 +1,4 @@
-//! What a session begins with.
+//! Tests of the initial state of a session.
 
 use std::time::Duration;
 

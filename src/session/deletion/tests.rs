@@ -1,4 +1,4 @@
-//! The end of a session: what refuses it, and what it leaves.
+//! Tests of deletion: what prevents it, and the state that it leaves.
 
 use super::*;
 use crate::{
@@ -45,7 +45,7 @@ fn idle() -> Session {
     }
 }
 
-/// What is left of a session that was seen like this.
+/// The state after deleting a session that was read in this state.
 fn deleted<T>(
     session: &Session,
     seen: &Session,

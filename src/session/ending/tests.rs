@@ -1,4 +1,4 @@
-//! The ends of a turn: what holds one up, what it closes, and what is left for the next.
+//! Tests of the end of a turn: what prevents it, what it closes, and what is left for the next turn.
 
 use super::*;
 use crate::{
@@ -79,7 +79,7 @@ fn open_call(n: u32) -> OpenCall {
     }
 }
 
-/// What a finish leaves, with the event of the end if there is one.
+/// The session after a finish, with the event of the end if there is one.
 fn finished(session: &Session) -> Option<(Session, Option<Event>)> {
     let ending = completed();
     let result = TurnResult {

@@ -1,4 +1,4 @@
-//! Forks from their claim until they are open, or given up.
+//! Tests of forks, from the claim until they are opened or given up.
 
 use super::*;
 use crate::{
@@ -21,7 +21,7 @@ fn forking<'a>(source: &'a SessionId, claim: &'a TurnId) -> Forking<'a> {
     }
 }
 
-/// Messages with this many tokens of a user.
+/// User messages with this many tokens in total.
 fn piece(after: i64, up_to: i64, tokens: i64) -> Piece {
     let mut shift = Shift::default();
     shift.messages(2, 8);
@@ -32,7 +32,7 @@ fn piece(after: i64, up_to: i64, tokens: i64) -> Piece {
     }
 }
 
-/// A fork as its claim leaves it, with 108 tokens.
+/// A fork after its claim, with 108 tokens.
 fn claimed(claim_of: &TurnId) -> Session {
     let (source, config) = (source(), SessionConfig::default());
     let new = NewSession {

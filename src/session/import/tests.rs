@@ -1,4 +1,4 @@
-//! What a host appends comes after the transcript that it looked at, and after no other.
+//! Tests of appends: they apply only to the transcript that the host read.
 
 use super::*;
 use crate::{

@@ -1,4 +1,4 @@
-//! What is cleared comes back as it was, and only from the context that it was chosen from.
+//! Tests of pruning: a restore reverses a prune, and both apply only to the context that the results were chosen from.
 
 use super::*;
 use crate::{

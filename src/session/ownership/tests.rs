@@ -1,4 +1,4 @@
-//! Who gets a turn, and who may give it back.
+//! Tests of ownership: which replica gets a turn, and which may release it.
 
 use super::*;
 use crate::{
@@ -127,4 +127,31 @@ fn a_turn_that_is_given_back_is_free_at_once_and_its_fence_moves() {
         fence: Fence { epoch: 5, op: 8 },
     };
     assert_eq!(hand_over(&session, moved, "there"), None);
+}
+
+#[test]
+fn a_turn_whose_task_failed_here_is_repeated_as_by_another_owner_that_counts() {
+    let own = Session {
+        owner: Some("here".to_owned()),
+        ..running()
+    };
+    let turn = own.turn.clone().unwrap();
+    let change = repeat(&own, &turn, 5, HEIR, at(0)).unwrap();
+    let dead = Session {
+        lease_is_over: true,
+        ..own.clone()
+    };
+    assert_eq!(Some(&change), take_over(&dead, 5, HEIR, at(0)).as_ref());
+    assert_eq!(change.session.takeovers, own.takeovers + 1);
+    assert_eq!(repeat(&own, &turn, 4, HEIR, at(0)), None, "an older grant");
+    assert_eq!(repeat(&own, &TurnId::new("other"), 5, HEIR, at(0)), None);
+    let taken = Session {
+        owner: Some("there".to_owned()),
+        ..own
+    };
+    assert_eq!(
+        repeat(&taken, &turn, 5, HEIR, at(0)),
+        None,
+        "it is another's"
+    );
 }

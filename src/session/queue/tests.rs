@@ -1,4 +1,4 @@
-//! The queue: who joins it, what an interrupt does to the turn, and who is withdrawn.
+//! Tests of the queue: enqueueing, the effect of an interrupt on the turn, and withdrawing.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ fn only_a_message_that_interrupts_cancels_the_turn_that_runs() {
     check(running(), Delivery::Asap, false, (5, 9), Some("there"));
     check(running(), Delivery::WhenIdle, false, (5, 9), Some("there"));
     check(running(), Delivery::Interrupt, true, (5, 9), Some("there"));
-    // Nobody runs the turn: who interrupts it ends it.
+    // The turn has no owner: the replica that handles the interrupt ends it.
     check(waiting(1), Delivery::Interrupt, true, (6, 9), Some("here"));
     check(idle, Delivery::Interrupt, false, (5, 9), None);
 }
@@ -156,7 +156,7 @@ fn messages_are_withdrawn_in_order_with_an_event_each_outside_of_steps() {
     );
     let dropped = Withdrawal::Dropped(DropReason::Unreadable);
     check(Which::These(&some[2..]), dropped, 0, &[], &[]);
-    // The time of those without one is never up.
+    // Messages without a time to live never expire.
     let expired = Withdrawal::Expired;
     check(all, expired, 50, &[], &[]);
     check(all, expired, 51, &["late"], &["a", "later", "b"]);

@@ -1,4 +1,4 @@
-//! A new configuration: what it is made from, and what it leaves alone.
+//! Tests of new revisions: what they are based on, and what they do not change.
 
 use super::*;
 use crate::{

@@ -1,4 +1,4 @@
-//! What a rollback leaves: the counters, the context and what was measured as they were before the turn.
+//! Tests of rollback: counters, context and anchor are restored to their state before the turn.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ fn over(id: &str) -> Applied {
     }
 }
 
-/// The session and the events after a rollback of this.
+/// The session and the events after this rollback.
 fn rolled_back(session: &Session, back: &TakenBack) -> (Session, Vec<String>, Measured) {
     let ending = Ending::Cancelled {
         cause: CancelCause::Requested,

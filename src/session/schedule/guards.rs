@@ -1,5 +1,5 @@
-//! Guards, each of which can be switched off: a replica then decides as if the session were such that the
-//! guard lets it pass.
+//! Guards, each of which can be switched off: a replica then decides as if the session were in a state that passes the
+//! guard.
 
 use super::super::{Session, SessionState, Waiting};
 use crate::model::Delivery;
@@ -7,54 +7,64 @@ use crate::model::Delivery;
 /// A guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Guard {
-    /// A commit compares which write left the session as it was seen.
+    /// A commit compares the version of the row with the one read.
     Version,
     /// Only the owner writes as the owner.
     Owner,
-    /// No turn that somebody runs is taken over.
+    /// No turn with a valid lease is taken over.
     LeaseInTakeover,
-    /// A turn is taken over under the epoch that it was seen with.
+    /// A turn is taken over under the epoch that was read.
     EpochInTakeover,
-    /// No turn finishes for which a message waits.
+    /// No turn finishes while a message is queued for it.
     MessagesInFinish,
-    /// No turn finishes that is to be cancelled.
+    /// No turn finishes if a cancel was requested.
     CancelInFinish,
     /// No turn finishes between calls and their results.
     OpenCallsInFinish,
     /// No message is taken between calls and their results.
     OpenCallsInTake,
-    /// No message is taken that waits no longer.
+    /// No message is taken that is no longer queued.
     QueueInTake,
-    /// No message is taken into a turn that is to be cancelled.
+    /// No message is taken into a turn if a cancel was requested.
     CancelInTake,
-    /// The same of an idle session in which a turn began.
+    /// No message is taken as in an idle session after a turn started.
     StateInTakeIdle,
-    /// No turn begins in a session that has one.
+    /// No message is taken in an idle session between calls of a host and their results.
+    OpenCallsInTakeIdle,
+    /// No turn starts while another one is live.
     StateInStart,
-    /// No turn begins for a message that waits no longer.
+    /// No turn starts between calls of a host and their results.
+    OpenCallsInStart,
+    /// No turn starts for a message that is no longer queued.
     QueueInStart,
-    /// A turn begins with the configuration in force.
+    /// A turn starts with the current configuration.
     RevisionInStart,
-    /// A step begins with the configuration in force.
+    /// A step starts with the current configuration.
     RevisionInBegin,
-    /// No answer counts of a turn that is being cancelled.
+    /// A step that takes messages starts with the current configuration.
+    RevisionInTake,
+    /// No answer is accepted if a cancel was requested.
     CancelInAnswers,
-    /// No more messages wait than may.
+    /// The queue does not exceed its limit.
     Full,
-    /// A configuration is made from the one in force.
+    /// A new configuration is based on the current one.
     RevisionInUpdate,
-    /// No compaction begins while one is being made.
+    /// Only one compaction runs at a time.
     RunningInCompact,
-    /// No compaction comes in force that was given up.
+    /// No compaction is applied after it failed.
     RunningInSwap,
-    /// No compaction comes in force in another context than it was made from.
+    /// A compaction is applied only to the context that it is based on.
     ContextInSwap,
-    /// No compaction is taken back that others build on.
+    /// No compaction is reverted while others build on it.
     InForceInRevert,
+    /// No session is deleted that has changed since it was read.
+    SeenInDelete,
+    /// Messages are appended only to the context that the host read.
+    SeenInImport,
 }
 
 impl Guard {
-    pub(super) const ALL: [Self; 22] = [
+    pub(super) const ALL: [Self; 27] = [
         Self::Version,
         Self::Owner,
         Self::LeaseInTakeover,
@@ -66,10 +76,13 @@ impl Guard {
         Self::QueueInTake,
         Self::CancelInTake,
         Self::StateInTakeIdle,
+        Self::OpenCallsInTakeIdle,
         Self::StateInStart,
+        Self::OpenCallsInStart,
         Self::QueueInStart,
         Self::RevisionInStart,
         Self::RevisionInBegin,
+        Self::RevisionInTake,
         Self::CancelInAnswers,
         Self::Full,
         Self::RevisionInUpdate,
@@ -77,9 +90,11 @@ impl Guard {
         Self::RunningInSwap,
         Self::ContextInSwap,
         Self::InForceInRevert,
+        Self::SeenInDelete,
+        Self::SeenInImport,
     ];
 
-    /// How the violations begin by which it is found.
+    /// Prefixes of the violations by which a missing guard is found.
     pub(super) fn found(self) -> &'static [&'static str] {
         match self {
             Self::Version => &["I1", "I2", "I3", "I4", "I9"],
@@ -89,13 +104,14 @@ impl Guard {
             Self::MessagesInFinish => &["I3 a message is left behind"],
             Self::CancelInFinish => &["I9 a cancel is lost", "I9 a cancel is forgotten"],
             Self::OpenCallsInFinish => &["I4 a turn ends between"],
-            Self::OpenCallsInTake => &["I4 a message between"],
+            Self::OpenCallsInTake | Self::OpenCallsInTakeIdle => &["I4 a message between"],
             Self::QueueInTake => &["I3 a message ends"],
             Self::CancelInTake => &["I3 a message is taken into a turn that is to end"],
             Self::StateInTakeIdle => &["I2 a turn that runs", "I2 an owner's write"],
             Self::StateInStart => &["I2 a turn begins"],
+            Self::OpenCallsInStart => &["I4 a turn begins between"],
             Self::QueueInStart => &["I3 a turn begins for"],
-            Self::RevisionInStart | Self::RevisionInBegin => &["I5"],
+            Self::RevisionInStart | Self::RevisionInBegin | Self::RevisionInTake => &["I5"],
             Self::RevisionInUpdate => &["I5 a configuration"],
             Self::RunningInCompact => &["I5 two compactions"],
             Self::RunningInSwap => &[
@@ -104,13 +120,15 @@ impl Guard {
             ],
             Self::ContextInSwap => &["I5 a compaction of another context"],
             Self::InForceInRevert => &["I5 a compaction goes"],
+            Self::SeenInDelete => &["I2 a session is deleted that went on"],
+            Self::SeenInImport => &["I5 messages are appended"],
             Self::CancelInAnswers => &["I9 an answer"],
             Self::Full => &["I3 more messages"],
         }
     }
 }
 
-/// The session by which an owner decides about the end of its turn.
+/// The session state on which an owner bases a decision about the end of its turn.
 pub(super) fn in_finish(session: &Session, guard: Option<Guard>) -> Session {
     let mut session = session.clone();
     if guard == Some(Guard::MessagesInFinish) {
@@ -127,7 +145,7 @@ pub(super) fn in_finish(session: &Session, guard: Option<Guard>) -> Session {
     session
 }
 
-/// The same about a take of what it saw waiting.
+/// The session state for a take of the messages that were read as queued.
 pub(super) fn in_take(session: &Session, waited: &[Waiting], guard: Option<Guard>) -> Session {
     let mut session = session.clone();
     if guard == Some(Guard::OpenCallsInTake) {
@@ -142,7 +160,7 @@ pub(super) fn in_take(session: &Session, waited: &[Waiting], guard: Option<Guard
     session
 }
 
-/// The same about the beginning of a turn for a message.
+/// The session state for the start of a turn for a message.
 pub(super) fn in_start(session: &Session, starter: &Waiting, guard: Option<Guard>) -> Session {
     let mut session = session.clone();
     if guard == Some(Guard::StateInStart) {
@@ -154,7 +172,7 @@ pub(super) fn in_start(session: &Session, starter: &Waiting, guard: Option<Guard
     session
 }
 
-/// Messages that wait no longer seem to.
+/// Makes messages appear to be still queued.
 fn waits_all_the_same(session: &mut Session, messages: &[Waiting]) {
     for message in messages {
         if !session.queue.iter().any(|it| it.message == message.message) {

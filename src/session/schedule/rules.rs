@@ -1,4 +1,4 @@
-//! What holds of every change. The numbers are those of the invariants in `ARCHITECTURE.md`.
+//! Invariants of every change, with their numbers from `ARCHITECTURE.md`.
 
 use std::collections::BTreeSet;
 
@@ -9,9 +9,9 @@ use super::{
     },
     stored::{MOST_WAITING, Stored, lease},
 };
-use crate::model::{CallId, CompactionId, MessageId};
+use crate::model::{CallId, CompactionId, Fence, MessageId};
 
-/// What is done, and what it was made for.
+/// An action, and the state that it is based on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Act {
     TakeOver {
@@ -29,9 +29,14 @@ pub(super) enum Act {
     Stop,
     Enqueue,
     Withdraw,
-    Take,
+    /// It starts a step with this configuration, if any.
+    Take {
+        made_for: Option<i64>,
+    },
     TakeIdle,
-    Delete,
+    Delete {
+        seen: Fence,
+    },
     Seize,
     Start {
         made_for: i64,
@@ -41,7 +46,7 @@ pub(super) enum Act {
         made_for: i64,
     },
     Compact,
-    /// The compaction was begun when the context had been rewritten so often.
+    /// The number of times that the context had been rewritten when the compaction started.
     Swap {
         compaction: CompactionId,
         rewritten: u64,
@@ -50,17 +55,21 @@ pub(super) enum Act {
         compaction: CompactionId,
     },
     Prune,
+    Import {
+        fence: Fence,
+        context_version: i64,
+    },
 }
 
 impl Act {
-    /// Only the owner may do it.
+    /// Whether only the owner may do it.
     fn is_owners(&self) -> bool {
         match self {
             Self::Begin { .. }
             | Self::Step
             | Self::Finish
             | Self::Stop
-            | Self::Take
+            | Self::Take { .. }
             | Self::GiveBack => true,
             Self::TakeOver { .. }
             | Self::Cancel
@@ -69,14 +78,15 @@ impl Act {
             | Self::Enqueue
             | Self::Withdraw
             | Self::TakeIdle
-            | Self::Delete
+            | Self::Delete { .. }
             | Self::Seize
             | Self::Start { .. }
             | Self::Update { .. }
             | Self::Compact
             | Self::Swap { .. }
             | Self::Revert { .. }
-            | Self::Prune => false,
+            | Self::Prune
+            | Self::Import { .. } => false,
         }
     }
 
@@ -89,7 +99,7 @@ impl Act {
     }
 }
 
-/// What is wrong with a change of the stored, if anything.
+/// The violation of a change of the stored session. Returns `None` if the change is valid.
 pub(super) fn violation(
     stored: &Stored,
     who: &str,
@@ -105,7 +115,7 @@ pub(super) fn violation(
     Some(format!("{wrong}: {act:?} by {who} of {:?}", stored.session))
 }
 
-/// What depends on what is done.
+/// Invariants that depend on the action.
 fn of_act(stored: &Stored, who: &str, act: &Act, change: &Change<'_>) -> Option<&'static str> {
     let before = &stored.session;
     if act.is_owners() && !before.is_owned_by(who) {
@@ -126,8 +136,21 @@ fn of_act(stored: &Stored, who: &str, act: &Act, change: &Change<'_>) -> Option<
         Act::Update { made_for } if *made_for != before.revision => {
             Some("I5 a configuration that another one was made beside")
         }
-        Act::Start { .. } if before.state != SessionState::Idle || !open.is_empty() => {
+        Act::Take {
+            made_for: Some(made_for),
+        } if *made_for != before.revision => Some("I5 a step of another configuration"),
+        Act::Start { .. } if before.state != SessionState::Idle => {
             Some("I2 a turn begins in a session that has one")
+        }
+        Act::Start { .. } if !open.is_empty() => Some("I4 a turn begins between calls and results"),
+        Act::Delete { seen } if *seen != before.fence => {
+            Some("I2 a session is deleted that went on since it was read")
+        }
+        Act::Import {
+            fence,
+            context_version,
+        } if (*fence, *context_version) != (before.fence, before.context_version) => {
+            Some("I5 messages are appended to another context")
         }
         Act::Start {
             starter: Some(starter),
@@ -146,13 +169,13 @@ fn of_act(stored: &Stored, who: &str, act: &Act, change: &Change<'_>) -> Option<
         Act::Finish if change.turn.end.is_some() && before.messages_wait() => {
             Some("I3 a message is left behind")
         }
-        Act::Stop | Act::Delete if closed != open => {
+        Act::Stop | Act::Delete { .. } if before.state.is_live() && closed != open => {
             Some("I4 a turn ends with a call that is open")
         }
-        Act::Take | Act::TakeIdle if !open.is_empty() => {
+        Act::Take { .. } | Act::TakeIdle if !open.is_empty() => {
             Some("I4 a message between calls and results")
         }
-        Act::Take if before.cancel.is_some() => {
+        Act::Take { .. } if before.cancel.is_some() => {
             Some("I3 a message is taken into a turn that is to end")
         }
         Act::TakeIdle if before.state != SessionState::Idle => {
@@ -176,21 +199,22 @@ fn of_act(stored: &Stored, who: &str, act: &Act, change: &Change<'_>) -> Option<
         | Act::Stop
         | Act::Enqueue
         | Act::Withdraw
-        | Act::Take
+        | Act::Take { .. }
         | Act::TakeIdle
-        | Act::Delete
+        | Act::Delete { .. }
         | Act::Seize
         | Act::Start { .. }
         | Act::Update { .. }
         | Act::Compact
         | Act::Swap { .. }
         | Act::Revert { .. }
-        | Act::Prune => None,
+        | Act::Prune
+        | Act::Import { .. } => None,
     }
 }
 
-/// There is one compaction at a time, which comes in force in the context that it was made from, and goes before
-/// those that it was built on.
+/// Invariants of compactions: only one runs at a time, it is applied to the context that it is based on, and it is
+/// reverted before those that it builds on.
 fn of_context(stored: &Stored, act: &Act, change: &Change<'_>) -> Option<&'static str> {
     let (before, after) = (&stored.session, &change.session);
     let made = before
@@ -221,7 +245,7 @@ fn of_context(stored: &Stored, act: &Act, change: &Change<'_>) -> Option<&'stati
     (!is_counted).then_some("I6 counters that do not add up")
 }
 
-/// Each message waits in its order until it ends, which it does once.
+/// Invariants of the queue: each message keeps its position until it leaves the queue, exactly once.
 fn of_queue(stored: &Stored, change: &Change<'_>) -> Option<&'static str> {
     let left: BTreeSet<&MessageId> = change.queue.leave.iter().map(|it| &it.message).collect();
     let ids = |session: &Session| -> Vec<MessageId> { session.waiting() };
@@ -237,7 +261,7 @@ fn of_queue(stored: &Stored, change: &Change<'_>) -> Option<&'static str> {
     (ids(&change.session) != expected).then_some("I3 the queue is another one")
 }
 
-/// A lease in force is lost to nobody, and each owner has an epoch of its own.
+/// Invariants of ownership: a valid lease is not taken by another replica, and each owner has its own epoch.
 fn of_ownership(
     stored: &Stored,
     who: &str,
@@ -262,7 +286,7 @@ fn of_ownership(
             (!given_back && !same).then_some("I2 an owner without an epoch")
         };
     }
-    if *act == Act::Delete {
+    if matches!(act, Act::Delete { .. }) {
         let nobodys = after.owner.is_none() && !change.session.state.is_live();
         return (!nobodys).then_some("I2 a deleted session has an owner");
     }
@@ -273,7 +297,7 @@ fn of_ownership(
     (!is_own && !is_free).then_some("I2 a lease in force is lost")
 }
 
-/// A turn goes on step by step, and its events have the seqs that follow.
+/// Invariants of a turn: steps advance one at a time, and the seqs of events are consecutive.
 fn of_turn(stored: &Stored, act: &Act, change: &Change<'_>) -> Option<&'static str> {
     let (before, after) = (&stored.session, &change.session);
     if before.state == SessionState::Deleted {
@@ -320,7 +344,9 @@ fn of_turn(stored: &Stored, act: &Act, change: &Change<'_>) -> Option<&'static s
             let may = act.ends_turn() || before.state == SessionState::Idle;
             (!may).then_some("I2 a turn ends without its owner")
         }
-        SessionState::Deleted if *act != Act::Delete => Some("I2 a session is deleted"),
+        SessionState::Deleted if !matches!(act, Act::Delete { .. }) => {
+            Some("I2 a session is deleted")
+        }
         SessionState::Deleted if !after.queue.is_empty() || after.open_calls > 0 => {
             Some("I9 something waits in a deleted session")
         }
@@ -328,7 +354,7 @@ fn of_turn(stored: &Stored, act: &Act, change: &Change<'_>) -> Option<&'static s
     }
 }
 
-/// The first cancel of a turn says why it ends, and a later one may still take its messages back.
+/// The first cancel of a turn determines the reason; a later one may still request a rollback.
 fn of_cancel(before: &Session, act: &Act, after: &Session) -> Option<&'static str> {
     let is_other = act.begins_turn() || *act == Act::Seize;
     let first = before.cancel.as_ref().filter(|_| !is_other)?;

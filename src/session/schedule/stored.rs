@@ -1,32 +1,32 @@
-//! A session as a database keeps it.
+//! A session as stored in a database.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use super::super::{Session, answers::OpenCall, compaction::Applied};
 use crate::model::MessageId;
 
-/// How long a lease lasts, in seconds.
+/// Duration of a lease, in seconds.
 pub(super) const LEASE: i64 = 15;
-/// How many messages may wait.
+/// Maximum number of queued messages.
 pub(super) const MOST_WAITING: usize = 3;
 
-/// The session, what its row does not say, and the time.
+/// The session, the stored state that is not in its row, and the time.
 #[derive(Debug, Clone)]
 pub(super) struct Stored {
     pub(super) session: Session,
-    /// The calls of the live turn that are open.
+    /// The open calls of the live turn.
     pub(super) open: Vec<OpenCall>,
-    /// Seconds since the beginning.
+    /// Seconds since the start.
     pub(super) now: i64,
-    /// When the lease runs out.
+    /// When the lease expires.
     pub(super) lease_until: i64,
-    /// When the lease of the compaction that is being made runs out.
+    /// When the lease of the running compaction expires.
     pub(super) making_until: i64,
-    /// The compactions in force, the newest last.
+    /// The applied compactions, newest last.
     pub(super) in_force: Vec<Applied>,
-    /// How often the context was changed otherwise than by what was added.
+    /// Number of changes of the context other than additions.
     pub(super) rewritten: u64,
-    /// Messages that wait no longer.
+    /// Messages that left the queue.
     pub(super) ended: BTreeSet<MessageId>,
 }
 

@@ -1,4 +1,4 @@
-//! A session in a database, and replicas that see it now and then.
+//! Simulation of a session in a database, and of replicas that read it from time to time.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -11,21 +11,17 @@ use super::{
         append,
         cancel::{self, Before, Cancel},
         change::{Answer, AnswerKind, Change, Synthetic},
-        compaction::{self, Applied, Beginning},
-        compaction_rows::{Cost, Replacement, Running},
-        config_rows::NewConfig,
+        compaction::Applied,
+        compaction_rows::Running,
         cost::StepCost,
-        counters::Shift,
         deletion::{self, Deletion},
         ending::{self, End, Open},
-        marks::{self, Marking},
         new_calls::{Batch, CallFate, NewCall},
         ownership::{self, Heir},
         queue::{self, Which},
         queue_rows::{Joining, Withdrawal},
-        revision::{self, NewRevision},
         rows::Rows,
-        samples::{answer_rows, at, compaction as sample},
+        samples::{answer_rows, at},
         start::{self, NewTurn, Opening},
         steps::{self, NewStep, Owner, Standing},
         take::{self, Advance, Taken, Taking},
@@ -37,8 +33,7 @@ use super::{
 use crate::{
     model::{
         CallId, CancelCause, CancelOutcome, CompactionId, CompletionReason, Content, Delivery,
-        Ending, MessageId, Part, Payload, PruneReport, Seq, SessionConfig, ToolExecutor, TurnFence,
-        TurnId, TurnResult,
+        Ending, MessageId, Part, ToolExecutor, TurnFence, TurnId, TurnResult,
         command::TurnRequest,
         event::{CallCancelReason, WaitsFor},
     },
@@ -47,91 +42,92 @@ use crate::{
 
 pub(super) const REPLICAS: [&str; 3] = ["one", "two", "three"];
 
-/// What somebody does at a replica.
+/// An action at a replica. The first number is the replica.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Deed {
     /// Time passes.
     Wait(u8),
-    /// It reads the session. All that it decides goes by that.
+    /// The replica reads the session. Its decisions are based on this state.
     Look(usize),
-    /// Its heartbeat renews the lease that it has.
+    /// Its heartbeat renews its lease.
     Beat(usize),
-    /// It takes the turn over, under the epoch that it saw before it looked last.
+    /// It takes over the turn, under the epoch of the previous read.
     TakeOver(usize),
-    /// A client cancels there, perhaps with the messages, perhaps as it did before.
+    /// A client cancels, with or without a rollback, and possibly as a repeated request.
     Cancel(usize, bool, bool),
-    /// It gives the turn back.
+    /// It hands over the turn.
     HandOver(usize),
-    /// The same, wherever the turn stands.
+    /// It releases the turn, whatever its position.
     Release(usize),
-    /// It finds a turn that it runs without knowing it.
+    /// It finds a turn that it owns without knowing it.
     Adopt(usize),
-    /// As the owner it begins a step, perhaps one that is made for another revision.
+    /// As the owner it begins a step, possibly one for another revision.
     Begin(usize, bool),
     /// As the owner it begins another attempt.
     Retry(usize),
-    /// As the owner it appends an answer, perhaps with a call.
+    /// As the owner it appends a response, possibly with a call.
     Append(usize, bool),
-    /// A host answers the first call there, or all.
+    /// A host answers the first call, or all.
     Answer(usize, bool),
-    /// As the owner it ends the turn as the model wants.
+    /// As the owner it finishes the turn.
     Finish(usize),
-    /// As the owner it ends the turn in any case: as completed, or as failed.
+    /// As the owner it stops the turn, as completed or as failed.
     Stop(usize, bool),
-    /// A client queues a message there, which may start a turn.
+    /// A client enqueues a message, which may start a turn.
     Enqueue(usize, Delivery, bool),
-    /// A client withdraws all messages that it was told of.
+    /// A client withdraws all messages that the replica read.
     Withdraw(usize),
-    /// As the owner it takes what it saw waiting when it looked before the last time, perhaps into a
-    /// further step.
+    /// As the owner it takes the messages of the previous read, possibly into a new step.
     Take(usize, bool),
-    /// It takes what waits in an idle session.
+    /// It takes the messages that are queued in an idle session.
     TakeIdle(usize),
-    /// A client deletes the session there, as it was seen.
+    /// A client deletes the session in the state that was read.
     Delete(usize),
     /// It takes the turn from its owner, for a session that is to be deleted.
     Seize(usize),
-    /// It begins a turn, for the newest message or its own input.
+    /// It starts a turn, for the newest message or with its own input.
     Start(usize, bool),
-    /// A client changes the configuration there, perhaps by another one than is in force.
+    /// A client changes the configuration, possibly based on an outdated one.
     Update(usize, bool),
-    /// It begins a compaction.
+    /// It starts a compaction.
     Compact(usize),
-    /// It looks, and puts the compaction in force that it began last, however that stands.
+    /// It reads, and applies the compaction that it started last, whatever its state.
     Swap(usize),
-    /// It looks, and a client takes the newest compaction back there, or the oldest.
+    /// It reads, and a client reverts the newest compaction, or the oldest.
     Revert(usize, bool),
-    /// Old results are cleared there.
+    /// Old results are pruned.
     Prune(usize),
+    /// A host appends messages, possibly with a call, after the context of the previous read.
+    Import(usize, bool),
 }
 
-/// A session as a replica saw it.
+/// A session as read by a replica.
 #[derive(Debug, Clone)]
-struct View {
+pub(super) struct View {
     version: u64,
-    session: Session,
+    pub(super) session: Session,
     open: Vec<OpenCall>,
     now: Timestamp,
-    /// What waited when it looked before that, and the epoch then.
-    before: (Vec<Waiting>, i64),
-    /// The compactions in force.
-    in_force: Vec<Applied>,
+    /// The session of the previous read.
+    pub(super) before: Session,
+    /// The applied compactions.
+    pub(super) in_force: Vec<Applied>,
 }
 
-/// A session, and whoever changes it.
+/// A session, and the replicas that change it.
 pub(super) struct World {
     version: u64,
-    stored: Stored,
-    views: [View; REPLICAS.len()],
-    /// The turn that the first cancel reached.
+    pub(super) stored: Stored,
+    pub(super) views: [View; REPLICAS.len()],
+    /// The turn that the first cancel applied to.
     reached: Option<TurnId>,
-    /// The message that was queued last.
+    /// The message that was enqueued last.
     newest: Option<Waiting>,
-    /// The compaction that each replica began last, and how often the context had been rewritten then.
-    making: [Option<(CompactionId, u64)>; REPLICAS.len()],
-    /// How many ids were made.
+    /// The compaction that each replica started last, and the number of rewrites of the context at that time.
+    pub(super) making: [Option<(CompactionId, u64)>; REPLICAS.len()],
+    /// Number of ids generated.
     ids: u32,
-    /// How many changes were taken in.
+    /// Number of committed changes.
     pub(super) changes: u64,
     pub(super) violations: Vec<String>,
 }
@@ -150,14 +146,14 @@ fn heir(who: usize) -> Heir<'static> {
     }
 }
 
-/// Calls that the host was asked for.
+/// Calls that were handed out to the host.
 pub(super) fn open_calls(positions: std::ops::Range<u32>) -> Vec<OpenCall> {
     positions
         .map(|position| open_call(position, position))
         .collect()
 }
 
-fn open_call(id: u32, position: u32) -> OpenCall {
+pub(super) fn open_call(id: u32, position: u32) -> OpenCall {
     OpenCall {
         id: CallId::new(format!("c{id}")),
         tool: "look".to_owned(),
@@ -180,7 +176,7 @@ impl World {
             session: session.clone(),
             open: open.clone(),
             now: at(0),
-            before: (Vec::new(), session.fence.epoch),
+            before: session.clone(),
             in_force: Vec::new(),
         };
         Self {
@@ -205,9 +201,14 @@ impl World {
         }
     }
 
-    fn next_id(&mut self) -> u32 {
+    pub(super) fn next_id(&mut self) -> u32 {
         self.ids += 1;
         self.ids
+    }
+
+    /// The current revision, or another one.
+    fn made_for(&self) -> i64 {
+        self.stored.session.revision + i64::from(self.ids.is_multiple_of(3))
     }
 
     pub(super) fn does(&mut self, deed: Deed, guard: Option<Guard>) {
@@ -265,14 +266,15 @@ impl World {
             Deed::Swap(who) => self.swaps(who, guard),
             Deed::Revert(who, newest) => self.reverts(who, newest, guard),
             Deed::Prune(who) => self.prunes(who, guard),
+            Deed::Import(who, asks) => self.imports(who, asks, guard),
         }
     }
 
-    fn looks(&mut self, who: usize) {
-        let before = &self.views[who].session;
+    pub(super) fn looks(&mut self, who: usize) {
+        let before = self.views[who].session.clone();
         self.views[who] = View {
             version: self.version,
-            before: (before.queue.clone(), before.fence.epoch),
+            before,
             session: Session {
                 lease_is_over: self.stored.lease_until < self.stored.now,
                 compaction: self
@@ -296,9 +298,10 @@ impl World {
         let View {
             mut session,
             now,
-            before: (_, seen),
+            before,
             ..
         } = self.views[who].clone();
+        let seen = before.fence.epoch;
         let mut epoch = seen;
         if guard == Some(Guard::LeaseInTakeover) {
             session.lease_is_over = true;
@@ -477,7 +480,7 @@ impl World {
     }
 
     fn takes(&mut self, who: usize, advance: bool, guard: Option<Guard>) {
-        let waited = self.views[who].before.0.clone();
+        let waited = self.views[who].before.queue.clone();
         let for_turn = waited.iter().filter(|it| it.is_for_this_turn());
         let ids: Vec<MessageId> = for_turn.map(|it| it.message.clone()).collect();
         if ids.is_empty() {
@@ -490,11 +493,13 @@ impl World {
             rows: &rows,
             taken: &taken,
         };
-        let step = match advance {
-            true => Advance::MadeFor(self.stored.session.revision),
-            false => Advance::Stay,
+        let made_for = advance.then(|| self.made_for());
+        let step = match made_for {
+            Some(_) if guard == Some(Guard::RevisionInTake) => Advance::InAnyCase,
+            Some(revision) => Advance::MadeFor(revision),
+            None => Advance::Stay,
         };
-        self.writes(who, Act::Take, guard, |session| {
+        self.writes(who, Act::Take { made_for }, guard, |session| {
             let session = in_take(session, &waited, guard);
             take::take(&session, &taking, step, owner(who))
         });
@@ -510,6 +515,9 @@ impl World {
         if guard == Some(Guard::StateInTakeIdle) {
             session.state = SessionState::Idle;
         }
+        if guard == Some(Guard::OpenCallsInTakeIdle) {
+            session.open_calls = 0;
+        }
         let (rows, into) = (answer_rows(5), MessageId::new("user"));
         let taken = taken(&ids, &into);
         let taking = Taking {
@@ -522,7 +530,16 @@ impl World {
     }
 
     fn deletes(&mut self, who: usize, guard: Option<Guard>) {
-        let View { session, open, .. } = self.views[who].clone();
+        let View {
+            session,
+            open,
+            before,
+            ..
+        } = self.views[who].clone();
+        let seen = match guard {
+            Some(Guard::SeenInDelete) => &session,
+            Some(_) | None => &before,
+        };
         let ending = Ending::Cancelled {
             cause: CancelCause::SessionDeleted,
             outcome: CancelOutcome::Unknown,
@@ -532,21 +549,22 @@ impl World {
         let result = TurnResult::default();
         let end = end(&ending, &result);
         let wanted = Deletion {
-            fence: session.fence,
-            turn: session.live_turn().map(|turn| (turn, end)),
+            fence: seen.fence,
+            turn: seen.live_turn().map(|turn| (turn, end)),
             revision: None,
             dropped: b"",
             stay: lease(),
         };
         let change = deletion::delete(&session, &open, &wanted);
-        if self.commit(who, Act::Delete, change, guard) {
+        let act = Act::Delete { seen: before.fence };
+        if self.commit(who, act, change, guard) {
             self.stored.open.clear();
         }
     }
 
     fn starts(&mut self, who: usize, for_message: bool, guard: Option<Guard>) {
         let mut session = self.views[who].session.clone();
-        let made_for = self.stored.session.revision + i64::from(self.ids.is_multiple_of(3));
+        let made_for = self.made_for();
         let turn = TurnId::new(format!("t{}", self.next_id()));
         let (rows, request) = (Rows::default(), TurnRequest::default());
         let new = NewTurn {
@@ -574,6 +592,9 @@ impl World {
                 if guard == Some(Guard::StateInStart) {
                     session.state = SessionState::Idle;
                 }
+                if guard == Some(Guard::OpenCallsInStart) {
+                    session.open_calls = 0;
+                }
                 start::admit(&session, &new, Opening::Input, heir(who))
             }
         };
@@ -581,139 +602,7 @@ impl World {
         self.commit(who, Act::Start { made_for, starter }, change, guard);
     }
 
-    fn updates(&mut self, who: usize, current: bool, guard: Option<Guard>) {
-        let mut session = self.views[who].session.clone();
-        let made_for = session.revision - i64::from(!current);
-        if guard == Some(Guard::RevisionInUpdate) {
-            session.revision = made_for;
-        }
-        let config = SessionConfig::default();
-        let revision = NewRevision {
-            new: NewConfig {
-                config: &config,
-                tools_tokens: 0,
-                estimator: "test",
-            },
-            from: made_for,
-            events: &[],
-        };
-        let change = revision::update(&session, &revision);
-        self.commit(who, Act::Update { made_for }, change, guard);
-    }
-
-    fn compacts(&mut self, who: usize, guard: Option<Guard>) {
-        let mut session = self.views[who].session.clone();
-        if guard == Some(Guard::RunningInCompact) {
-            session.compaction = None;
-        }
-        let id = CompactionId::new(format!("k{}", self.next_id()));
-        let started = Payload::CompactionStarted(Box::new(sample(id.as_str())));
-        let beginning = Beginning {
-            compaction: &id,
-            seen: session.context_version,
-            info: b"",
-            started: &started,
-            lease: lease(),
-        };
-        let change = compaction::begin(&session, &beginning);
-        let rewritten = self.stored.rewritten;
-        if self.commit(who, Act::Compact, change, guard) {
-            self.stored.making_until = self.stored.now + LEASE;
-            self.making[who] = Some((id, rewritten));
-        }
-    }
-
-    fn swaps(&mut self, who: usize, guard: Option<Guard>) {
-        let Some((id, rewritten)) = self.making[who].clone() else {
-            return;
-        };
-        self.looks(who);
-        let mut session = self.views[who].session.clone();
-        if guard == Some(Guard::RunningInSwap) {
-            session.compaction = Some(Running {
-                id: id.clone(),
-                context_version: session.context_version,
-                lease_is_over: false,
-            });
-        }
-        if let Some(running) = &mut session.compaction
-            && guard == Some(Guard::ContextInSwap)
-        {
-            running.context_version = session.context_version;
-        }
-        let mut shift = Shift::default();
-        shift.messages(-1, -4);
-        let cost = Cost::default();
-        let replacement = Replacement {
-            from: Seq(1),
-            to: Seq(2),
-            kept: &[],
-            hides_pinned: false,
-            shift,
-            rows: &Rows::default(),
-            info: b"",
-            cost: &cost,
-        };
-        let in_force = self.views[who].in_force.last().cloned();
-        let change = compaction::swap(&session, in_force.as_ref(), &id, &replacement);
-        let compaction = id.clone();
-        let act = Act::Swap {
-            compaction,
-            rewritten,
-        };
-        if self.commit(who, act, change, guard) {
-            self.stored.rewritten += 1;
-            self.stored.in_force.push(Applied { id, shift });
-        }
-    }
-
-    fn reverts(&mut self, who: usize, newest: bool, guard: Option<Guard>) {
-        self.looks(who);
-        let View {
-            session, in_force, ..
-        } = self.views[who].clone();
-        let wanted = if newest {
-            in_force.last()
-        } else {
-            in_force.first()
-        };
-        let Some(wanted) = wanted.cloned() else {
-            return;
-        };
-        let known = match guard {
-            Some(Guard::InForceInRevert) => Some(&wanted),
-            Some(_) | None => in_force.last(),
-        };
-        let reverted = Payload::CompactionReverted(Box::new(sample(wanted.id.as_str())));
-        let seen = session.context_version;
-        let change = compaction::revert(&session, known, &wanted.id, seen, &reverted);
-        let act = Act::Revert {
-            compaction: wanted.id,
-        };
-        if self.commit(who, act, change, guard) {
-            self.stored.rewritten += 1;
-            self.stored.in_force.pop();
-        }
-    }
-
-    fn prunes(&mut self, who: usize, guard: Option<Guard>) {
-        let session = self.views[who].session.clone();
-        let event = Payload::ContextPruned {
-            report: PruneReport::default(),
-        };
-        let marking = Marking {
-            seen: session.context_version,
-            places: &[(MessageId::new("results"), 0)],
-            tokens: 1,
-            event: &event,
-        };
-        let change = marks::prune(&session, &marking, 12);
-        if self.commit(who, Act::Prune, change, guard) {
-            self.stored.rewritten += 1;
-        }
-    }
-
-    /// A write of the owner's, if it takes itself for the owner.
+    /// A write as the owner, if the replica takes itself for the owner.
     fn writes<'a>(
         &mut self,
         who: usize,
@@ -754,8 +643,8 @@ impl World {
         self.commit(who, act, change, guard);
     }
 
-    /// Whether it was taken in.
-    fn commit(
+    /// Returns whether the change was committed.
+    pub(super) fn commit(
         &mut self,
         who: usize,
         act: Act,

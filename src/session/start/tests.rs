@@ -1,4 +1,4 @@
-//! What lets a turn begin, and what it begins with.
+//! Tests of what a turn requires to start, and of its initial state.
 
 use super::*;
 use crate::{
@@ -17,7 +17,7 @@ const HEIR: Heir<'static> = Heir {
     lease: Duration::from_secs(15),
 };
 
-/// After a turn that was cancelled in its second step.
+/// An idle session after a turn that was cancelled in its second step.
 fn idle() -> Session {
     Session {
         state: SessionState::Idle,
@@ -38,7 +38,7 @@ fn starter(message: &str) -> Waiting {
     }
 }
 
-/// Begins a turn of these rows with `begin`.
+/// Starts a turn with these rows by `begin`.
 fn begun<T>(rows: &Rows, revision: i64, begin: impl Fn(&NewTurn<'_>) -> T) -> T {
     let turn = TurnId::new("next");
     let request = TurnRequest::default();

@@ -1,4 +1,4 @@
-//! Who may write as an owner, and what the beginning of a step or of an attempt changes.
+//! Tests of the owner's right to write, and of the start of steps and attempts.
 
 use super::*;
 use crate::{
@@ -49,7 +49,7 @@ fn only_the_owner_under_its_fence_and_turn_writes_and_what_it_wrote_has_landed()
     check(&next, &turn, (5, 9), "here", Standing::Gone);
     check(&next, &other, (5, 9), "there", Standing::Gone);
     check(&next, &turn, (4, 9), "there", Standing::Gone);
-    // What was written last by this replica was the append after which the turn waits.
+    // The last write of this replica was the append after which the turn waits.
     check(&waiting(1), &turn, (5, 8), "there", Standing::Landed);
     check(&waiting(1), &turn, (5, 9), "there", Standing::Gone);
     let handed_over = Session {

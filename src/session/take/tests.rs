@@ -1,4 +1,4 @@
-//! What is taken, and what refuses it: each guard by itself.
+//! Tests of takes: their effect, and each guard that rejects one.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const OWNER: Owner<'static> = Owner {
     lease: Duration::from_secs(15),
 };
 
-/// A session in which `a` and `b` wait, and `later` for the end of the turn.
+/// A session in which `a` and `b` are queued, and `later` is queued for the end of the turn.
 fn with_queue(session: Session) -> Session {
     Session {
         queue: vec![asap("a"), when_idle("later"), asap("b")],
@@ -40,7 +40,7 @@ fn cancelled() -> Option<CancelRequest> {
     })
 }
 
-/// A take of these messages, whatever was seen of the session.
+/// A take of these messages without the check of the seq.
 fn blind<'a>(rows: &'a Rows, taken: &'a [Taken<'a>]) -> Taking<'a> {
     Taking {
         seen: None,

@@ -1,4 +1,4 @@
-//! What a host reports counts in the idle session that it looked at, and in no other.
+//! Tests of usage reports: they apply only to the idle session that the host read.
 
 use super::*;
 use crate::{

@@ -1,4 +1,4 @@
-//! A change of a session as columns, which are the parameters of its commit.
+//! A session change as columns, which are the parameters of its commit.
 
 use jiff::Timestamp;
 
@@ -68,7 +68,7 @@ pub(super) struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    /// A change of a session as it was seen.
+    /// The columns of a change to the session as it was read.
     pub(super) fn new(tenant: &TenantId, seen: &'a Session, change: &'a Change<'_>) -> Self {
         let (parts, blobs) = parts(change);
         let (described, description) = change.described.unzip();
@@ -124,7 +124,8 @@ impl Columns<'_> {
         values
     }
 
-    /// Adds the events of this change, with what they refer to, as they are read after its commit at that time.
+    /// Adds the events of this change, and the messages and results they refer to, as a reader sees them after the
+    /// commit at `at`.
     pub(super) fn add_events(
         &self,
         recent: &mut Vec<RecentEvent>,
@@ -138,7 +139,7 @@ impl Columns<'_> {
         });
     }
 
-    /// Bytes of what the change writes, with those of these messages.
+    /// Sizes in bytes of what the change writes, including these messages.
     pub(super) fn written_bytes(&self, messages: &[Message]) -> StoredSize {
         let ids = messages.iter().map(|message| message.id.as_str());
         StoredSize {
@@ -150,34 +151,32 @@ impl Columns<'_> {
         }
     }
 
-    /// Bytes of the result of a call.
+    /// Size in bytes of the result of a call.
     pub(super) fn result_bytes(&self, call: &CallId) -> usize {
         self.parts.content_bytes(call.as_str())
     }
 
-    /// Whether a statement of that name has something to write.
+    /// Whether the named statement has something to write.
     pub(super) fn need(&self, statement: &str) -> bool {
         match statement {
-            "store::commit::events" => !self.events.is_empty(),
-            "store::commit::messages" => !self.messages.is_empty(),
-            "store::commit::parts" => !self.parts.is_empty(),
-            "store::commit::media" => !self.blobs.ids.is_empty(),
-            "store::commit::close_calls" => !self.closed.calls.is_empty(),
-            "store::commit::ask_calls" => !self.asked.calls.is_empty(),
-            "store::commit::new_calls" => !self.calls.ids.is_empty(),
-            "store::commit::turn" => self.turn.changes,
-            "store::commit::session" => !self.creates,
-            "store::commit::new_run" | "store::commit::new_activity" => self.creates,
-            "store::commit::new_session" => self.creates && !self.fork.is_fork || self.fork.opens,
-            "store::commit::spend" => self.turn.totals.calls > 0,
-            "store::commit::session_used" => self.is_use && !self.creates,
-            "store::commit::new_turn" => self.new_turn.begins,
-            "store::commit::message_info" => self.described.is_some(),
-            "store::commit::toolset" | "store::commit::revision" => self.config.changes,
-            "store::commit::gone" | "store::commit::unlist" | "store::commit::last_epoch" => {
-                self.deletes
-            }
-            "store::commit::void" => self.takes_back,
+            "events" => !self.events.is_empty(),
+            "messages" => !self.messages.is_empty(),
+            "parts" => !self.parts.is_empty(),
+            "media" => !self.blobs.ids.is_empty(),
+            "close_calls" => !self.closed.calls.is_empty(),
+            "ask_calls" => !self.asked.calls.is_empty(),
+            "new_calls" => !self.calls.ids.is_empty(),
+            "turn" => self.turn.changes,
+            "session" => !self.creates,
+            "new_run" | "new_activity" => self.creates,
+            "new_session" => self.creates && !self.fork.is_fork || self.fork.opens,
+            "spend" => self.turn.totals.calls > 0,
+            "session_used" => self.is_use && !self.creates,
+            "new_turn" => self.new_turn.begins,
+            "message_info" => self.described.is_some(),
+            "toolset" | "revision" => self.config.changes,
+            "gone" | "unlist" | "last_epoch" => self.deletes,
+            "void" => self.takes_back,
             name => {
                 let queue = self.queue.need(name);
                 let marks = queue.or_else(|| self.marks.need(name));
@@ -286,7 +285,7 @@ impl SessionColumns<'_> {
     }
 }
 
-/// The blobs that parts refer to, by the places of the parts.
+/// The blobs that parts refer to, by message and position of the part.
 #[derive(Default)]
 struct BlobColumns<'a> {
     ids: Vec<String>,
@@ -310,7 +309,7 @@ impl<'a> BlobColumns<'a> {
     }
 }
 
-/// The parts of a change: those of its rows, and the results of calls that it closes.
+/// The parts of a change: those of its rows, and the results of the calls it closes.
 fn parts<'a>(change: &'a Change<'_>) -> (PartColumns<'a>, BlobColumns<'a>) {
     let mut parts = PartColumns::default();
     let mut blobs = BlobColumns::default();
@@ -344,7 +343,7 @@ fn parts<'a>(change: &'a Change<'_>) -> (PartColumns<'a>, BlobColumns<'a>) {
     (parts, blobs)
 }
 
-/// The messages of a change: those of its rows, and the one that holds results.
+/// The messages of a change: those of its rows, and the message that holds tool results.
 fn messages<'a>(change: &'a Change<'_>) -> MessageColumns<'a> {
     let mut messages = MessageColumns::default();
     if let Some(rows) = change.rows {
@@ -524,7 +523,7 @@ fn new_status(fate: &CallFate) -> i16 {
     }
 }
 
-/// The event that asks about a call that comes later.
+/// The encoded request event of a call that waits for an earlier call.
 fn later_request(fate: &CallFate) -> Option<Vec<u8>> {
     match fate {
         CallFate::Later {
@@ -575,7 +574,7 @@ impl<'a> From<&'a Change<'_>> for TurnColumns<'a> {
     }
 }
 
-/// `usage_totals.purpose`.
+/// The value of `usage_totals.purpose`.
 fn purpose_number(purpose: UsagePurpose) -> i16 {
     match purpose {
         UsagePurpose::Turn => 1,

@@ -12,14 +12,14 @@ use crate::{
     store::session_memory::SessionMemory,
 };
 
-/// The messages of a change's rows after its commit at that time, but for those that a host appended with a time of creation.
+/// The messages of a change after its commit at `at`. Messages that a host appended with a creation time are left out.
 pub(super) fn messages(change: &Change<'_>, at: Timestamp, estimator: &str) -> Vec<Message> {
     let rows = change.rows.iter().flat_map(|rows| &rows.messages);
     rows.filter_map(|placed| as_read(change, placed, at, estimator))
         .collect()
 }
 
-/// The results of the calls that it closed, where it is known when these were asked for.
+/// The results of the calls that the change closed, of those whose request time is known.
 pub(super) fn results(
     change: &Change<'_>,
     at: Timestamp,
@@ -38,8 +38,8 @@ pub(super) fn results(
     change.closed.iter().filter_map(completed).collect()
 }
 
-/// The message that holds the results of a batch, by what is known of the session after the commit. `None`: others than
-/// those of this commit are in it, so that its size as it is stored is not known.
+/// The message that holds the results of a batch, from the session's memory after the commit. Returns `None` if the
+/// message also has results of other commits, because its stored size is not known then.
 pub(super) fn of_results(change: &Change<'_>, known: Option<&SessionMemory>) -> Option<Message> {
     let (_, message) = change.message.as_ref()?;
     let newest = known?.newest().filter(|newest| newest.id == message.id)?;

@@ -1,4 +1,4 @@
-//! What a change does to compactions, as parameters of its commit.
+//! Changes to compactions, as parameters of a commit.
 
 use crate::{
     model::CompactionId,
@@ -11,10 +11,10 @@ use crate::{
     store::pipeline::Param,
 };
 
-/// All columns of it.
+/// All columns of a change to compactions.
 #[derive(Default)]
 pub(super) struct CompactionColumns<'a> {
-    /// The one that is of the context's new version, and that version.
+    /// The running compaction that is rebased to the new context version, and that version.
     moved: Option<&'a str>,
     moved_to: i64,
     begun: Option<&'a str>,
@@ -86,14 +86,15 @@ impl<'a> CompactionColumns<'a> {
         values
     }
 
-    /// Whether a statement of that name has something to write. `None`: it is another one's.
+    /// Whether the named statement has something to write. Returns `None` if the statement does not belong to these
+    /// columns.
     pub(super) fn need(&self, statement: &str) -> Option<bool> {
         match statement {
-            "store::commit::move_compaction" => Some(self.moved.is_some()),
-            "store::commit::begin_compaction" => Some(self.begun.is_some()),
-            "store::commit::fail_compaction" => Some(self.failed.is_some()),
-            "store::commit::apply_compaction" => Some(self.applied.compaction.is_some()),
-            "store::commit::revert_compactions" => Some(!self.reverted.is_empty()),
+            "move_compaction" => Some(self.moved.is_some()),
+            "begin_compaction" => Some(self.begun.is_some()),
+            "fail_compaction" => Some(self.failed.is_some()),
+            "apply_compaction" => Some(self.applied.compaction.is_some()),
+            "revert_compactions" => Some(!self.reverted.is_empty()),
             _ => None,
         }
     }

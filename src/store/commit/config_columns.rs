@@ -7,7 +7,7 @@ use crate::{
     store::{pipeline::Param, rows::signed, session_labels::Labels},
 };
 
-/// All columns of it.
+/// All columns of a new configuration.
 #[derive(Default)]
 pub(super) struct ConfigColumns<'a> {
     pub(super) changes: bool,
@@ -16,9 +16,9 @@ pub(super) struct ConfigColumns<'a> {
     tools: Vec<u8>,
     tools_tokens: i32,
     estimator: &'a str,
-    /// The session's time to live, in seconds.
+    /// Time to live of the session, in seconds.
     ttl: Option<f64>,
-    /// What the session is found by.
+    /// Search keys of the session's labels.
     labels: Vec<Vec<u8>>,
     title: Option<String>,
 }

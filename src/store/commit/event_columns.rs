@@ -12,7 +12,7 @@ use crate::{
     store::{pipeline::Param, queue_numbers::withdrawn_kind, rows::signed},
 };
 
-/// All columns of them.
+/// All columns of the events.
 pub(super) struct EventColumns {
     first_seq: i64,
     kinds: Vec<&'static str>,
@@ -21,10 +21,10 @@ pub(super) struct EventColumns {
     steps: Vec<i32>,
     attempts: Vec<i32>,
     of_turn: Vec<bool>,
-    /// The position of the one that ends the turn.
+    /// The position of the event that ends the turn.
     end: Option<usize>,
     refs: Vec<String>,
-    /// The event that each reference belongs to, the first is 1.
+    /// The number of the event that each reference belongs to, from 1.
     ref_events: Vec<i32>,
 }
 
@@ -63,7 +63,7 @@ impl From<&Change<'_>> for EventColumns {
         for (at, event) in &change.events {
             columns.push(*at, written(event));
         }
-        // What comes after the end of a turn is not the turn's.
+        // Events after the end of the turn do not belong to the turn.
         let end = change.seq_of_end();
         columns.end = end.and_then(|end| usize::try_from(end.0 - columns.first_seq).ok());
         let is_of_turn = |at: usize| columns.end.is_none_or(|end| at <= end);
@@ -97,7 +97,7 @@ impl EventColumns {
         self.kinds.is_empty()
     }
 
-    /// The events of this turn as they are read after a commit at that time. `totals`: what the turn has spent.
+    /// The events of this turn, as they are read after a commit at `at`. `totals` is the total usage of the turn.
     pub(super) fn stored(
         &self,
         turn: Option<&TurnId>,
@@ -146,7 +146,7 @@ impl EventColumns {
     }
 }
 
-/// An event as its row has it.
+/// An event as its row stores it.
 struct Written {
     kind: &'static str,
     refs: Vec<String>,
@@ -164,7 +164,7 @@ impl Written {
         }
     }
 
-    /// With a number that belongs to it.
+    /// Sets the number that is stored with the event.
     fn sized(self, size: Option<i64>) -> Self {
         Self { size, ..self }
     }

@@ -1,11 +1,10 @@
-//! What a fork gets from its source, as parameters of its commit.
+//! The data that a fork receives from its source, as parameters of a commit.
 
 use crate::{session::fork_rows::Forked, store::pipeline::Param};
 
-/// All columns of it.
+/// All columns of a fork.
 #[derive(Default)]
 pub(super) struct ForkColumns<'a> {
-    /// The session is a fork.
     pub(super) is_fork: bool,
     source: Option<&'a str>,
     at: Option<i64>,
@@ -13,7 +12,7 @@ pub(super) struct ForkColumns<'a> {
     after: i64,
     up_to: i64,
     pub(super) opens: bool,
-    /// It is claimed, and not complete.
+    /// Whether the fork is claimed but not complete.
     is_hidden: bool,
 }
 
@@ -49,15 +48,14 @@ impl ForkColumns<'_> {
         ]
     }
 
-    /// Whether a statement of that name has something to write. `None`: it is another one's.
+    /// Whether the named statement has something to write. Returns `None` if the statement does not belong to these
+    /// columns.
     pub(super) fn need(&self, statement: &str) -> Option<bool> {
         match statement {
-            "store::commit::copy_messages"
-            | "store::commit::copy_parts"
-            | "store::commit::copy_prunes"
-            | "store::commit::copy_blobs"
-            | "store::commit::copy_calls" => Some(self.copies),
-            "store::commit::copy_compactions" => Some(self.opens),
+            "copy_messages" | "copy_parts" | "copy_prunes" | "copy_blobs" | "copy_calls" => {
+                Some(self.copies)
+            }
+            "copy_compactions" => Some(self.opens),
             _ => None,
         }
     }

@@ -1,4 +1,4 @@
-//! The calls of messages that a host appends, as parameters of their commit.
+//! The calls in messages that a host appends, as parameters of their commit.
 
 use crate::{
     session::{
@@ -8,7 +8,7 @@ use crate::{
     store::pipeline::Param,
 };
 
-/// All columns of them.
+/// All columns of imported calls.
 #[derive(Default)]
 pub(super) struct ImportColumns<'a> {
     calls: Vec<&'a str>,
@@ -60,17 +60,18 @@ impl ImportColumns<'_> {
         ]
     }
 
-    /// Whether a statement of that name has something to write. `None`: it is another one's.
+    /// Whether the named statement has something to write. Returns `None` if the statement does not belong to these
+    /// columns.
     pub(super) fn need(&self, statement: &str) -> Option<bool> {
         match statement {
-            "store::commit::import_calls" => Some(!self.calls.is_empty()),
-            "store::commit::import_answers" => Some(!self.answered.is_empty()),
+            "import_calls" => Some(!self.calls.is_empty()),
+            "import_answers" => Some(!self.answered.is_empty()),
             _ => None,
         }
     }
 }
 
-/// Places as columns. An empty message: none.
+/// Places as columns. An empty message id means no place.
 #[derive(Default)]
 struct Places<'a> {
     messages: Vec<&'a str>,

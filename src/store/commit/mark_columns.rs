@@ -1,11 +1,11 @@
-//! Results that the model sees no longer, or again, as parameters of their commit.
+//! Tool results that are pruned from the context, or restored to it, as parameters of a commit.
 
 use crate::{
     session::mark_rows::{Mark, Marks},
     store::{pipeline::Param, rows::signed},
 };
 
-/// All columns of them.
+/// All columns of pruned or restored results.
 #[derive(Default)]
 pub(super) struct MarkColumns<'a> {
     mark: Option<Mark>,
@@ -48,13 +48,12 @@ impl MarkColumns<'_> {
         ]
     }
 
-    /// Whether a statement of that name has something to write. `None`: it is another one's.
+    /// Whether the named statement has something to write. Returns `None` if the statement does not belong to these
+    /// columns.
     pub(super) fn need(&self, statement: &str) -> Option<bool> {
         match statement {
-            "store::commit::prune" => Some(matches!(self.mark, Some(Mark::Cleared { .. }))),
-            "store::commit::past_prune" | "store::commit::restore" => {
-                Some(matches!(self.mark, Some(Mark::Returned { .. })))
-            }
+            "prune" => Some(matches!(self.mark, Some(Mark::Cleared { .. }))),
+            "past_prune" | "restore" => Some(matches!(self.mark, Some(Mark::Returned { .. }))),
             _ => None,
         }
     }

@@ -1,4 +1,4 @@
-//! What a change does to the queue, as parameters of its commit.
+//! Changes to the queue, as parameters of a commit.
 
 use crate::{
     model::{Delivery, MessageId, RequestId},
@@ -9,7 +9,7 @@ use crate::{
     },
 };
 
-/// All columns of it.
+/// All columns of a change to the queue.
 pub(super) struct QueueColumns<'a> {
     joins: JoiningColumns<'a>,
     leaving: LeavingColumns<'a>,
@@ -48,13 +48,14 @@ impl QueueColumns<'_> {
         values
     }
 
-    /// Whether a statement of that name has something to write. `None`: it is another one's.
+    /// Whether the named statement has something to write. Returns `None` if the statement does not belong to these
+    /// columns.
     pub(super) fn need(&self, statement: &str) -> Option<bool> {
         match statement {
-            "store::commit::queued" => Some(self.joins.joins),
-            "store::commit::leave_queue" => Some(!self.leaving.ids.is_empty()),
-            "store::commit::hurry" => Some(!self.hurried.is_empty()),
-            "store::commit::calm" => Some(!self.calmed.is_empty()),
+            "queued" => Some(self.joins.joins),
+            "leave_queue" => Some(!self.leaving.ids.is_empty()),
+            "hurry" => Some(!self.hurried.is_empty()),
+            "calm" => Some(!self.calmed.is_empty()),
             _ => None,
         }
     }

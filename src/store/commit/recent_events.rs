@@ -1,4 +1,4 @@
-//! The events of a commit as readers on the same replica get them.
+//! The events of a commit, in the form in which readers on the same replica receive them.
 
 use crate::{
     codec::event::{CompletedCall, kind},
@@ -10,15 +10,15 @@ use crate::{
 /// What the events of a commit refer to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Refers<'a> {
-    /// Messages that it committed.
+    /// Messages that the commit wrote.
     pub(super) messages: &'a [Message],
-    /// Calls that it completed.
+    /// Results of calls that the commit completed.
     pub(super) results: &'a [CompletedCall],
 }
 
-/// Adds the events of a change, with what they refer to. Where that is not there, the event is left
-/// out, and so are those before it: what is kept has no gap. `bytes_of`: the size of a message, or of the result of a
-/// call, as it is stored.
+/// Adds the events of a change and the messages and results they refer to. If one of these is not available, the event
+/// and all events before it are dropped, so that the kept events have no gap. `bytes_of` returns the stored size of a
+/// message, or of the result of a call.
 pub(super) fn add(
     recent: &mut Vec<RecentEvent>,
     change: &Change<'_>,

@@ -1,4 +1,4 @@
-//! Who gets the next connection, by cases.
+//! Tests for the order in which connections are granted.
 
 use std::{future::Future, pin::Pin};
 
@@ -8,7 +8,7 @@ use super::*;
 
 type Entering<'q> = Pin<Box<dyn Future<Output = Result<Permit, Error>> + 'q>>;
 
-/// Begins to wait, or has a connection at once.
+/// Starts to wait; asserts that no permit is granted at once.
 fn enter<'q>(queue: &'q Arc<ConnectionQueue>, tenant: Option<&'q TenantId>) -> Entering<'q> {
     let mut entering: Entering<'q> = Box::pin(queue.enter(tenant));
     assert!((&mut entering).now_or_never().is_none());
@@ -19,7 +19,7 @@ fn taken(queue: &Arc<ConnectionQueue>) -> Permit {
     queue.enter(None).now_or_never().unwrap().unwrap()
 }
 
-/// The permit, if it came.
+/// The permit, if it was granted.
 fn got(entering: &mut Entering<'_>) -> Option<Permit> {
     entering.now_or_never().map(Result::unwrap)
 }
@@ -117,7 +117,7 @@ fn a_waiter_that_leaves_loses_no_connection() {
     drop(leaves);
     assert_eq!(queue.len(), 2);
     drop(held);
-    // It has the permit and never looked.
+    // It was granted the permit, but is dropped before it is polled.
     drop(granted);
     drop(got(&mut stays).expect("the permit was passed on"));
     assert_eq!(queue.len(), 0);

@@ -1,24 +1,23 @@
-//! What a migration file says about itself: the oldest program that can work on the schema after
-//! it, and how it is run.
+//! The metadata of a migration file: the oldest program that can work with the schema after it, and how it is run.
 
 use refinery::Migration;
 
-/// The first migration whose file names the oldest program.
+/// The first migration whose file must name the oldest program.
 const FIRST_MARKED: i32 = 2;
-/// Begins the line that names the oldest program, by the newest migration which that program has.
+/// Prefix of the line that names the oldest program, as the number of that program's newest migration.
 const OLDEST_PROGRAM: &str = "-- oldest-program:";
-/// The line that takes a file out of its transaction.
+/// The line that makes a file run without a transaction.
 const NO_TRANSACTION: &str = "-- no-transaction";
 
-/// A migration that this program has.
+/// A migration of this program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct File {
     pub(super) version: i32,
-    /// The file's name between the version and `.sql`.
+    /// The part of the file name between the version and `.sql`.
     pub(super) name: String,
     pub(super) checksum: String,
     pub(super) sql: String,
-    /// The newest migration of the oldest program that can work on the schema after this one.
+    /// The newest migration of the oldest program that can work with the schema after this one.
     pub(super) oldest_program: i32,
     pub(super) mode: Mode,
 }
@@ -28,14 +27,14 @@ pub(super) struct File {
 pub(super) enum Mode {
     /// In one transaction with its row in the history.
     Transaction,
-    /// On its own: `create index concurrently if not exists` of this index.
+    /// Without a transaction: `create index concurrently if not exists` of this index.
     CreateIndex(String),
-    /// On its own: `drop index concurrently if exists`.
+    /// Without a transaction: `drop index concurrently if exists`.
     DropIndex,
 }
 
 impl File {
-    /// Reads what the file of a migration says.
+    /// Parses the file of a migration.
     pub(super) fn read(migration: &Migration) -> Result<Self, String> {
         let version = migration.version();
         let sql = migration.sql().unwrap_or_default();
@@ -51,7 +50,7 @@ impl File {
     }
 }
 
-/// By the line that names it. The first file has none: every program has it.
+/// The oldest program, from the line that names it. The first file has no such line: every program has that migration.
 fn oldest_program(version: i32, sql: &str) -> Result<i32, String> {
     let Some(line) = sql
         .lines()
@@ -65,13 +64,13 @@ fn oldest_program(version: i32, sql: &str) -> Result<i32, String> {
     match line.trim().parse() {
         Ok(oldest) if (1..=version).contains(&oldest) => Ok(oldest),
         Ok(_) | Err(_) => Err(format!(
-            "`{OLDEST_PROGRAM}{line}` does not name a migration up to this one"
+            "`{OLDEST_PROGRAM}{line}` must name this migration or an earlier one"
         )),
     }
 }
 
-/// A file without a transaction may be stopped at any point and is then run again from its
-/// beginning, so it is one statement that can be repeated.
+/// How the file is run. A file without a transaction may be interrupted at any point and is then run again from its
+/// beginning, so it must be one repeatable statement.
 fn mode(sql: &str) -> Result<Mode, String> {
     if !sql.lines().any(|line| line.trim_end() == NO_TRANSACTION) {
         return Ok(Mode::Transaction);
@@ -96,7 +95,7 @@ fn mode(sql: &str) -> Result<Mode, String> {
         }
         ["drop", "index", "concurrently", "if", "exists", _] if single => Ok(Mode::DropIndex),
         _ => Err(
-            "a file without a transaction is one `create [unique] index concurrently if not exists` or one `drop index concurrently if exists`"
+            "a file without a transaction must be one `create [unique] index concurrently if not exists` or one `drop index concurrently if exists`"
                 .to_owned(),
         ),
     }

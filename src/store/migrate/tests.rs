@@ -1,8 +1,9 @@
-//! Which migrations run for a given history, the header lines of a file, and forbidden SQL.
+//! Tests for the choice of pending migrations, the header lines of a file, and statements that migrations must not
+//! contain.
 
 use super::*;
 
-/// A migration as this program has it.
+/// A migration of this program.
 fn file(version: i32) -> File {
     File {
         version,
@@ -14,7 +15,7 @@ fn file(version: i32) -> File {
     }
 }
 
-/// The same as a database has it.
+/// The same migration as recorded in a database.
 fn row(version: i32, oldest_program: impl Into<Option<i32>>) -> Applied {
     Applied {
         version,
@@ -44,7 +45,7 @@ fn a_newer_schema_is_served_by_programs_down_to_its_oldest_supported_version() {
     assert_eq!(versions(&[1, 3], &newer), Ok(vec![]));
     let refused = versions(&[1], &newer).unwrap_err();
     assert!(
-        refused.contains("migration 7, which only a contextd with migration 3 or later"),
+        refused.contains("migration 7, which requires a contextd with migration 3 or later"),
         "{refused}"
     );
 }
@@ -66,7 +67,8 @@ fn a_schema_whose_migration_has_other_content_is_refused() {
     };
     let refused = versions(&[1], &[other]).unwrap_err();
     assert!(
-        refused.contains("an older contextd: its migration 1 is another one. Move its sessions"),
+        refused
+            .contains("an older contextd: migration 1 has a different checksum. Move its sessions"),
         "{refused}"
     );
 }
@@ -80,7 +82,7 @@ fn a_gap_in_the_history_is_refused() {
     );
 }
 
-// --- What files say
+// --- Metadata of migration files
 // ------------------------------------------------------------------------------------------------
 
 fn read(version: i32, sql: &str) -> Result<File, String> {
@@ -141,14 +143,14 @@ fn a_file_without_a_transaction_is_one_statement_that_can_be_repeated() {
 // --- Rule 4 of migrations/README.md
 // ----------------------------------------------------------------------------------
 
-/// The statements of a migration that would hold a lock for long on a table that may be large.
+/// The statements of a migration that would hold a lock on a possibly large table for a long time.
 fn long_locks(sql: &str) -> Vec<String> {
     let code: Vec<&str> = sql
         .lines()
         .map(|line| line.split("--").next().unwrap_or_default())
         .collect();
     let code = code.join("\n").to_lowercase();
-    // The bodies of functions are statements of the service, not of the migration.
+    // Function bodies are statements of the service, not of the migration.
     let code: String = code.split("$$").step_by(2).collect();
     let words = |statement: &str| statement.split_whitespace().collect::<Vec<_>>().join(" ");
     let statements: Vec<String> = code

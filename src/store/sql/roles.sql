@@ -8,7 +8,7 @@ begin
     if to_regrole(name) is null then
       begin
         execute format('create role %I nologin', name);
-      exception when duplicate_object or unique_violation then null; -- made at this moment for another database
+      exception when duplicate_object or unique_violation then null; -- created concurrently for another database
       end;
     end if;
     if not pg_has_role(current_user, name, 'member') then

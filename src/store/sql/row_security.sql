@@ -1,5 +1,6 @@
 -- store::migrate::protect: each table that says whose its rows are shows the role of tenants only those of the tenant that the
--- transaction names, and that of the service's own work all. What is there already is left as it is, so that no lock is taken for it.
+-- transaction names, and the role of the service's own work all rows. Existing policies are not changed, so that no
+-- lock is taken.
 do $$
 declare
   of_tenant constant text := 'tenant_id = current_setting(''contextd.tenant'', true)';

@@ -1,5 +1,5 @@
 -- store::stats::stats
-select r.next_seq, r.live, r.step + case when r.open_calls > 0 then 1 else 0 end as step, r.epoch, r.op, r.revision, r.growth, {counter_columns},
+select r.next_seq, r.state, r.step + case when r.open_calls > 0 then 1 else 0 end as step, r.epoch, r.op, r.revision, r.growth, {counter_columns},
        {anchor_columns}, {model_dependent},
        v.config, t.tools,
        array(select octet_length(q.body) from queue q where q.tenant_id = :tenant and q.session_id = :session and q.status = 0) as queued,

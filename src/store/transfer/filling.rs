@@ -1,4 +1,4 @@
-//! Fills a database with the sessions of a file.
+//! Imports the sessions of a file into a database.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,17 +10,17 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt as _};
 use super::{END, HEAD, TransferError, patient, rows};
 use crate::store::{Database, error::cause, row::get};
 
-/// Rows that one statement adds.
+/// Maximum number of rows that one statement inserts.
 const BATCH_ROWS: u64 = 500;
-/// Bytes of such rows, beside the last one.
+/// Maximum size of these rows in bytes. The last one may exceed it.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// How many sessions of a file were added.
+/// The result of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Filled {
-    /// Sessions that were added.
+    /// Number of imported sessions.
     pub added: u64,
-    /// Sessions that were there already. They are as they were.
+    /// Number of sessions that already existed. They are unchanged.
     pub skipped: u64,
 }
 
@@ -32,8 +32,8 @@ struct Line<'a> {
     row: &'a RawValue,
 }
 
-/// Adds the sessions of a file to a database of this program's schema. Each is added whole or not at all; one that is there already
-/// stays as it is, so that a file can be tried again.
+/// Imports the sessions of a file into a database with this program's schema. Each session is imported completely or
+/// not at all. Existing sessions are unchanged, so an import can be repeated.
 pub async fn fill(
     database: &Database,
     from: &mut (impl AsyncBufRead + Unpin + Send),
@@ -49,7 +49,7 @@ pub async fn fill(
     let mut lines = from.lines();
     let mut line = 1;
     if lines.next_line().await?.as_deref() != Some(HEAD) {
-        let problem = "it is no file of sessions, or one of a newer contextd";
+        let problem = "not a session export, or written by a newer version";
         return Err(Wrong::Line(problem.to_owned()).at(line));
     }
     loop {
@@ -61,14 +61,14 @@ pub async fn fill(
             }
             Some(text) => filling.line(text).await.map_err(|wrong| wrong.at(line))?,
             None => {
-                let problem = "the file ends before its last line, `export` did not finish it";
+                let problem = "the file ends before its last line: the export did not finish";
                 return Err(Wrong::Line(problem.to_owned()).at(line));
             }
         }
     }
 }
 
-/// The columns that can be filled, by table.
+/// The columns that can be set, by table.
 async fn columns(client: &ClientWrapper) -> Result<HashMap<String, Vec<String>>, TransferError> {
     const SQL: &str = "-- store::transfer::filling::columns
         select table_name::text, array_agg(column_name::text) as columns from information_schema.columns
@@ -78,11 +78,11 @@ async fn columns(client: &ClientWrapper) -> Result<HashMap<String, Vec<String>>,
     tables.iter().map(of_table).collect()
 }
 
-/// What a line leads to.
+/// Why a line failed.
 enum Wrong {
-    /// It is not what it should be.
+    /// The line is invalid.
     Line(String),
-    /// The database does not take it.
+    /// The database rejected it.
     Database(tokio_postgres::Error),
 }
 
@@ -92,7 +92,7 @@ impl Wrong {
             Self::Line(problem) => TransferError::Line { line, problem },
             Self::Database(error) if error.as_db_error().is_some() => TransferError::Line {
                 line,
-                problem: format!("a row up to here: {}", cause(&error)),
+                problem: format!("a row at or before this line: {}", cause(&error)),
             },
             Self::Database(error) => error.into(),
         }
@@ -105,14 +105,14 @@ impl From<tokio_postgres::Error> for Wrong {
     }
 }
 
-/// What the lines are about.
+/// The context of the current lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doing {
-    /// What sessions share, or nothing yet.
+    /// Rows that sessions share, or no rows yet.
     Nothing,
-    /// A session, whose transaction is open.
+    /// A session whose transaction is open.
     Session,
-    /// A session that is there already.
+    /// A session that already exists.
     Skipped,
 }
 
@@ -141,7 +141,7 @@ impl Filling {
         let of = |tables: &[(&str, &str)]| tables.iter().any(|(known, _)| *known == table);
         let is_shared = of(&rows::OF_TENANT);
         if !is_shared && !of(&rows::OF_SESSION) {
-            return Err(Wrong::Line(format!("there is no table {table} in it")));
+            return Err(Wrong::Line(format!("unknown table {table}")));
         }
         if is_shared && self.doing != Doing::Nothing || table == rows::HOT {
             self.end().await?;
@@ -174,7 +174,7 @@ impl Filling {
         Ok(())
     }
 
-    /// Begins a session with its hot row.
+    /// Begins a session with its session row.
     async fn begin(&mut self) -> Result<(), Wrong> {
         self.client.batch_execute("begin").await?;
         self.doing = Doing::Session;
@@ -186,7 +186,7 @@ impl Filling {
         Ok(())
     }
 
-    /// Ends what the lines before were about.
+    /// Ends the current session, if there is one.
     async fn end(&mut self) -> Result<(), Wrong> {
         self.write().await?;
         if self.doing == Doing::Session {
@@ -197,7 +197,7 @@ impl Filling {
         Ok(())
     }
 
-    /// Writes the rows that were collected; how many were not there yet.
+    /// Inserts the collected rows. Returns the number of rows that did not exist.
     async fn write(&mut self) -> Result<u64, Wrong> {
         let Batch {
             table,
@@ -208,7 +208,7 @@ impl Filling {
         if count == 0 {
             return Ok(0);
         }
-        // The names are the catalog's.
+        // The names come from the database catalog.
         let columns = columns.iter().map(|name| format!("\"{name}\""));
         let columns = columns.collect::<Vec<_>>().join(", ");
         let sql = format!(
@@ -217,10 +217,10 @@ impl Filling {
         );
         let added = format!("[{added}]");
         let written = self.client.execute(&sql, &[&added]).await?;
-        // What sessions share may be there, and a request of an earlier session with this id.
+        // Shared rows may exist already, and so may a request of an earlier session with this id.
         let may_be_there = table == rows::HOT || table == "idempotency";
         if self.doing == Doing::Session && !may_be_there && written < count {
-            return Err(Wrong::Line(format!("rows of {table} are there twice")));
+            return Err(Wrong::Line(format!("duplicate rows of {table}")));
         }
         Ok(written)
     }

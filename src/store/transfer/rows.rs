@@ -1,6 +1,6 @@
-//! Which rows belong to a session, and the statements that read them.
+//! The rows of a session, and the statements that read them.
 
-/// Whether the database has the schema from before the counters were part of the hot row.
+/// Whether the database has the schema from before the counters were moved to the session row.
 pub(super) const IS_OLDER: &str = "-- store::transfer::is_older
 select to_regclass('session_context') is not null";
 
@@ -14,7 +14,7 @@ select r.session_id from session_run r
  where r.tenant_id = $1 and r.session_id > $2 and r.state <> 3 and (cardinality($3::text[]) = 0 or r.session_id = any($3))
  order by r.session_id limit 500";
 
-/// What the sessions of a tenant share: $1 tenant, $2 the ids of the sessions that are meant, empty for all.
+/// Rows shared by sessions of a tenant: $1 tenant, $2 the selected session ids, empty for all.
 pub(super) const OF_TENANT: [(&str, &str); 4] = [
     (
         "tenant_calibration",
@@ -48,7 +48,7 @@ pub(super) const OF_TENANT: [(&str, &str); 4] = [
 macro_rules! of_session {
     ($($table:literal $(order by $order:literal)?);+ $(;)?) => {
         [
-            // No replica of the other database owns a turn that runs: its lease has expired.
+            // No replica of the other database owns a running turn: its lease has expired.
             (HOT, "-- store::transfer::hot
             select (to_jsonb(x) || '{\"lease_until\": \"-infinity\"}')::text as columns from session_run x
              where x.tenant_id = $1 and x.session_id = $2"),
@@ -58,16 +58,16 @@ macro_rules! of_session {
     };
 }
 
-/// The hot row: a session begins with it.
+/// The session row, with which a session begins.
 pub(super) const HOT: &str = "session_run";
 
-/// The tables of a session. $1 tenant, $2 session.
+/// The tables of a session: $1 tenant, $2 session.
 pub(super) const OF_SESSION: [(&str, &str); 16] = of_session! {
     "sessions"; "session_activity"; "session_revisions"; "turns"; "events"; "messages"; "parts"; "past_prunes"; "part_blobs"; "tool_calls";
     "queue" order by "pos"; "idempotency"; "compactions"; "usage_totals"; "attendance"
 };
 
-/// The same of an older schema, where a table has other columns.
+/// The statement for a table that has other columns in an older schema.
 pub(super) fn of_older(table: &str) -> Option<&'static str> {
     match table {
         HOT => Some(

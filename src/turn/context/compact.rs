@@ -1,11 +1,11 @@
-//! Compactions: what stands for older messages is found, asked for, and put in force beside
-//! whatever else the session does. For whoever calls Compact, and for turns that make room by
-//! themselves.
+//! Compactions, requested by Compact calls or made by turns that need room: plans what to replace,
+//! gets the summary from a model, and puts the compaction in force, concurrently with other work on
+//! the session.
 //!
-//! A compaction is begun with an event and a lease of its own, so that there is one at a time and
-//! everybody sees it. Nothing changes until one statement puts it in force, which compares the
-//! version of the context with the one that it was made from. It is a task of the server's: whoever
-//! asked may leave.
+//! A compaction begins with an event and a lease, so that there is only one at a time and all
+//! clients see it. Nothing changes until one statement puts it in force. That statement compares
+//! the version of the context with the one that the compaction was made from. It runs as a task of
+//! the server: the caller may disconnect.
 
 mod draft;
 mod revert;
@@ -59,51 +59,52 @@ use crate::{
     },
 };
 
-/// How often the end of a compaction is written, when the database gives no answer.
+/// Attempts to write the end of a compaction while the database does not respond.
 const WRITES: u32 = 10;
-/// How long a pause is between looks at a compaction that is made elsewhere, and between tries to
-/// put one in force.
+/// Pause between reads of a compaction that another task runs, and between attempts to put one in
+/// force.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Renewals within one lease.
+/// Renewals per lease duration.
 const RENEWALS: u32 = 3;
 /// Sessions whose compactions are given up in one round.
 const ROUND: u32 = 32;
 
-/// How a compaction began.
+/// The outcome of beginning a compaction.
 #[derive(Debug)]
 enum Begun {
-    /// It did.
+    /// It has begun.
     Mine(Box<Compaction>),
-    /// Another one runs.
+    /// Another one is running.
     Running(CompactionId),
     /// The same request began this one before.
     Known(CompactionId),
-    /// The context is another one by now.
+    /// The context changed concurrently.
     Moved,
 }
 
-/// Why a context is not compacted by itself for now.
+/// Why a context is currently not compacted automatically.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::turn) enum TriedLast {
-    /// It is being compacted.
+    /// A compaction is running.
     Running,
-    /// It was tried, and would fail again.
+    /// A compaction failed, and would fail again.
     NoGain,
 }
 
-/// The outcome of a compaction that was not requested by name.
+/// The outcome of a compaction that no client requested.
 #[derive(Debug)]
 pub(in crate::turn) enum Tried {
-    /// There is nothing that may go.
+    /// No message can be compacted.
     Nothing,
-    /// The context is another one by now, or another compaction had to be waited for.
+    /// The context changed concurrently, or another compaction had to be awaited.
     Changed,
-    /// It is in force, or given up.
+    /// It is in force, or was given up.
     Ended(Box<Compaction>),
 }
 
 impl Engine {
-    /// Compacts, or says what would be compacted. Answers with the compaction as it is by then.
+    /// Compacts a session, or plans a compaction in a dry run. Returns the compaction in its
+    /// current state.
     pub async fn compact(
         self: &Arc<Self>,
         tenant: TenantId,
@@ -116,7 +117,7 @@ impl Engine {
         .await
     }
 
-    /// One try. `None` means the context changed between the look and the beginning.
+    /// One attempt. Returns `None` if the context changed between the read and the begin.
     async fn try_compact(
         self: &Arc<Self>,
         key: &SessionKey,
@@ -140,7 +141,7 @@ impl Engine {
             .await?;
         let before = survey.size.tokens;
         let Some(plan) = survey.plan(&order) else {
-            // The same request may have done it between the two looks.
+            // The same request may have compacted between the two reads.
             return match self.compacted_before(key, idempotency).await? {
                 Some(known) => self.seen_through(key, &known, *wait).await.map(Some),
                 None => Err(Error::CompactionNoGain {
@@ -176,7 +177,7 @@ impl Engine {
         }
     }
 
-    /// Makes a compaction that is begun in a task of the server's.
+    /// Runs a compaction that has begun in a task of the server.
     fn make_beside(
         self: &Arc<Self>,
         key: &SessionKey,
@@ -199,7 +200,7 @@ impl Engine {
             .spawn(Reach::kept(Trace::current().scope(making)))
     }
 
-    /// Compacts what was surveyed while its turn goes on, if there is something to be gained.
+    /// Starts a compaction of the survey in parallel to its turn, if it gains anything.
     pub(in crate::turn) async fn compact_beside(
         self: &Arc<Self>,
         key: &SessionKey,
@@ -215,7 +216,7 @@ impl Engine {
             .await?
         {
             Begun::Mine(begun) => {
-                // The turn that needs it runs: it waits for no other.
+                // The turn that needs it is running: the compaction must not wait for another turn.
                 let Ok(place) = self
                     .leases
                     .compact(&key.tenant, |_, _| Ok::<_, Infallible>(()));
@@ -226,15 +227,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Comes when a compaction that belongs to no turn has to end; says why.
+    /// Resolves with the reason when a compaction that belongs to no turn has to stop.
     pub(in crate::turn) async fn cut_short(&self, timeout: Duration) -> &'static str {
         tokio::select! {
             () = self.aborting.cancelled() => "the server is shutting down",
-            () = tokio::time::sleep(timeout) => "it took longer than a turn may",
+            () = tokio::time::sleep(timeout) => "it exceeded the turn timeout",
         }
     }
 
-    /// A session as it is, with what one request wants; and how long a turn of it may take.
+    /// Surveys a session for one request, and returns the longest duration of its turns.
     async fn survey_idle(
         &self,
         key: &SessionKey,
@@ -269,7 +270,7 @@ impl Engine {
         Ok((survey, timeout, order))
     }
 
-    /// What a compaction of a session's next prompt would be made from.
+    /// What a compaction of a session's next prompt is planned from.
     pub(in crate::turn) async fn survey(
         &self,
         key: &SessionKey,
@@ -291,8 +292,8 @@ impl Engine {
         })
     }
 
-    /// The outcome of the newest compaction, as far as that is a reason to let this version of the
-    /// context be.
+    /// Why this version of the context should currently not be compacted, from the outcome of the
+    /// newest compaction.
     pub(in crate::turn) async fn tried_last(
         &self,
         key: &SessionKey,
@@ -310,8 +311,8 @@ impl Engine {
         })
     }
 
-    /// The compaction in force, as the next one has to know it. One of another version of the
-    /// context than was looked at does no harm: nothing begins there.
+    /// The compaction in force, as input for the next one. It may belong to a newer version of the
+    /// context than the survey: then the next one does not begin.
     pub(in crate::turn) async fn in_force(
         &self,
         key: &SessionKey,
@@ -323,7 +324,7 @@ impl Engine {
             .and_then(in_force_of))
     }
 
-    /// Writes down that a compaction begins.
+    /// Stores the begin of a compaction.
     async fn begin_compaction(
         &self,
         key: &SessionKey,
@@ -368,15 +369,15 @@ impl Engine {
         }
         match (begun.context_version, begun.running) {
             (None, _) => Err(Error::SessionNotFound(key.session.clone())),
-            // Its begin had landed, and the answer was lost.
+            // The begin was committed, but its response was lost.
             (Some(_), Some(running)) if running == id => Ok(Begun::Mine(Box::new(compaction))),
             (Some(_), Some(running)) => Ok(Begun::Running(running)),
             (Some(_), None) => Ok(Begun::Moved),
         }
     }
 
-    /// Compacts what was surveyed, if there is something to be gained. `cut` ends it early, and
-    /// says why.
+    /// Compacts the survey, if that gains anything. `cut` stops it early and resolves with the
+    /// reason.
     pub(in crate::turn) async fn compact_now(
         &self,
         key: &SessionKey,
@@ -408,8 +409,8 @@ impl Engine {
         }
     }
 
-    /// Makes a compaction that is begun, and puts it in force or gives it up. `cut` ends it early,
-    /// and says why.
+    /// Makes a compaction that has begun, and puts it in force or gives it up. `cut` stops it early
+    /// and resolves with the reason.
     async fn make_compaction(
         &self,
         key: &SessionKey,
@@ -419,7 +420,7 @@ impl Engine {
         cut: impl Future<Output = &'static str> + Send,
     ) -> Result<Compaction, Error> {
         let Some(id) = begun.id.clone() else {
-            return Err(Error::Internal("a compaction without an id".to_owned()));
+            return Err(Error::Internal("a compaction has no id".to_owned()));
         };
         let span = Trace::current().compaction(key);
         let mut cost = Cost::default();
@@ -427,7 +428,7 @@ impl Engine {
             biased;
             drafted = span.trace().clone().scope(self.draft(survey, order, &begun, &mut cost)) => drafted,
             why = cut => Err(given_up(why)),
-            () = self.keep_compaction(key, &id) => Err(given_up("its lease ran out")),
+            () = self.keep_compaction(key, &id) => Err(given_up("its lease expired")),
         };
         match drafted {
             Ok(draft) => self.put_in_force(key, &id, draft, &cost).await?,
@@ -467,7 +468,7 @@ impl Engine {
                         tracing::warn!(
                             ?strategy,
                             reason = reason.message,
-                            "no summary was written"
+                            "failed to write a summary"
                         );
                         failure = Some(*reason);
                         continue;
@@ -499,18 +500,18 @@ impl Engine {
             );
             failure = Some(match bound {
                 Some(bound) => no_gain(&format!(
-                    "it would have left {told} tokens, and {bound} were asked for"
+                    "it would leave {told} tokens, more than the requested {bound}"
                 )),
                 None if exceeds => no_gain(&format!(
-                    "it would have left {told} tokens, which do not fit the window either"
+                    "it would leave {told} tokens, which still exceed the context window"
                 )),
-                None => no_gain("it would have made the context hardly smaller"),
+                None => no_gain("it would hardly reduce the context"),
             });
         }
         Err(failure.unwrap_or_else(|| no_gain("nothing can be compacted")))
     }
 
-    /// Puts a compaction in force, unless the context is another one by now: then it is given up.
+    /// Puts a compaction in force. Gives it up if the context has changed.
     async fn put_in_force(
         &self,
         key: &SessionKey,
@@ -564,7 +565,7 @@ impl Engine {
             self.metrics.compacted(&compaction);
             self.nudge(key, moved.last_seq);
         } else if swapped.status == Some(CompactionStatus::Running) {
-            let failure = given_up("the context changed while it was made");
+            let failure = given_up("the context changed during the compaction");
             self.give_up_compaction(key, id, compaction, failure, cost)
                 .await?;
         }
@@ -610,8 +611,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes until the database gives an answer: a repetition is answered with what had been
-    /// written.
+    /// Repeats a write until the database responds. A repetition returns what the first one wrote.
     async fn insist<F>(&self, write: impl Fn() -> F + Send + Sync) -> Result<Compacted, Error>
     where
         F: Future<Output = Result<Compacted, store::Error>> + Send,
@@ -625,7 +625,7 @@ impl Engine {
         Ok(write().await?)
     }
 
-    /// Renews the lease of a compaction; ends when it is no longer to be had.
+    /// Renews the lease of a compaction. Returns when the lease is lost.
     async fn keep_compaction(&self, key: &SessionKey, id: &CompactionId) {
         loop {
             tokio::time::sleep(self.store.lease() / RENEWALS).await;
@@ -650,7 +650,7 @@ impl Engine {
         }
     }
 
-    /// A compaction as it is, or as it ends.
+    /// The state of a compaction. With `wait`, its state when it has ended.
     async fn seen_through(
         &self,
         key: &SessionKey,
@@ -670,7 +670,7 @@ impl Engine {
         }
     }
 
-    /// The compactions of a session, the newest first, those after `before`.
+    /// The compactions of a session, newest first, starting after `before`.
     pub async fn compactions(
         &self,
         key: &SessionKey,
@@ -684,8 +684,8 @@ impl Engine {
         Ok(found)
     }
 
-    /// Gives up abandoned compactions. A session in which that fails does not hold up the others; the
-    /// first error is returned.
+    /// Gives up abandoned compactions. A session in which that fails does not hold up the others.
+    /// Returns the first error.
     pub async fn tend_compactions(&self) -> Result<(), Error> {
         let mut first = Ok(());
         while !self.draining.is_cancelled() {
@@ -699,7 +699,7 @@ impl Engine {
                         given_up.insert(key);
                     }
                     Err(error) => {
-                        tracing::warn!(session.id = %key.session, %error, "an abandoned compaction was not given up");
+                        tracing::warn!(session.id = %key.session, %error, "failed to end an abandoned compaction");
                         first = first.and(Err(error.into()));
                     }
                 }
@@ -713,7 +713,7 @@ impl Engine {
     }
 }
 
-/// The calls for a compaction, each as it is reported. The last one wrote the summary.
+/// One usage record per model call of a compaction. The last call wrote the summary.
 fn accounts(
     cost: &Cost,
     id: &CompactionId,
@@ -737,7 +737,7 @@ fn accounts(
     cost.calls.iter().enumerate().map(call).collect()
 }
 
-/// The same would come of it again.
+/// A failure that would recur with the same context.
 fn no_gain(why: &str) -> Failure {
     Failure::local(FailureReason::ContextOverflow, why, false)
 }
@@ -749,6 +749,6 @@ fn given_up(why: &str) -> Failure {
 fn mismatch(idempotency: &Idempotency) -> Error {
     match &idempotency.request {
         Some(request) => Error::IdempotencyMismatch(request.clone()),
-        None => Error::Internal("a request without a key was remembered".to_owned()),
+        None => Error::Internal("an idempotency record has no key".to_owned()),
     }
 }

@@ -1,4 +1,4 @@
-//! CountTokens: what a prompt would cost, without making it.
+//! CountTokens: counts the tokens of a prompt without sending it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -25,10 +25,10 @@ use crate::{
     },
 };
 
-/// The step of a turn that would send what is counted.
+/// The step of the turn that would send the prompt.
 const FIRST_STEP: u32 = 1;
 
-/// What a session adds to what is counted.
+/// What the session contributes to the prompt.
 #[derive(Default)]
 struct Ground {
     model: String,
@@ -36,13 +36,13 @@ struct Ground {
     tools: ToolSet,
     config: SessionConfig,
     messages: Vec<Message>,
-    /// The session's size, where a call of its model measured it.
+    /// The session's view, if a call of its model has measured its size.
     view: Option<SessionView>,
 }
 
 impl Engine {
-    /// Counts. Where no provider counts, or the model has no counter, the numbers are predictions
-    /// and say so.
+    /// Counts tokens. If the provider cannot count, or the model has no known tokenizer, the
+    /// numbers are estimates and marked as such.
     pub async fn count_tokens(
         &self,
         tenant: TenantId,
@@ -82,14 +82,15 @@ impl Engine {
                 .map(|size| size.size().count)
         });
         let tools = tools.unwrap_or(ground.tools);
-        // Counted is what would be sent: a forced call, for one, is not sent to every model that thinks.
+        // Counts the prompt that would be sent. For example, not every reasoning model is sent a
+        // forced tool call.
         let request = TurnRequest::default();
         let (generation, _) =
             call_settings::fitting(&model, &ground.config, &request, &tools, FIRST_STEP);
         let told = |tool: &&Tool| model.info.supports_tools && !tool.deferred;
         let single = messages.len();
         ground.messages.extend(messages.into_iter().map(unstored));
-        // Counted is what the model would read.
+        // Leaves out media that the model would not read.
         leave_out(&mut ground.messages, &model.reference, |media, role| {
             cannot_read(&model, media, role)
         });
@@ -116,8 +117,8 @@ impl Engine {
         } else {
             None
         };
-        // A long conversation takes a while to count: others go on meanwhile. The place is kept until the
-        // count is made, also where the caller has left.
+        // Counting a long conversation takes a while, so that it runs on a blocking thread. The
+        // place is held until the count is done, even if the caller disconnects.
         let place = self.counts.enter(&tenant).await;
         let counts = tokio::task::spawn_blocking(move || {
             let _place = place;
@@ -127,7 +128,7 @@ impl Engine {
         counts.map_err(|error| Error::Internal(format!("counting failed: {error}")))
     }
 
-    /// What a session's next prompt is made of.
+    /// The contents of a session's next prompt.
     async fn ground(&self, key: &SessionKey) -> Result<Ground, Error> {
         let view = self.session_view(key).await?;
         let config = view.session.config.clone();
@@ -141,8 +142,8 @@ impl Engine {
         })
     }
 
-    /// What the provider counts. `None` means it does not count, or the conversation has open
-    /// calls, which no model is sent.
+    /// The count of the provider. Returns `None` if the provider cannot count, or the conversation
+    /// has open calls, which are never sent to a model.
     async fn reported(
         &self,
         tenant: &TenantId,
@@ -171,7 +172,7 @@ impl Engine {
         Ok(model.provider.count(Arc::new(prompt)).await?)
     }
 
-    /// What was learnt from a tenant's calls of a model.
+    /// The calibration of a model, learnt from the tenant's calls.
     pub(in crate::turn) async fn calibration(
         &self,
         tenant: &TenantId,
@@ -183,7 +184,7 @@ impl Engine {
     }
 }
 
-/// A message that is only counted.
+/// A message that is counted, but not stored.
 pub(in crate::turn) fn unstored(input: InputMessage) -> Message {
     let InputMessage {
         role,
@@ -225,7 +226,7 @@ mod tests {
         turn::context::reasoning::tests::model,
     };
 
-    /// What one of four things adds to a conversation: a user, an answer, a call with its result,
+    /// The messages of one kind: a user message, a response, a call with its result, or
     /// instructions.
     fn said(kind: usize) -> Vec<Message> {
         match kind {
@@ -236,7 +237,7 @@ mod tests {
         }
     }
 
-    /// Messages of these roles, and the letters of all texts, in a request.
+    /// The number of messages per role, and the number of letters of all texts in a request.
     fn in_request(body: &[u8]) -> ([i64; 4], i64) {
         let body: Value = serde_json::from_slice(body).expect("JSON");
         let mut roles = [0; 4];

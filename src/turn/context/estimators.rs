@@ -1,4 +1,4 @@
-//! What the tokens of a model are counted with.
+//! The tokenizer that is used for a model.
 
 use std::sync::Once;
 
@@ -7,8 +7,8 @@ use crate::{
     provider::registry::Resolved,
 };
 
-/// The template of a model: by its service where that is known, else by the name that the operator
-/// gave it.
+/// The template of a model: by its service if that is known, otherwise by the provider's configured
+/// name.
 pub fn template(model: &Resolved) -> &'static Template {
     static TOLD: Once = Once::new();
     let service = model.provider.service().unwrap_or(&model.provider_name);
@@ -17,7 +17,7 @@ pub fn template(model: &Resolved) -> &'static Template {
         let told = || {
             tracing::info!(
                 model = %model.reference, estimator = %template.estimator(),
-                "the model's vocabulary is not known or not in this build; its tokens are counted with a related vocabulary and a margin"
+                "the model's vocabulary is unknown or not in this build; tokens are counted with a related vocabulary and a margin"
             );
         };
         TOLD.call_once(told);
@@ -25,7 +25,7 @@ pub fn template(model: &Resolved) -> &'static Template {
     template
 }
 
-/// Who counts what is stored for a model.
+/// The estimator for content that is stored for a model.
 pub(in crate::turn) fn estimator(model: &Resolved) -> Estimator {
     Estimator::of(template(model))
 }

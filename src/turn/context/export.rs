@@ -1,5 +1,4 @@
-//! ExportMessages: stored messages in another API's shape, as they were said, with the content of their
-//! media.
+//! ExportMessages: stored messages in the format of another API, with the content of their media.
 
 use std::collections::BTreeMap;
 
@@ -14,22 +13,21 @@ use crate::{
     turn::{Error, engine::Engine},
 };
 
-/// A message in another API's shape.
+/// A message in the format of another API.
 #[derive(Debug)]
 pub struct Exported {
-    /// What it becomes.
     pub written: Written,
-    /// The memory that its media take.
+    /// The memory held for its media.
     pub memory: Option<FairPlace>,
 }
 
-/// Messages that are read back at once, to the answer whose results follow.
+/// Messages read by one query while looking for the response that made the calls.
 const READ: u32 = 16;
-/// Bytes of them.
+/// Most bytes read by one query.
 const READ_BYTES: i64 = 8 << 20;
 
 impl Engine {
-    /// The calls whose arguments are a text among those that results after this place may answer.
+    /// Of the calls that results after `place` may answer, those whose arguments are text.
     pub async fn text_calls_before(
         &self,
         key: &SessionKey,
@@ -51,9 +49,9 @@ impl Engine {
         Ok(calls)
     }
 
-    /// A message in that shape. `text_calls` are those of the messages before it. Media beyond the bytes
-    /// that a prompt may have of them are named in notes instead. Waits until there is memory for the
-    /// others.
+    /// Converts a message to `shape`. `text_calls` are those of the messages before it. Media that
+    /// exceed the prompt's limit of media bytes are replaced by notes. Waits until memory for the
+    /// other media is available.
     pub async fn exported(
         &self,
         key: &SessionKey,

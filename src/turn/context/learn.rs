@@ -1,5 +1,5 @@
-//! What calls teach about the size of prompts: kept in memory as they come, written now and then. A
-//! replica that dies forgets what it has not written; there will be other calls.
+//! Calibration of token estimates from reported usage. It is collected in memory and written
+//! periodically. The unwritten part is lost if the replica dies; later calls replace it.
 
 pub(in crate::turn) mod memory;
 
@@ -15,19 +15,22 @@ use crate::{
     },
 };
 
-/// Longer prompts teach nothing: counting them takes longer than they are worth.
+/// Larger prompts are not used: counting them takes longer than the result is worth.
 const MOST_BYTES: usize = 256 << 10;
 
-/// Transcripts of more tokens are not read to learn from them: most of them have more bytes than
-/// [`MOST_BYTES`].
+/// Larger transcripts are not read for calibration: most of them exceed [`MOST_BYTES`].
 const MOST_TOKENS: i64 = 64 << 10;
 
-/// Calls of one model between two writes (`worker/mod.rs`: `LESSONS`) from which on the report of a call is not worth the
-/// reading of its transcript.
+/// Calls of one model between two writes (`worker/mod.rs`: `LESSONS`) after which a transcript is
+/// no longer read only for calibration.
 const ENOUGH: u32 = 4;
 
+/// Most calls of one model that are used between two writes. Each takes as long as counting its
+/// whole prompt; some dozens are as informative as some thousands.
+const MOST_CALLS: u32 = 64;
+
 impl Engine {
-    /// Compares a prompt's prediction with what was reported, aside from the turn.
+    /// Compares a prompt's estimate with the reported usage, in the background.
     pub(in crate::turn) fn learn(
         self: &Arc<Self>,
         tenant: &TenantId,
@@ -38,22 +41,25 @@ impl Engine {
         if !teaches(&prompt, reported) || self.quotas.is_deleted(tenant) {
             return;
         }
+        let subject = (tenant.clone(), model.reference.clone());
+        let known = self.calibration_memory.of(&subject);
+        if known.is_some_and(|known| known.calls >= MOST_CALLS) {
+            return;
+        }
         let Ok(place) = Arc::clone(&self.calibration_memory.places).try_acquire_owned() else {
             return;
         };
         let engine = Arc::clone(self);
         let model = model.clone();
-        let tenant = tenant.clone();
         self.calibration_memory.counts.spawn_blocking(move || {
             let predicted = predicted(&model, &prompt);
-            let subject = (tenant, model.reference);
             engine.calibration_memory.note(subject, predicted, reported);
             drop(place);
         });
     }
 
-    /// Whether the report of a call teaches something that is worth the reading of a transcript of
-    /// so many tokens.
+    /// Whether the report of a call justifies reading a transcript of this many tokens for
+    /// calibration.
     pub(in crate::turn) fn is_instructive(
         &self,
         tenant: &TenantId,
@@ -67,8 +73,8 @@ impl Engine {
                 .is_none_or(|known| known.calls < ENOUGH)
     }
 
-    /// The same while the caller waits, for a call that a host reports. It is written with the
-    /// others.
+    /// Like [`Engine::learn`], but in the foreground, for a call that a host reports. The result is
+    /// written with the others.
     pub(in crate::turn) async fn learn_now(
         &self,
         tenant: &TenantId,
@@ -95,8 +101,8 @@ impl Engine {
         Ok(())
     }
 
-    /// What a tenant's calls taught of these models: what the database holds, with what this replica has learnt
-    /// and not yet written; of others nothing yet.
+    /// The calibrations of these models for a tenant: the stored ones, combined with what this
+    /// replica has learnt and not yet written. Models without any are omitted.
     pub async fn calibrations(
         &self,
         tenant: &TenantId,
@@ -115,9 +121,9 @@ impl Engine {
         Ok(known.collect())
     }
 
-    /// The ratio of a model as [`Engine::calibrations`] has it, for each call of the model: from
-    /// memory, where what was read is at most 30 s old. Where the database gives no answer it
-    /// is what memory has, or 1: it is only shown.
+    /// The ratio of a model as in [`Engine::calibrations`], cheap enough for every call: from
+    /// memory, if that was read within the last 30 s. If the database does not respond, the ratio
+    /// from memory, or 1. It is for display only.
     pub(in crate::turn) async fn ratio(&self, tenant: &TenantId, reference: &str) -> f64 {
         let ratio = |known: Option<Calibration>| known.map_or(1.0, |known| known.ratio);
         let (known, is_fresh) = self
@@ -129,13 +135,13 @@ impl Engine {
         match self.calibration(tenant, reference).await {
             Ok(learnt) => learnt.ratio,
             Err(error) => {
-                tracing::debug!(model = reference, %error, "calibration ratio not read");
+                tracing::debug!(model = reference, %error, "failed to read the calibration ratio");
                 ratio(known)
             }
         }
     }
 
-    /// Writes what was learnt since the last time.
+    /// Writes what was learnt since the last write.
     pub async fn save_calibrations(&self) -> Result<(), Error> {
         let taught = self.calibration_memory.take();
         if taught.is_empty() {
@@ -147,7 +153,7 @@ impl Engine {
     }
 }
 
-/// What is predicted for a prompt as it is sent.
+/// The estimate for the prompt that is sent.
 fn predicted(model: &Resolved, prompt: &Prompt) -> u32 {
     let Prompt {
         tools,
@@ -163,8 +169,8 @@ fn predicted(model: &Resolved, prompt: &Prompt) -> u32 {
     template.count(&terms).tokens
 }
 
-/// Whether there is something to learn from a prompt. What media cost is known far less well than
-/// text: it would spoil the ratio of both.
+/// Whether a prompt can be used for calibration. The cost of media is known less precisely than
+/// that of text, so that media would distort the ratio.
 fn teaches(prompt: &Prompt, reported: u32) -> bool {
     let shows = || {
         prompt

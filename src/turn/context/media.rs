@@ -1,5 +1,5 @@
-//! Media of a turn: content is stored before anything refers to it, and read when a prompt is made
-//! of it.
+//! Media of a turn: content is stored before a row refers to it, and read when a prompt contains
+//! it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,13 +22,13 @@ use crate::{
     turn::{Error, engine::Engine},
 };
 
-/// Why a medium is left out that the model could take.
-const NO_ROOM: &str = "The prompt holds as many bytes of media as it may without it.";
+/// Note for a medium that exceeds the prompt's limit of media bytes.
+const NO_ROOM: &str = "The prompt is at its limit of media bytes without it.";
 
-/// The same where the service takes so many pictures only, or so large ones.
-const TOO_MANY: &str = "The request holds as many pictures as the service takes without it.";
+/// Note for a picture that exceeds the service's limits on pictures per request.
+const TOO_MANY: &str = "The request is at the service's limit of pictures without it.";
 
-/// What a prompt's media came to: their content, and what the model does not get.
+/// The media of a prompt: the content that is sent, and what was replaced by notes.
 #[derive(Debug, Default)]
 pub(in crate::turn) struct Carried {
     contents: Contents,
@@ -41,12 +41,12 @@ impl Carried {
         self.contents.clone()
     }
 
-    /// Keeps the content no longer: the next prompt reads it again.
+    /// Frees the content. The next prompt reads it again.
     pub(in crate::turn) fn let_go(&mut self) {
         self.contents = Contents::default();
     }
 
-    /// The events that tell what the last prompt left out that those before had not.
+    /// The events for media that the last prompt left out and the ones before did not.
     pub(in crate::turn) fn told(&mut self, model: &Resolved) -> Vec<Payload> {
         let event = |Replaced {
                          left_out,
@@ -65,13 +65,13 @@ impl Carried {
             .collect()
     }
 
-    /// Everything that words stand for in the last prompt.
+    /// The notes of the last prompt.
     pub(in crate::turn) fn notes(&self) -> Vec<PromptNote> {
         self.replaced.iter().map(|it| note(&it.left_out)).collect()
     }
 }
 
-/// The media that a prompt holds, with their bytes, and those that its service would not take beside them.
+/// The media that a prompt contains, with their bytes, and those that exceed the service's limits.
 #[derive(Debug, Default)]
 struct Wanted {
     contents: BTreeMap<BlobId, u64>,
@@ -79,7 +79,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// Why there is no room for a medium. `None` means there is.
+    /// Why a medium is left out. Returns `None` if it is sent.
     fn leaves_out(&self, media: &Media) -> Option<String> {
         let id = &media.kept()?.id;
         let why = if self.too_many.contains(id) {
@@ -94,8 +94,8 @@ impl Wanted {
 }
 
 impl Engine {
-    /// What is stored of these blobs; those that do not exist are missing. They are not swept while
-    /// a request is on its way.
+    /// The stored metadata of these blobs, without those that do not exist. Blobs are not swept
+    /// while a request is in progress.
     pub async fn stored(
         &self,
         tenant: &TenantId,
@@ -118,8 +118,8 @@ impl Engine {
             .collect())
     }
 
-    /// Stores what came with a request. What it is for may still be refused: content that nothing
-    /// refers to is swept.
+    /// Stores the content of a request. If the request is refused later, its content stays
+    /// unreferenced and is swept.
     pub(in crate::turn) async fn keep(
         &self,
         tenant: &TenantId,
@@ -136,8 +136,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Stores the pictures that a model made, and notes in its parts how large they are. Words stand for them
-    /// where the tenant may not store more: an answer that is paid for is not lost for that.
+    /// Stores the pictures that a model generated, and records their size in the parts. If the
+    /// tenant may store no more, notes replace them: a response that was paid for must not be lost.
     pub(in crate::turn) async fn keep_made(
         &self,
         tenant: &TenantId,
@@ -148,7 +148,7 @@ impl Engine {
             Ok(()) => true,
             Err(error @ Error::Store(_)) => return Err(error),
             Err(error) => {
-                tracing::warn!(%tenant, %error, "pictures of an answer not stored");
+                tracing::warn!(%tenant, %error, "failed to store pictures of a response");
                 false
             }
         };
@@ -170,8 +170,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The transcript as the model gets it, with the content of the media that it takes. Content
-    /// that is `carried` already is not read again.
+    /// Prepares a transcript for the model: reads the content of the media that it accepts, and
+    /// replaces the others by notes. Content that is already `carried` is not read again.
     pub(in crate::turn) async fn carry(
         &self,
         tenant: &TenantId,
@@ -212,13 +212,13 @@ impl Engine {
         closed(messages)
     }
 
-    /// How many bytes the media are that a prompt of these messages holds.
+    /// Bytes of the media that a prompt of these messages contains.
     pub(in crate::turn) fn media_bytes(&self, messages: &[Message], model: &Resolved) -> u64 {
         let wanted = newest(messages, model, self.rules.max_prompt_media_bytes);
         wanted.contents.values().sum()
     }
 
-    /// The content of these messages' media, as far as the model takes them.
+    /// The transcript with the content of the media that the model accepts.
     pub(in crate::turn) async fn contents(
         &self,
         tenant: &TenantId,
@@ -236,7 +236,7 @@ impl Engine {
         Ok((transcript, carried))
     }
 
-    /// The same without the content itself.
+    /// Like [`Engine::contents`], without the content.
     pub(in crate::turn) fn references(
         &self,
         model: &Resolved,
@@ -257,7 +257,8 @@ impl Engine {
         ))
     }
 
-    /// The whole content of a blob. `None` means it is not there, or not as long as it should be.
+    /// The content of a blob. Returns `None` if it does not exist, or does not have the expected
+    /// length.
     pub(in crate::turn) async fn content(
         &self,
         tenant: &TenantId,
@@ -280,7 +281,7 @@ impl Engine {
     }
 }
 
-/// Why a model does not get a medium. `None` means it does.
+/// Why a medium is not sent to a model. Returns `None` if it is sent.
 pub(in crate::turn) fn cannot_read(model: &Resolved, media: &Media, role: Role) -> Option<String> {
     model
         .provider
@@ -288,7 +289,7 @@ pub(in crate::turn) fn cannot_read(model: &Resolved, media: &Media, role: Role) 
         .or_else(|| media_limits::of(model.provider.service()).refuses(media))
 }
 
-/// Only words took the place of media: calls and results are as they were.
+/// Closes the transcript again. Only media were replaced, so that calls and results still match.
 fn closed(messages: Vec<Message>) -> Result<Closed, Error> {
     Transcript::new(messages)
         .close()
@@ -316,8 +317,7 @@ fn note(left_out: &LeftOut) -> PromptNote {
     }
 }
 
-/// The stored content that the model takes, newest first until there is no room for more, each with
-/// its length.
+/// The stored content that the model accepts, newest first until a limit is reached, with lengths.
 fn newest(messages: &[Message], model: &Resolved, most: u64) -> Wanted {
     let limits = media_limits::of(model.provider.service());
     let window = model.info.context_window.map(|limit| limit.tokens);

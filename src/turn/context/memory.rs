@@ -1,5 +1,5 @@
-//! Memory of calls and turns that read whole sessions: how much one session may come to, and how much
-//! all of them may hold together.
+//! Memory of calls and turns that read whole sessions: the limit per session, and the limit for all
+//! of them together.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use crate::{
     turn::{Error, engine::Engine},
 };
 
-/// How many times as much as its messages such a call holds at most: as they are read, as a prompt, as the
-/// body of a request and as an answer.
+/// Copies of its messages that such a call holds at most: the read rows, the prompt, the request
+/// body and the response.
 const COPIES: u64 = 5;
-/// How long a call waits for others before it is refused as OVERLOADED.
+/// How long a call waits for memory before it is refused with OVERLOADED.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Messages from this size on are large.
+/// Messages of at least this many bytes are large.
 const SMALL: usize = 64 << 10;
 
 impl Engine {
-    /// Waits until there is memory for what a call reads of a session, together with this many bytes of
-    /// other content. The place is held for as long as the call has any of it.
+    /// Waits until memory is available for what a call reads of a session, plus this many bytes of
+    /// other content. The caller holds the place for as long as it holds any of that.
     pub(in crate::turn) async fn memory_for(
         &self,
         key: &SessionKey,
@@ -32,7 +32,7 @@ impl Engine {
             .await
     }
 
-    /// The same for this many bytes in all.
+    /// Like [`Engine::memory_for`], for this many bytes in total.
     pub(in crate::turn) async fn memory(
         &self,
         tenant: &TenantId,
@@ -42,14 +42,14 @@ impl Engine {
         entered.map_err(|_| Error::Overloaded)
     }
 
-    /// The same for a turn, which waits for as long as it has time.
+    /// Like [`Engine::memory`], without a timeout, for a turn, which has its own.
     pub(in crate::turn) async fn patient_memory(&self, tenant: &TenantId, bytes: u64) -> FairPlace {
         let wanted = bytes.saturating_mul(COPIES);
         let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
         self.prompt_memory.enter_with(tenant, wanted).await
     }
 
-    /// The bytes of media that a prompt of a session may have.
+    /// The limit of media bytes in a prompt of a session.
     pub(in crate::turn) async fn most_media(
         &self,
         key: &SessionKey,
@@ -74,7 +74,7 @@ impl Engine {
         })
     }
 
-    /// Refuses more messages for a session whose messages are as large as they may be.
+    /// Refuses messages if the messages of the session are at the size limit.
     pub(in crate::turn) async fn check_session_size(&self, key: &SessionKey) -> Result<(), Error> {
         let limit = self.rules.max_session_bytes;
         if self.store.live_bytes(key).await? >= limit {
@@ -84,8 +84,8 @@ impl Engine {
     }
 }
 
-/// Whether a message is so large that the size of its session is looked at first. What small ones come to
-/// is bounded by the turns that answer them.
+/// Whether a message is large enough to check the size of its session first. The total of small
+/// ones is bounded by the turns that answer them.
 pub(in crate::turn) fn is_large(bytes: usize) -> bool {
     bytes >= SMALL
 }

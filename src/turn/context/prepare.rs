@@ -1,6 +1,5 @@
-//! PrepareContext: the next prompt of a host that calls the model itself, made to fit. What is done
-//! for it is done step by step, each in a transaction of its own; what was done is remembered with
-//! the last of them.
+//! PrepareContext: makes the next prompt fit, for a host that calls the model itself. Each action
+//! is its own transaction. The outcome of all of them is remembered with the last one.
 
 use std::{
     ops::ControlFlow::{Break, Continue},
@@ -40,17 +39,17 @@ use crate::{
     },
 };
 
-/// What a preparation has done before it looks again.
+/// The actions that a preparation has completed so far.
 #[derive(Debug, Default)]
 struct Progress {
-    /// What was taken of what waited. `None` means the queue was not taken yet.
+    /// The messages taken from the queue. `None` means the queue was not taken yet.
     applied: Option<Vec<Applied>>,
-    /// What was pruned and compacted.
+    /// The prune and the compaction.
     report: Option<PrepareReport>,
 }
 
 impl Progress {
-    /// What was pruned and compacted until now; nothing, with a prompt of this size.
+    /// The report so far, or a new one for a prompt of this size.
     fn report(&mut self, size: &TokenCount) -> &mut PrepareReport {
         let applied = || self.applied.clone().unwrap_or_default();
         self.report.get_or_insert_with(|| PrepareReport {
@@ -65,7 +64,8 @@ impl Progress {
 }
 
 impl Engine {
-    /// Makes the next prompt, or tells again what the same request did, with the prompt of now.
+    /// Prepares the next prompt. A repeated request gets the report of the first one, with the
+    /// current prompt.
     pub async fn prepare_context(
         self: &Arc<Self>,
         tenant: TenantId,
@@ -87,8 +87,8 @@ impl Engine {
         .await
     }
 
-    /// One try. `None` means something was done, or the context changed between the look and the
-    /// statement. Either way it is looked at anew.
+    /// One attempt. Returns `None` if an action was completed, or the context changed between the
+    /// read and the write. In both cases the context has to be read again.
     async fn try_prepare(
         &self,
         key: &SessionKey,
@@ -115,7 +115,7 @@ impl Engine {
                 Gathered::Moved => return Ok(None),
             }
         }
-        // Nothing more is done for a transcript that cannot be sent.
+        // Check first: if the prompt cannot be built, nothing more is done for it.
         self.prompt(&view, &model)?;
         let size = view.size(&model).size();
         let policy = self.policy(&view.session.config)?.context;
@@ -146,7 +146,8 @@ impl Engine {
             return Ok(None);
         }
         let report = so_far.report(&size.count);
-        // One that gained something is followed by others, for as long as the prompt cannot be sent.
+        // A successful compaction is followed by another one only if the prompt still exceeds the
+        // window.
         let exceeds = !budget.assumed && size.count.tokens > budget.window;
         if let Some(trigger) = now.filter(|_| report.compaction.is_none() || exceeds)
             && self
@@ -188,8 +189,8 @@ impl Engine {
             .transpose()
     }
 
-    /// Clears old results, and remembers it with them. A request without a key is answered at once;
-    /// another one looks, as its repetition would.
+    /// Prunes, and remembers the outcome in the same transaction. A request without a key is
+    /// answered immediately. Another one reads the context again, as a repetition would.
     async fn prune_for(
         &self,
         key: &SessionKey,
@@ -221,7 +222,7 @@ impl Engine {
             .map(|shown| Some((shown, report)))
     }
 
-    /// Clears old results before more is done. What all of it comes to is remembered at the end.
+    /// Prunes before other actions. The outcome of all actions is remembered at the end.
     async fn prune_first(
         &self,
         key: &SessionKey,
@@ -238,7 +239,7 @@ impl Engine {
         let Some(cleared) = cleared else {
             return Ok(());
         };
-        // What was done before, while messages were appended, stays reported.
+        // Actions before a concurrent append are still reported.
         let (before, compaction) = match so_far.report.take() {
             Some(first) => (first.before, first.compaction),
             None => (report.before, None),
@@ -253,7 +254,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Compacts. False: there is nothing to be gained, or it was given up.
+    /// Compacts. Returns `false` if that gains nothing, or the compaction was given up.
     async fn compact_for(
         &self,
         key: &SessionKey,
@@ -282,7 +283,8 @@ impl Engine {
         }
     }
 
-    /// Remembers what was done. What it returns was done a moment ago by the same request.
+    /// Remembers the outcome. Returns the outcome that a concurrent repetition of the request has
+    /// stored, if any.
     async fn remember_prepared(
         &self,
         key: &SessionKey,
@@ -302,7 +304,11 @@ impl Engine {
         first.map(|first| same(&first, command)).transpose()
     }
 
-    /// The prompt, unless it is larger than a window that is known.
+    /// The prompt.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextOverflow`] if it exceeds a known window.
     async fn fitting(
         &self,
         key: &SessionKey,
@@ -334,9 +340,9 @@ impl Engine {
 }
 
 impl SessionView {
-    /// What a prune by the policy would clear, and the report of a preparation that does no more.
-    /// `None` means nothing is to be cleared, or it does not pay. `compacts`: the context is
-    /// compacted otherwise.
+    /// The prune that the policy requires, and the report of a preparation that does only that.
+    /// Returns `None` if nothing is to be pruned, or the prune does not pay off. `compacts`: the
+    /// context would otherwise be compacted.
     pub(in crate::turn) fn due(
         &self,
         policy: &PrunePolicy,
@@ -357,7 +363,7 @@ impl SessionView {
         ) {
             return None;
         }
-        // What was measured before is of no use for what is left.
+        // The measured size does not apply to a pruned prompt.
         let left = size.with_rewritten(self.session.context_tokens - i64::from(pruning.saved));
         let left = left
             .without(self.unsupported_without_results(model))
@@ -375,8 +381,8 @@ impl SessionView {
         Some((pruning, report))
     }
 
-    /// Tokens of the transcript that the model is not sent, tool results excluded: results that are
-    /// cleared lose their media too.
+    /// Tokens of the transcript that are not sent to the model, without tool results: pruned results
+    /// lose their media too.
     fn unsupported_without_results(&self, model: &Resolved) -> i64 {
         let unsupported = unsupported(model, &Excerpt::whole(&self.messages)).into_iter();
         unsupported
@@ -386,7 +392,7 @@ impl SessionView {
     }
 }
 
-/// What a request led to, if it was this one.
+/// The remembered outcome, if it was stored for this request.
 fn same(remembered: &Remembered, command: &PrepareContext) -> Result<PrepareReport, Error> {
     match &command.idempotency.request {
         Some(request) if remembered.hash != command.idempotency.hash => {

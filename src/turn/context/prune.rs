@@ -1,4 +1,4 @@
-//! PruneToolOutputs and RestoreToolOutputs; and the prune that a turn makes by itself.
+//! PruneToolOutputs and RestoreToolOutputs, and the automatic prune after a turn.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use crate::{
 };
 
 impl Engine {
-    /// Clears old tool results now, or says what would be cleared.
+    /// Prunes old tool results, or returns what a prune would clear in a dry run.
     pub async fn prune_tool_outputs(
         self: &Arc<Self>,
         tenant: TenantId,
@@ -42,7 +42,7 @@ impl Engine {
         .await
     }
 
-    /// One try. `None` means the context changed between the look and the statement.
+    /// One attempt. Returns `None` if the context changed between the read and the write.
     async fn try_prune(
         &self,
         key: &SessionKey,
@@ -89,8 +89,8 @@ impl Engine {
             .await
     }
 
-    /// Clears what was chosen from that version of the context, for a request with what it led to
-    /// beside. `None` means it is another version by now, or the request is known.
+    /// Clears the chosen outputs if the context still has this version, and stores the outcome for
+    /// the request. Returns `None` if the version changed, or the request is already known.
     pub(in crate::turn) async fn clear(
         &self,
         key: &SessionKey,
@@ -131,9 +131,8 @@ impl Engine {
         }))
     }
 
-    /// Clears old results after the end of a turn, however it ended, so that the next prompt is
-    /// smaller (feature row S17). What is in doubt is left to the next turn, which looks for
-    /// itself.
+    /// Prunes after the end of a turn, whatever its outcome, so that the next prompt is smaller
+    /// (feature row S17). If the session changes concurrently, the prune is left to the next turn.
     pub(in crate::turn) async fn prune_after_turn(&self, key: &SessionKey) {
         if let Err(error) = self.try_prune_after_turn(key).await {
             tracing::warn!(session.id = %key.session, %error, "pruning after a turn failed");
@@ -164,7 +163,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes a prune back.
+    /// Reverts a prune.
     pub async fn restore_tool_outputs(
         self: &Arc<Self>,
         tenant: TenantId,
@@ -246,8 +245,8 @@ impl Engine {
         Ok(Some(restored))
     }
 
-    /// What the same request was answered before: the event, or that there was nothing to do.
-    /// `None` means it is new.
+    /// The stored outcome of the same request: its event, or that there was nothing to do. Returns
+    /// `None` if the request is new.
     async fn told(
         &self,
         key: &SessionKey,
@@ -267,7 +266,7 @@ impl Engine {
         }
         let missing = || {
             Error::Internal(format!(
-                "a request led to {:?}, and no event describes it",
+                "no event matches the stored result {:?} of a prune",
                 remembered.result
             ))
         };
@@ -279,8 +278,8 @@ impl Engine {
             .map(|event| Some(Some(event)))
     }
 
-    /// Remembers that there was nothing to do. False: the same request did it a moment ago, which
-    /// is what it has to be answered.
+    /// Remembers that there was nothing to do. Returns `false` if the same request pruned
+    /// concurrently; then that outcome is the response.
     async fn nothing(&self, key: &SessionKey, idempotency: &Idempotency) -> Result<bool, Error> {
         let Some(request) = &idempotency.request else {
             return Ok(true);
@@ -310,7 +309,7 @@ pub(in crate::turn) fn report(pruning: &Pruning, rebilled: u32) -> PruneReport {
     }
 }
 
-/// A prune that no request asked for.
+/// The idempotency of an automatic prune or compaction: no key.
 pub(in crate::turn) fn unasked() -> Idempotency {
     Idempotency {
         request: None::<RequestId>,

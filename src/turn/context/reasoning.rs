@@ -1,5 +1,5 @@
-//! Which reasoning goes with a later prompt, and which items of a provider's own, and what the rest
-//! would have cost: the provider's own rule, asked message by message.
+//! Which reasoning and provider items are sent with a later prompt, and what the rest would have
+//! cost. The provider's rule is applied to each message.
 
 use std::borrow::Cow;
 
@@ -13,29 +13,28 @@ use crate::{
     provider::{PastReasoning, registry::Resolved},
 };
 
-/// Where a part of an answer is.
+/// The position of a part of a response.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::turn) struct Place {
-    /// The model wrote it.
+    /// This model wrote it.
     pub(in crate::turn) own: bool,
-    /// The user has not spoken since.
+    /// There is no user message after it.
     pub(in crate::turn) in_loop: bool,
-    /// The answers between the user's messages before and after it call tools.
+    /// The responses between the user messages before and after it contain tool calls.
     pub(in crate::turn) in_calling_turn: bool,
 }
 
-/// What a prompt that was sent holds of the tool loop that goes on with its answer.
+/// The state of the current tool loop in a prompt that was sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::turn) struct SentLoop {
-    /// Tokens of reasoning that no later prompt holds once the user has spoken: as reported where
-    /// they were.
+    /// Tokens of reasoning that is no longer sent after the next user message. The reported count
+    /// is used where there is one.
     pub(in crate::turn) passing: u32,
-    /// It has calls.
+    /// The loop contains tool calls.
     pub(in crate::turn) calls: bool,
 }
 
-/// Whether a part is reasoning, or an item of a provider's own, that does not go with the next
-/// prompt.
+/// Whether a part is reasoning or a provider item that is not sent with the next prompt.
 pub(in crate::turn) fn is_unsent(model: &Resolved, part: &Part, place: Place) -> bool {
     match &part.content {
         Content::Reasoning { .. } => !sends(model, part, place),
@@ -49,8 +48,8 @@ pub(in crate::turn) fn is_unsent(model: &Resolved, part: &Part, place: Place) ->
     }
 }
 
-/// What of an answer's reasoning goes with the prompt that follows it. After an answer with calls
-/// that is one of the same loop, otherwise the user speaks first.
+/// The part of a response's reasoning that is sent with the next prompt. After a response with
+/// calls, the next prompt is in the same loop; otherwise it follows a user message.
 pub(in crate::turn) fn kept(
     model: &Resolved,
     answer: &[StoredPart],
@@ -75,14 +74,14 @@ pub(in crate::turn) fn kept(
     }
 }
 
-/// Whether the user speaks after this answer, since it calls nothing.
+/// Whether the response ends the tool loop because it contains no call.
 pub(in crate::turn) fn ends_loop(answer: &[StoredPart]) -> bool {
     !answer
         .iter()
         .any(|stored| matches!(stored.part.content, Content::ToolCall(_)))
 }
 
-/// What a prompt that was sent holds of the loop.
+/// The state of the tool loop in a prompt that was sent.
 pub(in crate::turn) fn of_loop(model: &Resolved, sent: &[Message]) -> SentLoop {
     let begins = loop_begins(sent);
     let calls = sent.iter().skip(begins).any(Message::calls);
@@ -109,7 +108,8 @@ pub(in crate::turn) fn of_loop(model: &Resolved, sent: &[Message]) -> SentLoop {
         let reported = usage
             .map(|usage| usage.reasoning)
             .filter(|tokens| *tokens > 0);
-        // The estimate may be nothing: some families are taken for ones that never read it again.
+        // The estimate may be 0: some model families are assumed never to read their reasoning
+        // again.
         if passing().next().is_some() {
             reported.unwrap_or(estimated)
         } else {
@@ -126,7 +126,7 @@ pub(in crate::turn) fn of_loop(model: &Resolved, sent: &[Message]) -> SentLoop {
     }
 }
 
-/// These messages as they go with the next prompt: what does not go with it is left out.
+/// The messages as sent with the next prompt, without the parts that are left out.
 pub(in crate::turn) fn as_sent<'a>(
     model: &Resolved,
     messages: &'a [Message],
@@ -184,7 +184,7 @@ fn is_reasoning(part: &Part) -> bool {
     matches!(part.content, Content::Reasoning { .. })
 }
 
-/// Whether the model wrote the message with that response.
+/// Whether this model produced the response of a message.
 pub(in crate::turn) fn is_own(model: &Resolved, response: Option<&ModelResponse>) -> bool {
     response.is_some_and(|response| {
         response.provider == model.provider_name && response.model == model.reference
@@ -209,7 +209,7 @@ pub(in crate::turn) mod tests {
         turn::context::size,
     };
 
-    /// A model of a service that speaks a dialect.
+    /// A model of a service with this dialect.
     pub(in crate::turn) fn model(dialect: &'static Dialect) -> Resolved {
         let provider =
             OpenAi::new("main", Settings::nowhere(), dialect, BTreeMap::new()).expect("a provider");
@@ -235,8 +235,8 @@ pub(in crate::turn) mod tests {
             .expect("a model")
     }
 
-    /// Thoughts before an answer and before a call, by the model and by another one, with details
-    /// of OpenRouter's and without.
+    /// Reasoning before a response and before a call, by this model and by another one, with and
+    /// without the details of OpenRouter.
     pub(in crate::turn) fn conversation() -> Vec<Message> {
         conversation_with(|text| {
             format!(
@@ -245,7 +245,7 @@ pub(in crate::turn) mod tests {
         })
     }
 
-    /// The same with other details of a thought.
+    /// Like [`conversation`], with other details of the reasoning.
     fn conversation_with(details: impl Fn(&str) -> String) -> Vec<Message> {
         let thought = |n: u32, with_details: bool| {
             let text = format!("thought-{n}!");
@@ -356,7 +356,7 @@ pub(in crate::turn) mod tests {
         let messages = vec![user("Search."), answer("main"), answer("other")];
         let size = messages[1].parts[0].size.tokens;
         assert!(size > 0);
-        // Chat Completions has no items at all.
+        // Chat Completions has no items.
         let table = [
             (anthropic(), size),
             (
@@ -394,7 +394,7 @@ pub(in crate::turn) mod tests {
                 calls: true,
             };
             assert_eq!(before, sent, "{name}");
-            // One without details, before a call and before nothing.
+            // Reasoning without details: before a call, and at the end of the loop.
             assert_eq!(
                 kept(&model, &messages[4].parts, SentLoop::default()),
                 within,

@@ -1,4 +1,4 @@
-//! RecordUsage: what a call used that the host made by itself.
+//! RecordUsage: the usage of a model call that the host made itself.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ use crate::{
     },
 };
 
-/// What the first request under the same id recorded. `None` if this is the first.
+/// What the first request with the same id recorded. Returns `None` if this is the first one.
 fn repeated(tail: &Tail, command: &RecordUsage) -> Result<Option<Recorded>, Error> {
     let (Some(Remembered { hash, result }), Some(request)) =
         (&tail.remembered, &command.idempotency.request)
@@ -49,18 +49,18 @@ fn repeated(tail: &Tail, command: &RecordUsage) -> Result<Option<Recorded>, Erro
     Ok(Some(recorded))
 }
 
-/// The prompt that a report is about.
+/// The prompt of the reported call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Described {
-    /// Its transcript in tokens.
+    /// Tokens of its transcript.
     transcript: i64,
-    /// The message that answers it, in tokens. `None` means it is not appended.
+    /// Tokens of the response message. `None` if it is not appended.
     answer: Option<u32>,
 }
 
 impl Engine {
-    /// Records what a call used, or answers again what the same request was answered before; with
-    /// the model's ratio of now.
+    /// Records the usage of a call. A repeated request gets the response to the first one, with the
+    /// current ratio of the model.
     pub async fn record_usage(
         self: &Arc<Self>,
         tenant: TenantId,
@@ -73,8 +73,8 @@ impl Engine {
         .await
     }
 
-    /// One try. `None` means the transcript changed between the look and the statement, or the same
-    /// request was quicker.
+    /// One attempt. Returns `None` if the transcript changed between the read and the write, or a
+    /// concurrent repetition of the request was stored first.
     async fn try_record(
         &self,
         key: &SessionKey,
@@ -89,8 +89,8 @@ impl Engine {
             config, revision, ..
         } = self.session(key).await?;
         let reference = command.model.as_deref().unwrap_or(&config.model);
-        // A host may call models that this server has not: what they used counts, and teaches
-        // nothing.
+        // A host may call models that this server does not have. Their usage is counted, but not
+        // used for calibration.
         let model = self.model(reference).ok();
         let reference = model.as_ref().map_or(reference, |model| &model.reference);
         if let Some(recorded) = repeated(&tail, command)? {
@@ -163,7 +163,7 @@ impl Engine {
         known_window(&policy.context, model?)
     }
 
-    /// The message that the call wrote, and how it stands to the end of the transcript.
+    /// The message that the call produced, and its position relative to the end of the transcript.
     async fn written_by(
         &self,
         key: &SessionKey,
@@ -183,7 +183,8 @@ impl Engine {
         Ok((Some(message), self.store.since(key, id).await?))
     }
 
-    /// What the counters leave open of the session's prompts. The text of its messages is not read.
+    /// The messages that the counters do not determine, for the session's prompts. Their text is
+    /// not read.
     async fn variable(
         &self,
         key: &SessionKey,
@@ -222,8 +223,9 @@ impl Engine {
         Ok(Variable { all, newest })
     }
 
-    /// Learns from the prompt that the host sent: what stood before the answer. It is learnt while
-    /// the caller waits, so that the answer has it; what goes wrong only leaves it unlearnt.
+    /// Calibrates with the prompt that the host sent: the messages before the response. This runs
+    /// in the foreground, so that the response contains the new ratio. A failure only skips the
+    /// calibration.
     async fn learn_from(
         &self,
         key: &SessionKey,
@@ -235,7 +237,7 @@ impl Engine {
             let mut view = self.session_view(key).await?;
             view.messages
                 .retain(|message| answer.is_none_or(|answer| message.seq < answer.seq));
-            // The host sent words for what the model cannot take.
+            // The host sent notes in place of media that the model cannot read.
             leave_out(&mut view.messages, &model.reference, |media, role| {
                 cannot_read(model, media, role)
             });
@@ -248,11 +250,10 @@ impl Engine {
     }
 }
 
-/// What the counters leave open: messages with parts that a model may not read or be sent, and with
-/// nothing else.
+/// The messages that the counters do not determine: those with parts that a model may not read or
+/// be sent, reduced to these parts.
 #[derive(Debug, Default)]
 struct Variable {
-    /// All of them.
     all: Vec<Message>,
     /// The newest messages, with or without such parts: at least those that no call measured.
     newest: Vec<Message>,
@@ -267,24 +268,24 @@ fn sent(messages: &[Message], before: Seq) -> &[Message] {
     &messages[..count]
 }
 
-/// A call that is reported, and the session as it stands.
+/// A reported call, and the current session.
 struct HostCall<'a> {
     command: &'a RecordUsage,
     tail: &'a Tail,
     config: &'a SessionConfig,
     reference: &'a str,
-    /// The one that was called, and the session's own.
+    /// The called model, and the session's own.
     models: (Option<&'a Resolved>, Option<&'a Resolved>),
-    /// What of their prompts depends on the model.
+    /// The parts of their prompts that depend on the model.
     variable: Variable,
-    /// The message that the call wrote, if it is appended.
+    /// The message that the call produced, if it is appended.
     answer: Option<&'a Message>,
 }
 
 impl HostCall<'_> {
-    /// The prompt that the report is about. `None` means it is not known, or another one by now.
-    /// Since the version that the host names nothing may have come but appends, the first of
-    /// which began with the answer: no change of the configuration either.
+    /// The prompt of the reported call. Returns `None` if it is unknown or was changed. Since the
+    /// version that the host names, there may have been only appends, the first of which began with
+    /// the response, and no change of the configuration.
     fn described(&self, since: Option<Since>) -> Option<Described> {
         let sent = self.command.version?;
         let now = self.tail.version.number();
@@ -293,7 +294,7 @@ impl HostCall<'_> {
             provider_tool_calls,
             ..
         } = self.command.usage;
-        // What is reported of a call in which the provider's own tools ran is a sum over its rounds.
+        // If the provider's own tools ran, the reported usage is the sum of several rounds.
         if self.command.purpose != UsagePurpose::Turn || input == 0 || provider_tool_calls > 0 {
             return None;
         }
@@ -319,7 +320,7 @@ impl HostCall<'_> {
         }
     }
 
-    /// Whether what is reported can be the size of the prompt.
+    /// Whether the reported usage is plausible as the size of the prompt.
     fn is_believed(&self, described: &Described, window: Option<u32>) -> bool {
         let [called, _] = self.models();
         let counters = Counters {
@@ -345,7 +346,7 @@ impl HostCall<'_> {
         )
     }
 
-    /// What is answered, and what the call measured.
+    /// The response, and the size that the call measured.
     fn outcome(&self, described: Option<Described>) -> (Recorded, Option<Anchor>) {
         let usage = &self.command.usage;
         let Some(Described { transcript, answer }) = described else {
@@ -408,7 +409,7 @@ impl HostCall<'_> {
         self.size(own, counters, LATEST).size()
     }
 
-    /// The one that was called, and the session's own.
+    /// The called model, and the session's own.
     fn models(&self) -> [CalledModel<'_>; 2] {
         let (called, own) = self.models;
         [
@@ -417,7 +418,7 @@ impl HostCall<'_> {
         ]
     }
 
-    /// Where the prompt ends that was sent: before the answer, or after all.
+    /// The end of the prompt that was sent: before the response, or after all messages.
     fn before(&self) -> Seq {
         self.answer.map_or(LATEST, |answer| answer.seq)
     }
@@ -439,7 +440,7 @@ impl HostCall<'_> {
     }
 }
 
-/// What is kept of a message, with the usage.
+/// The stored metadata of a message, with the usage.
 fn info(message: &Message, reference: &str, usage: &Usage) -> MessageInfo {
     let Message {
         response,
@@ -459,7 +460,7 @@ fn info(message: &Message, reference: &str, usage: &Usage) -> MessageInfo {
     }
 }
 
-/// The call that produced a message, where the host gave none.
+/// The response metadata of a message, if the host gave none.
 fn unreported(message: &Message, reference: &str) -> ModelResponse {
     let calls = message
         .parts

@@ -1,4 +1,4 @@
-//! RenderContext: a session's next prompt as it would be sent, without sending it.
+//! RenderContext: a session's next prompt, without sending it.
 
 use crate::{
     context::{compact::trigger, notes::notes, prompt},
@@ -25,25 +25,24 @@ use crate::{
     },
 };
 
-/// A prompt as it is shown.
+/// A rendered prompt.
 #[derive(Debug)]
 pub struct Rendered {
-    /// The model it is made for.
+    /// Reference of the model that the prompt is for.
     pub model: String,
-    /// The prompt.
     pub prompt: Prompt,
-    /// The body of the request, where one is wanted.
+    /// The body of the request, if the shape has one.
     pub body: Option<Vec<u8>>,
-    /// Version of the transcript that it is made from; 0 of a look back.
+    /// Version of the transcript. 0 for a past seq.
     pub version: i64,
-    /// What is not in it, and why.
+    /// What was left out of the prompt, and why.
     pub notes: Vec<PromptNote>,
-    /// The memory that it takes.
+    /// The memory held for it.
     pub memory: Option<FairPlace>,
 }
 
 impl Engine {
-    /// The next prompt of a session, or what it would have been at a seq.
+    /// The next prompt of a session, or the prompt as of a past seq.
     pub async fn render(
         &self,
         tenant: TenantId,
@@ -87,8 +86,8 @@ impl Engine {
         }
     }
 
-    /// The session as its next turn sends it, and the size of that: a turn clears old results before its first
-    /// call, where the policy says so.
+    /// The session and the prompt size as the next turn would send them: if the policy requires it,
+    /// a turn prunes before its first call.
     fn as_sent_next(
         &self,
         mut view: SessionView,
@@ -127,8 +126,8 @@ impl Engine {
         Ok((view, planned.pruned))
     }
 
-    /// A prompt in its shape, its media as the model gets them. Their content is read where a
-    /// request is made of it.
+    /// A prompt in its shape, with the media that the model accepts. Their content is read if the
+    /// shape is a request body.
     async fn rendered(
         &self,
         tenant: &TenantId,
@@ -173,7 +172,7 @@ impl Engine {
         }
     }
 
-    /// The next prompt with its size, as it is shown.
+    /// The next prompt with its size, rendered.
     pub(in crate::turn) async fn shown(
         &self,
         key: &SessionKey,
@@ -192,8 +191,8 @@ impl Engine {
         })
     }
 
-    /// A session with its transcript at one time. Between two looks at the version nothing moved
-    /// that the prompt is made of.
+    /// A consistent view of a session and its transcript. The version is read before and after the
+    /// other reads and must be the same.
     pub(in crate::turn) async fn session_view(
         &self,
         key: &SessionKey,
@@ -201,7 +200,7 @@ impl Engine {
         retry_on_change(|| self.try_session_view(key)).await
     }
 
-    /// One look.
+    /// One attempt. Returns `None` if the session changed during the reads.
     async fn try_session_view(&self, key: &SessionKey) -> Result<Option<SessionView>, Error> {
         let not_found = || Error::SessionNotFound(key.session.clone());
         let version = async || {
@@ -214,7 +213,7 @@ impl Engine {
         let (request, late, step) = match &session.current_turn {
             Some(turn) => match self.store.turn(key, turn).await? {
                 Some(turn) => {
-                    // Where results are awaited, the next prompt is that of the next step.
+                    // While results are awaited, the next prompt is that of the next step.
                     let next = u32::from(session.state == SessionState::AwaitingTools);
                     let step = turn.so_far.step_count.max(1) + next;
                     (turn.request, turn.late, step)
@@ -234,7 +233,7 @@ impl Engine {
         Ok((version().await? == before).then_some(view))
     }
 
-    /// The same as it was at a seq. Up to a seq nothing changes.
+    /// The session as of a seq. Rows up to a seq never change.
     async fn standing_at(&self, key: &SessionKey, at: Seq) -> Result<SessionView, Error> {
         let not_found = || Error::SessionNotFound(key.session.clone());
         let revision = self
@@ -273,7 +272,7 @@ impl Engine {
         })
     }
 
-    /// The prompt, as a turn makes it of the same.
+    /// The prompt that a turn would build from the view.
     pub(in crate::turn) fn prompt(
         &self,
         view: &SessionView,
@@ -282,7 +281,7 @@ impl Engine {
         self.prompt_of(view, view.messages.clone(), model)
     }
 
-    /// The same, without a second copy of the messages.
+    /// Like [`Engine::prompt`], without copying the messages.
     fn prompt_from(&self, mut view: SessionView, model: &Resolved) -> Result<Prompt, Error> {
         let messages = std::mem::take(&mut view.messages);
         self.prompt_of(&view, messages, model)
@@ -321,8 +320,8 @@ impl Engine {
     }
 }
 
-/// A prompt in its shape, without the content that went into it. A model that is sent no request
-/// takes it as it is. `unsupported`: what words stand for in it.
+/// A prompt in its shape, without the content of its media. A model whose provider builds no
+/// request gets the neutral prompt. `unsupported`: the notes on parts that were replaced.
 fn rendered(
     model: &Resolved,
     prompt: Prompt,

@@ -1,4 +1,4 @@
-//! A session at one time: what its next prompt is made of.
+//! A consistent view of a session, from which its next prompt is built.
 
 use crate::{
     context::size::ContextSize,
@@ -8,16 +8,15 @@ use crate::{
     turn::{context::size::PromptCall, run::step_tools::tools_in_force},
 };
 
-/// A session at one time: what its next prompt is made of.
+/// A consistent view of a session, from which its next prompt is built.
 #[derive(Debug, Clone)]
 pub(in crate::turn) struct SessionView {
-    /// The session.
     pub(in crate::turn) session: Session,
-    /// What its transcript is.
+    /// Version of the transcript.
     pub(in crate::turn) version: Version,
-    /// What its live turn does differently.
+    /// The settings of the live turn.
     pub(in crate::turn) request: TurnRequest,
-    /// That turn's time is up: its last step has no tools.
+    /// The live turn's time has passed: its last step has no tools.
     pub(in crate::turn) late: bool,
     /// The step that the prompt is for.
     pub(in crate::turn) step: u32,
@@ -26,14 +25,14 @@ pub(in crate::turn) struct SessionView {
 }
 
 impl SessionView {
-    /// The model to ask: the one that is named, the live turn's, or the session's.
+    /// The model to call: the named one, the live turn's, or the session's.
     pub(in crate::turn) fn model<'a>(&'a self, named: Option<&'a str>) -> &'a str {
         named
             .or(self.request.model.as_deref())
             .unwrap_or(&self.session.config.model)
     }
 
-    /// The tools that it is sent.
+    /// The tools that are sent to the model.
     pub(in crate::turn) fn tools(&self) -> &ToolSet {
         tools_in_force(&self.request, &self.session.config, self.late)
     }

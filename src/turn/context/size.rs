@@ -1,5 +1,5 @@
-//! The size of the next prompt: the calculation of `context/size.rs`, given what the counters, the
-//! configuration and the model make of it.
+//! The size of the next prompt: supplies the calculation in `context/size.rs` with counters,
+//! configuration and model.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -32,28 +32,28 @@ use crate::{
     },
 };
 
-/// After every message.
+/// Greater than the seq of any message.
 pub(in crate::turn) const LATEST: Seq = Seq(i64::MAX);
-/// Messages that are read at once, and in all, to find the answer of the last measured call.
+/// Messages read by one query, and in total, to find the response of the last measured call.
 const NEWEST: u32 = 64;
 const MOST_NEWEST: usize = 512;
-/// Tokens of them that are read beyond twice of what is new.
+/// Tokens of messages that are read in addition to twice the new tokens.
 pub(in crate::turn) const SLACK: i64 = 4_096;
 
-/// A call that a prompt is made for.
+/// A call that a prompt is built for.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::turn) struct PromptCall<'a> {
     pub(in crate::turn) config: &'a SessionConfig,
     /// The tools of the turn, or of the session.
     pub(in crate::turn) tools: &'a ToolSet,
-    /// What the turn changes for its calls.
+    /// The settings of the turn.
     pub(in crate::turn) request: &'a TurnRequest,
     pub(in crate::turn) step: u32,
     pub(in crate::turn) model: CalledModel<'a>,
 }
 
-/// A model by its reference. One that is not configured is taken for one that has tools and is sent
-/// everything.
+/// A model by its reference. A model that is not configured is assumed to support tools and to be
+/// sent everything.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::turn) struct CalledModel<'a> {
     pub(in crate::turn) reference: &'a str,
@@ -69,13 +69,13 @@ impl<'a> CalledModel<'a> {
         }
     }
 
-    /// Whether it is not sent some reasoning or some items of the transcript.
+    /// Whether some reasoning or some items of the transcript are not sent to the model.
     pub(in crate::turn) fn withholds_parts(self) -> bool {
         self.resolved
             .is_some_and(|model| model.provider.withholds_parts())
     }
 
-    /// What an answer costs in later prompts beside its parts.
+    /// Tokens that a response costs in later prompts in addition to its parts.
     pub(in crate::turn) fn frame_tokens(self) -> u32 {
         self.resolved.map_or(0, |model| estimator(model).frame())
     }
@@ -91,8 +91,8 @@ impl<'a> From<&'a Resolved> for CalledModel<'a> {
 }
 
 impl PromptCall<'_> {
-    /// What the prompt has beside its transcript: system prompt, tools, and what makes the model
-    /// answer. Each content is counted once.
+    /// The parts of the prompt outside of the transcript: system prompt, tools, and the tokens that
+    /// open the response. Each content is counted once.
     pub(in crate::turn) fn non_transcript(&self) -> NonTranscript {
         let Self {
             config,
@@ -132,7 +132,7 @@ impl PromptCall<'_> {
         })
     }
 
-    /// The size of the prompt by the counters, as if the model were sent all of the transcript.
+    /// The size of the prompt by the counters, as if the model were sent the whole transcript.
     pub(in crate::turn) fn size_of_all<'c>(&self, counters: Counters<'c>) -> ContextSize<'c> {
         ContextSize::new(
             counters,
@@ -142,7 +142,7 @@ impl PromptCall<'_> {
         )
     }
 
-    /// The size of the prompt of a transcript that is read.
+    /// The size of the prompt of a transcript that has been read.
     pub(in crate::turn) fn size<'c>(
         &self,
         counters: Counters<'c>,
@@ -157,8 +157,8 @@ impl PromptCall<'_> {
     }
 }
 
-/// The size by the counters of a session's next prompt, if no turn changes it, as if the model were
-/// sent all of the transcript.
+/// The size of a session's next prompt by the counters, with the session's settings, as if the
+/// model were sent the whole transcript.
 pub(in crate::turn) fn own_size<'c>(
     config: &SessionConfig,
     model: CalledModel<'_>,
@@ -256,11 +256,11 @@ impl<'a> From<&'a Tail> for Counters<'a> {
     }
 }
 
-/// What is read of a transcript to find what a model is not sent of it.
+/// The part of a transcript that is read to find what is not sent to a model.
 #[derive(Debug, Default)]
 pub(in crate::turn) struct Excerpt<'a> {
     pub(in crate::turn) messages: Cow<'a, [Message]>,
-    /// Results of calls that are open together with others: no message has them yet.
+    /// Results of calls that are open together with others: not in a message yet.
     results: Vec<Part>,
     /// The messages are only the newest ones.
     is_end: bool,
@@ -275,7 +275,7 @@ impl<'a> Excerpt<'a> {
         }
     }
 
-    /// The whole transcript, or what of it is not sent to every model.
+    /// The whole transcript, or the parts that are not sent to every model.
     pub(in crate::turn) fn whole(messages: &'a [Message]) -> Self {
         Self {
             messages: Cow::Borrowed(messages),
@@ -295,7 +295,7 @@ pub(in crate::turn) struct PromptMessage<'a> {
 }
 
 impl<'a> PromptMessage<'a> {
-    /// Results that close a batch, without those that are stored already.
+    /// Results that close a batch, without those that are already stored.
     pub(in crate::turn) fn of_answers(answers: &'a [Answer], overhead: u32) -> Self {
         let counted = |answer: &'a Answer| {
             (
@@ -314,7 +314,7 @@ impl<'a> PromptMessage<'a> {
         }
     }
 
-    /// Results that are in the counters.
+    /// Results that the counters already include.
     fn of_results(results: &'a [Part]) -> Self {
         let counted = |part| {
             (
@@ -333,7 +333,7 @@ impl<'a> PromptMessage<'a> {
         }
     }
 
-    /// What a client sends as the user.
+    /// A client's message with the user role.
     pub(in crate::turn) fn of_input(input: &'a InputMessage, estimator: Estimator) -> Self {
         let parts = input
             .parts
@@ -348,7 +348,7 @@ impl<'a> PromptMessage<'a> {
         }
     }
 
-    /// Its tokens, as a model is sent it with the next prompt.
+    /// Tokens of the message as sent to the model with the next prompt.
     pub(in crate::turn) fn sent_tokens(&self, model: &Resolved) -> i64 {
         self.tokens()
             - self
@@ -366,13 +366,14 @@ impl<'a> PromptMessage<'a> {
                 .sum::<i64>()
     }
 
-    /// Whether it calls a tool.
+    /// Whether it contains a tool call.
     fn calls(&self) -> bool {
         self.parts.iter().any(|(part, _)| part.is_call())
     }
 
-    /// Tokens of its parts that the model is not sent. `in_loop`: the user has not spoken since;
-    /// `in_calling_turn`: the answers up to the user's messages before and after call tools.
+    /// Tokens of the parts that are not sent to the model. `in_loop`: no user message follows this
+    /// one. `in_calling_turn`: the responses between the user messages before and after it contain
+    /// tool calls.
     fn unsupported(
         &self,
         model: &Resolved,
@@ -447,8 +448,8 @@ pub(in crate::turn) fn size_with<'c>(
     grown.without(unsupported.values().copied().map(i64::from).sum())
 }
 
-/// Tokens of a transcript that a model is not sent, by where they are counted: media that are words
-/// to it, reasoning, and items of another provider.
+/// Tokens of a transcript that are not sent to a model, by category: media that are replaced by
+/// notes, reasoning, and items of another provider.
 pub(in crate::turn) fn unsupported(
     model: &Resolved,
     excerpt: &Excerpt<'_>,
@@ -456,8 +457,7 @@ pub(in crate::turn) fn unsupported(
     unsupported_from(0, model, excerpt, &[])
 }
 
-/// The same without those of the first messages, and with those of messages that are about to
-/// follow.
+/// Like [`unsupported`], without the first messages, and with messages that are about to follow.
 fn unsupported_from(
     first: usize,
     model: &Resolved,
@@ -472,8 +472,8 @@ fn unsupported_from(
     let stored = messages.len();
     let before = messages.len() + 1;
     let of_user = |role: &Role| *role == Role::User;
-    // Where the user spoke last: reasoning after that is in the loop that goes on. The end of a
-    // transcript may be in the middle of it.
+    // The last user message: reasoning after it is in the current loop. The end of a transcript may
+    // begin in the middle of the loop.
     let spoke = following
         .iter()
         .rposition(|message| of_user(&message.role))
@@ -505,9 +505,9 @@ fn unsupported_from(
 }
 
 impl Engine {
-    /// What has to be read of a session's transcript for the size of its next prompt: nothing where
-    /// neither media nor reasoning nor a provider's items could make it another one for this model; every such part
-    /// where no call was measured; otherwise the messages since. No text is read.
+    /// What has to be read of a transcript for the size of the next prompt. Nothing, if it has no
+    /// media, reasoning or provider items that change the size for this model. All such parts, if
+    /// no call was measured. Otherwise the messages since that call. Text is not read.
     pub(in crate::turn) async fn excerpt(
         &self,
         key: &SessionKey,
@@ -548,7 +548,7 @@ impl Engine {
         Ok(Excerpt { results, ..excerpt })
     }
 
-    /// What of a session's transcript is not sent to every model, without the rest.
+    /// The parts of a session's transcript that are not sent to every model.
     pub(in crate::turn) async fn model_dependent(
         &self,
         key: &SessionKey,
@@ -571,8 +571,7 @@ impl Engine {
         })
     }
 
-    /// The newest messages without their text, in order: as many as are enough, or a bounded
-    /// number.
+    /// The newest messages without their text, in order: until `is_enough`, or up to a limit.
     pub(in crate::turn) async fn newest(
         &self,
         key: &SessionKey,
@@ -596,7 +595,7 @@ impl Engine {
     }
 }
 
-/// Tokens of messages, as they are stored.
+/// Tokens of messages as stored.
 pub(in crate::turn) fn transcript_tokens(messages: &[Message]) -> i64 {
     messages
         .iter()
@@ -635,7 +634,7 @@ mod tests {
         }
     }
 
-    /// A size and what it was computed from, for comparisons.
+    /// A size and its inputs, for comparisons.
     fn shown(size: ContextSize<'_>) -> (u32, i64, i64) {
         (size.size().count.tokens, size.size().new, size.offset())
     }

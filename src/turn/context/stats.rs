@@ -1,4 +1,4 @@
-//! GetContextStats: what a session's window is spent on, from its counters.
+//! GetContextStats: how a session's context window is used, computed from its counters.
 
 use crate::{
     context::{
@@ -26,34 +26,34 @@ use crate::{
 /// The statistics of a session.
 #[derive(Debug, Clone)]
 pub struct ContextStats {
-    /// What its ledger says.
+    /// Counters of the session's ledger.
     pub stats: Stats,
-    /// The model that they are for.
+    /// Reference of the model that they are for.
     pub model: String,
-    /// Its window.
+    /// How the model's context window is divided.
     pub budget: Budget,
     /// The size of the next prompt.
     pub size: Size,
-    /// What it is made of.
+    /// The size of the next prompt by category.
     pub breakdown: Breakdown,
-    /// The tool definitions that are sent, the largest first.
+    /// The tool definitions that are sent, largest first, with tokens.
     pub tools: Vec<(String, ToolCategory, u32)>,
-    /// When it will have to be compacted.
+    /// When a compaction will be needed.
     pub forecast: Forecast,
-    /// Reported over estimated tokens of the model, learnt from calls, as it was known within the
-    /// last 30 s. Stored sizes are not corrected by it.
+    /// Ratio of reported to estimated tokens of the model, learnt from calls, at most 30 s old.
+    /// Stored sizes are not corrected by it.
     pub learnt: f64,
     /// The newest compactions.
     pub compactions: Vec<Compaction>,
 }
 
-/// Compactions that are listed with the statistics.
+/// Compactions listed with the statistics.
 const RECENT: u32 = 10;
 
 impl Engine {
-    /// Where a session's tokens are, with this model or its own. One statement, unless there are
-    /// compactions to list, messages whose size depends on the model, or the ratio of the model
-    /// is not known from the last 30 s.
+    /// How a session's tokens are distributed, for this model or the session's own. Takes one
+    /// statement, unless there are compactions to list, messages whose size depends on the model,
+    /// or a ratio that was not read in the last 30 s.
     pub async fn context_stats(
         &self,
         key: &SessionKey,
@@ -63,7 +63,7 @@ impl Engine {
         let mut stats = stats.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
         let mut request = stats.request.take().unwrap_or_default();
         if let Some(tools) = request.tools.take() {
-            stats.config.tools = tools; // whoever names the tools with each turn will name them again
+            stats.config.tools = tools; // a client that names the tools with each turn will name them again
         }
         let step = stats.step.max(1);
         let request = if stats.step == 0 {
@@ -130,12 +130,12 @@ impl Engine {
     }
 }
 
-/// What the prompt is made of, and the tool definitions that are sent, the largest first.
+/// The size of the prompt by category, and the tool definitions that are sent, largest first.
 fn measured(whole: &Whole<'_>) -> (Breakdown, Vec<(String, ToolCategory, u32)>) {
     let config = whole.config;
     let estimator = whole.estimator;
-    // Blocks by themselves and deferred tools are no part of the size, so that they were not
-    // counted with it.
+    // The single blocks and the deferred tools are not part of the prompt size, so that they were
+    // not counted with it.
     let blocks = config.pinned_blocks.iter().map(|block| block.text.len());
     let tools = config.tools.tools.iter();
     let deferred = tools.filter(|tool| tool.deferred).map(definition_bytes);
@@ -150,7 +150,7 @@ fn measured(whole: &Whole<'_>) -> (Breakdown, Vec<(String, ToolCategory, u32)>) 
     (breakdown, sized.into_iter().map(named).collect())
 }
 
-/// The window of a model under a policy. `None` means it is not known.
+/// The window of a model under a policy. Returns `None` if it is unknown.
 pub(in crate::turn) fn known_window(policy: &ContextPolicy, model: &Resolved) -> Option<u32> {
     budget(policy, model)
         .ok()
@@ -159,6 +159,10 @@ pub(in crate::turn) fn known_window(policy: &ContextPolicy, model: &Resolved) ->
 }
 
 /// How the window of a model is divided under a policy.
+///
+/// # Errors
+///
+/// [`Error::ContextWindowUnknown`] if the window is unknown and the policy requires a known one.
 pub(in crate::turn) fn budget(policy: &ContextPolicy, model: &Resolved) -> Result<Budget, Error> {
     let ModelInfo {
         context_window,

@@ -1,5 +1,5 @@
-//! What waits in the queue goes into the transcript of a session that no turn runs in, for a host
-//! that calls the model by itself.
+//! Moves queued messages into the transcript of an idle session, for a host that calls the model
+//! itself.
 
 use crate::{
     context::coalesce::coalesce,
@@ -14,21 +14,21 @@ use crate::{
     },
 };
 
-/// The outcome of what waits.
+/// The outcome of taking queued messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::turn) enum Gathered {
-    /// Nothing waits that can be taken now, and nothing was written.
+    /// No queued message can be taken now, and nothing was written.
     Nothing,
-    /// These are in the transcript, in this order. Messages that never can be were dropped; there
-    /// may be no others.
+    /// These messages are in the transcript, in this order. May be empty, if all of them were
+    /// dropped because they can never be taken.
     Taken(Vec<Applied>),
-    /// The session is not as it was looked at.
+    /// The session changed concurrently.
     Moved,
 }
 
 impl Engine {
-    /// Takes what waits, by the session's policy and all in one statement, as a turn does between
-    /// two steps. Nothing is taken between calls and their results, and no input of an
+    /// Takes the queued messages according to the session's policy and in one statement, as a turn
+    /// does between two steps. Takes nothing while calls have no results, and no input of an
     /// ExecuteTurn, whose client waits for a turn.
     pub(in crate::turn) async fn gather(
         &self,

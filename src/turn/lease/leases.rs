@@ -1,6 +1,5 @@
-//! The leases of this replica: which turns it runs, how a running turn learns that it must stop,
-//! and which grants are uncertain because the answer to the statement that may have made them was
-//! lost.
+//! The leases of this replica: which turns it runs, how a running turn is notified that it must
+//! stop, and which grants are uncertain because the response to the granting statement was lost.
 
 use std::{
     collections::BTreeMap,
@@ -12,18 +11,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     model::{SessionKey, TenantId, TurnId},
-    store::{
-        self,
-        lease::{Held, Pulse},
-    },
+    store::{self, lease::Held},
 };
 
-/// Sessions with an uncertain grant that are looked after at once; beyond that their leases run out
-/// by themselves.
+/// Most sessions with an uncertain grant that are tracked individually. Beyond that, all turns of
+/// the replica are searched.
 const MOST_UNCERTAIN: usize = 1000;
 
-/// The turns in this replica's memory. Only these are kept alive: never «all rows that carry my
-/// name».
+/// The leases that this replica knows of. Its heartbeat renews every turn that the database assigns
+/// to it, so turns that are assigned to it but may not run here are tracked as uncertain.
 #[derive(Debug, Default)]
 pub struct Leases {
     table: Mutex<LeaseTable>,
@@ -33,13 +29,17 @@ pub struct Leases {
 #[derive(Debug, Default)]
 struct LeaseTable {
     held: BTreeMap<SessionKey, Arc<Lease>>,
-    /// Statements under way that may grant a turn, by session.
+    /// Statements in flight that may grant a turn, by session.
     requests: BTreeMap<SessionKey, usize>,
-    /// Those among them that begin one.
+    /// The subset of `requests` that begins a turn.
     starts: BTreeMap<SessionKey, usize>,
-    /// Compactions that are made here, by tenant.
+    /// Compactions that run here, by tenant.
     compactions: BTreeMap<TenantId, usize>,
     uncertain: BTreeMap<SessionKey, Uncertain>,
+    /// Until this time, turns may have been granted that are neither held nor tracked as uncertain.
+    doubt: Option<Instant>,
+    /// When the last heartbeat that the database confirmed was sent.
+    beaten: Option<Instant>,
 }
 
 /// A session in which this replica may own a turn without knowing it.
@@ -48,20 +48,23 @@ struct Uncertain {
     since: Instant,
     /// The newest epoch under which a turn of the session is known to have run here.
     ran: Option<i64>,
+    /// The newest epoch under which such a turn was ended by a bug.
+    failed: Option<i64>,
 }
 
-/// The right to run one turn, for as long as it is renewed.
+/// The right to run one turn. It starts at the grant and lasts for as long as the replica's
+/// heartbeats succeed.
 #[derive(Debug)]
 pub struct Lease {
     turn: TurnId,
     epoch: i64,
-    renewed: Mutex<Instant>,
+    granted: Instant,
     lost: CancellationToken,
     cancelled: CancellationToken,
 }
 
-/// A statement under way that may grant a turn to this replica. Whoever sends one holds this until
-/// the turn runs here; when the answer is lost, or never waited for, the grant is uncertain.
+/// A statement in flight that may grant a turn to this replica. The sender holds this until the
+/// turn runs here. If the response is lost, or was never awaited, the grant is uncertain.
 #[derive(Debug)]
 pub struct GrantRequest {
     leases: Arc<Leases>,
@@ -71,32 +74,34 @@ pub struct GrantRequest {
     starts: bool,
 }
 
-/// A compaction that is made here, which counts as a running turn for as long as this is held.
+/// A compaction that runs here. It counts as a running turn for as long as this value is held.
 #[derive(Debug)]
 pub struct CompactionPlace {
     leases: Arc<Leases>,
     tenant: TenantId,
 }
 
-/// What to do about a turn that this replica owns by the database's account.
+/// What to do with a turn that this replica owns according to the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
-    /// It runs here, or a statement that may have granted it has not been answered yet.
+    /// It runs here, or a statement that may have granted it has no response yet.
     Leave,
-    /// It never ran here: it can begin.
+    /// It never ran here and can begin.
     Adopt,
-    /// It ran here and was given up: another owner has to repeat its step.
+    /// It ran here, or may have, and was given up. Another owner has to repeat its step.
     Release,
+    /// A bug ended its task here. This replica repeats its step as a new owner.
+    Repeat,
 }
 
 impl GrantRequest {
-    /// Takes in the answer. One that was lost leaves the grant uncertain.
+    /// Records the response. A lost response leaves the grant uncertain.
     pub fn answered<T>(&mut self, answer: Result<T, store::Error>) -> Result<T, store::Error> {
         self.answered = !matches!(&answer, Err(store::Error::Unavailable(_)));
         answer
     }
 
-    /// When the statement was sent, at the latest: a lease that it grants counts from here.
+    /// The time before the statement was sent. A lease that it grants starts then.
     pub fn sent(&self) -> Instant {
         self.sent
     }
@@ -121,7 +126,7 @@ impl Drop for CompactionPlace {
     }
 }
 
-/// Takes one off a count, which ends at none.
+/// Decrements a count, and removes it at zero.
 fn take_one<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
     if let Some(count) = counts.get_mut(key) {
         *count -= 1;
@@ -132,7 +137,7 @@ fn take_one<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
 }
 
 impl LeaseTable {
-    /// How many turns run here or are about to, and compactions: of all tenants and of this one.
+    /// The turns and compactions that run here or are about to: of all tenants, and of this one.
     fn running(&self, tenant: &TenantId) -> (usize, usize) {
         let starting = |key: &&SessionKey| !self.held.contains_key(key);
         let sessions = || {
@@ -148,19 +153,23 @@ impl LeaseTable {
     fn mark_uncertain(&mut self, key: &SessionKey, ran: Option<i64>, now: Instant) {
         let ran = ran.max(self.held.get(key).map(|lease| lease.epoch));
         if let Some(known) = self.uncertain.get_mut(key) {
-            *known = Uncertain {
-                since: now,
-                ran: known.ran.max(ran),
-            };
+            known.since = now;
+            known.ran = known.ran.max(ran);
         } else if self.uncertain.len() < MOST_UNCERTAIN {
-            self.uncertain
-                .insert(key.clone(), Uncertain { since: now, ran });
+            let uncertain = Uncertain {
+                since: now,
+                ran,
+                failed: None,
+            };
+            self.uncertain.insert(key.clone(), uncertain);
+        } else {
+            self.doubt = Some(now);
         }
     }
 }
 
 impl Lease {
-    /// Fires when another owner has the turn, or this one can no longer be sure that it has it.
+    /// Fires when another owner has the turn, or this owner can no longer be sure that it has it.
     pub fn lost(&self) -> &CancellationToken {
         &self.lost
     }
@@ -173,25 +182,20 @@ impl Lease {
     fn is(&self, turn: &TurnId, epoch: i64) -> bool {
         self.epoch == epoch && self.turn == *turn
     }
-
-    fn renew(&self, at: Instant) {
-        let mut renewed = lock(&self.renewed);
-        *renewed = (*renewed).max(at);
-    }
 }
 
 impl Leases {
-    /// Notes a lease that was granted by a statement sent at `sent`. An older one of the same
-    /// session is lost: this replica may take over what it ran itself.
+    /// Registers a lease that was granted by a statement sent at `sent`. An older lease of the same
+    /// session is lost: a replica may take over a turn that it ran itself.
     pub fn hold(&self, key: &SessionKey, turn: &TurnId, epoch: i64, sent: Instant) -> Arc<Lease> {
         let lease = Arc::new(Lease {
             turn: turn.clone(),
             epoch,
-            renewed: Mutex::new(sent),
+            granted: sent,
             lost: CancellationToken::new(),
             cancelled: CancellationToken::new(),
         });
-        // Whoever ran the turn here under an older epoch must stop.
+        // A task that runs the turn here under an older epoch must stop.
         let mut table = self.lock();
         if let Some(uncertain) = table.uncertain.get_mut(key) {
             uncertain.ran = uncertain.ran.max(Some(epoch));
@@ -202,8 +206,7 @@ impl Leases {
             .is_some_and(|current| current.epoch > epoch)
         {
             lease.lost.cancel();
-            // Either the newer one is in force, or the database lost commits and numbers epochs
-            // anew.
+            // Either the newer lease is in force, or the database lost commits and reuses epochs.
             table.mark_uncertain(key, None, sent);
         } else if let Some(before) = table.held.insert(key.clone(), Arc::clone(&lease)) {
             before.lost.cancel();
@@ -211,7 +214,7 @@ impl Leases {
         lease
     }
 
-    /// Forgets a lease that ended or was given back. A newer one of the same session stays.
+    /// Removes a lease that ended or was handed back. A newer one of the same session stays.
     pub fn forget(&self, key: &SessionKey, lease: &Arc<Lease>) {
         let mut table = self.lock();
         if table
@@ -223,7 +226,7 @@ impl Leases {
         }
     }
 
-    /// Whether this lease is known here.
+    /// Whether the lease of this turn and epoch is registered here.
     pub fn holds(&self, key: &SessionKey, turn: &TurnId, epoch: i64) -> bool {
         self.lock()
             .held
@@ -231,14 +234,16 @@ impl Leases {
             .is_some_and(|lease| lease.is(turn, epoch))
     }
 
-    /// Notes that a statement is about to be sent that may grant a turn of the session, and begins none.
+    /// Registers a statement that is about to be sent and that may grant a turn of the session, but
+    /// begins none.
     pub fn request(self: &Arc<Self>, key: &SessionKey) -> GrantRequest {
         *self.lock().requests.entry(key.clone()).or_default() += 1;
         self.requested(key, false)
     }
 
-    /// The same of a statement that begins a turn, if there is room for one more: `admit` is given how many
-    /// run, of all tenants and of this one, and none begins before it has decided.
+    /// Registers a statement that is about to be sent and that begins a turn. `admit` gets the
+    /// number of running turns and compactions of all tenants and of this one. No other turn is
+    /// admitted while it decides.
     pub fn request_start<E>(
         self: &Arc<Self>,
         key: &SessionKey,
@@ -263,7 +268,7 @@ impl Leases {
         }
     }
 
-    /// Counts a compaction as running, if there is room for one more.
+    /// Counts a compaction as running, if `admit` accepts one more.
     pub fn compact<E>(
         self: &Arc<Self>,
         tenant: &TenantId,
@@ -279,24 +284,63 @@ impl Leases {
         })
     }
 
-    /// Notes that a turn which ran here under this epoch was given up, perhaps with its lease in
-    /// force and with writes under way.
+    /// Records that a turn which ran here under this epoch was given up. Its lease may still be in
+    /// force, and writes may be in flight.
     pub fn abandon(&self, key: &SessionKey, epoch: i64, now: Instant) {
         self.lock().mark_uncertain(key, Some(epoch), now);
     }
 
-    /// The sessions with an uncertain grant. What is older than `ttl` is forgotten: that lease has
-    /// run out.
-    pub fn uncertain(&self, ttl: Duration, now: Instant) -> Vec<SessionKey> {
+    /// Like [`Leases::abandon`], for a turn that was ended by a bug.
+    pub fn failed(&self, key: &SessionKey, epoch: i64, now: Instant) {
         let mut table = self.lock();
-        table
-            .uncertain
-            .retain(|_, uncertain| now.saturating_duration_since(uncertain.since) < ttl);
-        table.uncertain.keys().cloned().collect()
+        table.mark_uncertain(key, Some(epoch), now);
+        if let Some(known) = table.uncertain.get_mut(key) {
+            known.failed = known.failed.max(Some(epoch));
+        }
     }
 
-    /// What to do about a turn of a session with an uncertain grant, which this replica was just
-    /// seen to own under this epoch.
+    /// The sessions with an uncertain grant.
+    pub fn uncertain(&self) -> Vec<SessionKey> {
+        self.lock().uncertain.keys().cloned().collect()
+    }
+
+    /// Records that at `asked` no action was needed for this uncertain grant. The grant is removed
+    /// if the statement that may have made it was sent at least `ttl` before: that statement is
+    /// over.
+    pub fn settle(&self, key: &SessionKey, ttl: Duration, asked: Instant) {
+        let mut table = self.lock();
+        let is_over = |since: Instant| asked.saturating_duration_since(since) >= ttl;
+        if table
+            .uncertain
+            .get(key)
+            .is_some_and(|uncertain| is_over(uncertain.since))
+        {
+            table.uncertain.remove(key);
+        }
+    }
+
+    /// Records that turns unknown to this replica may have been granted to it until `until`.
+    pub fn doubt(&self, until: Instant) {
+        let mut table = self.lock();
+        table.doubt = table.doubt.max(Some(until));
+    }
+
+    /// Until when unknown turns may have been granted. Returns `None` if there is no doubt.
+    pub fn in_doubt(&self) -> Option<Instant> {
+        self.lock().doubt
+    }
+
+    /// Records that no unknown turns were found at `asked`. A doubt that is younger than `ttl`
+    /// stays: a turn that was granted just now may not be visible yet.
+    pub fn no_doubt(&self, ttl: Duration, asked: Instant) {
+        let mut table = self.lock();
+        table.doubt = table
+            .doubt
+            .filter(|until| asked.saturating_duration_since(*until) < ttl);
+    }
+
+    /// Decides about a turn of a session with an uncertain grant that this replica was just found
+    /// to own under this epoch.
     pub fn claim(&self, key: &SessionKey, turn: &TurnId, epoch: i64) -> Claim {
         let table = self.lock();
         let runs = table
@@ -304,15 +348,12 @@ impl Leases {
             .get(key)
             .is_some_and(|lease| lease.is(turn, epoch));
         if runs || table.requests.contains_key(key) {
-            Claim::Leave
-        } else if table
-            .uncertain
-            .get(key)
-            .is_some_and(|uncertain| uncertain.ran >= Some(epoch))
-        {
-            Claim::Release
-        } else {
-            Claim::Adopt
+            return Claim::Leave;
+        }
+        match table.uncertain.get(key) {
+            Some(known) if known.failed == Some(epoch) => Claim::Repeat,
+            Some(known) if known.ran < Some(epoch) => Claim::Adopt,
+            Some(_) | None => Claim::Release,
         }
     }
 
@@ -321,17 +362,17 @@ impl Leases {
         self.lock().held.contains_key(key)
     }
 
-    /// How many turns run here.
+    /// The number of turns that run here.
     pub fn count(&self) -> usize {
         self.lock().held.len()
     }
 
-    /// How many turns run here or are about to, and compactions: of all tenants and of this one.
+    /// The turns and compactions that run here or are about to: of all tenants, and of this one.
     pub fn running(&self, tenant: &TenantId) -> (usize, usize) {
         self.lock().running(tenant)
     }
 
-    /// How many turns and compactions of each tenant run here.
+    /// The number of turns and compactions that run here, by tenant.
     pub fn running_by_tenant(&self) -> BTreeMap<TenantId, u64> {
         let table = self.lock();
         let mut running = BTreeMap::new();
@@ -344,7 +385,7 @@ impl Leases {
         running
     }
 
-    /// What a heartbeat has to renew.
+    /// The turns that run here.
     pub fn held(&self) -> Vec<Held> {
         let held = |(key, lease): (&SessionKey, &Arc<Lease>)| {
             let Lease { turn, epoch, .. } = lease.as_ref();
@@ -357,8 +398,7 @@ impl Leases {
         self.lock().held.iter().map(held).collect()
     }
 
-    /// Notifies a running turn that its cancel was requested. Another turn of the session is left
-    /// alone.
+    /// Notifies a running turn of a cancel request. Does nothing if the session runs another turn.
     pub fn cancel(&self, key: &SessionKey, turn: &TurnId, epoch: i64) {
         if let Some(lease) = self
             .lock()
@@ -370,8 +410,8 @@ impl Leases {
         }
     }
 
-    /// Tells a running turn that its lease is no longer in force. A newer lease of the session is
-    /// left alone.
+    /// Notifies a running turn that its lease is no longer in force. A newer lease of the session
+    /// is not affected.
     pub fn lose(&self, key: &SessionKey, epoch: i64) {
         if let Some(lease) = self
             .lock()
@@ -383,31 +423,21 @@ impl Leases {
         }
     }
 
-    /// Takes in what a heartbeat sent at `sent` found. A lease that is another's, or gone, is lost.
-    pub fn take_in(&self, sent: Instant, asked: &[Held], pulses: &[Pulse]) {
-        let table = self.lock();
-        for Held { key, turn, epoch } in asked {
-            let Some(lease) = table.held.get(key).filter(|lease| lease.is(turn, *epoch)) else {
-                continue;
-            };
-            match pulses.iter().find(|pulse| pulse.held.key == *key) {
-                Some(pulse) if pulse.mine => {
-                    if pulse.renewed {
-                        lease.renew(sent);
-                    }
-                    if pulse.cancelled {
-                        lease.cancelled.cancel();
-                    }
-                }
-                Some(_) | None => lease.lost.cancel(),
-            }
-        }
+    /// Records that the database confirmed the heartbeat that was sent at `sent`. Leases that
+    /// expired before `now` stay lost: another replica may have the turn.
+    pub fn beaten(&self, sent: Instant, ttl: Duration, now: Instant) {
+        self.expire(ttl, now);
+        let mut table = self.lock();
+        table.beaten = table.beaten.max(Some(sent));
     }
 
-    /// Gives up every lease that was not renewed within `ttl` by this replica's own clock.
+    /// Expires every lease whose grant and last heartbeat are both at least `ttl` old by this
+    /// replica's clock.
     pub fn expire(&self, ttl: Duration, now: Instant) {
-        for lease in self.lock().held.values() {
-            if now.saturating_duration_since(*lock(&lease.renewed)) >= ttl {
+        let table = self.lock();
+        for lease in table.held.values() {
+            let known = table.beaten.max(Some(lease.granted));
+            if known.is_none_or(|known| now.saturating_duration_since(known) >= ttl) {
                 lease.lost.cancel();
             }
         }
@@ -435,57 +465,43 @@ mod tests {
         TurnId::new("turn")
     }
 
-    fn pulse(session: &str, mine: bool, renewed: bool, cancelled: bool) -> Pulse {
-        Pulse {
-            held: Held {
-                key: key(session),
-                turn: turn(),
-                epoch: 1,
-            },
-            mine,
-            renewed,
-            cancelled,
-        }
-    }
-
     #[test]
-    fn a_lease_is_lost_if_taken_deleted_or_not_renewed_in_time() {
+    fn a_lease_is_lost_if_neither_granted_nor_kept_by_a_heartbeat_in_time() {
         let ttl = Duration::from_secs(10);
         let begun = Instant::now();
-        let table: [(&str, &[Pulse], u64, bool); 5] = [
-            ("renewed", &[pulse("s", true, true, false)], 14, false),
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let table: [(&str, Option<u64>, u64, bool); 6] = [
+            ("young", None, 14, false),
+            ("old", None, 15, true),
+            ("kept", Some(9), 18, false),
+            ("not kept any more", Some(9), 19, true),
+            ("kept too late", Some(15), 15, true),
             (
-                "busy, so not renewed, but young",
-                &[pulse("s", true, false, false)],
-                9,
+                "a heartbeat that was sent before the grant",
+                Some(4),
+                14,
                 false,
             ),
-            (
-                "busy, so not renewed, and old",
-                &[pulse("s", true, false, false)],
-                10,
-                true,
-            ),
-            ("another's", &[pulse("s", false, false, false)], 6, true),
-            ("gone", &[], 6, true),
         ];
-        for (what, pulses, now, lost) in table {
+        for (what, beaten, now, lost) in table {
             let leases = Leases::default();
-            let lease = leases.hold(&key("s"), &turn(), 1, begun);
-            leases.take_in(begun + Duration::from_secs(5), &leases.held(), pulses);
-            leases.expire(ttl, begun + Duration::from_secs(now));
+            let lease = leases.hold(&key("s"), &turn(), 1, at(5));
+            if let Some(sent) = beaten {
+                leases.beaten(at(sent), ttl, at(sent));
+                leases.beaten(at(1), ttl, at(sent));
+            }
+            leases.expire(ttl, at(now));
             assert_eq!(lease.lost().is_cancelled(), lost, "{what}");
         }
     }
 
     #[test]
-    fn a_heartbeat_of_an_older_lease_does_not_affect_a_newer_one() {
+    fn an_older_lease_that_ends_does_not_affect_a_newer_one() {
         let leases = Leases::default();
         let old = leases.hold(&key("s"), &turn(), 1, Instant::now());
-        let asked = leases.held();
         let new = leases.hold(&key("s"), &turn(), 2, Instant::now());
         assert!(old.lost().is_cancelled(), "two owners on one replica");
-        leases.take_in(Instant::now(), &asked, &[]);
+        leases.lose(&key("s"), 1);
         assert!(!new.lost().is_cancelled());
         leases.forget(&key("s"), &old);
         assert!(leases.holds(&key("s"), &turn(), 2));
@@ -537,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_is_uncertain_from_its_lost_answer_until_its_lease_has_run_out() {
+    fn a_grant_is_uncertain_from_its_lost_answer_until_it_was_looked_for_after_a_lease() {
         let leases = Arc::new(Leases::default());
         let begun = Instant::now();
         let ttl = Duration::from_secs(10);
@@ -545,14 +561,34 @@ mod tests {
             |key, answer: Result<(), store::Error>| drop(leases.request(&key).answered(answer));
         answered(key("answered"), Ok(()));
         answered(key("refused"), Err(store::Error::Conflict(String::new())));
-        assert_eq!(leases.uncertain(ttl, begun), []);
+        assert_eq!(leases.uncertain(), []);
         answered(key("lost"), Err(store::Error::Unavailable(String::new())));
         drop(leases.request(&key("left")));
-        assert_eq!(
-            leases.uncertain(ttl, begun + Duration::from_secs(9)),
-            [key("left"), key("lost")]
-        );
-        assert_eq!(leases.uncertain(ttl, begun + Duration::from_secs(11)), []);
+        let settle = |session, after| {
+            let asked = begun + Duration::from_secs(after);
+            leases.settle(&key(session), ttl, asked);
+        };
+        settle("lost", 9);
+        settle("left", 9);
+        assert_eq!(leases.uncertain(), [key("left"), key("lost")]);
+        settle("lost", 11);
+        assert_eq!(leases.uncertain(), [key("left")], "nobody asked for it");
+    }
+
+    #[test]
+    fn there_is_doubt_where_more_grants_are_uncertain_than_are_noted() {
+        let leases = Arc::new(Leases::default());
+        let ttl = Duration::from_secs(10);
+        let noted = |n: usize| leases.abandon(&key(&n.to_string()), 1, Instant::now());
+        (0..MOST_UNCERTAIN).for_each(noted);
+        noted(0);
+        assert_eq!(leases.in_doubt(), None);
+        noted(MOST_UNCERTAIN);
+        let since = leases.in_doubt().expect("one was not noted");
+        leases.no_doubt(ttl, since + ttl / 2);
+        assert_eq!(leases.in_doubt(), Some(since), "it may not be found yet");
+        leases.no_doubt(ttl, since + ttl);
+        assert_eq!(leases.in_doubt(), None);
     }
 
     #[test]
@@ -575,16 +611,19 @@ mod tests {
         assert_eq!(claim(2), Claim::Adopt, "another grant");
         leases.abandon(&key("s"), 2, Instant::now());
         assert_eq!(claim(2), Claim::Release);
+        leases.failed(&key("s"), 2, Instant::now());
+        assert_eq!(claim(2), Claim::Repeat);
+        assert_eq!(claim(3), Claim::Adopt, "another grant");
+        let unknown = leases.claim(&key("unknown"), &turn(), 1);
+        assert_eq!(unknown, Claim::Release, "it may have run here");
     }
 
     #[test]
     fn the_same_epoch_of_another_turn_is_another_lease() {
         let leases = Leases::default();
         let old = leases.hold(&key("s"), &TurnId::new("lost"), 1, Instant::now());
-        let asked = leases.held();
         let new = leases.hold(&key("s"), &turn(), 1, Instant::now());
         assert!(old.lost().is_cancelled() && !leases.holds(&key("s"), &TurnId::new("lost"), 1));
-        leases.take_in(Instant::now(), &asked, &[]);
         leases.cancel(&key("s"), &TurnId::new("lost"), 1);
         assert!(!new.lost().is_cancelled() && !new.cancelled().is_cancelled());
     }
@@ -607,20 +646,5 @@ mod tests {
         assert!(!lease.lost().is_cancelled());
         leases.lose(&key("s"), 2);
         assert!(lease.lost().is_cancelled());
-    }
-
-    #[test]
-    fn a_cancel_reaches_the_turn_that_runs() {
-        let leases = Leases::default();
-        let told = leases.hold(&key("a"), &turn(), 1, Instant::now());
-        let by_flag = leases.hold(&key("b"), &turn(), 1, Instant::now());
-        leases.cancel(&key("a"), &turn(), 1);
-        leases.take_in(
-            Instant::now(),
-            &leases.held(),
-            &[pulse("a", true, true, false), pulse("b", true, true, true)],
-        );
-        assert!(told.cancelled().is_cancelled());
-        assert!(by_flag.cancelled().is_cancelled());
     }
 }

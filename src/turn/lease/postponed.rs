@@ -1,4 +1,4 @@
-//! Sessions whose turn could not be taken over or started, and when that is tried again.
+//! Sessions whose turn could not be taken over or started, with their backoff.
 
 use std::{
     collections::BTreeMap,
@@ -8,18 +8,18 @@ use std::{
 
 use crate::{model::SessionKey, turn::Error};
 
-/// How long a session is left alone at first; each further time twice as long.
+/// The first backoff of a session. It doubles with each failure.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long a pause gets.
+/// The longest backoff.
 const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 
-/// Sessions that are left alone at once. Beyond that they are tried again in each round.
+/// Most sessions with a backoff. Beyond that, a session is tried again in each round.
 const MOST_POSTPONED: usize = 10_000;
 
 /// Sessions whose turn could not be taken over, for example because a stored row cannot be read, or
 /// whose queued message could not start one, for example because its model is no longer configured.
-/// They are tried again less and less often, so that they do not crowd out the others.
+/// They are retried with an increasing backoff, so that they do not crowd out the others.
 #[derive(Debug, Default)]
 pub(in crate::turn) struct Postponed(Mutex<BTreeMap<SessionKey, Pause>>);
 
@@ -30,7 +30,8 @@ struct Pause {
 }
 
 impl Postponed {
-    /// Leaves a session alone for a while, at most this long. Returns whether it is the first time.
+    /// Starts or doubles the backoff of a session, up to `most`. Returns whether it is the first
+    /// failure.
     pub(in crate::turn) fn postpone(&self, key: &SessionKey, now: Instant, most: Duration) -> bool {
         let mut paused = self.lock();
         let before = paused.get(key).map(|pause| pause.length);
@@ -51,8 +52,8 @@ impl Postponed {
         self.lock().remove(key);
     }
 
-    /// The sessions to be left alone now. Those that have not been tried again for long are forgotten:
-    /// they went on elsewhere.
+    /// The sessions to skip now. A session that was due for `LONGEST_PAUSE` without another failure
+    /// is removed: its turn continued elsewhere.
     pub(in crate::turn) fn at(&self, now: Instant) -> Vec<SessionKey> {
         let mut paused = self.lock();
         paused.retain(|_, pause| now < pause.until + LONGEST_PAUSE);
@@ -63,13 +64,24 @@ impl Postponed {
             .collect()
     }
 
+    /// The sessions whose backoff has passed.
+    pub(in crate::turn) fn due(&self, now: Instant) -> Vec<SessionKey> {
+        let paused = self.lock();
+        let is_due = |(_, pause): &(&SessionKey, &Pause)| pause.until <= now;
+        paused
+            .iter()
+            .filter(is_due)
+            .map(|(key, _)| key.clone())
+            .collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionKey, Pause>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How long a session is left alone at most after this error. A database that is busy or away says
-/// nothing about the session.
+/// The longest backoff after this error. An error of a busy or unavailable database is unrelated to
+/// the session.
 pub(in crate::turn) fn longest_pause(error: &Error) -> Duration {
     let of_the_database = matches!(error, Error::Store(error) if error.is_transient());
     if of_the_database {
@@ -97,6 +109,10 @@ mod tests {
         assert_eq!(
             (postponed.at(begun), postponed.at(after(1))),
             (vec![key(0)], vec![])
+        );
+        assert_eq!(
+            (postponed.due(begun), postponed.due(after(1))),
+            (vec![], vec![key(0)])
         );
         assert!(
             !postponed.postpone(&key(0), after(1), LONGEST_PAUSE),

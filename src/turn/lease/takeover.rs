@@ -1,5 +1,5 @@
-//! What keeps turns alive: the heartbeat, and taking over turns without an owner. How many takeovers
-//! a turn may need is `turn.max_takeovers`; after that `run/decide.rs` ends it.
+//! Heartbeats, and the takeover of turns without an owner. `turn.max_takeovers` limits the
+//! takeovers of one turn; `run/decide.rs` ends the turn after that.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,43 +27,48 @@ use crate::{
     },
 };
 
-/// Turns that are looked for at once.
+/// Turns read by one query.
 const PAGE: u32 = 128;
-/// How often they are looked for in one round, while there are more.
+/// Queries in one round, while there are more turns.
 const PAGES: u32 = 32;
-/// Turns that are taken over at the same time.
+/// Turns that are taken over concurrently.
 const AT_ONCE: usize = 8;
 
 impl Engine {
-    /// Renews the leases of the turns that run here.
+    /// Sends a heartbeat, which renews the leases of the turns that run here.
     pub async fn beat(&self) -> Result<(), Error> {
-        let held = self.leases.held();
         let sent = Instant::now();
-        if !held.is_empty() {
-            let pulses = self.store.beat(&held).await?;
-            self.leases.take_in(sent, &held, &pulses);
-        }
+        self.store.beat().await?;
+        self.leases.beaten(sent, self.trust(), Instant::now());
         Ok(())
     }
 
-    /// How long a turn goes on here without a renewal: less than the lease, so that no two owners
-    /// ever speak.
+    /// Announces that this replica stops, so that others immediately look for the turns that it
+    /// left.
+    pub async fn leave(&self) {
+        if let Err(error) = self.store.leave().await {
+            tracing::warn!(%error, "failed to announce the shutdown to other replicas");
+        }
+    }
+
+    /// How long a turn may run here without a heartbeat. Shorter than the lease, so that two owners
+    /// never run the turn at the same time.
     pub fn trust(&self) -> Duration {
         self.store.lease() * 4 / 5
     }
 
-    /// Stops the turns whose leases were not renewed in time by this replica's own clock, whatever
-    /// the database does meanwhile.
+    /// Stops the turns whose lease was not renewed in time by this replica's clock, even if the
+    /// database is unreachable.
     pub fn expire(&self) {
         self.leases.expire(self.trust(), Instant::now());
     }
 
-    /// Asks whether anybody wants a turn cancelled that runs here, or has taken it away.
+    /// Looks for cancel requests and lost leases of the turns that run here.
     pub async fn look_for_cancels(&self) -> Result<(), Error> {
         self.look_for_cancels_in(self.leases.held()).await
     }
 
-    /// The same for the turns of these sessions.
+    /// Like [`Engine::look_for_cancels`], for the turns of these sessions only.
     pub(in crate::turn) async fn look_for_cancels_of(
         &self,
         sessions: &BTreeSet<SessionKey>,
@@ -90,12 +95,12 @@ impl Engine {
                 }
             }
         }
-        // Whoever took a turn away wrote events, or deleted its session.
+        // A takeover wrote events, or the session was deleted.
         self.look_for_news_of(&lost).await
     }
 
-    /// Asks for news of the sessions that are followed here, and which of their turns run
-    /// elsewhere.
+    /// Reads new events of the sessions that are followed here, and which of their turns run on
+    /// other replicas.
     pub async fn look_for_news(&self) -> Result<(), Error> {
         let channels = self.hub.channels();
         let now = Instant::now();
@@ -103,7 +108,7 @@ impl Engine {
         self.look_for_news_in(channels).await
     }
 
-    /// The same of these sessions, as far as they are followed here.
+    /// Like [`Engine::look_for_news`], for these sessions only, if they are followed here.
     pub(in crate::turn) async fn look_for_news_of(
         &self,
         sessions: &BTreeSet<SessionKey>,
@@ -150,9 +155,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Looks whether the database still has the events that readers here have seen. A failover may
-    /// lose the newest ones, and what was read from them on belongs to a history that is no
-    /// more: their streams end.
+    /// Checks that the database still has the events that readers here have seen. A failover may
+    /// lose the newest ones, and the rest of such a stream would belong to a history that no longer
+    /// exists. Its streams end.
     pub async fn look_for_lost_events(&self) -> Result<(), Error> {
         let asked: Vec<_> = self
             .hub
@@ -183,27 +188,64 @@ impl Engine {
                 .iter()
                 .any(|(_, verdict)| matches!(verdict, Verdict::Lost(_)))
             {
-                tracing::error!(session.id = %channel.key().session, "the database lost events that readers have seen");
+                tracing::error!(session.id = %channel.key().session, "the database lost events that were delivered to readers");
             }
             channel.compared(&marks, found);
         }
         Ok(())
     }
 
-    /// Looks after the sessions in which this replica may own a turn without knowing it, because
-    /// the answer to the statement that granted it was lost, or because it gave the turn up
-    /// while the database could not be reached. What never ran here begins; what did is
-    /// handed over, since its step has to be repeated as another attempt.
+    /// Resolves the sessions in which this replica may own a turn without knowing it. Either the
+    /// response to the granting statement was lost, or the replica gave the turn up while the
+    /// database was unreachable. A turn that never ran here begins. A turn that did is handed over,
+    /// since its step has to be repeated as another attempt; if a bug ended its task, the
+    /// step is repeated here.
     async fn resolve_uncertain(self: &Arc<Self>) -> Result<(), Error> {
-        let keys = self.leases.uncertain(self.store.lease(), Instant::now());
+        let (keys, asked) = (self.leases.uncertain(), Instant::now());
         if keys.is_empty() {
             return Ok(());
         }
+        let owned = self.store.owned_here(&keys).await?;
+        for key in keys {
+            if self.leases.runs(&key) || owned.iter().all(|(owned, _)| *owned != key) {
+                self.leases.settle(&key, self.store.lease(), asked);
+            }
+        }
+        self.resolve_all(owned).await
+    }
+
+    /// Looks for turns that this replica owns without knowing it, if there may be any.
+    async fn resolve_doubts(self: &Arc<Self>) -> Result<(), Error> {
+        if self.leases.in_doubt().is_none() {
+            return Ok(());
+        }
+        let asked = Instant::now();
+        let held: Vec<SessionKey> = self
+            .leases
+            .held()
+            .into_iter()
+            .map(|held| held.key)
+            .collect();
+        let owned = self.store.owned_unknown(&held, PAGE).await?;
+        if owned.is_empty() {
+            self.leases.no_doubt(self.store.lease(), asked);
+        }
+        self.resolve_all(owned).await
+    }
+
+    /// Records that this replica may own turns that it does not know of. There should be none.
+    pub fn doubt(&self) {
+        let now = Instant::now();
+        let young = self.store.lease();
+        self.leases.doubt(now.checked_sub(young).unwrap_or(now));
+    }
+
+    async fn resolve_all(self: &Arc<Self>, owned: Vec<(SessionKey, Grant)>) -> Result<(), Error> {
         let mut first = Ok(());
-        for (key, grant) in self.store.owned_here(&keys).await? {
+        for (key, grant) in owned {
             let resolved = self.resolve(&key, &grant).await;
             if let Err(error) = &resolved {
-                tracing::warn!(session.id = %key.session, turn.id = %grant.turn, %error, "an uncertain grant was not resolved");
+                tracing::warn!(session.id = %key.session, turn.id = %grant.turn, %error, "failed to resolve an uncertain grant");
             }
             first = first.and(resolved);
         }
@@ -214,9 +256,10 @@ impl Engine {
         match self.leases.claim(key, &grant.turn, grant.fence.epoch) {
             Claim::Leave => {}
             Claim::Adopt if self.may_start() => self.adopt(key, grant).await?,
-            Claim::Adopt | Claim::Release => {
+            Claim::Repeat if self.may_start() => self.repeat(key, grant).await?,
+            Claim::Adopt | Claim::Release | Claim::Repeat => {
                 if self.store.release(key, grant).await? {
-                    tracing::info!(session.id = %key.session, turn.id = %grant.turn, "released a turn that does not run here");
+                    tracing::info!(session.id = %key.session, turn.id = %grant.turn, "released a turn that does not run on this replica");
                     self.wake(Wakeup::HandOver(key.clone()));
                 }
             }
@@ -227,33 +270,74 @@ impl Engine {
     async fn adopt(self: &Arc<Self>, key: &SessionKey, grant: &Grant) -> Result<(), Error> {
         let mut request = self.leases.request(key);
         if let Some(grant) = request.answered(self.store.adopt_owned(key, grant).await)? {
-            tracing::info!(session.id = %key.session, turn.id = %grant.turn, "adopted a turn whose grant was lost");
+            tracing::info!(session.id = %key.session, turn.id = %grant.turn, "adopted a turn after the response to its grant was lost");
             self.start(key.clone(), grant, request.sent(), Cause::GoesOn);
         }
         Ok(())
     }
 
-    /// Takes over turns whose owner is gone, and closes calls whose time is up.
+    async fn repeat(self: &Arc<Self>, key: &SessionKey, grant: &Grant) -> Result<(), Error> {
+        let mut request = self.leases.request(key);
+        if let Some(grant) = request.answered(self.store.repeat(key, grant).await)? {
+            tracing::warn!(session.id = %key.session, turn.id = %grant.turn, "repeating the step of a turn whose task failed on this replica");
+            self.metrics.takeover(Takeover::Taken);
+            self.start(key.clone(), grant, request.sent(), Cause::GoesOn);
+        }
+        Ok(())
+    }
+
+    /// Closes tool calls past their deadline. If a replica has died or handed turns back, takes
+    /// those turns over.
     pub async fn take_over(self: &Arc<Self>) -> Result<(), Error> {
-        // A grant that cannot be resolved yet does not hold up the takeovers.
+        // A grant that cannot be resolved yet must not delay the takeovers.
         let resolved = self.resolve_uncertain().await;
+        let resolved = resolved.and(self.resolve_doubts().await);
+        let signs = self.store.signs().await?;
+        let again = self.postponed.due(Instant::now());
+        let orphans = !signs.is_empty() || !again.is_empty();
+        let Some(found) = self.take_over_in_pages(orphans).await? else {
+            return resolved;
+        };
+        // Their turns continued elsewhere.
+        again
+            .iter()
+            .filter(|key| !found.contains_key(key))
+            .for_each(|key| self.postponed.forget(key));
+        if !signs.is_empty() && found.values().all(|waiting| *waiting) {
+            self.store.settle(&signs).await?;
+        }
+        resolved
+    }
+
+    /// Takes over all turns without an owner, whether or not a replica is known to have left any.
+    pub async fn take_over_all(self: &Arc<Self>) -> Result<(), Error> {
+        self.take_over_in_pages(true).await.map(drop)
+    }
+
+    /// The sessions that needed an action, and whether they were waiting for tools. Returns `None`
+    /// if there may be more.
+    async fn take_over_in_pages(
+        self: &Arc<Self>,
+        orphans: bool,
+    ) -> Result<Option<BTreeMap<SessionKey, bool>>, Error> {
+        let mut all = BTreeMap::new();
         for _ in 0..PAGES {
             if !self.may_start() {
-                break;
+                return Ok(None);
             }
-            let found = self
-                .store
-                .candidates(PAGE, &self.postponed.at(Instant::now()))
-                .await?;
+            let postponed = self.postponed.at(Instant::now());
+            let found = self.store.candidates(orphans, PAGE, &postponed).await?;
             let more = found.len() == PAGE as usize;
+            let each = |candidate: &Candidate| (candidate.key.clone(), candidate.waiting);
+            all.extend(found.iter().map(each));
             stream::iter(found)
                 .for_each_concurrent(AT_ONCE, |candidate| self.try_take_over(candidate))
                 .await;
             if !more {
-                break;
+                return Ok(Some(all));
             }
         }
-        resolved
+        Ok(None)
     }
 
     async fn try_take_over(self: &Arc<Self>, candidate: Candidate) {
@@ -295,7 +379,7 @@ impl Engine {
             self.metrics.takeover(Takeover::Lost);
             return Ok(());
         };
-        tracing::info!(session.id = %key.session, turn.id = %grant.turn, "took a turn over");
+        tracing::info!(session.id = %key.session, turn.id = %grant.turn, "took over a turn");
         self.metrics.takeover(Takeover::Taken);
         self.start(key, grant, request.sent(), Cause::GoesOn);
         Ok(())

@@ -1,5 +1,4 @@
-//! Turns that are cancelled when no client has read their events for a while, because their request
-//! asked for that.
+//! Cancels turns that have had no reader for a while, if their request asks for that.
 
 use std::sync::Arc;
 
@@ -9,11 +8,11 @@ use crate::{
     turn::{Error, engine::Engine},
 };
 
-/// Rounds that a replica may miss before its readers are taken for gone.
+/// Rounds that a replica may miss before its readers are considered gone.
 const MISSED: u32 = 3;
 
 impl Engine {
-    /// Reports the readers that are here, and cancels turns that have none anywhere.
+    /// Reports the turns that are read here, and cancels overdue turns without any reader.
     pub async fn look_for_readers(self: &Arc<Self>) -> Result<(), Error> {
         let (here, elsewhere): (Vec<_>, Vec<_>) = self
             .store

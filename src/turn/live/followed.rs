@@ -1,4 +1,4 @@
-//! Which sessions other replicas follow, as far as this one is notified.
+//! The sessions that other replicas follow, as far as this replica has been notified.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -6,31 +6,32 @@ use tokio::time::Instant;
 
 use crate::model::SessionKey;
 
-/// Sessions that are remembered. With more of them, every session is taken to be followed for as
-/// long as one of them would be.
+/// Most sessions in memory. Beyond that, every session is assumed to be followed for as long as one
+/// more entry would be.
 const MOST: usize = 10_000;
 
-/// The sessions that other replicas have readers of.
+/// The sessions with readers on other replicas.
 #[derive(Debug, Default)]
 pub(in crate::turn) struct Followed {
     hearing: Hearing,
     until: BTreeMap<SessionKey, Instant>,
 }
 
-/// Whether a session that nothing was heard of may be followed all the same.
+/// Whether a session without an entry may be followed nevertheless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Hearing {
-    /// Nothing is heard.
+    /// Notifications do not arrive.
     #[default]
     Nothing,
-    /// Some may have been missed, and are repeated until then.
+    /// Some notifications may have been missed. They are repeated before this time.
     MissedSome(Instant),
-    /// Everything is heard.
+    /// All notifications arrive.
     Everything,
 }
 
 impl Followed {
-    /// Notes that a replica follows the session for so long from `now` on. Whether that is news.
+    /// Records that a replica follows the session until `now + lasts`. Returns whether the session
+    /// was not known to be followed.
     pub(in crate::turn) fn follow(
         &mut self,
         key: SessionKey,
@@ -54,7 +55,7 @@ impl Followed {
         self.hearing != Hearing::Everything || self.until.contains_key(key)
     }
 
-    /// Forgets what is not true any more.
+    /// Removes expired entries.
     pub(in crate::turn) fn forget_those_that_left(&mut self, now: Instant) {
         self.until.retain(|_, until| *until > now);
         if matches!(self.hearing, Hearing::MissedSome(until) if until <= now) {
@@ -62,12 +63,13 @@ impl Followed {
         }
     }
 
-    /// Everything is heard from now on; what was missed before is repeated by then.
+    /// Notifications arrive from now on. Those missed before are repeated until `repeated_by`;
+    /// `None` means none was missed.
     pub(in crate::turn) fn hears_from_now(&mut self, repeated_by: Option<Instant>) {
         self.hearing = repeated_by.map_or(Hearing::Everything, Hearing::MissedSome);
     }
 
-    /// Nothing is heard any more.
+    /// Notifications no longer arrive.
     pub(in crate::turn) fn hears_nothing(&mut self) {
         self.hearing = Hearing::Nothing;
     }

@@ -1,11 +1,10 @@
-//! What is live: who follows a session on this replica, how far it got, and the text of the message
-//! that is being written.
+//! Live state of sessions on this replica: their readers, the newest known seq, and the text of the
+//! message that is being written.
 //!
-//! Durable events are read from the database by every reader; the hub only says that there are new
-//! ones. Of the open message it keeps the text so far, once, and each reader knows how much of it
-//! it has shown: whoever is slow gets more at a time, costs no memory and holds nothing up. What is
-//! shown carries the seq it follows, so that a reader knows whether it still belongs to what it has
-//! shown.
+//! Each reader reads durable events from the database; the hub only notifies it of new ones. The
+//! hub keeps the text of the open message once, and each reader tracks the part that it has been
+//! sent. A slow reader gets larger deltas, uses no additional memory and does not delay others.
+//! Live output carries the seq that it follows, so that a reader can tell whether it still applies.
 
 mod announced;
 mod marks;
@@ -36,16 +35,16 @@ use crate::{
     },
 };
 
-/// How long the text of a message that is committed or void stays for readers that lag.
+/// How long the text of a committed or void message stays for slow readers.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// All sessions that are followed or written on this replica.
+/// The channels of all sessions that are followed or written on this replica.
 #[derive(Debug, Clone, Default)]
 pub struct Hub {
     channels: Arc<Mutex<BTreeMap<SessionKey, Weak<Channel>>>>,
 }
 
-/// One session's news on this replica.
+/// The live state of one session on this replica.
 #[derive(Debug)]
 pub struct Channel {
     key: SessionKey,
@@ -55,11 +54,11 @@ pub struct Channel {
     open: Mutex<Option<Open>>,
     announced: Mutex<announced::Announcements>,
     marks: Mutex<marks::Marks>,
-    /// The session's turn ran on another replica when that was looked at.
+    /// The session's turn ran on another replica when that was last checked.
     elsewhere: AtomicBool,
 }
 
-/// How far a session got, as far as this replica knows.
+/// The newest state of a session that this replica knows of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Head {
     /// The newest seq.
@@ -70,87 +69,79 @@ pub struct Head {
     pub losses: u32,
 }
 
-/// Something that is shown but not kept.
+/// Live output, which is sent to readers but not stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Live {
-    /// The durable event it follows.
+    /// Seq of the durable event that it follows.
     pub after: Seq,
-    /// The turn.
     pub turn: TurnId,
-    /// Where in the turn.
     pub at: StepPosition,
-    /// What.
     pub what: LiveKind,
 }
 
-/// What is shown but not kept.
+/// The kinds of live output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LiveKind {
-    /// The model was called and has not answered yet.
+    /// The model was called and has not responded yet.
     Thinking {
-        /// Model reference.
+        /// Reference of the model.
         model: String,
     },
-    /// More of the open message.
+    /// More text of the open message.
     Delta(Delta),
 }
 
-/// The message that is being written, with all text so far.
+/// The message that is being written, with its text so far.
 #[derive(Debug, Clone)]
 pub struct OpenMessage {
-    /// Which.
     pub message: MessageId,
-    /// The durable event it follows.
+    /// Seq of the durable event that it follows.
     pub after: Seq,
-    /// The turn.
     pub turn: TurnId,
-    /// Where in the turn.
     pub at: StepPosition,
-    /// Its parts by index: what kind, and the text so far. A part without text so far, such as
-    /// hidden reasoning, is missing.
+    /// Kind and text of each part by index. Parts without text, such as hidden reasoning, are
+    /// missing.
     pub parts: BTreeMap<u32, (DeltaKind, String)>,
 }
 
-/// A call of a model, from its beginning to its commit and a moment longer, for readers that lag by
-/// a step.
+/// A model call, from its beginning until shortly after its commit, for slow readers.
 #[derive(Debug)]
 struct Open {
     after: Seq,
     turn: TurnId,
     at: StepPosition,
-    /// The model that was called, if that is known.
+    /// Reference of the called model, if known.
     model: Option<String>,
-    /// None: it has not answered yet.
+    /// `None` until the model responds.
     message: Option<MessageId>,
-    /// Its parts by index. Indices may be missing: a part that the provider hid has no text to
-    /// stream.
+    /// The parts by index. Parts without text to stream, such as hidden ones, are missing.
     parts: BTreeMap<u32, (DeltaKind, String)>,
-    /// The newest chunk it was made of; 0 when it is written here.
+    /// The newest chunk that was applied. 0 if the message is written on this replica.
     chunk: i32,
-    /// Committed or void.
+    /// The message is committed or void.
     closed: bool,
-    /// When it was first found to be closed.
+    /// When the message was first found to be closed.
     lingers_since: Option<Instant>,
 }
 
-/// How much of the open message a reader has.
+/// How much of the open message a reader has been sent.
 #[derive(Debug, Clone, Default)]
 pub struct Shown {
-    /// The call whose beginning is known, by the event it follows.
+    /// The newest call that the reader was notified of, by the seq that it follows.
     called: Option<Seq>,
     message: Option<MessageId>,
-    /// Bytes of each part, by its index.
+    /// Bytes sent of each part, by index.
     parts: BTreeMap<u32, usize>,
 }
 
-/// A reader's place in a channel.
+/// A reader's position in a channel.
 #[derive(Debug)]
 pub struct Subscription {
-    /// The channel; keeps it alive.
+    /// The channel. This reference keeps it alive.
     pub channel: Arc<Channel>,
-    /// How far the session got.
+    /// The newest known state of the session.
     pub head: watch::Receiver<Head>,
-    /// That something is to be shown that is not kept.
+    /// Fires when there is new live output.
     pub pulse: watch::Receiver<()>,
     shown: Shown,
     heard: usize,
@@ -158,7 +149,8 @@ pub struct Subscription {
 }
 
 impl Hub {
-    /// The session's channel, for as long as it is held.
+    /// The session's channel. It is created if needed, and lives until the last reference is
+    /// dropped.
     pub fn enter(&self, key: &SessionKey) -> Arc<Channel> {
         let mut channels = lock(&self.channels);
         if let Some(channel) = channels.get(key).and_then(Weak::upgrade) {
@@ -178,12 +170,12 @@ impl Hub {
         channel
     }
 
-    /// The session's channel, if it is held.
+    /// The session's channel, if it exists.
     pub fn get(&self, key: &SessionKey) -> Option<Arc<Channel>> {
         lock(&self.channels).get(key).and_then(Weak::upgrade)
     }
 
-    /// Every session that is followed or written here.
+    /// All sessions that are followed or written here.
     pub fn channels(&self) -> Vec<Arc<Channel>> {
         lock(&self.channels)
             .values()
@@ -193,7 +185,7 @@ impl Hub {
 }
 
 impl Channel {
-    /// Tells readers that there are events up to `seq`.
+    /// Notifies readers of events up to `seq`.
     pub fn advance(&self, seq: Seq) {
         self.head.send_if_modified(|head| {
             let newer = seq > head.seq;
@@ -202,8 +194,8 @@ impl Channel {
         });
     }
 
-    /// Tells readers that the session is gone. Another one may come to have its id: who enters from
-    /// now on gets another channel.
+    /// Notifies readers that the session was deleted. A new session may reuse the id: later callers
+    /// of [`Hub::enter`] get a new channel.
     pub fn end(&self) {
         {
             let mut channels = lock(&self.hub.channels);
@@ -217,19 +209,19 @@ impl Channel {
         self.head.send_modify(|head| head.gone = true);
     }
 
-    /// Notes an event that a reader has seen.
+    /// Records an event that a reader has seen.
     pub fn mark(&self, mark: Mark) {
         lock(&self.marks).add(mark);
     }
 
-    /// What is to be compared with what the database has.
+    /// The events to compare with the database.
     pub fn marks(&self) -> Vec<Mark> {
         let newest = self.seq();
         lock(&self.marks).all(newest)
     }
 
-    /// Takes in what the database says of the marks that it was asked about. Of a session that lost
-    /// events the newest seq is another one, and what was shown of an open message is void.
+    /// Applies the result of comparing the marks in `asked` with the database. If the session lost
+    /// events, its newest seq is reset, and the open message is discarded.
     pub fn compared(&self, asked: &[Mark], found: &[(Seq, Verdict)]) {
         let lost = found.iter().find_map(|(_, verdict)| match verdict {
             Verdict::Lost(last) => Some(*last),
@@ -251,35 +243,35 @@ impl Channel {
         }
     }
 
-    /// Which session.
+    /// The session of this channel.
     pub fn key(&self) -> &SessionKey {
         &self.key
     }
 
-    /// How far the session is known to have got.
+    /// The newest known seq of the session.
     pub fn seq(&self) -> Seq {
         self.head.borrow().seq
     }
 
-    /// Whether it has readers here.
+    /// Whether the session has readers on this replica.
     pub fn has_readers(&self) -> bool {
         self.pulse.receiver_count() > 0
     }
 
-    /// Notes whether the session's turn runs on another replica.
+    /// Records whether the session's turn runs on another replica.
     pub fn set_elsewhere(&self, runs: bool) {
         self.elsewhere.store(runs, Ordering::Relaxed);
     }
 
-    /// Whether the session's turn ran on another replica when that was looked at.
+    /// Whether the session's turn ran on another replica when that was last checked.
     pub fn is_elsewhere(&self) -> bool {
         self.elsewhere.load(Ordering::Relaxed)
     }
 
-    /// Shows something that is not kept.
+    /// Publishes live output.
     pub fn show(&self, live: Live) {
         let mut open = lock(&self.open);
-        // A stale owner does not write over what follows a newer event.
+        // A stale owner must not overwrite output that follows a newer event.
         if open.as_ref().is_none_or(|open| open.after <= live.after) {
             match live.what {
                 LiveKind::Thinking { model } => {
@@ -295,14 +287,14 @@ impl Channel {
         }
     }
 
-    /// Tells readers that a message waits.
+    /// Notifies readers of a queued message.
     pub fn announce(&self, announced: Announced) {
         lock(&self.announced).add(announced);
         self.pulse.send_replace(());
     }
 
-    /// The message is committed or void: newcomers do not see it any more. Another one stays open:
-    /// it is a newer attempt's.
+    /// Closes a committed or void message: new readers no longer get its text. A different open
+    /// message stays open: it belongs to a newer attempt.
     pub fn close_message(&self, message: &MessageId) {
         if let Some(open) = lock(&self.open)
             .as_mut()
@@ -312,13 +304,14 @@ impl Channel {
         }
     }
 
-    /// Forgets what was found to be closed a while ago. Who has not shown it by now shows its commit.
+    /// Drops a message that was found closed at least `LINGER` ago. A reader that lags behind it
+    /// gets the committed message.
     pub fn tidy(&self, now: Instant) {
         lock(&self.open)
             .take_if(|open| open.closed && now - *open.lingers_since.get_or_insert(now) >= LINGER);
     }
 
-    /// The message whose chunks were taken in, and up to which.
+    /// The message whose chunks were applied, and the newest of them.
     pub fn taken(&self) -> (Option<MessageId>, i32) {
         let open = lock(&self.open);
         open.as_ref()
@@ -326,7 +319,7 @@ impl Channel {
             .map_or((None, 0), |open| (open.message.clone(), open.chunk))
     }
 
-    /// Takes in what another replica writes.
+    /// Applies the chunks of another replica.
     pub fn take_in(&self, seen: Elsewhere) {
         let Elsewhere {
             key: _,
@@ -374,8 +367,8 @@ impl Channel {
         }
     }
 
-    /// What was added to the message that is written here since `shown`. `None` means nothing, or
-    /// no message.
+    /// The text added since `shown` to the message that is written on this replica. Returns `None`
+    /// if there is none.
     pub fn stretch(&self, shown: &mut Shown) -> Option<Stretch> {
         let open = lock(&self.open);
         let open = open
@@ -390,9 +383,9 @@ impl Channel {
         })
     }
 
-    /// A new reader's position: the open message is still to be shown. A closed one is not: it is
-    /// kept for the readers that were there before it was closed, and a new reader gets its
-    /// commit from the table.
+    /// Subscribes a new reader. It is sent the open message from the beginning. It is not sent a
+    /// closed one, which is kept for earlier readers only: it gets the committed message from the
+    /// table.
     pub fn subscribe(self: &Arc<Self>) -> Subscription {
         let mut pulse = self.pulse.subscribe();
         pulse.mark_changed();
@@ -415,18 +408,18 @@ impl Channel {
 }
 
 impl Subscription {
-    /// The newest seq, if events of the session were lost since this place was taken.
+    /// The newest seq, if events of the session were lost since the subscription.
     pub fn lost(&self) -> Option<Seq> {
         let head = *self.head.borrow();
         (head.losses != self.losses).then_some(head.seq)
     }
 
-    /// The durable event that the newest call follows, if it is known here.
+    /// Seq that the newest known call follows.
     pub fn follows(&self) -> Option<Seq> {
         lock(&self.channel.open).as_ref().map(|open| open.after)
     }
 
-    /// What there is to show that was not shown yet, if it follows such an event.
+    /// New live output, if `is_wanted` accepts the seq that it follows.
     pub fn more_after(&mut self, is_wanted: impl Fn(Seq) -> bool) -> Vec<Live> {
         let open = lock(&self.channel.open);
         let Some(open) = open.as_ref().filter(|open| is_wanted(open.after)) else {
@@ -455,7 +448,7 @@ impl Subscription {
         more
     }
 
-    /// Messages that were queued and not heard of yet.
+    /// Messages queued since the last call.
     pub fn queued(&mut self) -> Vec<Announced> {
         let announced = lock(&self.channel.announced);
         let new = announced.after(self.heard);
@@ -463,7 +456,7 @@ impl Subscription {
         new
     }
 
-    /// The durable event that the open message follows, if one is open.
+    /// Seq that the open message follows, if there is an open message.
     pub fn open_after(&self) -> Option<Seq> {
         lock(&self.channel.open)
             .as_ref()
@@ -471,8 +464,8 @@ impl Subscription {
             .map(|open| open.after)
     }
 
-    /// The open message with all text so far, which is shown by that; only if it follows an event
-    /// that is `current`.
+    /// The open message with its text so far, which then counts as sent. Returns `None` if there is
+    /// none, or `current` rejects the seq that it follows.
     pub fn so_far(&mut self, current: impl Fn(Seq) -> bool) -> Option<OpenMessage> {
         let open = lock(&self.channel.open);
         let open = open
@@ -493,7 +486,7 @@ impl Subscription {
 }
 
 impl Shown {
-    /// The message that it is about.
+    /// The message that this state describes. `None` before the first one.
     pub fn message(&self) -> Option<&MessageId> {
         self.message.as_ref()
     }
@@ -514,8 +507,8 @@ impl Open {
         }
     }
 
-    /// The text after what was shown, one delta for each part that has more. The first delta of a
-    /// part may be empty: it announces a tool call. Returned deltas count as shown.
+    /// The text after `shown`, one delta per part with new text. The first delta of a part may be
+    /// empty: it announces a tool call. The returned deltas count as shown.
     fn since(&self, shown: &mut Shown) -> Vec<Delta> {
         let Some(message) = &self.message else {
             return Vec::new();
@@ -542,7 +535,7 @@ impl Open {
         deltas
     }
 
-    /// Marks the call and all text so far as shown.
+    /// Marks the call and its text so far as shown.
     fn mark_shown(&self, shown: &mut Shown) {
         shown.called = Some(self.after);
         shown.message.clone_from(&self.message);
@@ -566,7 +559,7 @@ impl Drop for Channel {
     }
 }
 
-/// Adds a delta to the open message, or opens a new one.
+/// Appends a delta to the open message, or opens a new one.
 fn add(open: &mut Option<Open>, after: Seq, turn: &TurnId, at: StepPosition, delta: Delta) {
     let Delta {
         message,
@@ -590,7 +583,8 @@ fn add(open: &mut Option<Open>, after: Seq, turn: &TurnId, at: StepPosition, del
     }
 }
 
-/// A lock that outlives a panic elsewhere: what it guards is replaced or appended to as a whole.
+/// Locks even if another holder has panicked: the guarded values are always replaced or appended to
+/// as a whole.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Sends wake-ups to other replicas, and does what theirs ask for.
+//! Sends wake-ups to other replicas, and acts on received ones.
 
 use std::{
     collections::BTreeSet,
@@ -20,44 +20,44 @@ use crate::{
     },
 };
 
-/// How long wake-ups are gathered after some went out, so that a replica tells a hundred times a
-/// second at most.
+/// How long wake-ups are collected after a send, so that a replica sends at most a hundred times
+/// per second.
 const GATHER: Duration = Duration::from_millis(10);
 
-/// How long what is heard is gathered before it is looked at, from the first on: others may never
-/// fall silent.
+/// How long received wake-ups are collected, measured from the first one, before they are acted on.
+/// The bound is needed because others may send without a pause.
 const LISTEN: Duration = Duration::from_millis(2);
 
-/// How long to wait before listening again, when that failed.
+/// Pause before listening again after a failure.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What a replica looks at after it heard something.
+/// What to look up after wake-ups were received.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Look {
     /// Sessions that are followed here and have new events.
     news: BTreeSet<SessionKey>,
-    /// Sessions whose turns run here and are to stop.
+    /// Sessions whose turns run here and may have to stop.
     cancels: BTreeSet<SessionKey>,
     queues: bool,
     orphans: bool,
-    /// Sessions whose turns run here and whose text is wanted elsewhere, as was not known before.
+    /// A session whose turn runs here is newly followed on another replica.
     followed: bool,
 }
 
 impl Engine {
-    /// Tells other replicas, if there may be any.
+    /// Queues a wake-up for other replicas. Does nothing if there are none.
     pub(in crate::turn) fn wake(&self, wakeup: Wakeup) {
         if self.rules.share_interval.is_some() {
             self.wakeups.add(wakeup);
         }
     }
 
-    /// Whether wake-ups of other replicas reach this one.
+    /// Whether this replica receives wake-ups of others.
     pub fn hears_wakeups(&self) -> bool {
         self.wakeups.listening.load(Ordering::Relaxed)
     }
 
-    /// Sends wake-ups until `stop` fires; what is due then is sent too.
+    /// Sends wake-ups until `stop` fires, including those queued by then.
     pub async fn tell_wakeups(self: Arc<Self>, stop: CancellationToken) {
         let mut last = false;
         while !last {
@@ -66,11 +66,11 @@ impl Engine {
                 () = self.wakeups.bell.notified() => false,
             };
             let due = self.wakeups.take(self.store.replica());
-            // What is lost is found by looking.
+            // Lost wake-ups are covered by polling.
             if !due.is_empty() {
                 match self.store.notify(&due).await {
                     Ok(()) => self.metrics.wakeups(Direction::Sent, due.len()),
-                    Err(error) => tracing::debug!(%error, "other replicas not notified"),
+                    Err(error) => tracing::debug!(%error, "failed to notify other replicas"),
                 }
             }
             if !last {
@@ -82,7 +82,7 @@ impl Engine {
         }
     }
 
-    /// Hears what others tell, until `stop` fires.
+    /// Receives wake-ups until `stop` fires.
     pub async fn hear_wakeups(self: Arc<Self>, stop: CancellationToken) {
         loop {
             let heard = stop.run_until_cancelled(self.listen()).await;
@@ -91,7 +91,7 @@ impl Engine {
             match heard {
                 None | Some(Ok(())) => return,
                 Some(Err(error)) => {
-                    tracing::debug!(%error, "notifications not received; polling instead");
+                    tracing::debug!(%error, "cannot receive notifications; polling instead");
                 }
             }
             tokio::select! {
@@ -101,13 +101,14 @@ impl Engine {
         }
     }
 
-    /// Listens for as long as the connection holds. Ends well only where nothing can be heard.
+    /// Listens for as long as the connection lasts. Returns `Ok` only if this deployment cannot
+    /// receive notifications.
     async fn listen(self: &Arc<Self>) -> Result<(), Error> {
         let Some(mut listener) = self.store.listen().await? else {
             return Ok(());
         };
-        // What was told before was missed: followers of the turns that run here say again that they
-        // are there, with the next poll.
+        // Earlier wake-ups were missed. Replicas that follow the turns that run here repeat theirs
+        // with their next poll.
         self.sharing
             .hears_from_now(self.leases.count() > 0, self.follow_lasts());
         self.wakeups.listening.store(true, Ordering::Relaxed);
@@ -125,7 +126,7 @@ impl Engine {
         }
     }
 
-    /// What there is to look at after the next wake-up, and those right after it.
+    /// Waits for the next wake-up and collects those right after it.
     async fn hear(&self, listener: &mut Listener) -> Result<Look, Error> {
         let mut look = Look::default();
         self.concerns(&listener.next().await?, &mut look);
@@ -136,14 +137,14 @@ impl Engine {
         Ok(look)
     }
 
-    /// Only what concerns this replica is looked at.
+    /// Ignores wake-ups that do not concern this replica.
     fn concerns(&self, told: &str, look: &mut Look) {
         let Some(Heard { wakeup, from }) = Heard::read(told) else {
             return;
         };
         self.metrics.wakeups(Direction::Heard, 1);
         match wakeup {
-            // Readers here know at once of what is written here.
+            // Readers here are notified directly of this replica's own writes.
             Wakeup::News(key) => {
                 let own = from.map_or_else(
                     || self.leases.runs(&key),
@@ -187,7 +188,7 @@ impl Engine {
             self.start_waiting_turns().await?;
         }
         if orphans {
-            self.take_over().await?;
+            self.take_over_all().await?;
         }
         if followed {
             self.hand_out().await?;

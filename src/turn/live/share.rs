@@ -1,10 +1,10 @@
 //! Shares the text of an unfinished message with readers on other replicas. The owner of a turn
-//! stores what it has shown as chunks, all its turns in one statement; the replicas whose readers
-//! follow such a session read them. They are deleted when the message is committed.
+//! stores the text as chunks, for all its turns in one statement. Replicas with readers of such a
+//! session read them. Chunks are deleted when the message is committed.
 //!
-//! Chunks are stored only while another replica follows the session, as that replica says with a
-//! wake-up ([`Wakeup::Follow`]): when a reader comes, when it hears that a turn went on elsewhere,
-//! and with each poll. Where wake-ups do not arrive, they are always stored.
+//! Chunks are stored only while another replica follows the session. That replica announces it with
+//! a wake-up ([`Wakeup::Follow`]): when a reader subscribes, when it learns that a turn continued
+//! on another replica, and with each poll. If wake-ups do not arrive, chunks are always stored.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -25,19 +25,19 @@ use crate::{
     },
 };
 
-/// Bytes that are written in one statement; what is beyond them waits for the next.
+/// Most bytes written by one statement. The rest is written by the next one.
 const MOST_BYTES: usize = 4 << 20;
-/// Sessions that are asked about in one statement.
+/// Sessions read by one statement.
 const ASKED: usize = 256;
 
-/// Polls that a replica with readers may miss before their text is written down no more.
+/// Polls that a following replica may miss before chunks are no longer stored for it.
 const MISSED: u32 = 3;
-/// Time that its wake-up may take on top of that.
+/// Additional time for the delivery of its wake-up.
 const SPARE: Duration = Duration::from_secs(5);
 
 impl Engine {
-    /// Writes down what is new of the messages that are written here, and reads what is new of
-    /// those that are written elsewhere.
+    /// Stores the new text of messages that are written here, and reads the new text of messages
+    /// that are written on other replicas.
     pub async fn share(&self) -> Result<(), Error> {
         self.hand_out().await?;
         let elsewhere = self
@@ -48,12 +48,12 @@ impl Engine {
         self.look_elsewhere(&elsewhere.collect::<Vec<_>>()).await
     }
 
-    /// How long a replica is taken to follow a session after it said so.
+    /// How long a replica is assumed to follow a session after its last wake-up.
     pub(in crate::turn) fn follow_lasts(&self) -> Duration {
         self.rules.poll_interval * MISSED + SPARE
     }
 
-    /// Writes down what is new of the messages that are written here and followed elsewhere.
+    /// Stores the new text of messages that are written here and followed on other replicas.
     pub(in crate::turn) async fn hand_out(&self) -> Result<(), Error> {
         let held = self.leases.held();
         let followed: Vec<bool> = {
@@ -94,8 +94,8 @@ impl Engine {
         Ok(())
     }
 
-    /// A place among a session's news, with the text so far also of a message that is written
-    /// elsewhere.
+    /// Subscribes a reader to a session, with the text so far even of a message that is written on
+    /// another replica.
     pub async fn subscribe(&self, key: &SessionKey) -> Result<Subscription, Error> {
         let channel = self.hub.enter(key);
         if self.rules.share_interval.is_some() {
@@ -107,7 +107,7 @@ impl Engine {
         Ok(channel.subscribe())
     }
 
-    /// Reads what other replicas write in these sessions.
+    /// Reads the new text of these sessions that other replicas have stored.
     async fn look_elsewhere(&self, channels: &[Arc<Channel>]) -> Result<(), Error> {
         let channels: BTreeMap<&SessionKey, &Arc<Channel>> = channels
             .iter()
@@ -137,7 +137,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes what late writers left.
+    /// Removes chunks that were stored after the commit of their message.
     pub async fn sweep_chunks(&self) -> Result<(), Error> {
         while self.store.sweep_chunks().await? > 0 {}
         Ok(())

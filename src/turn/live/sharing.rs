@@ -1,4 +1,5 @@
-//! How much of its open messages this replica has shared, and which are wanted.
+//! The state of text sharing: how much of its open messages this replica has stored, and which
+//! sessions are followed.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,7 +15,7 @@ use crate::{
     },
 };
 
-/// How much of its open messages this replica has written down, and which of them are wanted.
+/// How much of its open messages this replica has stored, and which sessions are followed.
 #[derive(Debug, Default)]
 pub(in crate::turn) struct Sharing {
     pub(super) shared: Mutex<BTreeMap<SessionKey, Shared>>,
@@ -22,19 +23,20 @@ pub(in crate::turn) struct Sharing {
 }
 
 impl Sharing {
-    /// Notes that another replica follows the session for so long. Whether that is news.
+    /// Records that another replica follows the session for the given duration. Returns whether the
+    /// session was not known to be followed.
     pub(in crate::turn) fn follow(&self, key: SessionKey, lasts: Duration) -> bool {
         self.followed().follow(key, lasts, Instant::now())
     }
 
-    /// Wake-ups are heard from now on. `missed`: one that was sent before may matter still, and is
-    /// repeated within so long.
+    /// Wake-ups are received from now on. `missed`: earlier ones may still be relevant, and are
+    /// repeated within `repeated`.
     pub(in crate::turn) fn hears_from_now(&self, missed: bool, repeated: Duration) {
         self.followed()
             .hears_from_now(missed.then(|| Instant::now() + repeated));
     }
 
-    /// Wake-ups are no longer heard.
+    /// Wake-ups are no longer received.
     pub(in crate::turn) fn hears_nothing(&self) {
         self.followed().hears_nothing();
     }
@@ -46,15 +48,15 @@ impl Sharing {
     }
 }
 
-/// How much of one session's open message is written down.
+/// How much of one session's open message is stored.
 #[derive(Debug)]
 pub(super) struct Shared {
     turn: TurnId,
     epoch: i64,
     pub(in crate::turn) shown: Shown,
     pub(in crate::turn) n: i32,
-    /// The chunk that is being written. One that gave no answer is written again unchanged, since
-    /// it may be there.
+    /// The chunk that is being written. If the response is lost, it is written again unchanged,
+    /// since it may be stored.
     pub(in crate::turn) unsent: Option<NewChunk>,
 }
 
@@ -69,12 +71,12 @@ impl Shared {
         }
     }
 
-    /// Whether it is of this lease.
+    /// Whether this state belongs to the lease.
     pub(in crate::turn) fn is_of(&self, held: &Held) -> bool {
         self.turn == held.turn && self.epoch == held.epoch
     }
 
-    /// The chunk to write now.
+    /// The chunk to write now. Returns `None` if there is no new text.
     pub(in crate::turn) fn next(
         &mut self,
         key: &SessionKey,

@@ -1,6 +1,7 @@
-//! Wake-ups: what one replica did that another one is waiting for. The first goes out at once and
-//! those of the next few milliseconds together, in transactions of their own; what is heard makes a
-//! replica look at once where it would have looked a moment later anyway.
+//! Wake-ups: notify other replicas of a change that they may be waiting for. The first is sent
+//! immediately, and those of the next few milliseconds together, each time in a separate
+//! transaction. A wake-up makes a replica look immediately for what it would otherwise find by
+//! polling.
 
 use std::{
     collections::BTreeSet,
@@ -11,26 +12,26 @@ use tokio::sync::Notify;
 
 use crate::model::{SessionId, SessionKey, TenantId};
 
-/// Wake-ups that wait to go out; what is beyond them is found by looking.
+/// Most wake-ups that wait to be sent. Others are dropped; polling covers them.
 const MOST: usize = 10_000;
 
-/// What another replica may be waiting for.
+/// A change that another replica may be waiting for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wakeup {
     /// A session has new events.
     News(SessionKey),
-    /// Its turn is to be cancelled, or was taken away from its owner.
+    /// The session's turn should be cancelled, or was taken over.
     Cancel(SessionKey),
-    /// A message in it asks for a turn.
+    /// The session has a queued message that starts a turn.
     Start(SessionKey),
-    /// Its turn was handed over, to whoever comes first.
+    /// The session's turn was handed over, to the first replica that takes it.
     HandOver(SessionKey),
-    /// A replica has readers of the session, whose turn runs on another one: its text is to be
-    /// shared.
+    /// A replica has readers of the session, whose turn runs on another one. The owner has to share
+    /// its text.
     Follow(SessionKey),
 }
 
-/// Wake-ups that are to be sent.
+/// Wake-ups to be sent.
 #[derive(Debug, Default)]
 pub struct Wakeups {
     pub(super) due: Mutex<BTreeSet<Wakeup>>,
@@ -46,7 +47,7 @@ impl Wakeups {
         }
     }
 
-    /// What is due, as this replica writes it.
+    /// Takes the queued wake-ups, encoded for sending.
     pub(super) fn take(&self, replica: &str) -> Vec<String> {
         std::mem::take(&mut *self.due())
             .iter()
@@ -59,18 +60,17 @@ impl Wakeups {
     }
 }
 
-/// A wake-up as it was heard.
+/// A received wake-up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Heard {
     pub(super) wakeup: Wakeup,
-    /// The replica that sent it. `None` if it is of a version that does not say.
+    /// The sending replica. `None` for versions that do not send it.
     pub(super) from: Option<String>,
 }
 
 impl Wakeup {
-    /// As it goes through the database: its kind, the tenant, the session and the replica that
-    /// sends it, separated by spaces. Fields may be added at the end; older versions read the
-    /// first three.
+    /// The payload of the notification: kind, tenant, session and sending replica, separated by
+    /// spaces. Fields may be added at the end; older versions read the first three.
     pub(super) fn write(&self, replica: &str) -> String {
         let (kind, key) = match self {
             Self::News(key) => ("news", key),
@@ -89,7 +89,7 @@ impl Wakeup {
 }
 
 impl Heard {
-    /// What was heard. Returns `None` if it is of a version to come.
+    /// Parses a payload. Returns `None` if it is malformed or from a later version.
     pub(super) fn read(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let kind = words.next()?;
@@ -114,7 +114,7 @@ impl Heard {
     }
 }
 
-/// An id without spaces, which separate the fields of a wake-up.
+/// Escapes the spaces of an id, since spaces separate the fields of a wake-up.
 fn escape(id: &str) -> String {
     id.replace('%', "%25").replace(' ', "%20")
 }
@@ -171,7 +171,7 @@ mod tests {
         for told in ["", "news", "news t", "sing t s"] {
             assert_eq!(Heard::read(told), None, "{told:?}");
         }
-        // The version before reads the first three words.
+        // The previous version reads the first three fields.
         assert!(Wakeup::News(key("s")).write("r").starts_with("news t s "));
     }
 

@@ -1,12 +1,12 @@
-//! How much waits in all queues, as it is measured.
+//! The metric of queued messages.
 
 use crate::turn::{Error, engine::Engine};
 
-/// Messages that are counted at most: more are shown as so many.
+/// Most messages that are counted. A larger backlog is reported as this number.
 const MOST: u32 = 10_000;
 
 impl Engine {
-    /// Counts the messages that wait.
+    /// Counts the queued messages of all sessions for the metrics.
     pub async fn measure_backlog(&self) -> Result<(), Error> {
         let (waiting, oldest) = self.store.backlog(MOST).await?;
         self.metrics.queued(waiting, oldest);

@@ -1,5 +1,5 @@
-//! The queue's commands: a message is stored, looked at, and withdrawn; one
-//! that interrupts also cancels what runs.
+//! The queue's commands: enqueue, read and withdraw a message. A message that interrupts also
+//! cancels the running turn.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,31 +26,31 @@ use crate::{
     },
 };
 
-/// A message that is about to be queued.
+/// A message to be queued.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::turn) struct Incoming<'a> {
     pub(in crate::turn) message: &'a InputMessage,
     pub(in crate::turn) delivery: Delivery,
     pub(in crate::turn) starts_turn: bool,
-    /// The turn that it gets, when it is the input of an ExecuteTurn.
+    /// The settings of its turn, if it is the input of an ExecuteTurn.
     pub(in crate::turn) execute: Option<&'a TurnRequest>,
     pub(in crate::turn) ttl: Option<Duration>,
     pub(in crate::turn) idempotency: &'a Idempotency,
 }
 
-/// A message that was queued.
+/// The outcome of queueing a message.
 #[derive(Debug)]
 pub(in crate::turn) enum Put {
-    /// Now.
+    /// It was queued now.
     Fresh(Place),
-    /// By the same request before.
+    /// The same request queued it before.
     Before(Place),
-    /// Not: the same request did something else.
+    /// Not queued: the same request had another outcome before.
     Elsewhere,
 }
 
 impl Engine {
-    /// Queues a message, and starts or interrupts a turn where it asks for that.
+    /// Queues a message. If the message asks for it, starts a turn or interrupts the running one.
     pub async fn enqueue(
         self: &Arc<Self>,
         tenant: TenantId,
@@ -80,7 +80,8 @@ impl Engine {
             match engine.put(&key, incoming, &session).await? {
                 Put::Fresh(place) | Put::Before(place) => Ok(place),
                 Put::Elsewhere => Err(Error::Internal(
-                    "an enqueue is remembered as something else".to_owned(),
+                    "the result stored for an enqueue belongs to another kind of request"
+                        .to_owned(),
                 )),
             }
         })
@@ -102,7 +103,7 @@ impl Engine {
             ttl,
             idempotency,
         } = incoming;
-        // What the same request queued before is found all the same.
+        // A message that the same request queued before must be found even over the quota.
         let exceeded = self.quotas.check_storage(&key.tenant).err();
         let limit = match exceeded {
             Some(_) => 0,
@@ -168,7 +169,7 @@ impl Engine {
         Ok(Put::Fresh(place))
     }
 
-    /// Runs what a message started, ends what it interrupts.
+    /// Starts the turn that a message begins, and ends the one that it interrupts.
     fn go_on(
         self: &Arc<Self>,
         key: &SessionKey,
@@ -186,7 +187,7 @@ impl Engine {
         }
         match &place.grant {
             Some(grant) => self.start(key.clone(), grant.clone(), request.sent(), Cause::Queued),
-            // The configuration changed meanwhile.
+            // The configuration changed concurrently.
             None if starts_turn && place.met == SessionState::Idle => {
                 self.wake(Wakeup::Start(key.clone()));
                 self.start_waiting_soon(key);
@@ -195,7 +196,7 @@ impl Engine {
         }
     }
 
-    /// Shows those who follow the session here that a message waits.
+    /// Shows the queued message to the readers that follow the session here.
     fn announce(&self, key: &SessionKey, place: &Place, delivery: Delivery) {
         let (Some(channel), QueueState::Pending { position }) = (self.hub.get(key), &place.state)
         else {
@@ -209,7 +210,7 @@ impl Engine {
         });
     }
 
-    /// Withdraws a message and returns its outcome.
+    /// Withdraws a queued message and returns its outcome.
     pub async fn cancel_queued(
         self: &Arc<Self>,
         tenant: TenantId,
@@ -245,7 +246,7 @@ impl Engine {
         .await
     }
 
-    /// Withdraws all messages that wait; which these were.
+    /// Withdraws all queued messages of a session and returns their ids.
     pub async fn clear_queue(
         self: &Arc<Self>,
         tenant: TenantId,
@@ -302,7 +303,7 @@ fn blob(media: &Media) -> Option<&str> {
 
 fn mismatch(idempotency: &Idempotency) -> Error {
     idempotency.request.clone().map_or_else(
-        || Error::Internal("a request without a key is remembered".to_owned()),
+        || Error::Internal("an idempotency record has no key".to_owned()),
         Error::IdempotencyMismatch,
     )
 }

@@ -1,4 +1,4 @@
-//! Messages that no longer wait: their time passed, or no turn can be started with them.
+//! Removes queued messages that expired, or with which no turn can be started.
 
 use crate::{
     codec,
@@ -11,8 +11,8 @@ use crate::{
 const ROUND: u32 = 32;
 
 impl Engine {
-    /// Removes messages that waited until their time passed, round after round while there are more.
-    /// A session in which that fails does not hold up the others; the first error is returned.
+    /// Removes expired queued messages, round after round while there are more. A session in which
+    /// that fails does not hold up the others. Returns the first error.
     pub async fn expire_queued_messages(&self) -> Result<(), Error> {
         let mut first = Ok(());
         while !self.draining.is_cancelled() {
@@ -26,7 +26,7 @@ impl Engine {
                 match &expired {
                     Ok(()) => removed += 1,
                     Err(error) => {
-                        tracing::warn!(session.id = %key.session, %error, "expired messages of a session were not removed");
+                        tracing::warn!(session.id = %key.session, %error, "failed to remove expired queued messages");
                     }
                 }
                 first = first.and(expired);
@@ -38,7 +38,7 @@ impl Engine {
         first
     }
 
-    /// Drops a message that waits.
+    /// Drops a queued message.
     pub(in crate::turn) async fn give_up(
         &self,
         key: &SessionKey,
@@ -54,7 +54,7 @@ impl Engine {
             .await
     }
 
-    /// Ends messages that wait, without a request.
+    /// Ends queued messages on the server's behalf, without a request.
     pub(in crate::turn) async fn withdraw(
         &self,
         key: &SessionKey,

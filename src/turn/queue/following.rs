@@ -1,5 +1,6 @@
-//! What follows: a turn for a message that waits and asks for one, begun by whoever ends the turn
-//! before, by whoever queues the message in an idle session, or by whoever finds it waiting there.
+//! Turns for queued messages that start one. Such a turn is begun by the owner that ends the turn
+//! before, by the replica that queues the message in an idle session, or by a replica that finds
+//! the message there.
 
 use std::{
     ops::ControlFlow::{self, Break, Continue},
@@ -38,14 +39,14 @@ use crate::{
     },
 };
 
-/// Sessions that are looked for at once.
+/// Sessions read by one query.
 const PAGE: u32 = 128;
-/// How often they are looked for in one round, while there are more.
+/// Queries in one round, while there are more sessions.
 const PAGES: u32 = 32;
-/// Turns that are started at the same time.
+/// Turns that are started concurrently.
 const AT_ONCE: usize = 8;
 
-/// A turn that is about to begin for a message that waits.
+/// A turn that is about to begin for a queued message.
 #[derive(Debug)]
 pub(in crate::turn) struct Planned {
     message: MessageId,
@@ -59,7 +60,7 @@ pub(in crate::turn) struct Planned {
 }
 
 impl Planned {
-    /// The turn as it is admitted.
+    /// The admission of the turn in an idle session.
     pub(in crate::turn) fn admission(&self) -> Admission<'_> {
         Admission {
             turn: &self.turn,
@@ -73,7 +74,7 @@ impl Planned {
         }
     }
 
-    /// The turn as it follows another one.
+    /// The admission of the turn as the successor of another one.
     pub(in crate::turn) fn next<'a>(&'a self, admission: &'a Admission<'a>) -> NextTurn<'a> {
         NextTurn {
             message: &self.message,
@@ -83,7 +84,7 @@ impl Planned {
 }
 
 impl Engine {
-    /// Begins a turn in an idle session for the first message that asks for one.
+    /// Begins a turn in an idle session for the first queued message that starts one.
     pub(in crate::turn) async fn start_waiting(
         self: &Arc<Self>,
         key: &SessionKey,
@@ -91,20 +92,20 @@ impl Engine {
         if Trace::current().ids().is_some() {
             return self.try_start_waiting(key).await;
         }
-        // By no request: the trace of the turn begins here.
+        // No request caused this turn: its trace begins here.
         let span = self.traces.of_stored(None).queue_start();
         let trace = span.trace().clone();
         trace.scope(self.try_start_waiting(key)).await
     }
 
-    /// Does nothing where the session keeps changing: what waits in it is looked for again.
+    /// Does nothing if the session keeps changing: the message will be found again.
     async fn try_start_waiting(self: &Arc<Self>, key: &SessionKey) -> Result<(), Error> {
         let attempt = |()| Box::pin(self.start_first_waiting(key));
         attempts((), attempt).await.map(drop)
     }
 
-    /// One try. Continues if the session changed between the look and the statement, or the message
-    /// was given up.
+    /// One attempt. Returns `Continue` if the session changed between the read and the statement,
+    /// or the message was dropped.
     async fn start_first_waiting(
         self: &Arc<Self>,
         key: &SessionKey,
@@ -126,7 +127,7 @@ impl Engine {
             return Ok(Continue(()));
         };
         let Ok(mut request) = self.request_start(key) else {
-            return Ok(Break(())); // others were quicker
+            return Ok(Break(())); // other turns took the room
         };
         let started = self
             .store
@@ -139,30 +140,31 @@ impl Engine {
         Ok(Break(()))
     }
 
-    /// The same in a task of the server's.
+    /// Like [`Engine::start_waiting`], in a task of the server.
     pub(in crate::turn) fn start_waiting_soon(self: &Arc<Self>, key: &SessionKey) {
         let engine = Arc::clone(self);
         let key = key.clone();
         let starting = async move {
             if let Err(error) = engine.start_waiting(&key).await {
-                tracing::warn!(session.id = %key.session, %error, "queued message starts no turn yet");
+                tracing::warn!(session.id = %key.session, %error, "could not start a turn for a queued message; retrying later");
             }
         };
         self.tasks
             .spawn(Reach::kept(Trace::current().scope(starting)));
     }
 
-    /// Whether one more turn of a tenant may begin here.
+    /// Whether one more turn of the tenant may begin here.
     pub(in crate::turn) fn may_begin(&self, tenant: &TenantId) -> bool {
         self.may_start() && self.check_room(tenant).is_ok()
     }
 
-    /// Whether one more turn may go on here.
+    /// Whether this replica may run one more turn.
     pub(in crate::turn) fn may_start(&self) -> bool {
         !self.draining.is_cancelled() && self.leases.count() < self.rules.max_running
     }
 
-    /// The turn that a message starts. `None` means it cannot be read, and is given up.
+    /// Plans the turn that a queued message starts. Returns `None` if the message cannot be
+    /// decoded; it is dropped.
     pub(in crate::turn) async fn plan_for(
         &self,
         key: &SessionKey,
@@ -178,7 +180,7 @@ impl Engine {
                 .plan(&starter.message, starter.request.clone(), &request, start)
                 .map(Some),
             Err(error) => {
-                tracing::error!(session.id = %key.session, message.id = %starter.message, %error, "queued message unreadable");
+                tracing::error!(session.id = %key.session, message.id = %starter.message, %error, "cannot decode a queued message; dropping it");
                 self.give_up(key, &starter.message, DropReason::Unreadable)
                     .await?;
                 Ok(None)
@@ -186,7 +188,7 @@ impl Engine {
         }
     }
 
-    /// The turn that a message starts.
+    /// Plans the turn that a queued message starts.
     pub(in crate::turn) fn plan(
         &self,
         message: &MessageId,
@@ -208,12 +210,13 @@ impl Engine {
             size: None,
             model: &model,
             limits,
-            // Where none may be assumed, the turn fails before its first call: a message that
-            // started none would wait without a word.
+            // If no window may be assumed, the turn is started anyway and fails before its first
+            // call. Without a turn, the message would stay queued with no visible reason.
             budget: budget(&policy.context, &model).ok(),
             start,
         });
-        // Its time is set now: a session's turn_timeout that changes later is for later turns.
+        // The timeout is fixed now: a later change of the session's turn_timeout applies to later
+        // turns.
         let limits_now = LimitsOverride {
             turn_timeout: Some(limits.turn_timeout),
             ..request.limits
@@ -236,13 +239,13 @@ impl Engine {
         })
     }
 
-    /// Starts the turns of messages that wait in idle sessions.
+    /// Starts turns for queued messages in idle sessions.
     pub async fn start_waiting_turns(self: &Arc<Self>) -> Result<(), Error> {
         for _ in 0..PAGES {
             if !self.may_start() {
                 break;
             }
-            // Tenants without room would fill the page, and begin nothing.
+            // Sessions of tenants without room would fill the page, but start no turn.
             let full = self.tenants_without_room();
             let full: Vec<&str> = full.iter().map(TenantId::as_str).collect();
             let postponed = self.postponed_starts.at(Instant::now());
@@ -265,9 +268,9 @@ impl Engine {
         };
         let pause = longest_pause(&error);
         if self.postponed_starts.postpone(&key, Instant::now(), pause) {
-            tracing::warn!(session.id = %key.session, %error, "queued message started no turn; retrying later");
+            tracing::warn!(session.id = %key.session, %error, "could not start a turn for a queued message; retrying later");
         } else {
-            tracing::debug!(session.id = %key.session, %error, "queued message still started no turn");
+            tracing::debug!(session.id = %key.session, %error, "still could not start a turn for a queued message");
         }
     }
 }

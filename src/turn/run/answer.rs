@@ -1,5 +1,5 @@
-//! One call of a model: its answer is assembled, shown while it arrives, and cut short when the
-//! turn must stop.
+//! One model call: assembles the response, streams it to readers, and stops it when the turn must
+//! stop.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -25,96 +25,88 @@ use crate::{
     },
 };
 
-/// Bytes of text after which deltas are shown without waiting for more.
+/// Bytes of text after which deltas are sent without waiting for more.
 const FLUSH_BYTES: usize = 4096;
 
-/// A call to be made.
+/// A model call to be made.
 #[derive(Debug)]
 pub(in crate::turn) struct Call<'a> {
-    /// For whom.
     pub(in crate::turn) tenant: &'a TenantId,
-    /// Whom to call.
     pub(in crate::turn) model: &'a Resolved,
-    /// With what.
     pub(in crate::turn) prompt: Arc<Prompt>,
-    /// The message that is written.
+    /// The message to write.
     pub(in crate::turn) message: MessageId,
-    /// Call ids that the session has already.
+    /// Call ids that the session already uses.
     pub(in crate::turn) taken: BTreeSet<CallId>,
-    /// Bytes of the answer.
+    /// Most bytes of the response.
     pub(in crate::turn) max_bytes: usize,
-    /// How long it may take.
+    /// Longest duration of the call.
     pub(in crate::turn) time_left: Duration,
-    /// Tokens of the answer after which the window is too full. `None` means there is no guard.
+    /// Most tokens of the response before the window is too full. `None` disables the check.
     pub(in crate::turn) room: Option<u32>,
-    /// Deltas within this time go out together.
+    /// Deltas that arrive within this time are sent together.
     pub(in crate::turn) flush: Duration,
-    /// Who watches.
     pub(in crate::turn) audience: Audience<'a>,
-    /// Its part of the memory for prompts, given back when the answer begins: the request is sent then.
+    /// Memory reserved for the prompt. Released when the response begins, since the request has
+    /// then been sent.
     pub(in crate::turn) memory: &'a mut Option<FairPlace>,
 }
 
-/// Who watches an answer arrive.
+/// Where the response is streamed to.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::turn) struct Audience<'a> {
-    /// The session's channel.
     pub(in crate::turn) channel: &'a Arc<Channel>,
-    /// The turn.
     pub(in crate::turn) turn: &'a TurnId,
-    /// The newest durable event.
+    /// Seq of the newest durable event.
     pub(in crate::turn) after: Seq,
-    /// Where in the turn.
     pub(in crate::turn) at: StepPosition,
 }
 
 /// How a call ended.
 #[derive(Debug)]
 pub(in crate::turn) enum End {
-    /// With an answer.
+    /// The response is complete.
     Complete(Assembled),
-    /// With an error.
+    /// The call failed.
     Failed(Broken),
-    /// It was cut short; what was said so far.
+    /// The call was cut short. Contains the parts received so far.
     Cut(Cut, Vec<Part>),
 }
 
-/// A call that failed.
+/// A failed call.
 #[derive(Debug)]
 pub(in crate::turn) struct Broken {
-    /// How.
     pub(in crate::turn) error: provider::Error,
-    /// Where in the call.
+    /// The phase in which it failed.
     pub(in crate::turn) phase: FailurePhase,
-    /// Readers were shown some of the answer.
+    /// Readers were sent a part of the response.
     pub(in crate::turn) shown: bool,
 }
 
 /// Why a call was cut short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(in crate::turn) enum Cut {
-    /// A cancel of the turn was requested.
     Cancelled,
-    /// The turn's time is up.
+    /// The turn's time has passed.
     Deadline,
     /// The lease is lost: nothing may be written.
     Lost,
-    /// The server stops now.
+    /// The server is aborting its turns to shut down.
     Aborted,
-    /// The window is too full to go on.
+    /// The response would exceed the window.
     Full,
 }
 
-/// How long a call took.
+/// Durations of a call.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::turn) struct Timing {
-    /// Until the first content.
+    /// Time to the first content. `None` if there was none.
     pub(in crate::turn) first: Option<Duration>,
-    /// Until the end.
+    /// Total time.
     pub(in crate::turn) total: Duration,
 }
 
-/// Makes the call. The tally is of what arrived, also of an answer that did not come to its end.
+/// Makes the call. The tally covers everything that arrived, also of an incomplete response.
 pub(in crate::turn) async fn call(
     call: Call<'_>,
     lease: &Lease,
@@ -150,7 +142,7 @@ pub(in crate::turn) async fn call(
     (end, timing, written)
 }
 
-/// An answer on its way.
+/// A response that is being received.
 struct Arriving<'a> {
     provider: &'a str,
     message: &'a MessageId,
@@ -224,8 +216,8 @@ impl Arriving<'_> {
     }
 }
 
-/// Deltas on their way to readers: the first goes out at once, the following ones together for as
-/// long as `flush`.
+/// Deltas to be sent to readers. The first is sent immediately; later ones are collected for the
+/// duration `flush`.
 struct Outbox<'a> {
     audience: Audience<'a>,
     flush: Duration,
@@ -261,7 +253,7 @@ impl Outbox<'_> {
         }
     }
 
-    /// Comes when what is pending has waited long enough; never while nothing is.
+    /// Resolves when the pending delta has to be sent. Never resolves if there is none.
     async fn due(&self) {
         match (&self.pending, self.shown) {
             (Some(_), Some(shown)) => sleep_until(shown + self.flush).await,
@@ -282,11 +274,11 @@ impl Audience<'_> {
     }
 }
 
-/// The stream ended without a finish: never taken for a complete answer.
+/// The stream ended without a finish reason: never treated as a complete response.
 fn broke_off(provider: &str) -> provider::Error {
     provider::Error::new(
         Kind::Broken,
         provider,
-        "the answer ended without its end marker",
+        "the response ended without its end marker",
     )
 }

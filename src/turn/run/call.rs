@@ -1,4 +1,4 @@
-//! The model call of a step, and how it ends: committed, failed and made again, or cut short.
+//! The model call of a step, and how it ends: committed, failed and retried, or cut short.
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,18 +32,18 @@ use crate::{
     },
 };
 
-/// What the service reported of a call, and what that is good for.
+/// What the provider reported of a call.
 struct Reported {
-    /// What calls of the model had taught before.
+    /// The model's calibration ratio before the call.
     ratio: f64,
-    /// The report of the prompt's size, if there is one that is believed.
+    /// The reported usage, if its prompt size is plausible.
     size_report: Option<Usage>,
-    /// The prediction beside the report of the prompt that was sent.
+    /// The estimated and the reported size of the prompt that was sent.
     estimate: Option<Estimate>,
 }
 
 impl Run<'_> {
-    /// Calls the model and commits what it said.
+    /// Calls the model and commits its response.
     pub(super) async fn call(
         &mut self,
         scene: &StepContext<'_>,
@@ -53,7 +53,7 @@ impl Run<'_> {
         let quotas = &self.engine.quotas;
         let Ok(mut tokens) = quotas.reserve(&self.key.tenant, predicted, scene.most_output())
         else {
-            return Ok(Flow::On); // another call of the tenant has taken them meanwhile
+            return Ok(Flow::On); // another call of the tenant took the tokens concurrently
         };
         let message = derive::answer(self.turn, scene.at);
         self.writing = Some(message.clone());
@@ -78,7 +78,8 @@ impl Run<'_> {
         let prompt = self.prompt(scene, transcript, &asked).await?;
         let of_loop = reasoning::of_loop(scene.model, prompt.transcript.messages());
         let sent = window::sent(scene, &prompt);
-        // A large prompt is not kept while the answer arrives; it would teach nothing.
+        // A large prompt is not kept while the response arrives: it would not be used for
+        // calibration.
         let teaches = self.memory.is_none().then(|| Arc::clone(&prompt));
         if self.memory.is_some() {
             self.carried.let_go();
@@ -113,7 +114,7 @@ impl Run<'_> {
         let metrics = &self.engine.metrics;
         self.watch
             .answered(metrics, model_call(scene.model), &end, timing);
-        // A prompt that was too long is read again at once.
+        // A prompt that was too long is read again immediately.
         if !matches!(&end, End::Failed(broken) if broken.error.kind == Kind::TooLong) {
             self.memory = None;
         }
@@ -127,7 +128,7 @@ impl Run<'_> {
         }
     }
 
-    /// Takes a complete answer in: commits it, or calls the model again where it says nothing.
+    /// Handles a complete response: commits it, or calls the model again if it is empty.
     async fn answered(
         &mut self,
         scene: &StepContext<'_>,
@@ -136,7 +137,8 @@ impl Run<'_> {
         answer: Assembled,
         (of_loop, sent, timing): (reasoning::SentLoop, SentPrompt, Timing),
     ) -> Result<Flow, Error> {
-        // Before the call teaches: what it reports is compared with what was known when it was made.
+        // Read before the calibration: the report is compared with the ratio at the time of the
+        // call.
         let ratio = self
             .engine
             .ratio(&self.key.tenant, &scene.model.reference)
@@ -155,8 +157,8 @@ impl Run<'_> {
             .await
     }
 
-    /// Learns from a report how the model counts the prompt that was sent, if that is still there, and compares
-    /// both. `None` if nothing is reported of that prompt.
+    /// Uses the report to calibrate the estimate of the prompt, if the prompt was kept, and
+    /// compares the two. Returns `None` if the report does not apply to that prompt.
     fn learn(
         &self,
         scene: &StepContext<'_>,
@@ -175,8 +177,8 @@ impl Run<'_> {
         Some(compared(predicted, usage))
     }
 
-    /// Commits an answer: with calls the turn waits for their results or goes on, without any it
-    /// ends.
+    /// Commits a response. With calls, the turn waits for their results or continues; without
+    /// calls, it ends.
     async fn commit(
         &mut self,
         scene: &StepContext<'_>,
@@ -217,7 +219,7 @@ impl Run<'_> {
             message: written,
             measured,
         };
-        // The provider's own tools are at work: the next step goes on where this one stopped.
+        // The provider's own tools are still running: the next step continues the paused response.
         let paused = finish.reason == FinishReason::Paused && written.is_some();
         if paused && calls.is_empty() && !scene.owned.late {
             let written = self
@@ -255,7 +257,7 @@ impl Run<'_> {
         self.after(written)
     }
 
-    /// Ends the turn after an answer without calls, which may say nothing.
+    /// Ends the turn after a response without calls, which may be empty.
     async fn end_after(
         &mut self,
         scene: &StepContext<'_>,
@@ -285,8 +287,8 @@ impl Run<'_> {
         }
     }
 
-    /// Whether the model is called once more because it stopped without saying anything: once for each
-    /// step, where another attempt at it is allowed and there is time.
+    /// Whether to call the model again because it stopped with an empty response. This happens once
+    /// per step, if another attempt is allowed and there is time.
     fn calls_again(&self, scene: &StepContext<'_>, answer: &Assembled) -> bool {
         let stopped = matches!(
             answer.finish.reason,
@@ -299,8 +301,8 @@ impl Run<'_> {
             && self.retry_delay(scene, &empty(scene)).is_some()
     }
 
-    /// Begins the next attempt at a step whose answer said nothing; the reasoning that readers were
-    /// shown of it is void, and its tokens count.
+    /// Begins the next attempt at a step with an empty response. Reasoning that readers were sent
+    /// is void, but its tokens count.
     async fn call_again(
         &mut self,
         scene: &StepContext<'_>,
@@ -314,7 +316,7 @@ impl Run<'_> {
         let error = empty(scene);
         tracing::warn!(
             session.id = %self.key.session, turn.id = %self.turn, step = scene.at.step, attempt = scene.at.attempt,
-            "calling a model again that stopped without an answer"
+            "retrying after an empty model response"
         );
         self.engine.metrics.call_retried(error.kind.name());
         let mut rows = Self::no_rows(scene);
@@ -333,7 +335,8 @@ impl Run<'_> {
             .await
     }
 
-    /// How long to wait before the call is made again that failed so. `None` means it is not.
+    /// The wait before a call that failed like this is retried. Returns `None` if it is not
+    /// retried.
     fn retry_delay(&self, scene: &StepContext<'_>, error: &provider::Error) -> Option<Duration> {
         self.engine.rules.retries.wait(Failed {
             error,
@@ -343,7 +346,7 @@ impl Run<'_> {
         })
     }
 
-    /// A call that failed: the step is repeated where that may help, else the turn ends.
+    /// Handles a failed call: repeats the step if that may help, or ends the turn.
     async fn failed(
         &mut self,
         scene: &StepContext<'_>,
@@ -394,7 +397,7 @@ impl Run<'_> {
         Ok(flow)
     }
 
-    /// Begins the next attempt at the step; the message that the last one was writing is void.
+    /// Begins the next attempt at the step. The message of the previous attempt is void.
     pub(super) async fn begin_attempt(
         &mut self,
         scene: &StepContext<'_>,
@@ -417,7 +420,7 @@ impl Run<'_> {
         self.after(written)
     }
 
-    /// Waits, unless something happens that the next look must not wait for.
+    /// Waits for `delay`, or until an event that the turn has to handle.
     pub(super) async fn wait(&mut self, delay: Duration) {
         self.is_as_left = false;
         tokio::select! {
@@ -429,7 +432,7 @@ impl Run<'_> {
         self.watch.waited();
     }
 
-    /// An answer that was cut short: what was said is kept, unless another owner has the turn.
+    /// Handles a response that was cut short. Its text is kept, unless another owner has the turn.
     async fn cut(
         &mut self,
         scene: &StepContext<'_>,
@@ -508,7 +511,7 @@ impl Run<'_> {
         )
         .await
     }
-    /// Accounts for a call whose usage nobody reported, and for the message that it left.
+    /// Records a call without reported usage, and the message that it wrote.
     pub(super) async fn unreported_call<'s>(
         &self,
         scene: &StepContext<'s>,
@@ -530,14 +533,14 @@ impl Run<'_> {
     }
 }
 
-/// The failure of a call whose model stopped without saying anything.
+/// The failure of a call with an empty response.
 fn empty(scene: &StepContext<'_>) -> provider::Error {
-    let message = "the answer was empty: the model stopped without a text or a call";
+    let message = "the response was empty: the model stopped without text or a tool call";
     provider::Error::new(Kind::Broken, &scene.model.provider_name, message)
 }
 
-/// The tokens that a call took, by its own report, or else by the prediction and what arrived. A call
-/// that its service refused, or did not answer, took none.
+/// Tokens used by a call: as reported, or else the estimate plus what arrived. A call that the
+/// provider refused or did not answer used none.
 fn tokens_used(end: &End, predicted: u32, written: Tally) -> u64 {
     let counted = u64::from(predicted) + u64::from(written.tokens());
     match end {

@@ -1,5 +1,5 @@
-//! How the model is to answer: what the turn and its session want together, and what of that the
-//! model can be told.
+//! Generation settings: those of the turn and its session combined, reduced to what the model
+//! supports.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,8 @@ pub(in crate::turn) fn fitting(
         .provider
         .fitted(&model.info, &request.generation.or(&config.generation));
     let told = tools.visible().filter(|_| model.info.supports_tools);
-    // A forced call holds for the first step only, and so does what the model does not take beside it.
+    // A forced call applies to the first step only, and so do the settings that the model does not
+    // support together with it.
     let in_step = fit_settings::in_step(&wanted, step);
     let mut refused = model.provider.cannot_take(&model.info, &in_step);
     let has_tools = tools.visible().next().is_some() || !tools.provider_tools.is_empty();
@@ -41,7 +42,7 @@ pub(in crate::turn) fn fitting(
     fit_settings::fit(&wanted, step, told, refused)
 }
 
-/// Why some of the provider tools are not sent. `None` means they all are.
+/// The provider tools that are not sent, with the reason. Returns `None` if all are sent.
 fn tools_of_others(model: &Resolved, tools: &ToolSet) -> Option<Unsupported> {
     let others: BTreeSet<&str> = tools
         .provider_tools
@@ -52,11 +53,11 @@ fn tools_of_others(model: &Resolved, tools: &ToolSet) -> Option<Unsupported> {
     let others = Vec::from_iter(others).join(", ");
     (!others.is_empty()).then(|| Unsupported {
         setting: Setting::ProviderTools,
-        why: format!("The tools that these providers run are not sent to the model: {others}."),
+        why: format!("Tools run by these providers are not sent to the model: {others}."),
     })
 }
 
-/// The event that says what was left out.
+/// The event for a setting that was left out.
 pub(in crate::turn) fn left_out(model: &Resolved, unsupported: Unsupported) -> Payload {
     Payload::UnsupportedSetting(UnsupportedSetting {
         unsupported,

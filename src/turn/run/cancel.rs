@@ -1,4 +1,4 @@
-//! CancelTurn: the owner is notified, or the canceller becomes the owner; the answer comes when the
+//! CancelTurn: notifies the owner of the turn, or makes this replica the owner. Responds when the
 //! turn has ended.
 
 use std::{
@@ -15,16 +15,16 @@ use crate::{
     },
 };
 
-/// How often a turn that is being cancelled is looked at, when its end is not announced.
+/// Poll interval for the end of a turn that is being cancelled, in case the end is not announced.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// The turn that a cancel request named or met.
+/// The outcome of a cancel request: the turn that it named, or that was live.
 #[derive(Debug)]
 pub struct Cancelled {
-    /// As it is now.
+    /// The current state of the turn.
     pub turn: Turn,
-    /// It was live when the request, or the first one with its key, came. Else it had ended
-    /// before, and the request did nothing.
+    /// The turn was live at the time of the request, or of the first request with its key.
+    /// Otherwise it had already ended, and the request had no effect.
     pub was_live: bool,
 }
 
@@ -47,8 +47,8 @@ impl Engine {
         Ok(Some(Cancelled { turn, was_live }))
     }
 
-    /// Records the wish. Returns the turn to wait for, and whether it was live when this request
-    /// came first.
+    /// Records the cancel request. Returns the turn to wait for, and whether it was live at the
+    /// time of the first request.
     async fn ask_to_cancel(
         self: &Arc<Self>,
         key: &SessionKey,
@@ -93,8 +93,8 @@ impl Engine {
         Ok(cancelled.turn.or(turn).map(|turn| (turn, was_live)))
     }
 
-    /// Ends a turn that is to be cancelled: here, if that made this replica its owner or it was so
-    /// before; else its owner is notified.
+    /// Ends a turn that is being cancelled on this replica, if this replica owns it; otherwise
+    /// notifies its owner.
     pub(in crate::turn) fn end_cancelled(
         self: &Arc<Self>,
         key: &SessionKey,
@@ -119,20 +119,21 @@ impl Engine {
         self.leases.cancel(key, turn, fence.epoch);
     }
 
-    /// The turn once it has ended, or as it is when that takes longer than any owner may be silent.
+    /// Waits until the turn has ended, and returns it. Returns a live turn if that takes longer
+    /// than any owner can go without a heartbeat.
     async fn ended(&self, key: &SessionKey, turn: &TurnId) -> Result<Turn, Error> {
         let patience = Instant::now() + self.store.lease() * 2 + self.rules.poll_interval * 2;
         let mut news = self.hub.enter(key).subscribe();
         loop {
             let Some(found) = self.store.turn(key, turn).await? else {
-                // The session may have been deleted meanwhile.
+                // The session may have been deleted concurrently.
                 self.session(key).await?;
                 return Err(Error::TurnNotFound(turn.clone()));
             };
             if found.state.is_final() || Instant::now() >= patience {
                 return Ok(found);
             }
-            // Either there is news, or it is time to look again.
+            // Continue on a new event, or after the interval.
             let _ = tokio::time::timeout(LOOK, news.head.changed()).await;
         }
     }

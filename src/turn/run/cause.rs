@@ -1,16 +1,16 @@
-//! Why a turn runs on a replica from some moment on.
+//! Why a turn starts to run on a replica.
 
 use std::time::Instant;
 
-/// Why a turn runs here from now on.
+/// Why a turn starts to run on this replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::turn) enum Cause {
-    /// ExecuteTurn began it; when its request was received.
+    /// ExecuteTurn started it. Contains the time at which the request was received.
     Executed(Instant),
-    /// A queued message began it.
+    /// A queued message started it.
     Queued,
-    /// The last of the results that it waited for is there.
+    /// The last missing tool result arrived.
     Answered,
-    /// It had another owner, or none that knew of it.
+    /// It continues after another owner, or after a grant with a lost response.
     GoesOn,
 }

@@ -1,4 +1,4 @@
-//! What a turn does next: a pure decision from what is committed.
+//! Decides a turn's next step: a pure function of its committed state and the remaining time.
 
 use std::time::Duration;
 
@@ -7,70 +7,69 @@ use crate::model::{
     Role, TurnId, UsageTotals,
 };
 
-/// What is committed of a turn, and what is known about the moment.
+/// The committed state of a turn, and its remaining time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnProgress {
-    /// The step it is at, from 1; 0 before the first, which waits for messages to be taken.
+    /// The current step, from 1. 0 before the first step, which waits for queued messages to be
+    /// taken.
     pub step: u32,
+    /// The response of the current step is committed, although a compaction may have hidden it.
+    pub is_answered: bool,
     /// Owners that failed since the last committed step.
     pub takeovers: u32,
-    /// How many of them are borne.
+    /// Most such owners before the turn fails.
     pub max_takeovers: u32,
-    /// Calls that wait for results.
+    /// Calls without a result.
     pub open_calls: u32,
-    /// A cancel was requested.
+    /// Cause and reason of a cancel request.
     pub cancel: Option<(crate::model::CancelCause, String)>,
-    /// How much time is left.
+    /// Remaining time of the turn.
     pub time_left: Duration,
-    /// How much of the time after that is left, for one last step.
+    /// Remaining grace period, which allows one last step.
     pub grace_left: Duration,
-    /// The step began when the time was up: it is the last one.
+    /// The step began after the turn's time had passed: it is the last one.
     pub late: bool,
-    /// Tokens spent so far.
     pub spent: UsageTotals,
-    /// The bounds in force.
+    /// The limits in force.
     pub limits: Limits,
     /// The newest message.
     pub last: Option<Last>,
-    /// Messages wait for the turn.
+    /// There are queued messages for the turn.
     pub waiting: bool,
-    /// The step has taken a message, and the policy lets the others wait for the next one.
+    /// The step has taken a message, and the policy leaves the others to the next step.
     pub has_taken: bool,
 }
 
 /// The newest message of the transcript.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Last {
-    /// Who speaks.
     pub role: Role,
-    /// The step of the turn that wrote it; 0 for input, and for what earlier turns wrote.
+    /// The step of this turn that wrote it. 0 for input and for messages of earlier turns.
     pub step: u32,
-    /// Why the model stopped that wrote it, or made the calls that it answers.
+    /// The finish reason of the response: of this message, or of the one whose calls it answers.
     pub finish: Option<FinishReason>,
-    /// It is an answer that says nothing: reasoning at most.
+    /// It is an empty response, with reasoning at most.
     pub is_silent: bool,
 }
 
-/// What to do.
+/// The next action of a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Call the model.
     Call,
     /// Begin the next step, then call the model.
     Begin,
-    /// Take what waits into the transcript.
+    /// Take queued messages into the transcript.
     Take {
-        /// Begin the next step with it.
+        /// Begin the next step in the same statement.
         advance: bool,
     },
-    /// The model was done: end the turn, unless messages wait for it.
+    /// The model has finished: end the turn, unless there are queued messages for it.
     Finish,
-    /// End the turn.
     Stop(Ending),
 }
 
 impl Last {
-    /// The newest message of a transcript, as the turn sees it.
+    /// The newest message of a transcript, relative to the turn.
     pub fn of(transcript: &Closed, turn: &TurnId) -> Option<Self> {
         let mut newest = transcript.messages().iter().rev();
         let message = newest.next()?;
@@ -78,7 +77,7 @@ impl Last {
             Role::Tool => newest.next().and_then(|caller| caller.response.as_ref()),
             Role::System | Role::User | Role::Assistant => message.response.as_ref(),
         };
-        // What came through the queue is to be answered by the step, as input is.
+        // Messages from the queue are input of the step, not its result.
         let answers = message.role == Role::Assistant || message.role == Role::Tool;
         let step = if answers && message.turn.as_ref() == Some(turn) {
             message.step
@@ -94,7 +93,7 @@ impl Last {
         })
     }
 
-    /// How a turn is completed whose model stopped with it.
+    /// The completion reason of a turn whose model stopped with this message.
     pub fn completion(self) -> CompletionReason {
         if self.step > 0 && self.is_silent {
             CompletionReason::Empty
@@ -103,13 +102,13 @@ impl Last {
         }
     }
 
-    /// Whether a model has nothing to say to it.
+    /// Whether there is nothing for a model to respond to.
     fn needs_no_answer(self) -> bool {
         self.role == Role::Assistant && self.finish != Some(FinishReason::Paused)
     }
 }
 
-/// Decides what a turn does next.
+/// Decides a turn's next step.
 pub fn next_step(progress: &TurnProgress) -> Step {
     if let Some((cause, reason)) = &progress.cancel {
         let outcome = if progress.open_calls > 0 {
@@ -134,7 +133,7 @@ pub fn next_step(progress: &TurnProgress) -> Step {
         .filter(|last| progress.step > 0 && last.step == progress.step);
     if let Some(end) = here.and_then(said_its_last) {
         return match end {
-            // A conclusion is not asked for twice.
+            // The last step of a turn is not repeated.
             Step::Finish if progress.waiting && progress.time_left.is_zero() => {
                 completed(CompletionReason::Deadline)
             }
@@ -144,28 +143,31 @@ pub fn next_step(progress: &TurnProgress) -> Step {
             }
         };
     }
+    let is_answered = progress.step > 0 && (here.is_some() || progress.is_answered);
     let more = after_step(progress.step, &progress.spent, &progress.limits);
-    let concludes =
-        progress.open_calls == 0 && (here.is_none() || !progress.late && more.is_none());
+    let concludes = progress.open_calls == 0 && (!is_answered || !progress.late && more.is_none());
     if progress.time_left.is_zero() && (progress.grace_left.is_zero() || !concludes) {
         return completed(CompletionReason::Deadline);
     }
+    let needs_no_answer = progress.last.is_none_or(Last::needs_no_answer);
     match here {
         Some(_) => go_on(progress),
-        // A compaction has used up what was left.
+        // A compaction has hidden the response and the results of its calls.
+        None if is_answered && (progress.waiting || !needs_no_answer) => go_on(progress),
+        // A compaction used the remaining tokens.
         None if is_spent(&progress.spent, &progress.limits) => completed(CompletionReason::Budget),
         None if progress.waiting && !progress.has_taken => Step::Take {
             advance: progress.step == 0,
         },
-        // It was to begin with a message that was withdrawn since.
-        None if progress.last.is_none_or(Last::needs_no_answer) => Step::Finish,
-        // What it was to begin with was withdrawn, and there is something else to answer.
+        // The queued message that started the turn was withdrawn.
+        None if needs_no_answer => Step::Finish,
+        // The message that started the turn was withdrawn, but there is other input to respond to.
         None if progress.step == 0 => Step::Begin,
         None => Step::Call,
     }
 }
 
-/// After a step that is over.
+/// The action after a completed step.
 fn go_on(progress: &TurnProgress) -> Step {
     match after_step(progress.step, &progress.spent, &progress.limits) {
         Some(reason) => completed(reason),
@@ -174,8 +176,8 @@ fn go_on(progress: &TurnProgress) -> Step {
     }
 }
 
-/// How a turn ends whose model has answered for the last time. `None` means it goes on: with the
-/// results of its calls, or because its provider only paused it.
+/// How a turn ends after the model's last response. Returns `None` if the turn continues: with the
+/// results of its calls, or because the provider only paused it.
 fn said_its_last(last: Last) -> Option<Step> {
     let finish = last.finish.unwrap_or(FinishReason::Stop);
     let goes_on = match finish {
@@ -190,7 +192,7 @@ fn said_its_last(last: Last) -> Option<Step> {
     (!goes_on).then(|| ending_of(finish))
 }
 
-/// How a turn ends after an answer without calls that could be run.
+/// How a turn ends after a response without calls that can be run.
 pub fn ending_of(finish: FinishReason) -> Step {
     match finish {
         FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Paused => Step::Finish,
@@ -198,13 +200,18 @@ pub fn ending_of(finish: FinishReason) -> Step {
         FinishReason::ContentFilter | FinishReason::Refusal => {
             completed(CompletionReason::ContentFilter)
         }
-        FinishReason::Error | FinishReason::Cancelled => Step::Stop(Ending::Failed(
-            Failure::local(FailureReason::ProviderBroken, "the answer broke off", true),
-        )),
+        FinishReason::Error | FinishReason::Cancelled => {
+            Step::Stop(Ending::Failed(Failure::local(
+                FailureReason::ProviderBroken,
+                "the response ended early",
+                true,
+            )))
+        }
     }
 }
 
-/// Whether a turn ends once the results of step `step` are in, and why. The step limit comes first.
+/// Why a turn ends after the results of step `step`. Returns `None` if it does not. The step limit
+/// takes precedence.
 pub fn after_step(step: u32, spent: &UsageTotals, limits: &Limits) -> Option<CompletionReason> {
     if step >= limits.max_steps {
         Some(CompletionReason::MaxSteps)
@@ -228,7 +235,7 @@ fn completed(reason: CompletionReason) -> Step {
 fn poisoned(takeovers: u32) -> Failure {
     Failure::local(
         FailureReason::Poisoned,
-        format!("{takeovers} replicas stopped one after the other while working on this turn"),
+        format!("{takeovers} replicas in a row stopped while running this turn"),
         true,
     )
 }
@@ -241,6 +248,7 @@ mod tests {
     fn progress(last: Option<Last>) -> TurnProgress {
         TurnProgress {
             step: 2,
+            is_answered: false,
             takeovers: 0,
             max_takeovers: 5,
             open_calls: 0,
@@ -396,6 +404,39 @@ mod tests {
                 ..done
             }),
             completed(CompletionReason::Deadline)
+        );
+    }
+
+    #[test]
+    fn a_step_whose_response_was_hidden_by_a_compaction_is_not_repeated() {
+        let input = last(Role::User, 0, None);
+        let other = last(Role::Assistant, 0, Some(FinishReason::Stop));
+        let table = [
+            (input, false, Step::Begin),
+            (input, true, Step::Take { advance: true }),
+            (other, false, Step::Finish),
+            (other, true, Step::Take { advance: true }),
+            (None, false, Step::Finish),
+        ];
+        for (last, waiting, expected) in table {
+            assert_eq!(
+                next_step(&TurnProgress {
+                    is_answered: true,
+                    waiting,
+                    ..progress(last)
+                }),
+                expected,
+                "{last:?} {waiting}"
+            );
+        }
+        // The first step has not begun.
+        assert_eq!(
+            next_step(&TurnProgress {
+                step: 0,
+                is_answered: true,
+                ..progress(input)
+            }),
+            Step::Begin
         );
     }
 

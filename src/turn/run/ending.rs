@@ -1,4 +1,4 @@
-//! The ends of a turn: as the model wants, or whatever waits; and what follows.
+//! The end of a turn, at the model's choice or forced, and the turn that follows it.
 
 use std::time::Instant;
 
@@ -23,22 +23,22 @@ use crate::{
         run::{
             cause::Cause,
             starting_point::StartingPoint,
-            state::{Flow, Run, StepContext},
+            state::{Flow, NotLeft, Run, StepContext},
         },
         tools::result_words::synthetic,
     },
 };
 
-/// What the end of a turn has to reckon with.
+/// What to consider at the end of a turn.
 struct Ahead {
-    /// Messages wait for this turn.
+    /// There are queued messages for this turn.
     waiting: bool,
-    /// What follows it.
+    /// The turn that follows.
     next: Option<Planned>,
 }
 
 impl Ahead {
-    /// The turn that follows, as it is admitted.
+    /// The next turn with its admission.
     fn next_turn<'a>(&'a self, admission: Option<&'a Admission<'a>>) -> Option<NextTurn<'a>> {
         let (next, admission) = self.next.as_ref().zip(admission)?;
         Some(next.next(admission))
@@ -46,7 +46,8 @@ impl Ahead {
 }
 
 impl Run<'_> {
-    /// Ends the turn as the model wants, unless messages wait for it or a cancel was requested.
+    /// Ends the turn at the model's choice, unless there are queued messages for it or a cancel was
+    /// requested.
     pub(super) async fn finish(
         &mut self,
         scene: &StepContext<'_>,
@@ -70,7 +71,7 @@ impl Run<'_> {
         }
         let ahead = self.ahead(scene, Starters::All).await?;
         if ahead.waiting && rows.count() > 0 {
-            // It goes on anyhow.
+            // The turn continues with the queued messages.
             let written = self
                 .engine
                 .store
@@ -87,7 +88,7 @@ impl Run<'_> {
         self.ended(scene, &ending, ended, (next.is_some(), &request))
     }
 
-    /// Ends the turn, whatever waits.
+    /// Ends the turn, even if there are queued messages for it.
     pub(super) async fn stop(
         &mut self,
         scene: &StepContext<'_>,
@@ -123,8 +124,7 @@ impl Run<'_> {
         self.ended(scene, &ending, ended, (next.is_some(), &request))
     }
 
-    /// What the end of the turn has to reckon with: messages that hold it up, and the turn that
-    /// follows it.
+    /// Reads the queued messages that keep the turn from ending, and plans the turn that follows.
     async fn ahead(&self, scene: &StepContext<'_>, starters: Starters) -> Result<Ahead, Error> {
         let found = self
             .patiently(|| self.engine.store.ahead(self.key, starters))
@@ -146,15 +146,16 @@ impl Run<'_> {
         {
             Ok(next) => ahead.next = next,
             Err(error @ Error::Store(_)) => return Err(error),
-            // It waits until there is such a model again; this turn's end does not.
+            // The message stays queued until such a model is configured again. This turn ends
+            // regardless.
             Err(error) => {
-                tracing::warn!(session.id = %self.key.session, %error, "queued message cannot start a turn")
+                tracing::warn!(session.id = %self.key.session, %error, "cannot start a turn for a queued message; it stays queued")
             }
         }
         Ok(ahead)
     }
 
-    /// Takes in what the end of the turn answered, and runs what follows it.
+    /// Applies the outcome of the turn's end, and starts the turn that follows.
     fn ended(
         &mut self,
         scene: &StepContext<'_>,
@@ -176,15 +177,15 @@ impl Run<'_> {
                 self.engine
                     .start(self.key.clone(), grant, request.sent(), Cause::Queued)
             }
-            // The message, or the configuration, is another one by now.
+            // The message or the configuration has changed concurrently.
             None if planned && idle => self.engine.start_waiting_soon(self.key),
             None => {}
         }
         Ok(flow)
     }
 
-    /// The end of a turn with what is to be taken back, its last words included. Nothing is added
-    /// to a turn that is being cancelled.
+    /// Adds the messages to be rolled back to the ending, including the partial response. No other
+    /// message is added to a turn that is being cancelled.
     pub(super) async fn undoing(
         &self,
         mut ending: Ending,
@@ -203,34 +204,34 @@ impl Run<'_> {
         Ok(ending)
     }
 
-    /// An error on the way. One that may pass leaves the turn to its next owner; another one ends
-    /// it.
-    pub(super) async fn give_up(&mut self, error: &Error) {
+    /// Handles an error of the loop. A transient one leaves the turn to its next owner; any other
+    /// ends it.
+    pub(super) async fn give_up(&mut self, error: &Error) -> Result<(), NotLeft> {
         if matches!(error, Error::Store(error) if error.is_transient()) {
             tracing::warn!(
                 session.id = %self.key.session, turn.id = %self.turn, %error,
-                "turn stopped on this replica: no answer from the database; its next owner goes on with it"
+                "turn stopped on this replica: the database is unavailable; another owner will resume the turn"
             );
-            // The next owner need not wait for the lease to run out.
+            // The next owner need not wait until the lease expires.
             self.engine
                 .leases
                 .abandon(self.key, self.fence.epoch, Instant::now());
-            // No later round of this replica does it.
+            // A draining replica has no later round that would release the turn.
             if self.engine.draining.is_cancelled()
                 && let Err(error) = self.hand_over().await
             {
                 tracing::warn!(
-                    session.id = %self.key.session, turn.id = %self.turn, %error, "turn not handed over"
+                    session.id = %self.key.session, turn.id = %self.turn, %error, "failed to hand over the turn"
                 );
             }
-            return;
+            return Ok(());
         }
         if self.lease.lost().is_cancelled() {
             tracing::warn!(
                 session.id = %self.key.session, turn.id = %self.turn, %error,
                 "turn stopped on this replica, which no longer owns it"
             );
-            return;
+            return Ok(());
         }
         let failure = if let Error::ModelNotFound(missing) = error {
             Failure::local(FailureReason::ModelNotFound, missing.to_string(), false)
@@ -239,22 +240,24 @@ impl Run<'_> {
             Failure::local(FailureReason::PolicyNotFound, message, false)
         } else if let Error::ContextWindowUnknown(model) = error {
             let message = format!(
-                "the context window of {model} is not known, and the policy refuses such a model: set policy_overrides.context_window"
+                "the context window of {model} is unknown, and the policy requires a known one: set policy_overrides.context_window"
             );
             Failure::local(FailureReason::ContextOverflow, message, false)
         } else {
-            let message = "an internal error ended the turn; the server's log has it";
+            let message = "an internal error ended the turn; see the server's log";
             Failure::local(FailureReason::Internal, message, true)
         };
         if let Err(not_ended) = self.fail(failure, error).await {
             tracing::error!(
                 session.id = %self.key.session, turn.id = %self.turn, tenant.id = %self.key.tenant, %error,
-                end.error = %not_ended, "turn not ended"
+                end.error = %not_ended, "failed to end the turn"
             );
+            return Err(NotLeft);
         }
+        Ok(())
     }
 
-    /// Ends the turn as failed without looking at what it was doing.
+    /// Ends the turn as failed, without reading its messages.
     async fn fail(&mut self, failure: Failure, error: &Error) -> Result<(), Error> {
         let Some(owned) = self
             .engine
@@ -297,8 +300,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The one line about a turn that failed. What was said, a provider's words about it included,
-    /// is not in it; the failure of the turn has those.
+    /// Logs a failed turn. Message content, including the provider's error text, is not logged; it
+    /// is in the failure of the turn.
     fn log_failure(&self, failure: &Failure, at: StepPosition, error: Option<&Error>) {
         let Failure {
             reason,
@@ -318,7 +321,7 @@ impl Run<'_> {
         );
     }
 
-    /// What came of the turn, this step included.
+    /// The result of the turn, including this step.
     fn result(
         &self,
         scene: &StepContext<'_>,

@@ -1,4 +1,4 @@
-//! ExecuteTurn: admits a turn, or finds what the same request started before.
+//! ExecuteTurn: admits a turn, or finds the one that the same request started before.
 
 use std::{sync::Arc, time::Instant};
 
@@ -44,53 +44,49 @@ use crate::{
 /// The outcome of an ExecuteTurn.
 #[derive(Debug)]
 pub struct Admitted {
-    /// The session.
     pub key: SessionKey,
-    /// What to follow.
     pub follows: Follows,
-    /// How it came about.
     pub how: How,
-    /// The stream goes on after this seq.
+    /// The stream continues after this seq.
     pub after: Seq,
-    /// Of a turn that was started: a place among its news from before its first word.
+    /// A subscription from before the turn's first output, for a turn that was started now.
     pub news: Option<Subscription>,
 }
 
-/// What the stream of an ExecuteTurn ends with.
+/// What ends the stream of an ExecuteTurn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Follows {
-    /// This turn.
     Turn(TurnId),
     /// The turn that takes this queued message.
     Message(MessageId),
-    /// The client has seen all there is.
+    /// There is nothing more to stream.
     Nothing,
 }
 
-/// How the turn of an ExecuteTurn came about.
+/// How the turn of an ExecuteTurn was started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum How {
-    /// It was started.
+    /// The request started it.
     Started {
-        /// With its session.
+        /// The session was created with it.
         session_created: bool,
     },
-    /// A turn was running: the input waits.
+    /// Another turn was running: the input is queued.
     Queued {
-        /// The turn that was running when it was queued.
+        /// The turn that was running at that time.
         running: Option<TurnId>,
-        /// Its id in the queue.
+        /// Id of the queued message.
         message: MessageId,
-        /// Its rank, from 1.
+        /// Position in the queue, from 1.
         position: u32,
         /// Fields of the request that the running turn cannot apply.
         ignored: Vec<&'static str>,
     },
-    /// The request is known: this is what it started.
+    /// A repeated request: attached to what the first one started.
     Attached,
 }
 
-/// Whoever sent an ExecuteTurn.
+/// Timing of an ExecuteTurn request.
 #[derive(Debug, Clone, Copy)]
 struct Caller {
     received: Instant,
@@ -104,19 +100,19 @@ impl Caller {
     }
 }
 
-/// The session in which a turn is to begin.
+/// The session in which a turn will begin.
 #[derive(Debug, Clone, Copy)]
 struct Base<'a> {
     start: StartingPoint<'a>,
-    /// It is made with the turn.
+    /// The session is created with the turn.
     creates: bool,
-    /// Messages waiting in its queue.
+    /// Number of messages in its queue.
     queued: u32,
     holds: ModelDependent,
 }
 
 impl<'a> Base<'a> {
-    /// One that is made with this configuration.
+    /// A new session with this configuration.
     fn new(config: &'a SessionConfig) -> Self {
         Self {
             start: StartingPoint::new(config),
@@ -126,7 +122,7 @@ impl<'a> Base<'a> {
         }
     }
 
-    /// One that is there.
+    /// An existing session.
     fn of(basis: &'a Basis) -> Self {
         Self {
             start: StartingPoint::of_basis(basis),
@@ -138,8 +134,8 @@ impl<'a> Base<'a> {
 }
 
 impl Engine {
-    /// Starts a turn, or attaches to the one that the same request started. Nothing is started once
-    /// the caller's deadline has passed.
+    /// Starts a turn, or attaches to the one that the same request started. Does not start a turn
+    /// after the caller's deadline.
     pub async fn execute(
         self: &Arc<Self>,
         tenant: TenantId,
@@ -161,7 +157,7 @@ impl Engine {
         caller: Caller,
     ) -> Result<Admitted, Error> {
         self.keep(&tenant, &command.contents).await?;
-        // What the same request started needs no server any more.
+        // Attaching to a known turn does not need the MCP servers.
         let unresolved = self.resolve_named(&tenant, &mut command).await.err();
         let (named, request) = (
             command.session.as_ref(),
@@ -179,8 +175,8 @@ impl Engine {
         known.ok_or(error)
     }
 
-    /// What the same request started before. `None` means nothing; `SessionExists`, that an
-    /// expired request made this session.
+    /// What the same request started before. Returns `None` if there is nothing, and
+    /// `SessionExists` if an expired request created this session.
     async fn known_or_expired(
         &self,
         key: SessionKey,
@@ -194,7 +190,7 @@ impl Engine {
         }
     }
 
-    /// Fills in the tools that MCP servers list: those of the turn, and of a new session.
+    /// Adds the tools of MCP servers to the tool sets of the turn and of a new session.
     async fn resolve_named(
         &self,
         tenant: &TenantId,
@@ -212,8 +208,8 @@ impl Engine {
         Ok(())
     }
 
-    /// One try. `None` means the session changed between the look and the statement. The statement
-    /// itself refuses a request that is known, so that what it started is looked up only then.
+    /// One attempt. Returns `None` if the session changed between the read and the write. The
+    /// statement itself refuses a known request, so that its outcome is looked up only then.
     async fn try_admit(
         self: &Arc<Self>,
         key: &SessionKey,
@@ -226,8 +222,8 @@ impl Engine {
             Err(error @ Error::Store(_)) => return Err(error),
             Err(error) => Some(error),
         };
-        // Looked up after the session was read: a turn that the same request started in between is
-        // found as known, not as busy.
+        // Looked up after the session was read: a turn that the same request started concurrently
+        // is then recognized, and not reported as busy.
         if let Some(known) = self.known(key, command).await? {
             return Ok(Some(known));
         }
@@ -240,7 +236,7 @@ impl Engine {
         }
     }
 
-    /// Begins a turn in a session that is idle, or is to be created. `None` means the statement was
+    /// Begins a turn in an idle session, or in a new one. Returns `None` if the statement was
     /// refused.
     async fn try_begin(
         self: &Arc<Self>,
@@ -251,7 +247,7 @@ impl Engine {
         if self.draining.is_cancelled() {
             return Err(Error::Draining);
         }
-        // A session that has no name yet has no queue where the input could wait.
+        // A new session has no queue for the input.
         if command.session.is_none() {
             self.check_room(&key.tenant)?;
         }
@@ -263,16 +259,16 @@ impl Engine {
             return Err(Error::DeadlinePassed);
         }
         match (session, &command.create) {
-            // The same request made it, or one that had its request_id before.
+            // Created by the same request, or by an expired one with the same request_id.
             (Some(_), _) if command.session.is_none() => {
                 Err(Error::SessionExists(key.session.clone()))
             }
             (Some(session), _) if session.state.is_live() => self.busy(key, command, session).await,
-            // Calls that the host appended: the model is asked once their results are there.
+            // Calls that the host appended: the model can be called only after their results.
             (Some(session), _) if session.open_calls > 0 => {
                 let open = self.store.appended_calls(key).await?;
                 if open.is_empty() {
-                    return Ok(None); // answered in between
+                    return Ok(None); // answered concurrently
                 }
                 Err(Error::TranscriptOpen(
                     open.into_iter().map(|call| call.id).collect(),
@@ -302,8 +298,9 @@ impl Engine {
         }
     }
 
-    /// The same with input, in an idle session as this replica has left it. `None`: it is not known here, or does not
-    /// take the turn. It may have changed since, so the database is asked.
+    /// Like [`Engine::try_begin`], for input to an idle session in this replica's memory. Returns
+    /// `None` if the session is not in memory, or the turn is refused: the session may have
+    /// changed, so the database decides.
     async fn try_begin_as_left(
         self: &Arc<Self>,
         key: &SessionKey,
@@ -318,8 +315,8 @@ impl Engine {
         Some(begun.await).filter(|begun| matches!(begun, Ok(_) | Err(Error::Store(_))))
     }
 
-    /// Whether an idle session holds something that the model is to answer. The statement looks
-    /// again, under its lock.
+    /// Checks that an idle session has something for the model to respond to. The statement checks
+    /// again under its lock.
     async fn something_to_answer(
         &self,
         key: &SessionKey,
@@ -375,8 +372,8 @@ impl Engine {
                 }
             }
         };
-        // What happened before the turn that took the input belongs to the story too: the end of an
-        // earlier one, for instance.
+        // Events before the turn that took the input are included, for example the end of an
+        // earlier turn.
         let after = if command.after > Seq(0) {
             command.after
         } else {
@@ -391,8 +388,8 @@ impl Engine {
         }))
     }
 
-    /// A turn is running: the input waits for it, or interrupts it. `None` means it is the same
-    /// request's.
+    /// A turn is running: queues the input or interrupts the turn. Returns `None` if the running
+    /// turn belongs to the same request.
     async fn busy(
         self: &Arc<Self>,
         key: &SessionKey,
@@ -407,7 +404,10 @@ impl Engine {
         let (Some(delivery), Start::Input(message)) = (delivery, &command.start) else {
             let live = session.current_turn;
             let turn = live.ok_or_else(|| {
-                Error::Internal(format!("session {} is live without a turn", key.session))
+                Error::Internal(format!(
+                    "session {} is not idle but has no turn",
+                    key.session
+                ))
             })?;
             return Err(Error::TurnInProgress {
                 turn,
@@ -454,7 +454,7 @@ impl Engine {
         }))
     }
 
-    /// Admits the turn in a session. One that does not exist yet is created with it.
+    /// Admits the turn in a session. Creates a new session with it.
     async fn begin(
         self: &Arc<Self>,
         key: &SessionKey,
@@ -462,7 +462,7 @@ impl Engine {
         base: Base<'_>,
         caller: Caller,
     ) -> Result<Option<Admitted>, Error> {
-        // Before anything is read for it, and again when it is about to begin.
+        // Checked before anything is read, and again at the start.
         self.check_room(&key.tenant)?;
         let Base { start, creates, .. } = base;
         let StartingPoint {
@@ -471,7 +471,7 @@ impl Engine {
         let policy = self.policy(config)?;
         let model = command.request.model.as_ref().unwrap_or(&config.model);
         let model = self.model_to_call(model, config).await?;
-        // A turn that may not assume a window is refused where none is known.
+        // A turn with an unknown window is refused if its policy requires a known one.
         let budget = budget(&policy.context, &model)?;
         let limits = self.limits(config, &command.request);
         let turn = TurnId::new(Uuid::now_v7().to_string());
@@ -502,7 +502,8 @@ impl Engine {
             budget: Some(budget),
             start,
         });
-        // Its time is set now: a session's turn_timeout that changes later is for later turns.
+        // The timeout is fixed now: a later change of the session's turn_timeout applies to later
+        // turns.
         let turn_timeout = Some(limits.turn_timeout);
         let request = TurnRequest {
             limits: LimitsOverride {
@@ -531,7 +532,8 @@ impl Engine {
             return Ok(None);
         };
         let after = Seq(grant.last_seq.0 - rows.count());
-        // Taken before the turn runs: a quick model may speak before the caller's stream is open.
+        // Subscribed before the turn runs: a fast model may respond before the caller's stream is
+        // open.
         let news = Some(self.hub.enter(key).subscribe());
         let cause = Cause::Executed(caller.received);
         self.start(key.clone(), grant, asked.sent(), cause);
@@ -546,7 +548,7 @@ impl Engine {
         }))
     }
 
-    /// A large input is refused where the session has grown too large for it.
+    /// Refuses a large input if the session is at its size limit.
     async fn check_room_for(
         &self,
         key: &SessionKey,

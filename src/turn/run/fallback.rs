@@ -1,4 +1,4 @@
-//! Another model in place of one that cannot be called: which one, and how the turn goes on with it.
+//! Fallback models: which model replaces one that cannot be called, and how the turn continues.
 
 use std::time::Duration;
 
@@ -24,21 +24,18 @@ use crate::{
     },
 };
 
-/// A model that could not be called, and the one to go on with.
+/// A model that could not be called, and its replacement.
 pub(super) struct Fallback<'a> {
-    /// Its reference.
+    /// Reference of the model that could not be called.
     pub(super) from: &'a str,
-    /// The next one.
     pub(super) to: Resolved,
-    /// What was wrong.
     pub(super) failure: Failure,
-    /// The open message that is void.
+    /// The open message, which becomes void.
     pub(super) voided: Option<MessageId>,
 }
 
 impl Engine {
-    /// The model that a turn goes on with when the one named `from` cannot be called. `None` means
-    /// there is none left.
+    /// The model to use when the model `from` cannot be called. Returns `None` if none is left.
     pub(super) fn fallback(&self, policy: &Policy, from: &str) -> Option<Resolved> {
         let reference = |listed: &str| match self.model(listed) {
             Ok(model) => model.reference,
@@ -50,15 +47,15 @@ impl Engine {
     }
 }
 
-/// What is left of a list after a model of its own; all of it, if that is not in the list.
+/// The rest of a list after the model itself. The whole list, if it does not contain the model.
 fn following(list: &[String], is_own: impl Fn(&str) -> bool) -> &[String] {
     let own = list.iter().rposition(|listed| is_own(listed));
     &list[own.map_or(0, |at| at + 1)..]
 }
 
 impl Run<'_> {
-    /// The model to call instead of the one that failed. `None` means the turn ends with the error:
-    /// it is one of the request, no model is left, or no time.
+    /// The model to call instead of the one that failed. Returns `None` if the turn ends with the
+    /// error: another model would fail too, none is left, or there is no time.
     pub(super) fn instead_of(
         &self,
         scene: &StepContext<'_>,
@@ -70,7 +67,7 @@ impl Run<'_> {
             .filter(|_| has_time && error.another_model_may_answer())
     }
 
-    /// What follows when no configured provider has the model of the turn any more.
+    /// Handles a turn whose model is no longer configured.
     pub(super) async fn without_model(
         &mut self,
         owned: &Owned,
@@ -98,7 +95,7 @@ impl Run<'_> {
             .await
     }
 
-    /// Goes on with another model: the next attempt at the step, and the rest of the turn, are its.
+    /// Continues with another model, for the next attempt at the step and the rest of the turn.
     pub(super) async fn fall_back(
         &mut self,
         owned: &Owned,
@@ -115,7 +112,7 @@ impl Run<'_> {
         tracing::warn!(
             session.id = %self.key.session, turn.id = %self.turn, step = owned.step, attempt = owned.attempt,
             model = from, fallback = to.reference, error = failure.message,
-            "going on with another model"
+            "switching to a fallback model"
         );
         for event in self.announced(owned, from, &to, failure, voided)? {
             rows.event(
@@ -135,14 +132,15 @@ impl Run<'_> {
             .store
             .retry(self.key, self.right(), &rows, &cost, Some(&request))
             .await?;
-        // What was tried for the step was tried with the other model.
+        // Attempts and recoveries of this step belong to the previous model.
         self.calls = (owned.step, 0);
         self.recovered = None;
         self.making = Making::default();
         self.after(written)
     }
 
-    /// The events of a change of models: what was wrong, who goes on, and what it cannot be told.
+    /// The events of a fallback: the failure, the new model, and the settings that it does not
+    /// support.
     fn announced(
         &self,
         owned: &Owned,

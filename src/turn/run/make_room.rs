@@ -1,5 +1,5 @@
-//! Room in the window before a call: a context that has become too large is compacted, and the turn
-//! looks again. What is queued meanwhile is taken by that look.
+//! Room in the window before a call: a context that is too large is compacted, and the turn reads
+//! its state again. That read also finds messages that were queued during the compaction.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl Run<'_> {
-    /// Makes room, if there is none.
+    /// Compacts the context, if it has to be before the call.
     pub(super) async fn make_room(
         &mut self,
         scene: &StepContext<'_>,
@@ -39,7 +39,8 @@ impl Run<'_> {
         Ok(self.too_large(scene).await?.map_or(Room::Fits, Room::Over))
     }
 
-    /// Tokens that an answer may have before the window is too full, where that is watched.
+    /// Most tokens of a response before the window is too full. Returns `None` if that is not
+    /// checked.
     pub(super) fn room_for_answer(scene: &StepContext<'_>) -> Option<u32> {
         let policy = &scene.policy.context;
         let budget = budget(policy, scene.model).ok()?;
@@ -47,8 +48,8 @@ impl Run<'_> {
         Some(most.saturating_sub(scene.size.count.tokens))
     }
 
-    /// What follows when an answer fills the window: what was shown of it is void, the context is
-    /// compacted and the step made again, so many times; then the turn ends.
+    /// Handles a response that fills the window: voids it, compacts the context and repeats the
+    /// step. After `guard_max_restarts` of these, the turn ends.
     pub(super) async fn restart(
         &mut self,
         scene: &StepContext<'_>,
@@ -56,7 +57,10 @@ impl Run<'_> {
     ) -> Result<Flow, Error> {
         let (step, before) = self.making.restarts;
         let restarts = if step == scene.at.step { before + 1 } else { 1 };
-        let words = format!("the answer filled the window of {}", scene.model.reference);
+        let words = format!(
+            "the response filled the context window of {}",
+            scene.model.reference
+        );
         let mut rows = Self::no_rows(scene);
         let cost = self.unreported_call(scene, &mut rows, None).await;
         if restarts > scene.policy.context.compaction.guard_max_restarts {
@@ -68,15 +72,15 @@ impl Run<'_> {
         self.making.forced = Some((Trigger::Threshold, scene.size.count.tokens / 2));
         tracing::warn!(
             session.id = %self.key.session, turn.id = %self.turn, step = scene.at.step, restarts,
-            "an answer filled the window; making the context smaller"
+            "a response filled the context window; reducing the context"
         );
         let failure = Failure::local(FailureReason::ContextOverflow, words, true);
         let retried = (failure, Duration::ZERO, Some(message.clone()));
         self.begin_attempt(scene, rows, &cost, retried).await
     }
 
-    /// What does not fit has to become smaller in any case; what was compacted in vain is let be
-    /// until it is another context.
+    /// Whether to compact. A prompt that does not fit must be compacted. After a compaction without
+    /// gain, the threshold is ignored until the context changes.
     async fn may_compact(&self, scene: &StepContext<'_>, trigger: Trigger) -> Result<bool, Error> {
         match trigger {
             Trigger::Overflow | Trigger::Manual | Trigger::ProviderOverflow => Ok(true),
@@ -90,10 +94,10 @@ impl Run<'_> {
         }
     }
 
-    /// Why the context is to be compacted before the next call.
+    /// Why the context has to be compacted before the next call. Returns `None` if it need not be.
     pub(super) fn due(&self, scene: &StepContext<'_>) -> Option<Trigger> {
         let policy = &scene.policy.context;
-        // An unknown window, under a policy that assumes none: the provider reports it.
+        // With an unknown window and a policy that assumes none, the provider reports an overflow.
         let budget = budget(policy, scene.model).ok()?;
         let local = scene.model.provider.is_local();
         due(&policy.compaction, budget, scene.size.at_most(), local).filter(|trigger| match trigger
@@ -105,7 +109,7 @@ impl Run<'_> {
         })
     }
 
-    /// What a compaction would be made from.
+    /// What a compaction would be planned from.
     async fn survey(&self, scene: &StepContext<'_>, messages: &[Message]) -> Result<Survey, Error> {
         Ok(Survey {
             tenant: self.key.tenant.clone(),
@@ -137,7 +141,7 @@ impl Run<'_> {
         )
     }
 
-    /// Whether the context can be made smaller for this reason.
+    /// Whether a compaction for this reason can make the context smaller.
     pub(super) async fn can_compact(
         &self,
         scene: &StepContext<'_>,
@@ -154,7 +158,7 @@ impl Run<'_> {
             .is_some())
     }
 
-    /// Compacts. False: there is nothing to be gained.
+    /// Compacts. Returns `false` if there is nothing to gain.
     async fn compact(
         &mut self,
         scene: &StepContext<'_>,
@@ -179,8 +183,8 @@ impl Run<'_> {
         }
     }
 
-    /// Has a summary written while the turn goes on, where the policy wants that and one is needed
-    /// soon. It outlives the turn.
+    /// Starts a compaction in parallel to the turn, if the policy allows it and one will be needed
+    /// soon. It continues after the end of the turn.
     async fn compact_beside(
         &mut self,
         scene: &StepContext<'_>,
@@ -202,13 +206,13 @@ impl Run<'_> {
             .await
     }
 
-    /// Comes when the turn has something else to do than to wait; says what.
+    /// Resolves with the reason when the turn must stop waiting.
     async fn called_away(&self, scene: &StepContext<'_>) -> &'static str {
         tokio::select! {
-            () = self.lease.lost().cancelled() => "the turn went to another owner",
+            () = self.lease.lost().cancelled() => "the turn has another owner",
             () = self.lease.cancelled().cancelled() => "the turn was cancelled",
             () = self.engine.aborting.cancelled() => "the server is shutting down",
-            () = tokio::time::sleep(scene.time_left().saturating_sub(scene.read.elapsed())) => "the turn's time was up",
+            () = tokio::time::sleep(scene.time_left().saturating_sub(scene.read.elapsed())) => "the turn's timeout expired",
         }
     }
 

@@ -1,4 +1,4 @@
-//! What is written of a turn: messages with their sizes, and what a call of the model cost.
+//! Rows that a turn writes: messages with their sizes, and the usage of model calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,10 +17,10 @@ use crate::{
     turn::run::answer::Timing,
 };
 
-/// Counting texts of so many bytes takes some milliseconds.
+/// Counting texts of this many bytes takes a few milliseconds.
 pub(in crate::turn) const LONG_TEXT: usize = 32 << 10;
 
-/// A part of a message that the host wrote, with its size. What is pinned is counted apart.
+/// A part of a host's message with its size. Pinned parts have their own category.
 pub(in crate::turn) fn host_part(
     part: Part,
     role: Role,
@@ -34,7 +34,6 @@ pub(in crate::turn) fn host_part(
     stored
 }
 
-/// A part with its size.
 pub(in crate::turn) fn stored(part: Part, role: Role, estimator: Estimator) -> StoredPart {
     let size = counted(&part, role, estimator);
     StoredPart {
@@ -45,7 +44,7 @@ pub(in crate::turn) fn stored(part: Part, role: Role, estimator: Estimator) -> S
     }
 }
 
-/// Size of a part.
+/// The size of a part.
 pub(in crate::turn) fn counted(part: &Part, role: Role, estimator: Estimator) -> Counted {
     let bytes = match &part.content {
         Content::Text(text) | Content::Reasoning { text, redacted: _ } | Content::Refusal(text) => {
@@ -59,7 +58,8 @@ pub(in crate::turn) fn counted(part: &Part, role: Role, estimator: Estimator) ->
     beside_others(bytes, estimator, || estimator.part(part, role))
 }
 
-/// Counts texts of so many bytes; where that takes longer than an instant, others go on meanwhile.
+/// Counts texts of this many bytes. Longer texts are counted without blocking other tasks of the
+/// thread.
 pub(in crate::turn) fn beside_others<T>(
     bytes: usize,
     estimator: Estimator,
@@ -74,7 +74,7 @@ pub(in crate::turn) fn beside_others<T>(
     }
 }
 
-/// What a message of these parts costs beside them.
+/// Tokens of a message in addition to its parts.
 pub(in crate::turn) fn overhead(role: Role, parts: &[StoredPart], estimator: Estimator) -> u32 {
     estimator.overhead(role, parts.iter().map(|stored| &stored.part))
 }
@@ -98,7 +98,7 @@ pub(in crate::turn) fn assistant(
     )
 }
 
-/// What the host says, as it is written.
+/// A host's message, ready to be stored.
 pub(in crate::turn) fn host_message(
     id: MessageId,
     input: InputMessage,
@@ -165,13 +165,12 @@ pub(in crate::turn) fn response(
     }
 }
 
-/// The size of a message.
 pub(in crate::turn) fn message_tokens(message: &NewMessage) -> u32 {
     let parts = message.parts.iter().map(|part| part.size.tokens);
     parts.fold(message.overhead, u32::saturating_add)
 }
 
-/// What was predicted for a prompt beside what was reported of it.
+/// The estimated and the reported size of a prompt.
 pub(in crate::turn) fn compared(predicted: &TokenCount, reported: &Usage) -> Estimate {
     Estimate {
         estimated: predicted.tokens,
@@ -180,7 +179,7 @@ pub(in crate::turn) fn compared(predicted: &TokenCount, reported: &Usage) -> Est
     }
 }
 
-/// Whether a report can be the size of the prompt. Why it cannot is logged.
+/// Whether a report is plausible as the size of the prompt. Logs the reason if it is not.
 pub(in crate::turn) fn is_believed(
     model: &str,
     prompt: SentPrompt,
@@ -193,13 +192,13 @@ pub(in crate::turn) fn is_believed(
             reason = doubt.name(),
             tokens.reported = reported,
             tokens.predicted = predicted,
-            "reported input tokens cannot be the size of the prompt; not used for it"
+            "reported input tokens cannot be the size of the prompt; report not used"
         );
     }
     doubt.is_none()
 }
 
-/// A call as it is accounted for.
+/// The usage record of a turn's model call.
 pub(in crate::turn) fn usage_recorded(
     model: &Resolved,
     (usage, estimate): (Option<&Usage>, Option<Estimate>),
@@ -218,7 +217,7 @@ pub(in crate::turn) fn usage_recorded(
     })
 }
 
-/// Logs the prediction of a call beside what was reported.
+/// Logs the estimated and the reported size.
 fn log_estimate(model: &str, estimate: Option<Estimate>) {
     let Some(estimate) = estimate else { return };
     tracing::info!(
@@ -231,7 +230,7 @@ fn log_estimate(model: &str, estimate: Option<Estimate>) {
     );
 }
 
-/// A call of the host's own, as it is accounted for.
+/// The usage record of a call that the host made itself.
 pub(in crate::turn) fn usage_event(
     purpose: UsagePurpose,
     model: &str,

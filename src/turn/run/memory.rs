@@ -1,5 +1,7 @@
-//! What a turn knows before each decision: right after its own commit from memory, else by a read. A turn whose messages or media are large shares the memory of calls that
-//! read whole sessions: it waits for its part before it reads them, and holds it until its model answers.
+//! Reads the state of a turn before each decision: from memory directly after its own commit,
+//! otherwise from the database. A turn with large messages or media shares the memory of calls that
+//! read whole sessions: it waits for its share before it reads them, and holds it until its model
+//! responds.
 
 use std::{pin::pin, time::Duration};
 
@@ -12,22 +14,22 @@ use crate::{
     turn::Error,
 };
 
-/// Messages of this many bytes are large, and so are media. What smaller ones take is bounded by the turns
-/// that run.
+/// Messages and media of at least this many bytes are large. The total of smaller ones is bounded
+/// by the number of running turns.
 const LARGE: usize = 1 << 19;
 
-/// What a look led to.
+/// The outcome of reading a turn.
 pub(super) enum Looked {
     /// The turn has another owner, or is over.
     Gone,
-    /// Something happened while it waited: it looks again.
+    /// The wait for memory was interrupted: read again.
     Again,
-    /// What is committed. No message is read where the turn ends whatever they are.
+    /// The committed state. Contains no messages if the turn ends regardless of them.
     At(Box<Owned>, Seen),
 }
 
 impl Run<'_> {
-    /// Looks at what is committed, at large messages only once there is memory for them.
+    /// Reads the committed state. Waits for memory before it reads large messages.
     pub(super) async fn look(&mut self) -> Result<Looked, Error> {
         let is_as_left = std::mem::take(&mut self.is_as_left);
         if is_as_left && let Some(looked) = self.recall() {
@@ -52,7 +54,8 @@ impl Run<'_> {
         Ok(read.map_or(Looked::Gone, |(owned, seen)| Looked::At(owned, seen)))
     }
 
-    /// What is committed, as the last commit here left it. `None`: it is not known, or a cancel was announced since.
+    /// The state as this replica's last commit left it. Returns `None` if it is not in memory, or a
+    /// cancel was announced since.
     fn recall(&self) -> Option<Looked> {
         if self.lease.cancelled().is_cancelled() {
             return None;
@@ -69,14 +72,14 @@ impl Run<'_> {
 
     async fn read(&self, most_bytes: usize) -> Result<Option<(Box<Owned>, Seen)>, Error> {
         let store = &self.engine.store;
-        // Only the owner writes messages, so the two need not be one snapshot.
+        // Only the owner writes messages, so that the two need not be one snapshot.
         let both =
             || store.owned_with_transcript(self.key, self.turn, self.fence.epoch, most_bytes);
         let (owned, seen) = self.patiently(both).await?;
         Ok(owned.map(|owned| (Box::new(owned), seen)))
     }
 
-    /// Whether the turn ends whatever its messages are.
+    /// Whether the turn ends regardless of its messages.
     fn ends_now(&self, owned: &Owned) -> bool {
         owned.cancel.is_some()
             || owned.takeovers > self.engine.rules.max_takeovers
@@ -88,7 +91,8 @@ impl Run<'_> {
         owned.time_with_grace(limits.grace)
     }
 
-    /// Waits for the memory. True: something happened first that has to be looked at.
+    /// Waits for memory. Returns `true` if the wait was interrupted and the turn has to be read
+    /// again.
     async fn waited_for_memory(&mut self, owned: &Owned) -> Result<bool, Error> {
         let engine = self.engine;
         let messages = self.patiently(|| engine.store.live_bytes(self.key)).await?;
@@ -100,7 +104,7 @@ impl Run<'_> {
         }
         tracing::info!(
             session.id = %self.key.session, turn.id = %self.turn, bytes,
-            "the memory for prompts is in use: the next model call waits"
+            "the memory for prompts is exhausted; the next model call waits"
         );
         let time = self.time_with_grace(owned);
         let place = tokio::select! {
@@ -112,8 +116,9 @@ impl Run<'_> {
         Ok(false)
     }
 
-    /// Whether a prompt's media are more than the turn has memory for. It gives back what it has, and at the
-    /// next look waits for all at once: who waits holds nothing.
+    /// Whether a prompt's media exceed the memory that the turn holds. If so, the turn releases
+    /// what it holds, and waits for the total at the next read: a waiting turn must not hold
+    /// memory.
     pub(super) fn lacks_memory_for_media(
         &mut self,
         scene: &StepContext<'_>,

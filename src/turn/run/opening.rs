@@ -20,8 +20,8 @@ pub(in crate::turn) struct Opening<'a> {
     pub(in crate::turn) request_id: Option<&'a RequestId>,
     pub(in crate::turn) request: &'a TurnRequest,
     pub(in crate::turn) input: Option<NewMessage>,
-    /// The size of the prompt of the first step, if that begins with the turn. Otherwise it begins
-    /// once the messages that wait are taken, so that its size has them.
+    /// The size of the first step's prompt, if the step begins with the turn. Otherwise the step
+    /// begins when the queued messages are taken, so that its size includes them.
     pub(in crate::turn) size: Option<ContextSize<'a>>,
     pub(in crate::turn) model: &'a Resolved,
     pub(in crate::turn) limits: Limits,
@@ -88,8 +88,8 @@ pub(in crate::turn) fn opening(new: Opening<'_>) -> Rows {
     rows
 }
 
-/// The event that begins a step. Its tokens are filled in by the statement; `expected` gives the
-/// margin. `budget` is the window under the policy in force, where one is known or assumed.
+/// The event that begins a step. The statement fills in its tokens; `expected` provides the margin.
+/// `budget` is the window under the policy in force, if one is known or assumed.
 pub(in crate::turn) fn step_started(
     model: &Resolved,
     revision: i64,

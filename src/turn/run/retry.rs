@@ -1,43 +1,42 @@
-//! Whether a failed call of a model is made again, and when: a pure decision. The numbers are
-//! settings of `config/turn.rs`.
+//! Decides whether and when a failed model call is retried: a pure function. The settings are in
+//! `config/turn.rs`.
 
 use std::time::Duration;
 
 use crate::provider::Error;
 
-/// How failed calls are repeated.
+/// Retry settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retries {
-    /// Calls for one step, the first one included.
+    /// Most calls for one step, including the first.
     pub attempts: u32,
-    /// Longest wait before the second call; it doubles with each further one.
+    /// Upper bound of the wait before the second call. It doubles with each further call.
     pub base: Duration,
-    /// Longest wait that is chosen here.
+    /// Longest wait from the doubling.
     pub most: Duration,
-    /// Longest wait that a model service may ask for.
+    /// Longest wait that the provider may request.
     pub most_asked: Duration,
 }
 
-/// What is known when a call has failed.
+/// The state after a failed call.
 #[derive(Debug, Clone, Copy)]
 pub struct Failed<'a> {
-    /// How.
     pub error: &'a Error,
     /// Calls made for this step so far.
     pub calls: u32,
-    /// How much of the turn's time is left.
+    /// Remaining time of the turn.
     pub time_left: Duration,
-    /// A number drawn at random: 0 waits not at all, 1 as long as may be.
+    /// A random number: 0 is no wait, 1 the longest.
     pub jitter: f64,
 }
 
 impl Retries {
-    /// How long to wait before the call is made again. `None` means it is not.
+    /// The wait before the call is retried. Returns `None` if it is not retried.
     ///
-    /// The wait is drawn from zero to a bound that doubles (full jitter), so that the callers of a
-    /// service that fell over do not come back all at once. What the service asks for is waited
-    /// for in full and more; where that is longer than we are willing to, or than the turn has
-    /// time, the failure is reported at once rather than later.
+    /// The wait is random between zero and a bound that doubles (full jitter), so that the callers
+    /// of a recovering service do not return all at once. A wait that the service requests is
+    /// always waited in full, plus jitter. If it exceeds `most_asked` or the remaining time of the
+    /// turn, the failure is reported immediately.
     pub fn wait(&self, failed: Failed<'_>) -> Option<Duration> {
         let Failed {
             error,

@@ -1,5 +1,5 @@
-//! The spans of a turn that runs here: the turn, in the trace in which it began, and the step that it is
-//! at.
+//! The spans of a turn that runs here: the turn's, in the trace in which it began, and the current
+//! step's.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use crate::{
     },
 };
 
-/// The spans that are open. The turn's ends last.
+/// The open spans. The turn's span ends last.
 #[derive(Debug)]
 pub(super) struct Spans {
     step: Option<(StepPosition, Span)>,
     turn: Option<Span>,
-    /// It waited for tools until now.
+    /// The turn waited for tools until now.
     waited: bool,
 }
 
@@ -32,7 +32,7 @@ impl Spans {
         }
     }
 
-    /// Where the turn is, as it was just read.
+    /// Opens the spans for the state that was read, and returns the trace of the step.
     pub(super) fn at(
         &mut self,
         (traces, key, turn): (&Traces, &SessionKey, &TurnId),
@@ -57,7 +57,7 @@ impl Spans {
         step.trace().clone()
     }
 
-    /// The turn ended here.
+    /// Records the end of the turn.
     pub(super) fn turn_ended(&self, ending: &Ending) {
         if let Some(turn) = &self.turn {
             turn.turn_ended(ending);
@@ -65,7 +65,7 @@ impl Spans {
     }
 }
 
-/// How long the turn waited for the tools that its model asked for last.
+/// How long the turn waited for the tools of its last response.
 fn waited(owned: &Owned, messages: &[Message]) -> Option<Duration> {
     let asked = messages.iter().rfind(|it| it.role == Role::Assistant)?;
     owned
@@ -75,7 +75,7 @@ fn waited(owned: &Owned, messages: &[Message]) -> Option<Duration> {
         .ok()
 }
 
-/// A call of the model came to its end.
+/// Records the end of a model call.
 pub(super) fn answered(span: &Span, end: &End, timing: Timing) {
     let finish = match end {
         End::Complete(answer) => Some(&answer.finish),

@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Engine {
-    /// Runs a turn that this replica was just granted, by a statement sent at `sent`.
+    /// Runs a turn that was granted to this replica by a statement sent at `sent`.
     pub(in crate::turn) fn start(
         self: &Arc<Self>,
         key: SessionKey,
@@ -27,43 +27,60 @@ impl Engine {
         let lease = self.leases.hold(&key, &grant.turn, grant.fence.epoch, sent);
         let channel = self.hub.enter(&key);
         channel.advance(grant.last_seq);
-        // The statement that granted it wrote events, and readers on other replicas may wait for
-        // them.
+        // The statement that granted it wrote events that readers on other replicas may be waiting
+        // for.
         self.wake(Wakeup::News(key.clone()));
         let reach = Reach::Tenant(key.tenant.clone());
         let admitted = AdmittedAt(self.quotas.last_read().at());
-        let running = Running {
+        let mut running = Running {
             engine: Arc::clone(self),
             key,
             lease,
+            epoch: grant.fence.epoch,
+            failed: true,
         };
         let doing = async move {
-            Box::pin(super::run(
+            let left = Box::pin(super::run(
                 &running.engine,
                 &running.key,
                 &grant,
                 &running.lease,
                 &channel,
                 (cause, sent),
-            ))
-            .await;
+            ));
+            running.left(left.await.is_err());
         };
         let doing = admitted.scope(Trace::current().scope(doing));
         self.tasks.spawn(reach.scope(doing));
     }
 }
 
-/// A turn that runs here. When its task ends, by a panic too, nothing keeps its lease alive any
-/// more.
+/// A turn that runs here. The heartbeat renews its lease for as long as the database assigns it to
+/// this replica. If its task ends without having left the turn, for example by a panic, the turn is
+/// tracked as uncertain.
 struct Running {
     engine: Arc<Engine>,
     key: SessionKey,
     lease: Arc<Lease>,
+    epoch: i64,
+    failed: bool,
+}
+
+impl Running {
+    fn left(&mut self, failed: bool) {
+        self.failed = failed;
+    }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         self.engine.metrics.turn_running(-1);
-        self.engine.leases.forget(&self.key, &self.lease);
+        let leases = &self.engine.leases;
+        leases.forget(&self.key, &self.lease);
+        if self.failed {
+            leases.failed(&self.key, self.epoch, Instant::now());
+        } else if self.lease.lost().is_cancelled() {
+            leases.abandon(&self.key, self.epoch, Instant::now());
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! What a turn starts from.
+//! The state that a turn starts from.
 
 use crate::{
     context::size::Counters,
@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// The configuration that a turn begins with, and what is known of the size of the transcript.
+/// The configuration that a turn begins with, and the counters of the transcript.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::turn) struct StartingPoint<'a> {
     pub(in crate::turn) config: &'a SessionConfig,
@@ -20,7 +20,7 @@ pub(in crate::turn) struct StartingPoint<'a> {
 }
 
 impl<'a> StartingPoint<'a> {
-    /// A session that is to be created.
+    /// A new session.
     pub(in crate::turn) fn new(config: &'a SessionConfig) -> Self {
         let counters = Counters {
             transcript_tokens: 0,
@@ -34,7 +34,7 @@ impl<'a> StartingPoint<'a> {
         }
     }
 
-    /// What follows a turn that runs here.
+    /// The state after a turn that runs here.
     pub(in crate::turn) fn after(owned: &'a Owned) -> Self {
         let Revision { number, config } = owned.in_force();
         Self {
@@ -44,7 +44,7 @@ impl<'a> StartingPoint<'a> {
         }
     }
 
-    /// A session as it was read.
+    /// A session as read.
     pub(in crate::turn) fn of(session: &'a Session) -> Self {
         Self {
             config: &session.config,
@@ -53,7 +53,7 @@ impl<'a> StartingPoint<'a> {
         }
     }
 
-    /// A session as it was read, or as this replica has left it.
+    /// A session as read, or from this replica's memory.
     pub(in crate::turn) fn of_basis(basis: &'a Basis) -> Self {
         let Revision { number, config } = &*basis.revision;
         Self {

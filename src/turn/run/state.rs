@@ -1,4 +1,4 @@
-//! A turn as its loop holds it, and what one step works with.
+//! The state of a turn's loop and of one step.
 
 use std::{
     collections::BTreeMap,
@@ -29,16 +29,20 @@ use crate::{
     },
 };
 
-/// How often the next step is held up by a configuration that changed; then it begins as it was
-/// made.
+/// How often a configuration change may delay the next step. After that the step begins with the
+/// configuration that it was built for.
 const CONFIG_TRIES: u32 = 10;
 
-/// Whether the loop goes on.
+/// A turn was neither ended nor left to another owner.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::turn) struct NotLeft;
+
+/// Whether the loop continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flow {
-    /// With the next look at what is committed.
+    /// With the next read of the committed state.
     On,
-    /// Not here.
+    /// The turn does not continue here.
     Over,
 }
 
@@ -51,28 +55,28 @@ pub(super) struct Run<'a> {
     pub(super) channel: &'a Arc<Channel>,
     pub(super) fence: Fence,
     pub(super) seq: Seq,
-    /// Nothing was waited for since its last commit.
+    /// The turn has not waited since its last commit.
     pub(super) is_as_left: bool,
     pub(super) last_usage: Option<Usage>,
     pub(super) writing: Option<MessageId>,
-    /// How often the next step could not begin because the configuration had changed.
+    /// How often the next step could not begin because the session had changed.
     pub(super) moved: u32,
-    /// It is noted that its events must be read.
+    /// It is recorded that the turn has a reader.
     pub(super) attended: bool,
     /// A step, and the calls that this owner made for it.
     pub(super) calls: (u32, u32),
-    /// The step whose prompt was made smaller because the provider found it too long.
+    /// The step whose context was reduced because the provider rejected the prompt as too long.
     pub(super) recovered: Option<u32>,
-    /// The step whose model was called once more because its answer said nothing.
+    /// The step whose model was called again because its response was empty.
     pub(super) called_again: Option<u32>,
     pub(super) making: Making,
-    /// It came to its end here.
+    /// The turn ended here.
     pub(super) is_over: bool,
-    /// The transcript is as large as what has to be saved at least.
+    /// The transcript is at least as large as the minimum saving of a prune.
     pub(super) is_worth_pruning: bool,
-    /// Its part of the memory for prompts, if its messages or their media are large.
+    /// Memory reserved for the prompt, if its messages or media are large.
     pub(super) memory: Option<FairPlace>,
-    /// Bytes of media that this part is for, beside the messages, or that it waits for one for.
+    /// Bytes of media that `memory` covers, or that the turn waits for.
     pub(super) media: u64,
     /// The media of its prompts.
     pub(super) carried: Carried,
@@ -81,28 +85,28 @@ pub(super) struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Whether the next step begins also if the configuration has changed.
+    /// Whether the next step begins even if the configuration has changed.
     pub(super) fn begins_in_any_case(&self) -> bool {
         self.moved >= CONFIG_TRIES
     }
 }
 
-/// What one step works with.
+/// The state of one step.
 pub(super) struct StepContext<'a> {
     pub(super) owned: &'a Owned,
     pub(super) model: &'a Resolved,
-    /// Who counts what is stored.
+    /// The estimator for stored content.
     pub(super) estimator: Estimator,
     pub(super) limits: Limits,
     pub(super) tools: &'a ToolSet,
     /// There may be calls that the model does not see.
     pub(super) hides: bool,
-    /// How the context is kept, and how calls run.
+    /// Settings for the context and for tool calls.
     pub(super) policy: Policy,
-    /// The size of the prompt, and what it was computed from.
+    /// The size of the prompt, computed from `context`.
     pub(super) size: Size,
     pub(super) context: ContextSize<'a>,
-    /// Tokens of the transcript that the model is not sent.
+    /// Tokens of the transcript that are not sent to the model.
     pub(super) unsupported: BTreeMap<Category, u32>,
     pub(super) at: StepPosition,
     pub(super) read: Instant,
@@ -117,24 +121,24 @@ impl StepContext<'_> {
         )
     }
 
-    /// How much of the time after the turn's own is left.
+    /// Remaining grace period.
     pub(super) fn grace_left(&self) -> Duration {
         self.owned.grace_left(self.limits.grace)
     }
 
-    /// How long a call may take.
+    /// Longest duration of a call: the remaining time and grace period.
     pub(super) fn time_left(&self) -> Duration {
         self.owned.time_with_grace(self.limits.grace)
     }
 
-    /// The most tokens that an answer may take, as far as that is known.
+    /// Most tokens of a response. Assumed if it is not known.
     pub(super) fn most_output(&self) -> u32 {
         let of_model = self.model.info.max_output.map(|limit| limit.tokens);
         let limit = self.limits.max_output_tokens.or(of_model);
         limit.unwrap_or(ASSUMED.1)
     }
 
-    /// Whether the turn's time is up by now: no tool is asked for any more.
+    /// Whether the turn's time has passed: no more tools are called.
     pub(super) fn is_over(&self) -> bool {
         self.read.elapsed() >= self.owned.time_left
     }
@@ -142,23 +146,24 @@ impl StepContext<'_> {
 
 /// Whether the model can be called.
 pub(super) enum Room {
-    /// It can.
+    /// The prompt fits.
     Fits,
-    /// The context is another one by now, or something happened that the turn has to look at.
+    /// The context changed, or the turn has to read its state again.
     Changed,
-    /// There is no room, and none to be made.
+    /// The prompt does not fit and cannot be made to.
     Over(Ending),
 }
 
-/// What the turn makes room for, and what it has tried.
+/// Attempts to make the context smaller.
 #[derive(Debug, Default)]
 pub(super) struct Making {
-    /// It was found too large, and has to get down to so many tokens.
+    /// A compaction that is required for the next call, with its target in tokens.
     pub(super) forced: Option<(Trigger, u32)>,
-    /// The step that old results were cleared for.
+    /// The step for which the context was pruned.
     pub(super) pruned: Option<u32>,
-    /// The step that was compacted for: once each will do, unless it does not fit.
+    /// The step for which the context was compacted. One compaction per step suffices, unless the
+    /// prompt does not fit.
     pub(super) step: Option<u32>,
-    /// A step, and how often its answer was stopped because it filled the window.
+    /// A step, and how often its response was stopped because it filled the window.
     pub(super) restarts: (u32, u32),
 }

@@ -1,16 +1,16 @@
-//! The tools that a step is sent.
+//! The tools that are sent to the model in a step.
 
 use crate::model::{SessionConfig, ToolSet, command::TurnRequest};
 
-/// The last step of a turn whose time is up has none.
+/// For the last step of a turn whose time has passed.
 const NO_TOOLS: &ToolSet = &ToolSet {
     tools: Vec::new(),
     provider_tools: Vec::new(),
     mcp_servers: Vec::new(),
 };
 
-/// The tools that a step is sent: none where the turn's time is up, else the turn's own or those
-/// of the configuration.
+/// The tools that are sent to the model in a step: none if the turn's time has passed, otherwise those
+/// of the turn or of the configuration.
 pub(in crate::turn) fn tools_in_force<'a>(
     request: &'a TurnRequest,
     config: &'a SessionConfig,

@@ -1,4 +1,4 @@
-//! Between two steps: the messages that wait become one user message of the turn.
+//! Between two steps, queued messages become one user message of the turn.
 
 use crate::{
     codec,
@@ -36,24 +36,21 @@ use crate::{
     },
 };
 
-/// How often messages are taken only if nothing at all moved in the session; then the hot row is
-/// locked first.
+/// Takes that require the whole session to be unchanged. After these, the session row is locked
+/// first.
 const OPTIMISTIC_TAKES: u32 = 2;
 
-/// What becomes of the messages that wait.
+/// What to do with the queued messages.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::turn) struct Choice {
-    /// Their time passed.
     pub expired: Vec<MessageId>,
-    /// They are given up.
     pub dropped: Vec<(MessageId, DropReason)>,
-    /// They are taken.
     pub taken: Vec<(Applied, InputMessage)>,
 }
 
 impl Run<'_> {
-    /// Takes what waits into the transcript, all in one statement. `advance`: the turn goes on to
-    /// its next step with it.
+    /// Takes queued messages into the transcript, all in one statement. `advance`: also begins the
+    /// next step.
     pub(in crate::turn) async fn take(
         &mut self,
         scene: &StepContext<'_>,
@@ -119,7 +116,7 @@ impl Run<'_> {
         self.write_take(look.last_seq, &rows, &ends, step).await
     }
 
-    /// What waits for this turn. `None` means the turn has another owner, or is over.
+    /// The queue of this turn. Returns `None` if the turn has another owner, or is over.
     async fn waiting(&self) -> Result<Option<Look>, Error> {
         let look = self.patiently(|| self.engine.store.look(self.key)).await?;
         let is_owned = |look: &Look| {
@@ -128,7 +125,7 @@ impl Run<'_> {
         Ok(look.filter(is_owned))
     }
 
-    /// Commits a take, unless the session moved since it was looked at.
+    /// Commits a take, unless the session has changed since it was read.
     async fn write_take(
         &mut self,
         last_seq: Seq,
@@ -156,7 +153,7 @@ impl Run<'_> {
     }
 }
 
-/// The one message that is made of those that are taken. `None` means none is.
+/// The message that the taken ones are merged into. Returns `None` if no message is taken.
 fn taken_message(
     turn: &TurnId,
     taken: Vec<(Applied, InputMessage)>,
@@ -168,7 +165,7 @@ fn taken_message(
     Some((applied, message))
 }
 
-/// The rows of a take. `started` is said to be so only where the turn goes on to its next step.
+/// The rows of a take. `started`: the event of the next step, if the take begins it.
 fn take_rows(
     mut rows: Rows,
     at: StepPosition,
@@ -194,12 +191,12 @@ fn take_rows(
     (rows, ends)
 }
 
-/// The messages that a take ends, as its rows say.
+/// The queued messages that a take ends, with the numbers of their events among the rows.
 #[derive(Debug, Default)]
 pub(in crate::turn) struct Ends(Vec<(MessageId, Result<MessageId, DropReason>, i64)>);
 
 impl Ends {
-    /// These are given up.
+    /// Drops these messages.
     pub(in crate::turn) fn drop(
         &mut self,
         dropped: Vec<(MessageId, DropReason)>,
@@ -218,7 +215,7 @@ impl Ends {
         }
     }
 
-    /// These become that message.
+    /// Merges these messages into `message`.
     pub(in crate::turn) fn apply(
         &mut self,
         applied: Vec<Applied>,
@@ -242,7 +239,7 @@ impl Ends {
         rows.message(message, at);
     }
 
-    /// The parameters of the statement about them.
+    /// The parameters of the take's statement.
     pub(in crate::turn) fn taken(&self) -> Vec<Taken<'_>> {
         let ends = self.0.iter();
         ends.map(|(message, end, event)| Taken {
@@ -254,7 +251,7 @@ impl Ends {
     }
 }
 
-/// What becomes of messages that wait for a turn, in their order.
+/// Decides about the messages queued for a turn, in their order.
 pub(in crate::turn) fn choose(
     waiting: Vec<Queued>,
     mode: TakeMode,
@@ -282,7 +279,7 @@ pub(in crate::turn) fn choose(
             }
             Ok(_) => choice.dropped.push((queued.message, DropReason::TooLarge)),
             Err(error) => {
-                tracing::error!(message.id = %queued.message, %error, "queued message unreadable");
+                tracing::error!(message.id = %queued.message, %error, "cannot decode a queued message; dropping it");
                 choice
                     .dropped
                     .push((queued.message, DropReason::Unreadable));
@@ -302,8 +299,8 @@ pub(in crate::turn) fn choose(
     choice
 }
 
-/// Whether a message, as the model is sent it, fits into a window beside what is no part of the
-/// transcript.
+/// Whether a message, as sent to the model, fits into a window together with the parts of the
+/// prompt outside of the transcript.
 pub(in crate::turn) fn fits(
     message: &InputMessage,
     model: &Resolved,
@@ -315,7 +312,7 @@ pub(in crate::turn) fn fits(
     tokens + i64::from(non_transcript_tokens) <= i64::from(window)
 }
 
-/// The user message that was made of queued ones.
+/// The user message that queued ones are merged into.
 pub(in crate::turn) fn user_message(
     id: MessageId,
     input: InputMessage,

@@ -1,5 +1,5 @@
-//! What the loop of a turn measures on its way: how long a step takes, and how much of that is not the
-//! model's.
+//! Timing metrics of the turn loop: how long a step takes, and how much of that is overhead of
+//! contextd.
 
 use std::time::Instant;
 
@@ -16,21 +16,22 @@ use crate::{
     },
 };
 
-/// The moments that the loop measures from.
+/// The start times of measurements.
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// When the request was received that began the turn, until the model has said something.
+    /// When the request that started the turn was received. `None` after the first content of the
+    /// model.
     requested: Option<Instant>,
-    /// Since when nothing is waited for but this replica.
+    /// Since when only this replica has been working.
     working: Instant,
-    /// The step, and when this replica first looked at it.
+    /// The step, and when this replica first read it.
     step: (u32, Instant),
-    /// When the answer was there that is to be committed.
+    /// When the response that will be committed was complete.
     answered: Option<Instant>,
 }
 
 impl Watch {
-    /// A turn that this replica was granted by a statement sent at `sent`.
+    /// For a turn that was granted to this replica by a statement sent at `sent`.
     pub(super) fn new(cause: Cause, sent: Instant) -> Self {
         let requested = match cause {
             Cause::Executed(received) => Some(received),
@@ -44,7 +45,7 @@ impl Watch {
         }
     }
 
-    /// The turn is looked at, in this step.
+    /// The turn was read in this step.
     pub(super) fn look(&mut self, step: u32) {
         if self.step.0 != step {
             self.step = (step, Instant::now());
@@ -56,7 +57,7 @@ impl Watch {
         metrics.overhead(Phase::BeforeCall, self.working.elapsed());
     }
 
-    /// The call came to its end, of a prompt of so many tokens as predicted.
+    /// A model call has ended.
     pub(super) fn answered(
         &mut self,
         metrics: &Metrics,
@@ -72,7 +73,7 @@ impl Watch {
         metrics.model_called(call, outcome);
         if let (Some(requested), Some(first)) = (self.requested, timing.first) {
             self.requested = None;
-            // As if the rest of the answer had taken no time.
+            // The rest of the response is not counted.
             let rest = timing.total.saturating_sub(first);
             metrics.first_token(requested.elapsed().saturating_sub(rest));
         }
@@ -89,7 +90,7 @@ impl Watch {
         self.working = Instant::now();
     }
 
-    /// Something was committed.
+    /// A statement was committed.
     pub(super) fn committed(&mut self, metrics: &Metrics) {
         if let Some(answered) = self.answered.take() {
             metrics.overhead(Phase::AfterCall, answered.elapsed());
@@ -98,13 +99,13 @@ impl Watch {
         }
     }
 
-    /// Something else than this replica was waited for.
+    /// The turn has waited for something other than this replica.
     pub(super) fn waited(&mut self) {
         self.working = Instant::now();
     }
 }
 
-/// A call of the turn's model, as it is measured.
+/// The labels of a turn's model call.
 pub(super) fn model_call(model: &Resolved) -> ModelCall<'_> {
     ModelCall {
         provider: &model.provider_name,
@@ -113,7 +114,7 @@ pub(super) fn model_call(model: &Resolved) -> ModelCall<'_> {
     }
 }
 
-/// What went wrong with a call.
+/// The error label of a call. Returns `None` if the call completed.
 pub(super) fn error(end: &End) -> Option<&'static str> {
     match end {
         End::Complete(_) => None,

@@ -1,5 +1,5 @@
-//! The prompt of a turn and its window: what a call measured, what is cleared before the next, and
-//! how a turn ends that does not fit.
+//! The prompt of a turn and its window: measured sizes, the prune before a call, and the end of a
+//! turn that does not fit.
 
 use std::{sync::Arc, time::Duration};
 
@@ -36,13 +36,13 @@ use crate::{
     },
 };
 
-/// What is cleared on a provider's word that the prompt is too long has to be one part in so many
-/// of it; else it is compacted too.
+/// After the provider rejected a prompt as too long, a prune has to save at least one part in this
+/// many of it. Otherwise the context is also compacted.
 const WORTH_A_TRY: u32 = 4;
 
 impl Run<'_> {
-    /// Clears old tool results, where the policy says so. False: there is nothing to clear, or it
-    /// does not pay.
+    /// Prunes old tool results, if the policy requires it. Returns `false` if there is nothing to
+    /// prune, or it does not pay off.
     pub(super) async fn prune(
         &self,
         scene: &StepContext<'_>,
@@ -59,8 +59,8 @@ impl Run<'_> {
         if !overflows {
             let prices = scene.model.info.cache_prices;
             let by_itself = is_due(policy.prune.mode, &pruning, rebilled, prices, false);
-            // Before a summary is asked for, what can be cleared is. While one is written, its
-            // context is let be.
+            // Prune before a summary is requested, even if that alone does not pay off. While a
+            // summary is being written, leave its context unchanged.
             if !by_itself && self.due(scene).is_none() {
                 return Ok(false);
             }
@@ -83,15 +83,17 @@ impl Run<'_> {
         Ok(cleared.is_some())
     }
 
-    /// How the turn ends if its prompt is larger than the window. An unknown window is left to the
-    /// provider.
+    /// The ending of the turn if its prompt exceeds the window. Returns `None` for an unknown
+    /// window: the provider decides.
     pub(super) async fn too_large(&self, scene: &StepContext<'_>) -> Result<Option<Ending>, Error> {
         let size = scene.size.count.tokens;
         let window = known_window(&scene.policy.context, scene.model);
         let Some(window) = window.filter(|window| size > *window) else {
             return Ok(None);
         };
-        let words = format!("the prompt has about {size} tokens, and the model's window {window}");
+        let words = format!(
+            "the prompt has about {size} tokens and exceeds the model's context window of {window} tokens"
+        );
         self.overflow(
             scene,
             Failure::local(FailureReason::ContextOverflow, words, false),
@@ -100,9 +102,9 @@ impl Run<'_> {
         .map(Some)
     }
 
-    /// What follows on a provider's word that the prompt is too long: all old results are cleared,
-    /// where that is not enough the context is compacted, and the step is repeated, once; else
-    /// the turn ends.
+    /// Handles a prompt that the provider rejected as too long: prunes all old results, also
+    /// compacts the context if that is not enough, and repeats the step. This happens once per
+    /// step; then the turn ends.
     pub(super) async fn recover(
         &mut self,
         scene: &StepContext<'_>,
@@ -113,7 +115,8 @@ impl Run<'_> {
     ) -> Result<Flow, Error> {
         let seen = self.engine.store.transcript(self.key).await?;
         let policy = &scene.policy.context.prune;
-        // The newest results are what the model is at: half of what is protected otherwise stays.
+        // The newest results are what the model is working on: up to half of the usually protected
+        // tokens stay.
         let prune = PrunePolicy {
             minimum_tokens: 1,
             protect_tokens: policy.protect_tokens.min(scene.size.count.tokens) / 2,
@@ -123,7 +126,7 @@ impl Run<'_> {
         let again = self.recovered != Some(scene.at.step);
         let chosen = choose(&seen.messages, &prune).zip(seen.context_version);
         let cleared = chosen.as_ref().map_or(0, |(pruning, _)| pruning.saved);
-        // A little less will not do: by how much it is too long is not known.
+        // The excess is unknown, so that a small reduction may not suffice.
         let forced = (Trigger::ProviderOverflow, scene.size.count.tokens / 2);
         let compacts = again
             && cleared < scene.size.count.tokens / WORTH_A_TRY
@@ -136,7 +139,7 @@ impl Run<'_> {
         self.making.forced = compacts.then_some(forced);
         tracing::warn!(
             session.id = %self.key.session, turn.id = %self.turn, step = scene.at.step, tokens.estimated = scene.size.count.tokens,
-            "the provider refused the prompt as too long; making the context smaller"
+            "the provider rejected the prompt as too long; reducing the context"
         );
         let failure = Failure {
             recoverable: true,
@@ -147,8 +150,8 @@ impl Run<'_> {
             .await?;
         if let (Flow::On, Some((pruning, version))) = (flow, chosen) {
             let report = report(&pruning, scene.rebilled(&pruning));
-            // Whoever changed the context meanwhile made another prompt of it: that one is tried as
-            // it is.
+            // If the context changed concurrently, the prune does not apply. The changed prompt is
+            // then tried as is.
             self.engine
                 .clear(self.key, &pruning, report, version, (&unasked(), ""))
                 .await?;
@@ -156,7 +159,7 @@ impl Run<'_> {
         Ok(flow)
     }
 
-    /// The prompt of a step, its media as the model gets them.
+    /// The prompt of a step, with the media that the model accepts.
     pub(super) async fn prompt(
         &mut self,
         scene: &StepContext<'_>,
@@ -174,7 +177,7 @@ impl Run<'_> {
         }))
     }
 
-    /// No rows yet but those that tell which media the last prompt left out.
+    /// New rows, with the events for media that the last prompt left out.
     pub(super) fn told(&mut self, scene: &StepContext<'_>) -> Rows {
         let mut rows = Self::no_rows(scene);
         for left_out in self.carried.told(scene.model) {
@@ -183,7 +186,7 @@ impl Run<'_> {
         rows
     }
 
-    /// The end of a turn whose prompt does not fit, with what fills the window.
+    /// The ending of a turn whose prompt does not fit, with what fills the window.
     pub(super) async fn overflow(
         &self,
         scene: &StepContext<'_>,
@@ -216,8 +219,9 @@ impl Run<'_> {
     }
 }
 
-/// The report of a call that tells the size of its prompt. `None` if it tells nothing of that, or something that
-/// cannot be: it is recorded, and neither taken for the size of the next prompt nor learnt from.
+/// The report of a call, if it contains the size of the prompt. Returns `None` if it does not, or
+/// the size is not plausible: then the report is recorded, but not used for the next prompt's size
+/// or for calibration.
 pub(super) fn size_report<'f>(
     scene: &StepContext<'_>,
     sent: SentPrompt,
@@ -233,7 +237,7 @@ pub(super) fn size_report<'f>(
     (is_believed && usage.input > 0).then_some(usage)
 }
 
-/// What is known of the size of a prompt, whatever earlier calls reported.
+/// What is known of a prompt's size without the reports of earlier calls.
 pub(super) fn sent(scene: &StepContext<'_>, prompt: &Prompt) -> SentPrompt {
     let messages = prompt.transcript.messages();
     let shows = messages
@@ -252,8 +256,8 @@ pub(super) fn sent(scene: &StepContext<'_>, prompt: &Prompt) -> SentPrompt {
     }
 }
 
-/// What a call measured. Reasoning that goes with no later prompt is no part of it: the answer's
-/// own, and what the prompt held of the loop that an answer without calls ends.
+/// The size that a call measured. Reasoning that is not sent with later prompts is excluded: that
+/// of the response, and that of the loop if a response without calls ends it.
 pub(super) fn measured(
     scene: &StepContext<'_>,
     (usage, in_rounds): (&Usage, bool),

@@ -1,5 +1,5 @@
-//! AppendMessages: a host's own messages, cut as in a turn and appended to the transcript while no
-//! turn runs.
+//! AppendMessages: appends a host's own messages to the transcript while no turn runs. Tool results
+//! are truncated to the same limits as in a turn.
 
 use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 
@@ -39,32 +39,31 @@ use crate::{
     },
 };
 
-/// What was appended.
+/// The outcome of an append.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipt {
-    /// The messages in order.
     pub messages: Vec<MessageId>,
-    /// The transcript's new version.
+    /// The new version of the transcript.
     pub version: i64,
     /// Size of the next prompt.
     pub size: TokenCount,
 }
 
-/// What a repeated request is answered with.
+/// The stored outcome of an append, from which a repeated request is answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Led {
-    /// The append by its name.
+    /// Name of the append. The ids of its messages are derived from it.
     append: String,
-    /// The transcript's version after it.
+    /// Version of the transcript after the append.
     version: i64,
-    /// The size of the next prompt without system prompt and tools.
+    /// Size of the next prompt without system prompt and tools.
     tokens: i64,
-    /// That size. `None` in rows of versions of contextd that did not write it.
+    /// Size of the next prompt. `None` in rows of contextd versions that did not write it.
     size: Option<TokenCount>,
 }
 
 impl Engine {
-    /// Appends messages, or answers again what the same request was answered before.
+    /// Appends messages. A repeated request gets the response to the first one.
     pub async fn append_messages(
         self: &Arc<Self>,
         tenant: TenantId,
@@ -78,8 +77,8 @@ impl Engine {
         .await
     }
 
-    /// One try. `None` means the transcript changed between the look and the statement. What is
-    /// looked at after the version holds as long as the version does.
+    /// One attempt. Returns `None` if the transcript changed between the read and the write. What
+    /// is read after the version is valid for as long as the version is.
     async fn try_append(
         &self,
         key: &SessionKey,
@@ -93,9 +92,10 @@ impl Engine {
             if *hash != command.idempotency.hash {
                 return Err(Error::IdempotencyMismatch(request.clone()));
             }
-            // Another RPC's key has another hash: what is remembered here was written below.
-            let led = Led::read(result)
-                .ok_or_else(|| Error::Internal(format!("an append led to {result:?}")))?;
+            // The hash covers the RPC, so that a matching row was written by an append.
+            let led = Led::read(result).ok_or_else(|| {
+                Error::Internal(format!("invalid stored result of an append: {result:?}"))
+            })?;
             return Ok(Some(self.receipt(&led, command.messages.len(), &config)));
         }
         self.quotas.check_storage(&key.tenant)?;
@@ -106,8 +106,8 @@ impl Engine {
         let appended = before.with_unique_calls(command, &append);
         let fit = match before.fit(&appended) {
             Ok(fit) => fit,
-            // What cannot follow a transcript that has moved on may be there already: the same
-            // request was quicker.
+            // If the transcript has changed, the messages may not fit because the same request
+            // already appended them.
             Err(misfit)
                 if self
                     .store
@@ -127,12 +127,11 @@ impl Engine {
             .prepare_messages(key, &append, &appended, &config, &fit, estimator)
             .await?;
         let context = self.size_after(key, &tail, &config, &messages).await?;
-        let size = context.size().count;
         let led = Led {
             append,
             version: tail.version.number() + 1,
             tokens: context.of_transcript(),
-            size: Some(size),
+            size: Some(context.size().count),
         };
         let place = |place: Place| -> mark_rows::Place {
             (derive::appended(&led.append, place.message), place.part)
@@ -169,7 +168,7 @@ impl Engine {
         Ok(Some(self.receipt(&led, rows.messages.len(), &config)))
     }
 
-    /// The calls of the session that matter for these messages.
+    /// The calls of the session that are relevant to these messages.
     async fn calls_before(
         &self,
         key: &SessionKey,
@@ -195,8 +194,8 @@ impl Engine {
         Ok(CallsBefore { open, known })
     }
 
-    /// The messages as they are written: results under their tool's name and cut to its limits,
-    /// everything counted.
+    /// The messages to write: tool results with the name of their tool, truncated to its limits,
+    /// and all tokens counted.
     async fn prepare_messages(
         &self,
         key: &SessionKey,
@@ -219,7 +218,7 @@ impl Engine {
                 if let (Content::ToolResult(result), Some(call)) =
                     (&mut part.content, fit.results.get(&place))
                 {
-                    // A result stays or goes with its call.
+                    // A result is pinned together with its call.
                     message.pinned = call.pinned;
                     result.name.clone_from(&call.name);
                     let own = config
@@ -236,7 +235,7 @@ impl Engine {
                 }
             }
             prepared.messages.push(host_message(id, message, estimator));
-            // A long transcript takes a while to count: others go on between two messages.
+            // Counting a long transcript takes a while: yield between messages.
             tokio::task::yield_now().await;
         }
         Ok(prepared)
@@ -258,7 +257,7 @@ impl Engine {
         Ok(size_with(size, model, &excerpt, &following))
     }
 
-    /// The answer.
+    /// The response.
     fn receipt(&self, led: &Led, messages: usize, config: &SessionConfig) -> Receipt {
         let size = led.size.clone().unwrap_or_else(|| {
             let model = self.model(&config.model).ok();
@@ -286,16 +285,16 @@ impl Engine {
     }
 }
 
-/// Calls that a session has before messages are appended.
+/// The calls of a session before messages are appended.
 struct CallsBefore {
-    /// Those it ends in.
+    /// The calls without results at the end of the transcript.
     open: Vec<OpenCall>,
-    /// Those that the messages name, and the open ones.
+    /// The open calls, and those that the messages name.
     known: BTreeSet<CallId>,
 }
 
 impl CallsBefore {
-    /// The messages to append. Where they may repeat ids of calls, these get new ids.
+    /// The messages to append. If the request allows repeated call ids, such calls get new ids.
     fn with_unique_calls<'a>(
         &self,
         command: &'a AppendMessages,
@@ -310,7 +309,7 @@ impl CallsBefore {
         })
     }
 
-    /// Checks whether the messages can follow what the session has.
+    /// Checks whether the messages can follow the transcript.
     fn fit(&self, messages: &[InputMessage]) -> Result<Fit, Error> {
         fit(&self.open, &self.known, messages).map_err(|misfit| match misfit {
             Misfit::Open(calls) => Error::TranscriptOpen(calls),
@@ -319,7 +318,7 @@ impl CallsBefore {
     }
 }
 
-/// Messages as they are written, and what their results refer to.
+/// Messages to write, and the blobs that their results refer to.
 #[derive(Default)]
 struct Prepared {
     messages: Vec<NewMessage>,
@@ -335,11 +334,11 @@ fn rows_of(messages: Vec<NewMessage>, estimator: Estimator) -> Rows {
     rows
 }
 
-/// What stands in the way, whatever the messages are.
+/// Refuses the append for reasons that do not depend on the messages.
 fn refuse(tail: &Tail, key: &SessionKey, command: &AppendMessages) -> Result<(), Error> {
     refuse_live(key, tail)?;
     match command.version {
-        // A configuration that changed meanwhile is no reason not to append.
+        // A concurrent change of the configuration is no reason to refuse an append.
         Some(seen) if transcript_of(seen) != tail.version.transcript() => {
             Err(Error::ContextChanged {
                 version: tail.version.number(),
@@ -349,7 +348,7 @@ fn refuse(tail: &Tail, key: &SessionKey, command: &AppendMessages) -> Result<(),
     }
 }
 
-/// Refuses a session with a turn.
+/// Refuses a session with a live turn.
 pub(in crate::turn) fn refuse_live(key: &SessionKey, tail: &Tail) -> Result<(), Error> {
     if !tail.state.is_live() {
         return Ok(());
@@ -359,7 +358,10 @@ pub(in crate::turn) fn refuse_live(key: &SessionKey, tail: &Tail) -> Result<(), 
             turn: turn.clone(),
             last: tail.last_seq,
         },
-        None => Error::Internal(format!("session {} is live without a turn", key.session)),
+        None => Error::Internal(format!(
+            "session {} is not idle but has no turn",
+            key.session
+        )),
     })
 }
 

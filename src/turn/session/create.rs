@@ -1,4 +1,4 @@
-//! Sessions: what a client leaves open is filled in by the server's defaults.
+//! CreateSession. Fields that the client leaves empty get the server's defaults.
 
 use std::{future::Future, sync::Arc};
 
@@ -16,12 +16,12 @@ use crate::{
     turn::{Error, engine::Engine, settings::DEFAULT_POLICY},
 };
 
-/// How often a request_id may be used again after it expired, while all sessions that it made are
-/// kept: for two years, at one use a week.
+/// How many sessions may be created with one request_id that expires between uses, while all of
+/// them are kept. At one use a week this lasts for two years.
 const MOST_USES: u32 = 100;
 
 impl Engine {
-    /// Creates a session, or returns the one that the same request made before.
+    /// Creates a session, or returns the one that the same request created before.
     pub async fn create_session(
         self: &Arc<Self>,
         tenant: TenantId,
@@ -39,7 +39,8 @@ impl Engine {
             let request = idempotency.request.as_ref();
             in_unused_session(&tenant, session.as_ref(), request, |key| async move {
                 if let Err(exceeded) = engine.quotas.check_storage(&key.tenant) {
-                    // What the same request created before is found all the same.
+                    // A session that the same request created before must be found even over the
+                    // quota.
                     engine.store.session(&key).await?.ok_or(exceeded)?;
                     engine.made_by(&key, idempotency).await?;
                 } else if !engine.store.create_session(&key, new, idempotency).await? {
@@ -52,7 +53,11 @@ impl Engine {
         .await
     }
 
-    /// The session; an error when there is none.
+    /// Reads a session.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SessionNotFound`] if the tenant has no such session.
     pub async fn session(&self, key: &SessionKey) -> Result<Session, Error> {
         self.store
             .session(key)
@@ -60,7 +65,7 @@ impl Engine {
             .ok_or_else(|| Error::SessionNotFound(key.session.clone()))
     }
 
-    /// A draft with the server's defaults filled in.
+    /// A draft with the server's defaults filled in. Checks that its models and its policy exist.
     pub(in crate::turn) fn complete(&self, draft: SessionDraft) -> Result<SessionConfig, Error> {
         let config = self.filled(draft);
         self.model(&config.model)?;
@@ -69,7 +74,7 @@ impl Engine {
         Ok(config)
     }
 
-    /// The same without a look at whether there is such a model and policy.
+    /// Like [`Engine::complete`], without the checks.
     pub(in crate::turn) fn filled(&self, draft: SessionDraft) -> SessionConfig {
         let mut config = draft.config;
         if config.model.is_empty() {
@@ -81,7 +86,7 @@ impl Engine {
         config
     }
 
-    /// Whether an existing session was made by this very request.
+    /// Checks that an existing session was created by this request.
     pub(in crate::turn) async fn made_by(
         &self,
         key: &SessionKey,
@@ -98,8 +103,8 @@ impl Engine {
     }
 }
 
-/// Makes a session: the one that the client named, or one whose id follows from its request_id. Where
-/// a request that has expired had the same request_id, and its session is still there
+/// Creates a session under the id that the client named, or under an id derived from its
+/// request_id. If an expired request used the same request_id and its session still exists
 /// (`SessionExists`), the next id is tried.
 pub(in crate::turn) async fn in_unused_session<T, F>(
     tenant: &TenantId,
@@ -134,7 +139,7 @@ pub(in crate::turn) fn sized(config: &SessionConfig) -> NewConfig<'_> {
     }
 }
 
-/// Tokens of the definitions that the model is sent.
+/// Tokens of the tool definitions that are sent to the model.
 fn tools_tokens(tools: &ToolSet) -> u32 {
     tools.visible().map(estimate::tool).sum()
 }

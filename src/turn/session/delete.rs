@@ -1,5 +1,5 @@
-//! DeleteSession: the session ends for everybody at once, with its turn and its queue; its rows are
-//! removed later.
+//! DeleteSession: ends the session with its turn and its queue, immediately for all clients. The
+//! rows are removed later.
 
 use std::{
     ops::ControlFlow::{self, Break, Continue},
@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// How long the next try waits.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 
 impl Engine {
@@ -34,7 +34,8 @@ impl Engine {
     ) -> Result<(), Error> {
         self.supervised(async move |engine| {
             let key = SessionKey::new(tenant, command.session.clone());
-            // What is seized meanwhile is this replica's to end, and not to be run.
+            // A turn that is seized while this runs is ended by this replica, and must not be
+            // started.
             let mut request = engine.leases.request(&key);
             retry_with(false, |decided| {
                 engine.delete_or_seize(&key, &command, decided)
@@ -45,8 +46,9 @@ impl Engine {
         .await
     }
 
-    /// One try, and what the next one starts from: whether the etag was right when it mattered. An
-    /// owner that is faster than this loses the turn first; from there on there is no way back.
+    /// One attempt, and the state for the next one: whether the etag was already checked
+    /// successfully. If the turn's owner writes faster than this attempt, the turn is seized first.
+    /// After that the deletion cannot be refused any more.
     async fn delete_or_seize(
         &self,
         key: &SessionKey,
@@ -66,7 +68,7 @@ impl Engine {
         Ok(Continue(decided || seized))
     }
 
-    /// Returns `false` if the session changed between the look and the statement.
+    /// Returns `false` if the session changed between the read and the write.
     async fn try_delete(
         &self,
         key: &SessionKey,
@@ -82,8 +84,8 @@ impl Engine {
             return self.deleted_before(key, idempotency).await.map(|()| true);
         };
         if let (Some(first), Some(request)) = (&seen.remembered, &idempotency.request) {
-            // The same request ended the session that had this id before: this one is none of its
-            // business.
+            // The same request deleted an earlier session with this id. It must not delete this
+            // one.
             let same = first.hash == idempotency.hash;
             return if same {
                 Ok(true)
@@ -93,7 +95,7 @@ impl Engine {
         }
         let etag = etag.as_deref().filter(|_| !decided);
         check_etag(key, etag, seen.revision)?;
-        // Read after the fence was: if the fence holds, nothing of the turn has changed.
+        // Read after the fence: if the fence is still valid at the write, the turn has not changed.
         let result = match &seen.turn {
             Some(turn) => self.store.turn(key, turn).await?.map(|turn| turn.so_far),
             None => None,
@@ -127,7 +129,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// Ends what this replica has of a session that was deleted.
+    /// Stops the turn and the readers of a deleted session on this replica, and notifies other
+    /// replicas.
     pub(in crate::turn) fn forget(&self, key: &SessionKey, epoch: i64, last: Seq) {
         tracing::info!(session.id = %key.session, "session deleted");
         self.leases.lose(key, epoch);
@@ -135,12 +138,13 @@ impl Engine {
             channel.advance(last);
             channel.end();
         }
-        // Elsewhere: an owner that must stop, and readers.
+        // On other replicas: an owner that must stop, and readers.
         self.wake(Wakeup::Cancel(key.clone()));
         self.wake(Wakeup::News(key.clone()));
     }
 
-    /// There is no such session; fine for whoever repeats the request that ended it.
+    /// Called if the session does not exist: succeeds for a repetition of the request that deleted
+    /// it, and otherwise returns [`Error::SessionNotFound`].
     async fn deleted_before(
         &self,
         key: &SessionKey,
@@ -161,8 +165,8 @@ impl Engine {
     }
 }
 
-/// How a turn ends whose session is deleted. What its model was saying is lost, and how far it got
-/// does not matter.
+/// The ending of a turn whose session is deleted. Text that its model is still producing is lost,
+/// and its progress does not matter.
 fn ending(seen: &Doomed) -> Ending {
     let outcome = match seen.state {
         SessionState::AwaitingTools => CancelOutcome::ToolsInProgress,

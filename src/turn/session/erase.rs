@@ -1,4 +1,5 @@
-//! The deletion of a tenant: its sessions end as sessions do, then everything else of it goes.
+//! The deletion of a tenant: its sessions are deleted like any session, then all its other rows are
+//! removed.
 
 use std::sync::Arc;
 
@@ -10,12 +11,12 @@ use crate::{
     turn::{Error, engine::Engine},
 };
 
-/// Sessions that are looked for at once.
+/// Sessions read by one query.
 const ROUND: u32 = 32;
 
 impl Engine {
-    /// Begins the deletion of a tenant, unless one goes on. Its calls are refused here when this
-    /// returns.
+    /// Begins the deletion of a tenant, unless one is in progress. When this returns, this replica
+    /// refuses the tenant's calls.
     pub async fn delete_tenant(
         self: &Arc<Self>,
         tenant: TenantId,
@@ -25,14 +26,14 @@ impl Engine {
             let deletion = engine.store.begin_erasure(&tenant, &asked_by).await?;
             tracing::info!(tenant.id = %tenant, caller = %asked_by, "tenant is being deleted");
             if let Err(error) = engine.quotas.read_limits().await {
-                tracing::warn!(%error, "the deletion of a tenant cannot be seen here yet");
+                tracing::warn!(%error, "failed to reload tenant limits; this replica does not refuse the deleted tenant yet");
             }
             Ok(deletion)
         })
         .await
     }
 
-    /// The newest deletion of a tenant. `None`: it was never deleted.
+    /// The newest deletion of a tenant. Returns `None` if it was never deleted.
     pub async fn tenant_deletion(
         &self,
         tenant: &TenantId,
@@ -40,7 +41,7 @@ impl Engine {
         Ok(self.store.erasure(tenant).await?)
     }
 
-    /// Refuses what would give a tenant something that is being deleted.
+    /// Refuses commands of a tenant that is being deleted.
     pub fn check_tenant(&self, tenant: &TenantId) -> Result<(), Error> {
         if self.quotas.is_deleted(tenant) {
             return Err(Error::TenantBeingDeleted(tenant.clone()));
@@ -48,8 +49,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Goes on with the deletions of tenants that no other replica works on. One that fails does not
-    /// hold up the others; the first failure is returned.
+    /// Continues the deletions of tenants that no other replica works on. A failed deletion does
+    /// not hold up the others. Returns the first error.
     pub async fn erase_tenants(self: &Arc<Self>) -> Result<(), Error> {
         let mut outcome = Ok(());
         for tenant in self.quotas.deleted_tenants().iter() {
@@ -58,8 +59,8 @@ impl Engine {
         outcome
     }
 
-    /// Does what can be done now, unless another replica works on it: deleted sessions stay for a
-    /// while for those who follow them.
+    /// Deletes what can be deleted now, unless another replica works on it. The rows of deleted
+    /// sessions stay for a while for their readers.
     async fn erase(self: &Arc<Self>, tenant: &TenantId) -> Result<(), Error> {
         if !self.store.hold_erasure(tenant).await? {
             return Ok(());
@@ -77,7 +78,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Ends some sessions and removes what ended ones left. False: there is none of either.
+    /// Deletes some sessions, and purges some that are already deleted. Returns `false` if there
+    /// are neither.
     async fn erase_sessions(self: &Arc<Self>, tenant: &TenantId) -> Result<bool, Error> {
         let sessions = self.store.sessions_to_erase(tenant, ROUND).await?;
         for key in &sessions {
@@ -90,7 +92,7 @@ impl Engine {
         Ok(!sessions.is_empty() || !ended.is_empty())
     }
 
-    /// Ends a session; one that is gone already is as well.
+    /// Deletes a session. Succeeds if it no longer exists.
     async fn erase_session(self: &Arc<Self>, key: &SessionKey) -> Result<(), Error> {
         let command = DeleteSession {
             session: key.session.clone(),

@@ -1,4 +1,4 @@
-//! ForkSession: a session of its own from what another one said up to a point.
+//! ForkSession: copies a session up to a seq into a new one.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,20 +22,20 @@ use crate::{
     },
 };
 
-/// What is copied in one transaction.
+/// Most messages and bytes that are copied in one transaction.
 const MOST: Most = Most {
     messages: 500,
     bytes: 8 << 20,
 };
-/// How long a repeated request waits for the copy that the first one makes, beyond the time after which
-/// one whose replica is gone counts as abandoned; and how often it looks.
+/// How long a repeated request waits for the copy made by the first one, in addition to the time
+/// after which the copy of a dead replica counts as abandoned; and how often it checks.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(100);
 
 impl Engine {
-    /// Forks a session, or returns the fork that the same request made before. What is stored up to
-    /// a seq never changes, so that neither the reads nor the copy need a lock: a running turn
-    /// goes on meanwhile.
+    /// Forks a session, or returns the fork that the same request made before. Rows up to a seq
+    /// never change, so that neither the reads nor the copy need a lock, and a running turn
+    /// continues.
     pub async fn fork(
         self: &Arc<Self>,
         tenant: TenantId,
@@ -67,7 +67,7 @@ impl Engine {
         let begun = Instant::now();
         loop {
             if self.store.session(&fork).await?.is_some() {
-                // Made by this request, whatever happened to its source since.
+                // Made by this request, even if its source has changed since.
                 self.made_by(&fork, idempotency).await?;
                 return self.session(&fork).await;
             }
@@ -97,8 +97,8 @@ impl Engine {
             if self.copy(source, *at, &fork, idempotency).await? {
                 return self.session(&fork).await;
             }
-            // The id was taken in the meantime: by this request, as the next look shows, or for
-            // another session.
+            // The id was taken concurrently: by this request, as the next iteration will show, or
+            // for another session.
             self.session(source).await?;
             if self.store.claimed_fork(&fork, None).await?.is_none() {
                 self.made_by(&fork, idempotency).await?;
@@ -106,7 +106,7 @@ impl Engine {
         }
     }
 
-    /// Copies the session. False: the source is gone, or the id is taken.
+    /// Copies the session. Returns `false` if the source no longer exists, or the id is taken.
     async fn copy(
         &self,
         source: &SessionKey,
@@ -125,7 +125,7 @@ impl Engine {
         if !open.is_empty() {
             return Err(Error::TranscriptOpen(open));
         }
-        // What was looked at so far was of this session.
+        // All reads so far were of the session created at this time.
         let source = Source {
             key: source,
             created: seen.created_at,
@@ -151,8 +151,8 @@ impl Engine {
         Ok(copied?)
     }
 
-    /// The bytes that a fork may take, which the tenant has to have left. None where they are not
-    /// limited.
+    /// Most bytes that the fork may take. Checks that the tenant has that many left. Returns 0 if
+    /// the tenant has no storage limit.
     async fn bytes_of_fork(&self, source: &SessionKey, tenant: &TenantId) -> Result<u64, Error> {
         self.quotas.check_storage(tenant)?;
         if self.quotas.limits(tenant).stored_bytes.is_none() {
@@ -164,7 +164,8 @@ impl Engine {
         Ok(bytes)
     }
 
-    /// Copies what is left, and opens the fork. False: the source is gone.
+    /// Copies the remaining messages, and opens the fork. Returns `false` if the source no longer
+    /// exists.
     async fn copy_rest(&self, copying: &mut Copying) -> Result<bool, store::Error> {
         loop {
             match self.store.copy_piece(copying).await? {
@@ -175,15 +176,15 @@ impl Engine {
         }
     }
 
-    /// Removes what was copied of a fork that failed, so that its id is free for the next try. What
-    /// cannot be removed now is purged when its lease has run out.
+    /// Removes the rows of a failed fork, so that its id is free for the next attempt. If that
+    /// fails, they are purged when the fork's lease has expired.
     async fn clear_fork(&self, fork: &SessionKey, copying: &Copying) {
         let cleared = match self.store.give_up_fork(copying).await {
             Ok(()) => self.store.purge(fork).await,
             Err(error) => Err(error),
         };
         if let Err(error) = cleared {
-            tracing::warn!(session.id = %fork.session, %error, "failed fork will be removed later");
+            tracing::warn!(session.id = %fork.session, %error, "failed to remove an incomplete fork; it will be removed later");
         }
     }
 }

@@ -1,23 +1,23 @@
-//! The purge of deleted sessions: how long their rows stay for readers, and their removal.
+//! Purge: how long the rows of a deleted session stay for readers, and their removal.
 
 use std::time::Duration;
 
 use crate::turn::{Error, engine::Engine};
 
-/// How long the rows of a deleted session stay at most.
+/// Longest time that the rows of a deleted session stay.
 const LONGEST_STAY: Duration = Duration::from_mins(1);
-/// Sessions that are purged in one round.
+/// Sessions purged in one round.
 const ROUND: u32 = 32;
 
 impl Engine {
-    /// How long the rows of a deleted session stay for those who follow it. A lease is many times
-    /// as long as it takes to hear of it.
+    /// How long the rows of a deleted session stay for its readers. A lease is many times longer
+    /// than readers need to be notified of the deletion.
     pub fn stay(&self) -> Duration {
         self.store.lease().min(LONGEST_STAY)
     }
 
-    /// Removes what deleted sessions left, once no reader can be following them any more: round after
-    /// round while there are more, each after a pause as long as the one before took.
+    /// Removes the rows of deleted sessions that can no longer have readers: round after round
+    /// while there are more, each followed by a pause as long as the round took.
     pub async fn purge(&self) -> Result<(), Error> {
         let purged = self.batches((), |()| async move {
             let found = self.store.purgeable(ROUND).await?;
@@ -30,11 +30,11 @@ impl Engine {
                 match self.store.purge(&key).await {
                     Ok(()) => purged += 1,
                     Err(error) => {
-                        tracing::warn!(session.id = %key.session, %error, "deleted session not purged");
+                        tracing::warn!(session.id = %key.session, %error, "failed to purge a deleted session");
                     }
                 }
             }
-            // Where none could be purged the next round would find the same.
+            // If none could be purged, the next round would find the same sessions.
             Ok((purged, (is_full && purged > 0).then_some(())))
         });
         purged.await.map(drop)

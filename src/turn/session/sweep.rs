@@ -1,5 +1,5 @@
-//! Retention: what was kept for as long as it is promised goes, in batches; sessions that were not
-//! used for long enough are deleted; blobs that nothing refers to go.
+//! Retention: removes expired rows in batches, deletes sessions that have been unused for too long,
+//! and removes unreferenced blobs.
 
 use std::time::Duration;
 
@@ -18,8 +18,7 @@ use crate::{
 };
 
 impl Engine {
-    /// Removes everything whose time is over. What fails does not hold up the rest; the first
-    /// failure is returned.
+    /// Removes all expired rows. A failure does not hold up the rest. Returns the first error.
     pub async fn retain(&self) -> Result<(), Error> {
         let Retention {
             request_ids,
@@ -49,8 +48,7 @@ impl Engine {
         swept.into_iter().collect()
     }
 
-    /// Removes content that is unreferenced and was not touched for a day, a bounded piece at a
-    /// time.
+    /// Removes blobs that are unreferenced and were not touched for a day, in bounded batches.
     pub async fn sweep_blobs(&self) -> Result<(), Error> {
         let mut walk = Walk::default();
         let mut swept = 0;
@@ -68,14 +66,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes batch after batch.
+    /// Removes expired rows batch by batch.
     async fn sweep<F>(&self, what: &'static str, batch: impl Fn() -> F) -> Result<(), Error>
     where
         F: Future<Output = Result<Swept, store::Error>>,
     {
         let removed = self.batches((), |()| async {
             let swept = batch().await?;
-            // As it goes: a sweep of many rows takes hours.
+            // Counted per batch: a sweep of many rows takes hours.
             self.metrics.removed(what, swept.rows);
             Ok((swept.rows, swept.more.then_some(())))
         });
@@ -97,9 +95,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Does batch after batch, each from where the one before stopped, until one says that there is
-    /// no more; the rows of all. In between it waits for as long as the last one took, so that it
-    /// takes at most half a connection.
+    /// Runs batch after batch, each from where the one before stopped, until a batch returns no
+    /// continuation. Returns the total number of rows. Pauses after each batch for as long as it
+    /// took, so that a sweep uses at most half a connection.
     pub(super) async fn batches<W, F>(
         &self,
         mut from: W,
@@ -120,7 +118,8 @@ impl Engine {
         Ok(all)
     }
 
-    /// Deletes sessions that were not used for long enough. A session that is used meanwhile stays.
+    /// Deletes sessions that have been unused for too long. A session that is used concurrently
+    /// stays.
     async fn expire_sessions(&self) -> Result<(), Error> {
         let Retention {
             sessions, batch, ..
@@ -132,8 +131,8 @@ impl Engine {
             for key in &unused {
                 deleted += u32::from(self.expire_session(key, unused_for).await?);
             }
-            // Where none could be deleted, others are at it: what is left is looked for in the next
-            // round.
+            // If none could be deleted, other replicas are deleting them. The rest is found in the
+            // next round.
             if deleted == 0 || unused.len() < batch as usize {
                 break;
             }
@@ -141,7 +140,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Deletes a session if it is idle and unused. False: it is not, or is gone.
+    /// Deletes a session if it is idle and unused. Returns `false` if it is not, or no longer
+    /// exists.
     async fn expire_session(&self, key: &SessionKey, unused_for: Duration) -> Result<bool, Error> {
         let Some(seen) = self
             .store
@@ -166,7 +166,7 @@ impl Engine {
             return Ok(false);
         };
         self.metrics.removed("sessions", 1);
-        tracing::info!(session.id = %key.session, "deleted a session unused for its time to live");
+        tracing::info!(session.id = %key.session, "deleted a session whose time to live expired");
         self.forget(key, seen.fence.epoch, last);
         Ok(true)
     }

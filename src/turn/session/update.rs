@@ -1,5 +1,5 @@
-//! UpdateSession: a new revision of the configuration, in force from the next step on, also of a
-//! turn that runs.
+//! UpdateSession: stores a new revision of the configuration. It applies from the next step on,
+//! also to a running turn.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use crate::{
 };
 
 impl Engine {
-    /// Changes a session's configuration, and gives the session as this change left it. A change
-    /// that changes nothing makes no revision.
+    /// Changes a session's configuration, and returns the session as of this change. A change
+    /// without effect creates no revision.
     pub async fn update_session(
         self: &Arc<Self>,
         tenant: TenantId,
@@ -36,8 +36,8 @@ impl Engine {
         .await
     }
 
-    /// One try: the revision that the change made or found. `None` means the session changed
-    /// between the look and the statement.
+    /// One attempt. Returns the revision that the change created or found, or `None` if the session
+    /// changed between the read and the write.
     async fn try_update(
         &self,
         key: &SessionKey,
@@ -49,8 +49,8 @@ impl Engine {
             change,
             idempotency,
         } = command;
-        // Looked up after the session was read: what the same request did in between is found as
-        // known, not as another's change.
+        // Looked up after the session was read: a concurrent write of the same request is then
+        // recognized, and not taken for another client's change.
         let session = self.session(key).await?;
         if let Some(revision) = self.revision_of(key, idempotency).await? {
             return Ok(Some(revision));
@@ -73,7 +73,7 @@ impl Engine {
             return Ok(None);
         };
         self.nudge(key, last_seq);
-        // A queued message that had no model may have one now.
+        // A queued message whose model was not configured may have one now.
         self.postponed_starts.forget(key);
         Ok(Some(revision))
     }
@@ -93,7 +93,7 @@ impl Engine {
             .transpose()
     }
 
-    /// The new configuration, and the events about it. `None` means it is the one in force.
+    /// The new configuration and its events. Returns `None` if it equals the one in force.
     fn changed(
         &self,
         session: &Session,
@@ -105,8 +105,8 @@ impl Engine {
         if config == *before {
             return Ok(None);
         }
-        // What stays is not looked up: a model that this server no longer has must not stand in the
-        // way of other changes.
+        // Unchanged fields are not checked: a model that this server no longer has must not prevent
+        // other changes.
         if config.model != before.model {
             self.model(&config.model)?;
         }
@@ -136,7 +136,7 @@ impl Engine {
         Ok(Some((config, events)))
     }
 
-    /// A change that changes nothing: only the request is remembered.
+    /// Stores the outcome of a change without effect, for repetitions of the request.
     async fn unchanged(
         &self,
         key: &SessionKey,
@@ -154,7 +154,7 @@ impl Engine {
     }
 }
 
-/// Refuses an etag that is not the revision's.
+/// Refuses an etag that does not match the revision.
 pub(in crate::turn) fn check_etag(
     key: &SessionKey,
     etag: Option<&str>,
@@ -170,17 +170,17 @@ pub(in crate::turn) fn check_etag(
     }
 }
 
-/// The revision that a request led to, if it was this one.
+/// The remembered revision, if it was stored for this request.
 fn same(remembered: Remembered, idempotency: &Idempotency) -> Result<i64, Error> {
     if remembered.hash != idempotency.hash {
         return Err(idempotency.request.clone().map_or_else(
-            || Error::Internal("a request without a key is remembered".to_owned()),
+            || Error::Internal("an idempotency record has no key".to_owned()),
             Error::IdempotencyMismatch,
         ));
     }
     let corrupt = |_| {
         Error::Internal(format!(
-            "an update is remembered as {:?}",
+            "invalid stored result of an update: {:?}",
             remembered.result
         ))
     };

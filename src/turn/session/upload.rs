@@ -1,6 +1,6 @@
-//! Uploads: content comes piece by piece, is stored as it comes, and becomes a blob when it is
-//! complete and what it was said to be. Until then it is not visible; what is left of one that
-//! broke off is taken away.
+//! Uploads: content arrives in pieces, is stored as it arrives, and becomes a blob when it is
+//! complete and matches its header. It is not visible before that. The chunks of an aborted upload
+//! are removed.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,24 +20,24 @@ use crate::{
     turn::{Error, engine::Engine},
 };
 
-/// Bytes that are gathered before they are written: a whole number of chunks.
+/// Bytes that are buffered before a write: a whole number of chunks.
 const BATCH_BYTES: usize = 16 * CHUNK_BYTES;
-/// After this long what is left of an upload is abandoned; longer than any upload may take, and
-/// than clocks may be apart.
+/// The age after which the chunks of an upload are abandoned. Longer than the longest upload and
+/// than any clock skew.
 const ABANDONED: Duration = Duration::from_hours(24);
 
-/// What comes from a client that stores content.
+/// One message of an upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
     /// The next bytes.
     Bytes(Vec<u8>),
-    /// There are no more. Without this the client has left, and nothing is stored.
+    /// The end of the content. Without it the client has disconnected, and nothing is stored.
     End,
 }
 
 impl Engine {
-    /// Stores content that comes piece by piece, until its end. When `pieces` breaks off, and on
-    /// every error, nothing is left.
+    /// Stores content that arrives in pieces. If `pieces` closes before [`Piece::End`], or on any
+    /// error, no blob is created, and the chunks are removed now or by [`Engine::sweep_uploads`].
     pub async fn put_blob(
         self: &Arc<Self>,
         tenant: TenantId,
@@ -48,7 +48,7 @@ impl Engine {
             .await
     }
 
-    /// Takes away what is left of uploads whose replica was lost, a bounded piece at a time.
+    /// Removes the chunks of uploads whose replica died, in bounded batches.
     pub async fn sweep_uploads(&self) -> Result<(), Error> {
         let round = self.batches((), |()| async move {
             let (swept, more) = self.store.sweep_uploads(ABANDONED).await?;
@@ -92,7 +92,7 @@ impl Engine {
             match self.store.discard_upload(tenant, &upload).await {
                 Ok(()) => self.quotas.removed(tenant, arriving.written),
                 Err(error) => {
-                    tracing::warn!(upload.id = %upload, %error, "an upload's chunks will be removed later");
+                    tracing::warn!(upload.id = %upload, %error, "failed to remove the chunks of a failed upload; they will be removed later");
                 }
             }
         }
@@ -100,7 +100,7 @@ impl Engine {
     }
 }
 
-/// Content on its way in.
+/// An upload in progress.
 struct Arriving<'a> {
     engine: &'a Engine,
     tenant: &'a TenantId,
@@ -108,15 +108,15 @@ struct Arriving<'a> {
     limit: u64,
     hash: ContentHash,
     bytes: u64,
-    /// Of these, those that are stored.
+    /// The number of `bytes` that are stored.
     written: u64,
     pending: Vec<u8>,
     chunks: u32,
 }
 
 impl Arriving<'_> {
-    /// Reads to the end, and writes all full batches. Ends early where the end cannot be good any
-    /// more.
+    /// Reads all pieces, and writes all full batches. Fails as soon as the content exceeds a limit
+    /// or the server drains.
     async fn read(
         &mut self,
         command: &PutBlob,
@@ -166,7 +166,7 @@ impl Arriving<'_> {
         Ok(())
     }
 
-    /// Checks the whole and makes it a blob.
+    /// Verifies the content and turns it into a blob.
     async fn keep(&mut self, command: &PutBlob) -> Result<Blob, Error> {
         let id = std::mem::take(&mut self.hash).finish();
         let bytes = command
@@ -205,7 +205,7 @@ impl Arriving<'_> {
     }
 }
 
-/// The request is the header and the content.
+/// The idempotency of an upload covers the header and the content.
 fn with_content(idempotency: &Idempotency, id: &BlobId) -> Idempotency {
     Idempotency {
         request: idempotency.request.clone(),

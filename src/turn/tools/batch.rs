@@ -1,5 +1,5 @@
-//! The calls of an answer: which are asked for at once, which wait for their turn, and which are
-//! closed without being run.
+//! The tool calls of a model response: which are requested at once, which wait for earlier calls,
+//! and which are closed without being run.
 
 use std::time::Duration;
 
@@ -21,27 +21,25 @@ use crate::{
     },
 };
 
-/// How the calls of an answer are handed out.
+/// How the calls of a response are requested.
 pub(in crate::turn) struct Handing<'a> {
-    /// The tools of the turn.
     pub(in crate::turn) tools: &'a ToolSet,
-    /// All at once, or one after the other.
+    /// In parallel, or one after the other.
     pub(in crate::turn) execution: ToolExecution,
-    /// How long a result or an approval is awaited, where the tool does not say.
+    /// How long a result or an approval is awaited, if the tool has no timeout.
     pub(in crate::turn) timeout: Duration,
-    /// The message that will hold the results.
+    /// The message that will contain the results.
     pub(in crate::turn) results: MessageId,
-    /// The turn's time is up: none is run.
+    /// The turn's time has passed: no call is run.
     pub(in crate::turn) over: bool,
-    /// The step.
     pub(in crate::turn) at: StepPosition,
-    /// Who counts the results of calls that are not run.
+    /// The estimator for results of calls that are not run.
     pub(in crate::turn) estimator: Estimator,
 }
 
 impl Handing<'_> {
-    /// The calls of a message that ended for this reason, with the events that hand them out; those
-    /// that cannot be run are closed with a result that says why.
+    /// The batch of calls of a message with this finish reason, and the events that request them.
+    /// Calls that cannot be run are closed with a result that contains the reason.
     pub(in crate::turn) fn batch(
         self,
         message: &MessageId,
@@ -113,8 +111,8 @@ impl Handing<'_> {
         }
     }
 
-    /// A call that can be run. One after the other: the first is asked for, the others wait for
-    /// their turn.
+    /// Requests a call that can be run. With sequential execution, only the first call is
+    /// requested; the others wait.
     fn hand_out(
         &self,
         call: &ToolCall,
@@ -154,7 +152,8 @@ impl Handing<'_> {
         CallFate::Asked(waits_for)
     }
 
-    /// With nothing to ask for the batch is complete; else what is closed waits for the others.
+    /// If no call was requested, the batch is complete. Otherwise the results of closed calls wait
+    /// for the others.
     fn close_or_ask(self, out: HandedOut, rows: &mut Rows) {
         if !out.asked() {
             let parts = out.closed.into_iter().map(|(_, part)| part).collect();
@@ -177,7 +176,7 @@ impl Handing<'_> {
     }
 }
 
-/// What was done with the calls so far.
+/// The calls so far: requested, awaiting approval, and closed with a result.
 #[derive(Default)]
 struct HandedOut {
     requested: Vec<CallId>,

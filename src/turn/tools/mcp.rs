@@ -1,6 +1,6 @@
 //! Calls that contextd itself runs, on MCP servers. Each is begun once, by the replica whose
-//! transaction requested it: a replica that ends in between leaves the call to its deadline, at
-//! which it is closed as one whose outcome is unknown.
+//! transaction requested it. If that replica dies, the call is closed at its deadline as one with
+//! unknown outcome.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -20,21 +20,21 @@ use crate::{
     turn::{Error, engine::Engine, tools::result_words::UNKNOWN_WORDS},
 };
 
-/// How often a running call is looked up, to find that its turn was cancelled.
+/// Interval at which a running call checks whether it is still open.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The pause before the calls are read again that could not be read, and before a result that could
-/// not be stored is stored again.
+/// Pause before a failed read of the calls, or a failed write of a result, is retried.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// How long a statement whose answer was lost may take to land, with a short outage of the database.
+/// How long a statement with a lost response may take to commit, including a short outage of the
+/// database.
 const LANDS_WITHIN: Duration = Duration::from_mins(1);
 
-/// How long calls are tried to be read. Nearly all have a shorter deadline.
+/// How long the read of the calls is retried. Nearly all calls have a shorter deadline.
 const MOST_PATIENCE: Duration = Duration::from_hours(1);
 
 impl Engine {
-    /// A tenant's set with the tools that its MCP servers list.
+    /// Adds the tools that the tenant's MCP servers list to a tool set.
     pub(in crate::turn) async fn resolve_tools(
         &self,
         tenant: &TenantId,
@@ -43,7 +43,7 @@ impl Engine {
         Ok(self.mcp.resolve(tenant, set).await?)
     }
 
-    /// Runs those of these calls, which were requested just now, that MCP servers run.
+    /// Runs the newly requested calls that belong to MCP servers.
     pub(in crate::turn) fn run_mcp_calls(
         self: &Arc<Self>,
         key: &SessionKey,
@@ -60,8 +60,8 @@ impl Engine {
         self.tasks.spawn(reach.scope(running));
     }
 
-    /// Runs the calls that a submission requested whose answer was lost. No other replica does: the
-    /// host that repeats the submission requests nothing by it.
+    /// Runs the calls that a submission with a lost response has requested. No other replica runs
+    /// them, and a repeated submission requests nothing.
     pub(super) fn resolve_submission(
         self: &Arc<Self>,
         key: &SessionKey,
@@ -80,7 +80,7 @@ impl Engine {
                     Ok(requested) if !requested.is_empty() => {
                         return engine.run_mcp_calls(&key, &requested);
                     }
-                    // It may not have landed yet.
+                    // The submission may not have committed yet.
                     Ok(_) | Err(_) => sleep(PAUSE).await,
                 }
             }
@@ -89,8 +89,8 @@ impl Engine {
             .spawn(reach.scope(Trace::current().scope(looking)));
     }
 
-    /// Begins them, again and again while the database cannot be read: no other replica does. Those
-    /// whose deadline passes meanwhile are closed there, and not begun.
+    /// Begins the calls, and retries while the database is unavailable: no other replica begins
+    /// them. Calls whose deadline passes before that are closed instead.
     async fn begin_mcp_calls_patiently(
         self: &Arc<Self>,
         key: &SessionKey,
@@ -104,7 +104,7 @@ impl Engine {
             let again = matches!(&error, Error::Store(error) if error.is_transient())
                 && since.elapsed() < MOST_PATIENCE
                 && !self.aborting.is_cancelled();
-            tracing::warn!(session.id = %key.session, %error, again, "calls of MCP servers were not begun");
+            tracing::warn!(session.id = %key.session, %error, again, "failed to start MCP tool calls");
             if !again {
                 return;
             }
@@ -159,11 +159,11 @@ impl Engine {
     }
 }
 
-/// A call that runs here.
+/// A call that runs on this replica.
 struct McpCall {
     engine: Arc<Engine>,
     key: SessionKey,
-    /// `None` means the turn's tools no longer have it.
+    /// `None` if the turn's tools no longer contain it.
     tool: Option<McpTool>,
     open: OpenCall,
     end: Instant,
@@ -185,7 +185,7 @@ impl McpCall {
         self.submit(finished).await;
     }
 
-    /// What the model reads of the call.
+    /// Runs the call and returns its result.
     async fn finished(&self) -> Finished {
         let Some(McpTool { server, tool }) = &self.tool else {
             let error = CallError::NotRun("the turn has no such tool".to_owned());
@@ -252,15 +252,15 @@ impl McpCall {
         Finished { result, contents }
     }
 
-    /// Ends when the call no longer waits for a result: its turn was cancelled or ended, or the host
-    /// answered.
+    /// Resolves when the call is no longer open: its turn was cancelled or ended, or the host has
+    /// answered it.
     async fn closed(&self) {
         let mut look = interval_at(Instant::now() + LOOK, LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let id = std::slice::from_ref(&self.open.pending.call.id);
         loop {
             look.tick().await;
-            // A database that is away ends no call.
+            // An unavailable database does not end the call.
             if let Ok(known) = self.engine.store.calls(&self.key, id).await
                 && !known.values().any(|call| call.state.is_open())
             {
@@ -269,8 +269,8 @@ impl McpCall {
         }
     }
 
-    /// Stores the result, again and again until the call's deadline, at which it is closed anyway. Media that
-    /// cannot be stored are named by words.
+    /// Stores the result. Retries until the call's deadline, at which the call is closed anyway.
+    /// Media that cannot be stored are replaced by notes.
     async fn submit(&self, finished: Finished) {
         let Finished {
             mut result,
@@ -289,7 +289,7 @@ impl McpCall {
                 return;
             };
             let over = Instant::now() >= self.end || self.engine.aborting.is_cancelled();
-            tracing::warn!(session.id = %self.key.session, %error, over, "the result of an MCP server was not stored");
+            tracing::warn!(session.id = %self.key.session, %error, over, "failed to store the result of an MCP tool call");
             if over {
                 return;
             }
@@ -317,14 +317,14 @@ fn medium(content: &NewContent, filename: String) -> Media {
     }
 }
 
-/// Names a medium by words.
+/// Replaces a medium by a note.
 fn leave_out(part: &mut Given) {
     if let Given::Media(media) = part {
         *part = Given::Text(format!("[Left out: {}]", media.title()));
     }
 }
 
-/// How a call came out, for its span and metric.
+/// The outcome of a call, for its span and metric.
 fn measured<T>(called: &Result<Result<Output, CallError>, T>) -> ToolResult {
     match called {
         Ok(Ok(output)) if output.is_error => ToolResult::Error,

@@ -1,4 +1,4 @@
-//! Calls whose time is up: they are closed with an error result that the model reads.
+//! Calls past their deadline: they are closed with an error result that the model reads.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::{
 };
 
 impl Engine {
-    /// Closes the calls whose time is up with an error result, without an answer: theirs, or that
-    /// of a turn which has some grace left to conclude. False: there was nothing to close.
+    /// Closes the calls whose deadline has passed, and all open calls of a turn that is in its
+    /// grace period, with an error result. Returns `false` if there was none.
     pub(in crate::turn) async fn close_overdue(
         self: &Arc<Self>,
         key: &SessionKey,

@@ -1,4 +1,4 @@
-//! The turn whose calls are answered, as this replica remembers it or as it is read.
+//! The turn whose calls a submission answers, from this replica's memory or read from the database.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,20 +18,19 @@ use crate::{
 /// Calls by their position in a request.
 type Positions = Vec<(usize, CallId)>;
 
-/// The turn whose calls are answered, and what its next step is made from.
+/// The turn whose calls are answered, and what its next step is built from.
 pub(super) struct Parties {
     pub(super) request: TurnRequest,
-    /// From its start until now.
+    /// Time since the turn's start.
     pub(super) elapsed: Duration,
-    /// Tokens spent so far.
     pub(super) totals: UsageTotals,
-    /// The configuration that the step with the calls was made for, if it is not known to be the one in force.
+    /// The configuration of the step with the calls, if it may differ from the one in force.
     made_for: Option<SessionConfig>,
     pub(super) basis: Basis,
 }
 
 impl Parties {
-    /// Those of a turn as this replica has left it.
+    /// From the memory that this replica has of a turn that it ran.
     fn of(waiting: Waiting) -> (Self, BTreeMap<CallId, KnownCall>) {
         let Waiting {
             basis,
@@ -50,19 +49,20 @@ impl Parties {
         (parties, calls)
     }
 
-    /// The configuration that the next step is made for.
+    /// The configuration of the next step.
     pub(super) fn in_force(&self) -> &SessionConfig {
         &self.basis.revision.config
     }
 
-    /// That of the step with the calls.
+    /// The configuration of the step with the calls.
     pub(super) fn made_for(&self) -> &SessionConfig {
         self.made_for.as_ref().unwrap_or(self.in_force())
     }
 }
 
 impl Engine {
-    /// The turn that waits for the results of all these calls, and the calls, as this replica has left them.
+    /// The turn that waits for the results of all these calls, and the calls, from this replica's
+    /// memory.
     pub(super) fn remembered_parties(
         &self,
         key: &SessionKey,
@@ -73,7 +73,8 @@ impl Engine {
         Some(Parties::of(waiting))
     }
 
-    /// The same as they are read, if one of the calls is open.
+    /// The turn and the calls, read from the database. The turn is returned if one of the calls is
+    /// open.
     pub(super) async fn read_parties(
         &self,
         key: &SessionKey,
@@ -97,7 +98,7 @@ impl Engine {
         Ok((parties, known))
     }
 
-    /// The turn that made calls, and what its next step is made from.
+    /// The turn that made calls, and what its next step is built from.
     pub(super) async fn parties(&self, key: &SessionKey, turn: &TurnId) -> Result<Parties, Error> {
         let turn = self
             .store
@@ -127,8 +128,8 @@ fn named(command: &SubmitToolResults) -> Vec<CallId> {
         .collect()
 }
 
-/// Refuses a submission that names calls the session never had, or calls that the host appended:
-/// those belong to no turn.
+/// Refuses a submission that names unknown calls, or calls that the host appended and that belong
+/// to no turn.
 fn check_named(
     command: &SubmitToolResults,
     known: &BTreeMap<CallId, KnownCall>,
@@ -150,8 +151,7 @@ fn check_named(
     }
 }
 
-/// The calls that are named and are such, by their positions among the results and among the
-/// decisions.
+/// The named calls that match, with their positions among the results and among the decisions.
 fn where_named(
     command: &SubmitToolResults,
     such: impl Fn(&CallId) -> bool,

@@ -12,19 +12,19 @@ use crate::{
     turn::Error,
 };
 
-/// What was sent about one call.
+/// The content of one answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::turn) enum Sent {
-    /// A result of this hash.
+    /// The hash of a result.
     Result(String),
-    /// A denial of this hash.
+    /// The hash of a denial.
     Denial(String),
-    /// An approval, with the arguments in place of the model's.
+    /// An approval, with the edited arguments if there are any.
     Approval(Option<String>),
 }
 
-/// The outcome of an answer: taken now, or by the same request before; else it depends on the call,
-/// as it was `seen` before the answers were written and as it is after.
+/// The status of an answer. It is accepted if it was stored now, or before by the same request.
+/// Otherwise the status depends on the state of the call before the write (`seen`) and after it.
 pub(in crate::turn) fn status(
     call: &CallId,
     sent: &Sent,
@@ -44,7 +44,7 @@ pub(in crate::turn) fn status(
         .map_or(AnswerStatus::Stale, |now| refused(now, seen, sent))
 }
 
-/// Why an answer was not taken.
+/// Why an answer was not accepted.
 fn refused(now: &KnownCall, seen: &KnownCall, sent: &Sent) -> AnswerStatus {
     let duplicate = match (now.state, sent) {
         (CallState::Requested | CallState::Answered, Sent::Approval(edited)) => {
@@ -72,7 +72,7 @@ fn refused(now: &KnownCall, seen: &KnownCall, sent: &Sent) -> AnswerStatus {
     }
 }
 
-/// Whether a call in that state waits for such an answer, or did so before.
+/// Whether a call in this state accepts or has accepted such an answer.
 fn fits(seen: CallState, sent: &Sent) -> bool {
     match seen {
         CallState::AwaitingTurn => false,
@@ -81,7 +81,7 @@ fn fits(seen: CallState, sent: &Sent) -> bool {
     }
 }
 
-/// Whether a request is the one that its key came with first.
+/// Refuses a request whose idempotency key was used with a different request.
 pub(in crate::turn) fn same_request(
     first: Option<&FirstSubmission>,
     idempotency: &Idempotency,

@@ -1,5 +1,5 @@
-//! Words of contextd that the model reads in results of tools: of calls that were not run, gave no
-//! result, or ran with other arguments.
+//! Texts that contextd writes for the model into tool results: of calls that were not run, have no
+//! result, or ran with edited arguments.
 
 use crate::{
     context::{estimator::Estimator, truncate::cut},
@@ -12,26 +12,26 @@ use crate::{
     turn::run::measured::counted,
 };
 
-/// What the model reads in place of a result that will not come.
+/// The result of a call whose turn ended first.
 const CLOSED_WORDS: &str = "[The call was closed without a result: the turn ended first.]";
 
-/// What the model reads when no result came in time.
+/// The result of a call to the host past its deadline.
 const OVERDUE_WORDS: &str = "[No result came in time.]";
 
-/// What the model reads of a call that contextd began, and whose result it will not get.
+/// The result of a call that contextd began itself and that has no result.
 pub(super) const UNKNOWN_WORDS: &str =
     "[No result came in time. The outcome of the call is unknown: it may have run.]";
 
-/// What the model reads when a call was not decided in time.
+/// The result of a call that was not approved before its deadline.
 const UNDECIDED_WORDS: &str = "[The call was not run: it was not approved in time.]";
 
-/// What the model reads when a person denied a call; the person's reason follows.
+/// The result of a call that a person denied. The person's reason follows.
 const DENIED_WORDS: &str = "[The call was not run: a person denied it.]";
 
-/// Characters of an approver's arguments that the model is shown.
+/// Most characters of edited arguments that the model is shown.
 const EDIT_CHARS: u32 = 4_096;
 
-/// The result of a call whose time is up.
+/// The result of a call past its deadline.
 pub(super) fn overdue(pending: &PendingCall) -> SubmittedResult {
     let words = match (&pending.waits_for, pending.executor) {
         (WaitsFor::Result { .. }, ToolExecutor::Host) => OVERDUE_WORDS,
@@ -88,7 +88,7 @@ pub(in crate::turn) fn not_run(call: CallId, name: String, reason: CallCancelRea
     }))
 }
 
-/// What tells the model that its call ran with other arguments.
+/// The note for the model that its call ran with edited arguments.
 pub(super) fn edit_note(arguments: &str) -> String {
     let limits = OutputLimits {
         max_chars: Some(EDIT_CHARS),
@@ -100,7 +100,7 @@ pub(super) fn edit_note(arguments: &str) -> String {
     )
 }
 
-/// The results with which a statement closes calls.
+/// The results with which a statement closes open calls.
 pub(in crate::turn) fn synthetic(
     reason: CallCancelReason,
     estimator: Estimator,

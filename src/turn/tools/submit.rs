@@ -1,5 +1,6 @@
-//! SubmitToolResults: results are cut to the tool's limits, decisions become requests or denials,
-//! and all are written at once; the last answer makes this replica the turn's owner.
+//! SubmitToolResults: truncates results to the limits of their tool, turns decisions into requests
+//! or denials, and writes all in one statement. The last answer makes this replica the turn's
+//! owner.
 
 use std::{
     borrow::Cow,
@@ -64,54 +65,54 @@ use crate::{
     },
 };
 
-/// The media type of outputs that are kept as blobs.
+/// The media type of full outputs that are stored as blobs.
 const OUTPUT_TYPE: &str = "text/plain; charset=utf-8";
 
 /// The outcome of a submission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipts {
-    /// One for each answer, in order.
+    /// One per answer, in order.
     pub answers: Vec<(CallId, AnswerStatus)>,
-    /// Calls that still wait.
+    /// Calls that are still open.
     pub pending: Vec<CallId>,
 }
 
-/// The turn whose calls are answered, and what goes on with it after the last answer.
+/// The turn whose calls are answered, and its step after the last answer.
 pub(super) struct Addressee<'a> {
     parties: &'a Parties,
-    /// The model that is to read the results. `None` if it is no longer configured: the turn then
+    /// The model that will read the results. `None` if it is no longer configured: the turn then
     /// fails once it has an owner.
     model: Option<Resolved>,
-    /// Who counts the results for it.
+    /// The estimator for the results.
     pub(super) estimator: Estimator,
     policy: Policy,
-    /// The step that follows the last answer. `None` if the turn takes no further step.
+    /// The step after the last answer. `None` if the turn takes no further step.
     next: Option<Following<'a>>,
-    /// Tokens that the results of the open calls may have together.
+    /// Tokens that the results of the open calls may have in total.
     room: u32,
-    /// How many calls are open.
+    /// The number of open calls.
     open: u32,
-    /// Its time is up, and some is left to conclude: nothing is waited for any more.
+    /// The turn is in its grace period: it no longer waits for results.
     pub(super) concludes: bool,
 }
 
-/// A step, and the size of its prompt by what is stored by now.
+/// A step, and the size of its prompt without the new answers.
 struct Following<'a> {
     budget: Option<Budget>,
     size: ContextSize<'a>,
     excerpt: Excerpt<'static>,
 }
 
-/// The calls that are answered.
+/// The calls that a submission answers.
 pub(super) struct Asked<'a> {
     pub(super) key: &'a SessionKey,
     pub(super) known: &'a BTreeMap<CallId, KnownCall>,
-    /// Who counts the results.
+    /// The estimator for the results.
     pub(super) estimator: Estimator,
 }
 
 impl Addressee<'_> {
-    /// Tokens of an answer as the model is sent it.
+    /// Tokens of an answer as sent to the model.
     fn sent_tokens(&self, answer: &Answer) -> u32 {
         let Some(model) = &self.model else {
             return answer.tokens;
@@ -120,7 +121,7 @@ impl Addressee<'_> {
         tokens(sent)
     }
 
-    /// What comes after these answers, if they are the last ones.
+    /// The turn's next step, if these are the last answers.
     pub(super) fn next(&self, answers: &[Answer]) -> NextStep {
         let revision = self.parties.basis.revision.number;
         let (
@@ -151,7 +152,7 @@ impl Addressee<'_> {
 }
 
 impl Engine {
-    /// Takes answers to tool calls.
+    /// Stores results and decisions for tool calls.
     pub async fn submit(
         self: &Arc<Self>,
         tenant: TenantId,
@@ -213,7 +214,7 @@ impl Engine {
             .write(&asked, &answers, &approvals, &ids, &idempotency, &next)
             .await?;
         if submitted.calls.is_empty() {
-            return Err(Error::SessionNotFound(key.session.clone())); // it was only remembered
+            return Err(Error::SessionNotFound(key.session.clone())); // the session existed only in this replica's memory
         }
         let receipts = sent.into_iter().map(|(call, sent)| {
             let status = known
@@ -227,8 +228,8 @@ impl Engine {
         })
     }
 
-    /// The results as they are written. Each has an equal share of the room that is left for those
-    /// of the calls that are open; small ones come first, and leave theirs to the others.
+    /// Prepares the results. Each gets an equal share of the room that is left for the open calls.
+    /// Small results come first, and leave their unused share to the others.
     async fn answers(
         &self,
         asked: &Asked<'_>,
@@ -268,7 +269,7 @@ impl Engine {
         Ok(answers)
     }
 
-    /// Decisions as they are written: calls that are approved, and the answers to denied ones.
+    /// Prepares the decisions: the approvals, and the results of denied calls.
     async fn decide(
         &self,
         asked: &Asked<'_>,
@@ -303,7 +304,7 @@ impl Engine {
         Ok((approvals, denials))
     }
 
-    /// What the answers to the calls of a step are prepared for, and the step that follows it.
+    /// Prepares for the answers to a step's calls, and the step that follows.
     pub(super) async fn addressee<'a>(
         &self,
         key: &SessionKey,
@@ -318,9 +319,9 @@ impl Engine {
             basis,
             ..
         } = parties;
-        // The results are those of a step that was made for its own configuration; the next one is
-        // made for what is in force now. A model or policy that was removed from the
-        // configuration keeps no turn from getting its results: its owner ends it.
+        // The results belong to a step with its own configuration; the next step uses the
+        // configuration in force. If its model or policy was removed from the server's
+        // configuration, the turn still gets its results, and its owner ends it.
         let policy = self.policy_or_default(parties.made_for())?;
         let config = parties.in_force();
         let Limits {
@@ -378,8 +379,8 @@ impl Engine {
         })
     }
 
-    /// An answer as it is written: `within` the limits of the addressee's tool and the room there
-    /// is, the whole output kept as a blob.
+    /// Prepares an answer. `within`: truncates it to the limits of the tool and to the available
+    /// room, and stores the full output as a blob.
     pub(super) async fn prepare(
         &self,
         asked: &Asked<'_>,
@@ -455,8 +456,8 @@ impl Engine {
         })
     }
 
-    /// Cuts the texts of a result to its limits; media stay whole. What is cut is kept whole first,
-    /// so that nothing ever refers to a blob that is not there.
+    /// Truncates the texts of a result to its limits; media stay complete. The full text is stored
+    /// first, so that no row refers to a missing blob.
     pub(in crate::turn) async fn cut(
         &self,
         key: &SessionKey,
@@ -485,7 +486,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes answers, and goes on with the turn if they were the last ones.
+    /// Writes the answers, and continues the turn if they were the last ones.
     pub(super) async fn write(
         self: &Arc<Self>,
         asked: &Asked<'_>,
@@ -524,7 +525,7 @@ impl Engine {
         Ok(submitted)
     }
 
-    /// Tells followers on this replica about events that it wrote.
+    /// Notifies readers of events that this replica wrote.
     pub(in crate::turn) fn nudge(&self, key: &SessionKey, seq: crate::model::Seq) {
         if let Some(channel) = self.hub.get(key) {
             channel.advance(seq);
@@ -533,7 +534,7 @@ impl Engine {
     }
 }
 
-/// What a result refers to, each once: its whole output, when it was cut, and its media.
+/// The distinct blobs that a result refers to: its full output, if it was truncated, and its media.
 pub(in crate::turn) fn blobs_of(result: &ToolResult) -> Vec<BlobId> {
     let whole = result
         .truncation
@@ -547,7 +548,7 @@ pub(in crate::turn) fn blobs_of(result: &ToolResult) -> Vec<BlobId> {
     all.into_iter().cloned().collect()
 }
 
-/// Puts other texts in the place of the first one; media stay where they are among each other.
+/// Replaces the texts of a result, at the position of the first text. Media keep their order.
 fn replace_texts(result: &mut ToolResult, texts: Vec<String>) {
     let first = result
         .parts
@@ -560,7 +561,7 @@ fn replace_texts(result: &mut ToolResult, texts: Vec<String>) {
         .splice(first..first, texts.into_iter().map(Given::Text));
 }
 
-/// Tokens of the media of a result that the model gets; they are never cut.
+/// Tokens of the media of a result that are sent to the model. Media are never truncated.
 fn media_tokens(result: &ToolResult, model: &Resolved) -> u32 {
     let shown = result
         .media()
@@ -574,7 +575,7 @@ fn edited(call: &CallId, known: &BTreeMap<CallId, KnownCall>) -> bool {
     known.get(call).is_some_and(|call| call.edited.is_some())
 }
 
-/// A yes to a call that awaits it. `None` means it does not.
+/// The approval of a call. Returns `None` if the call does not await one.
 fn approval(open: &[OpenCall], call: &CallId, edited: Option<String>) -> Option<Approval> {
     let open = open.iter().find(|open| open.pending.call.id == *call)?;
     let mut asked = open.pending.call.clone();
@@ -594,8 +595,8 @@ fn approval(open: &[OpenCall], call: &CallId, edited: Option<String>) -> Option<
     })
 }
 
-/// What makes two answers the same. It is stored, and compared after an upgrade too: no word of it
-/// may change, and nothing is in it that this program derives from the content.
+/// The identity of an answer. It is stored and compared across upgrades: its strings must not
+/// change, and it must not contain values that the program derives from the content.
 fn fingerprint(parts: &[Given], outcome: ToolOutcome) -> String {
     let given = parts.iter().map(|given| match given {
         Given::Text(text) => Cow::Borrowed(text.as_str()),
@@ -614,7 +615,7 @@ fn fingerprint(parts: &[Given], outcome: ToolOutcome) -> String {
     derive::fingerprint(pieces.iter().map(Cow::as_ref))
 }
 
-/// What identifies a medium of an answer. No text of an answer has a NUL, so none equals it.
+/// The identity of a medium. Texts of answers contain no NUL, so that no text equals it.
 fn medium_text(media: &Media) -> String {
     let Media {
         media_type,
@@ -694,7 +695,7 @@ mod tests {
         assert_eq!(blobs_of(&result(vec!["text".into()])), [] as [BlobId; 0]);
     }
 
-    /// Stored hashes are compared with those that later versions compute.
+    /// Stored hashes are compared with hashes that later versions compute.
     #[test]
     fn the_hash_of_a_result_is_the_same_in_every_version() {
         let link = Given::Media(Media {

@@ -1,4 +1,4 @@
-//! Requests that are more than they seem, and the limits that the server tells its clients.
+//! Requests that expand to more than their size on the wire, and the limits that the server advertises.
 
 use std::{io::Write as _, time::Duration};
 
@@ -20,9 +20,9 @@ use crate::harness::{
     requests::{tools, turn},
 };
 
-/// The field `tools` of ExecuteTurnRequest.
+/// The number of the field `tools` of ExecuteTurnRequest.
 const TOOLS: u8 = 6;
-/// REFUSED_STREAM.
+/// The HTTP/2 error code REFUSED_STREAM.
 const REFUSED: u32 = 7;
 
 /// Row I11
@@ -61,7 +61,7 @@ async fn a_client_is_told_its_limits_and_kept_to_them() {
 #[tokio::test(flavor = "multi_thread")]
 async fn compressed_requests_are_refused_unread() {
     let (_database, replica) = Replica::alone(Options::default()).await;
-    // 64 MB of nothing, packed.
+    // 64 MB of zeros, compressed.
     let mut packed = GzEncoder::new(Vec::new(), Compression::best());
     packed.write_all(&vec![0; 64 << 20]).unwrap();
     let packed = packed.finish().unwrap();
@@ -72,7 +72,7 @@ async fn compressed_requests_are_refused_unread() {
     assert_eq!(refused.unwrap_err().code(), Code::Unimplemented);
 }
 
-/// A Struct within a Struct, so many times: as the wire has it, innermost first.
+/// A Struct nested to this depth. The wire format is built from the innermost level outwards.
 fn nested(levels: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..levels {
@@ -91,7 +91,7 @@ fn tagged(field: u8, bytes: &[u8]) -> Vec<u8> {
     tagged
 }
 
-/// A turn with one tool, whose schema is this.
+/// An ExecuteTurn request with one tool that has this schema.
 fn with_schema(schema: Option<json_schema::Schema>) -> pb::ExecuteTurnRequest {
     let mut tools = tools(&["look"]).unwrap();
     tools.host_tools[0].input_schema = Some(pb::JsonSchema { schema });

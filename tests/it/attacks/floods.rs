@@ -1,4 +1,4 @@
-//! Floods: frames that cost their sender nothing, as many as the connection takes.
+//! Floods: frames that cost the sender nothing, at the rate that the connection accepts.
 
 use super::{
     siege::Siege,
@@ -10,12 +10,12 @@ use super::{
 
 const LIST: &str = "contextd.v1.SessionService/ListSessions";
 const PUT: &str = "contextd.v1.BlobService/PutBlob";
-/// Frames that are sent at once.
+/// Number of frames per write.
 const AT_ONCE: usize = 500;
-/// CANCEL.
+/// The HTTP/2 error code CANCEL.
 const CANCEL: [u8; 4] = [0, 0, 0, 8];
 
-/// Each connection sends `opening`, and then the same frame for ever.
+/// Each connection sends `opening`, then repeats one frame indefinitely.
 async fn repeated(name: &'static str, opening: Vec<u8>, again: Vec<u8>) -> Tally {
     let siege = Siege::begin(name, "").await;
     siege
@@ -30,7 +30,7 @@ async fn repeated(name: &'static str, opening: Vec<u8>, again: Vec<u8>) -> Tally
         .await
 }
 
-/// Each connection opens one stream after another, with what `make` writes about it.
+/// Each connection opens one stream after another, with the frames that `make` returns for it.
 async fn streams(name: &'static str, settings: &'static str, make: fn(u32) -> Vec<u8>) -> Tally {
     let siege = Siege::begin(name, settings).await;
     siege
@@ -71,7 +71,7 @@ async fn empty_data_ends_the_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn data_byte_by_byte_ends_the_connection() {
-    // A message of 3 MB, of which one byte comes in each frame.
+    // A message of 3 MB, sent with one byte per frame.
     let begin = frame(DATA, 0, 1, &[0, 0, 0x30, 0, 0]);
     let opening = [frame(HEADERS, END_HEADERS, 1, &call(PUT)), begin].concat();
     let tally = repeated("small DATA flood", opening, frame(DATA, 0, 1, &[1])).await;
@@ -95,7 +95,7 @@ async fn frames_that_carry_nothing_end_the_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn headers_that_unpack_to_megabytes_end_the_connection() {
-    // One byte of the block stands for 4 kB: 4 kB of it for 16 MB.
+    // One byte of the header block decodes to 4 kB, so 4 kB of it decode to 16 MB.
     let large = indexed_field("x", &"a".repeat(3_900));
     let opening = frame(
         HEADERS,

@@ -1,4 +1,4 @@
-//! Calls that read whole sessions, many at once.
+//! Memory of many concurrent calls that read entire sessions.
 
 use std::{
     net::SocketAddr,
@@ -31,13 +31,14 @@ use crate::harness::{
     upstream::said,
 };
 
-/// Bytes of a text, texts of a message, and how many messages a session gets, if it can.
+/// The bytes of a text, the texts of a message, and the number of messages appended to a session unless its limit is
+/// lower.
 const TEXT: usize = 1_000_000;
 const TEXTS: usize = 3;
 const MESSAGES: usize = 16;
-/// Renderings at once.
+/// Number of concurrent RenderContext calls.
 const AT_ONCE: usize = 16;
-/// Bytes of a picture, and how many a session gets: as many as a prompt may hold.
+/// The bytes of an image, and the number of images of a session: the maximum of a prompt.
 const PICTURE: usize = 3_000_000;
 const PICTURES: u8 = 6;
 
@@ -59,7 +60,7 @@ async fn create(client: &Client, session: &str) {
     sessions.create_session(create).await.unwrap();
 }
 
-/// A session that is as large as it may be; the bytes of its messages.
+/// Fills a session up to its size limit. Returns the bytes of its messages.
 async fn fill(client: &Client, session: &str) -> usize {
     create(client, session).await;
     let mut sessions = SessionServiceClient::new(client.channel.clone());
@@ -80,12 +81,12 @@ async fn fill(client: &Client, session: &str) -> usize {
     MESSAGES * TEXTS * TEXT
 }
 
-/// A session whose prompt holds as many pictures as it may; their bytes.
+/// Fills a session with the maximum number of images of a prompt. Returns their bytes.
 async fn fill_with_pictures(client: &Client, session: &str) -> usize {
     create(client, session).await;
     let mut sessions = SessionServiceClient::new(client.channel.clone());
     for n in 0..PICTURES {
-        // 256 by 256.
+        // 256 by 256 pixels.
         let mut picture = b"GIF89a\x00\x01\x00\x01".to_vec();
         picture.push(n);
         picture.resize(PICTURE, 0);
@@ -104,7 +105,7 @@ async fn fill_with_pictures(client: &Client, session: &str) -> usize {
     usize::from(PICTURES) * PICTURE
 }
 
-/// Runs a turn of a session with the model to its end.
+/// Runs a turn to its end. Returns its last event.
 async fn run(client: Client, session: String, model: &'static str) -> Payload {
     let mut turns = TurnServiceClient::new(client.channel.clone());
     let request = client.request(turn(&session, model, "And now?"));
@@ -129,7 +130,7 @@ async fn render(client: Client) -> Result<(), tonic::Status> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn renderings_of_large_sessions_share_a_bounded_memory() {
-    // An open connection keeps the room that its largest row took, so unused ones are closed soon.
+    // An open database connection keeps the memory of its largest row, so unused connections are closed soon.
     let settings = "[database]\nidle_timeout = '2s'\n";
     let name = "renderings of a large session";
     let (siege, key) = Siege::guarded_from(name, settings, "write").await;
@@ -144,7 +145,7 @@ async fn renderings_of_large_sessions_share_a_bounded_memory() {
                 renderings.spawn(render(attacker.clone()));
             }
             if let Some(rendered) = renderings.join_next().await {
-                let _ = rendered.unwrap(); // one that waits for too long is refused as OVERLOADED
+                let _ = rendered.unwrap(); // a call that waits too long is refused as OVERLOADED
             }
         }
         renderings.shutdown().await;
@@ -153,14 +154,14 @@ async fn renderings_of_large_sessions_share_a_bounded_memory() {
     siege.attacked(attack).await;
 }
 
-/// What a session is filled with.
+/// The content of the sessions.
 #[derive(Debug, Clone, Copy)]
 enum Content {
     Texts,
     Pictures,
 }
 
-/// Turns that are each sent as much as a session may hold, at a service that reads it all.
+/// Runs concurrent turns that each send the maximum content of a session to a service that reads all of it.
 async fn turns_share_a_bounded_memory(name: &'static str, content: Content) {
     let (service, read) = service().await;
     let settings = format!(
@@ -207,7 +208,8 @@ async fn turns_with_large_media_share_a_bounded_memory() {
     turns_share_a_bounded_memory("turns with large media", Content::Pictures).await;
 }
 
-/// A model service that reads what it is sent, keeps nothing of it, and says little; the bytes that it read.
+/// A model service that reads and discards requests and returns a short response. Also returns the number of bytes that
+/// it read.
 async fn service() -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -235,7 +237,7 @@ async fn answer(
     Ok(answer.body(Full::from(said(&["Fine."]))).unwrap())
 }
 
-/// A session like another one.
+/// Copies a session.
 async fn copy(client: &Client, session: &str, new: &str) {
     let mut sessions = SessionServiceClient::new(client.channel.clone());
     let request = client.request(pb::GetSessionRequest {

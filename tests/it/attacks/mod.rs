@@ -1,6 +1,6 @@
-//! Attacks on a serving process: what a client can send that is wrong, too much or too slow. While each
-//! goes on, another client's turns finish, the server's memory is bounded and nothing panics. They last a
-//! second each; `script/attacks` lets them last 20 and prints what they did.
+//! Attacks on a serving process: requests that are invalid, too large, too many or too slow. During each attack, the
+//! turns of another client complete, the memory of the server stays bounded and nothing panics. Each attack lasts one
+//! second; `script/attacks` runs them for 20 seconds and prints their effects.
 
 mod bombs;
 mod floods;

@@ -1,4 +1,4 @@
-//! A tenant that works around its quotas.
+//! A tenant that tries to exceed its quotas.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ use crate::{
     },
 };
 
-/// Bytes that a tenant may store in these tests, and those of one large thing.
+/// The storage quota of a tenant in these tests, and the size of one large item, in bytes.
 const QUOTA: u64 = 3_000_000;
 const LARGE: usize = 500_000;
 
@@ -60,7 +60,7 @@ async fn one(limits: LimitsConfig, answers: &[Value]) -> (TestDatabase, Replica,
     (database, replica, acme)
 }
 
-/// Tokens that a tenant owes, at one for each second.
+/// The tokens that a tenant owes. They are repaid at one per second.
 async fn owed(tenant: &Tenant) -> i64 {
     tenant.used().await.tokens_owed.unwrap().seconds
 }
@@ -108,7 +108,7 @@ async fn a_call_that_its_service_refuses_costs_nothing() {
     assert_eq!(owed(&acme).await, 0);
 }
 
-/// Each may take 4,096 tokens, the script's `max_output`.
+/// Each call may use 4,096 tokens, the `max_output` of the script.
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_under_way_reserve_the_tokens_that_they_may_take() {
     const TURNS: usize = 12;
@@ -144,7 +144,7 @@ async fn calls_under_way_reserve_the_tokens_that_they_may_take() {
         calls, 3,
         "two leave less than a minute's tokens, a third takes them"
     );
-    // What they took in the end is little, so that those that wait go on.
+    // They used few tokens in the end, so the waiting calls continue.
     replica.scripted.release("go");
     for stream in &mut streams {
         completed(&all(stream).await);
@@ -163,7 +163,7 @@ async fn replicas_share_what_calls_under_way_reserve() {
     let _first = acme.hold("first").await;
     let _second = acme.hold("second").await;
     as_worker(here.engine.keep_quotas()).await.unwrap();
-    // A replica that is new to the tenant knows it at its first request.
+    // A replica learns the usage of a new tenant at its first request.
     let there = Tenant::of(&there, &key).await;
     let refused = there.execute(turn("third", MODEL, "Go")).await.unwrap_err();
     rate_limited(&refused, "tokens_per_minute", 5_000);
@@ -254,7 +254,7 @@ async fn messages_that_start_no_turn_take_the_place_of_none() {
                         on_idle: pb::IdleAction::Hold.into(),
                         ..enqueue(&format!("q{n}"), "Hello")
                     };
-                    let _ = queue.enqueue_message(message).await; // some find the queue full
+                    let _ = queue.enqueue_message(message).await; // some calls find the queue full
                 }
             })
         })
@@ -303,7 +303,7 @@ fn session(id: &str) -> pb::Session {
     }
 }
 
-/// A replica with a tenant that may store [`QUOTA`] bytes and has stored next to nothing.
+/// A replica with a tenant whose quota is [`QUOTA`] bytes and that has stored almost nothing.
 async fn with_quota() -> (TestDatabase, Replica, Tenant) {
     let limits = LimitsConfig {
         stored_bytes: Some(QUOTA),
@@ -316,7 +316,7 @@ async fn with_quota() -> (TestDatabase, Replica, Tenant) {
     (database, replica, acme)
 }
 
-/// Stores large things until it is refused, and says how many bytes were stored.
+/// Stores large items until one is refused. Fails unless the stored bytes are close to the quota.
 async fn stored_until_refused<F>(what: &str, store: impl Fn(usize) -> F)
 where
     F: Future<Output = Result<(), Status>>,
@@ -341,7 +341,7 @@ fn large(n: usize) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_that_a_tenant_stores_counts_before_it_is_measured() {
-    // Each with a replica of its own, which ends before the next one begins.
+    // Each case has a separate replica, which stops before the next one starts.
     {
         let (_database, _replica, acme) = Box::pin(with_quota()).await;
         stored_until_refused("prompts of new sessions", |n| {
@@ -456,7 +456,7 @@ async fn uploads_under_way_count() {
     let refused = uploading.await.unwrap().unwrap_err();
     eprintln!("an upload was refused after {sent} bytes beside a quota of {QUOTA}");
     used_up(&refused, "stored_bytes");
-    // What is gone counts no more.
+    // Deleted content no longer counts.
     acme.put(LARGE).await.unwrap();
 }
 
@@ -471,7 +471,7 @@ async fn a_tenant_that_cannot_be_measured_holds_up_no_other_and_is_not_free() {
         ..LimitsConfig::default()
     };
     let options = Options {
-        // More than four sessions at once take too long, and one of the large tenant alone too.
+        // Measuring more than four sessions at once times out, and so does measuring one session of the large tenant.
         replace: Some(|sql| {
             if sql.starts_with("-- store::stored_bytes::of_sessions") {
                 "-- store::stored_bytes::of_sessions
@@ -503,7 +503,7 @@ async fn a_tenant_that_cannot_be_measured_holds_up_no_other_and_is_not_free() {
     };
     measured().await.unwrap_err();
     assert!(small.used().await.stored_bytes.unwrap() >= 1_000_000);
-    // Seven of its sessions are known.
+    // Seven of its sessions were measured.
     let refused = create(&large, session("more")).await.unwrap_err();
     used_up(&refused, "stored_bytes");
 }
@@ -553,7 +553,7 @@ async fn uploads_that_trickle_leave_places_to_other_tenants() {
     assert!((20..32).contains(&places), "{places}");
 }
 
-/// A count of tokens of a text.
+/// Counts the tokens of a text.
 async fn count(tenant: &Tenant, bytes: usize) -> Result<(), Status> {
     let request = pb::CountTokensRequest {
         messages: vec![says(pb::Role::User, &"word ".repeat(bytes / 5))],
@@ -600,11 +600,11 @@ async fn a_count_of_another_tenant_waits_for_one_of_a_greedy_tenant_and_not_for_
     }
 }
 
-/// What the attacker's sessions and uploads are.
+/// The number of sessions and uploads of the attacker.
 const SESSIONS: usize = 12;
 const UPLOADS: usize = 40;
 
-/// Appends to a session and compacts it, again and again; how often it was made smaller.
+/// Appends to a session and compacts it repeatedly. Returns the number of compactions.
 async fn compactions(client: Client, session: String, until: Instant) -> usize {
     let mut sessions = SessionServiceClient::new(client.channel.clone());
     let mut contexts = ContextServiceClient::new(client.channel.clone());
@@ -631,7 +631,7 @@ async fn compactions(client: Client, session: String, until: Instant) -> usize {
     compacted
 }
 
-/// An upload of a byte now and then.
+/// An upload that sends one byte at intervals.
 async fn trickle(client: Client, until: Instant) -> Result<(), Status> {
     const PAUSE: Duration = Duration::from_millis(50);
     let header = pb::BlobHeader {
@@ -646,7 +646,7 @@ async fn trickle(client: Client, until: Instant) -> Result<(), Status> {
     while Instant::now() < until {
         let piece = pb::PutBlobRequest { data: Some(data) };
         if pieces.send(piece).await.is_err() {
-            break; // it was refused
+            break; // the upload was refused
         }
         sleep(PAUSE).await;
         data = Data::Chunk(vec![7]);

@@ -1,5 +1,5 @@
-//! Requests that cost their sender little: that do not end, that are large in memory or long to check, from
-//! callers without a credential or with one that allows reading only.
+//! Requests that are cheap to send: that never end, that are large in memory, or that take long to validate. The
+//! callers have no credential, or one with read access only.
 
 use std::time::Duration;
 
@@ -28,17 +28,17 @@ const CHECK: &str = "grpc.health.v1.Health/Check";
 const WATCH: &str = "grpc.health.v1.Health/Watch";
 const GET: &str = "contextd.v1.SessionService/GetSession";
 const COUNT: &str = "contextd.v1.ContextService/CountTokens";
-/// Time for the server to answer where other tests keep the machine busy.
+/// How long the server may take to respond while other tests use the machine.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// MiB by which the server may grow while large requests are received and decoded: what
-/// `server.max_request_memory_bytes` is, and the large requests that are decoded at once.
+/// MiB by which the server may grow while large requests are received and decoded: the value of
+/// `server.max_request_memory_bytes` plus the large requests that are decoded concurrently.
 const LARGE_GROWTH: usize = 256;
 
 fn authorization(key: &str) -> Vec<u8> {
     field("authorization", &format!("Bearer {key}"))
 }
 
-/// A connection whose window the server has opened: what comes before is a breach of flow control.
+/// A connection whose flow-control window the server has opened. Sending more before that is a flow-control error.
 async fn connected(target: Target) -> Wire {
     let wire = Wire::connect(target.address, &[]).await.unwrap();
     let opened = async {
@@ -50,7 +50,7 @@ async fn connected(target: Target) -> Wire {
     wire
 }
 
-/// Streams of one connection, each with the beginning of a message that never ends.
+/// The streams of one connection, each with the beginning of a message that is never completed.
 fn stalled(headers: &[u8], streams: u32, begun: usize) -> Vec<u8> {
     const PIECE: usize = 16 * 1024;
     let mut bytes = Vec::new();
@@ -65,7 +65,7 @@ fn stalled(headers: &[u8], streams: u32, begun: usize) -> Vec<u8> {
     bytes
 }
 
-/// Connections without a credential, each with as many bytes of unfinished checks as its window takes.
+/// Connections without a credential, each with unfinished health checks that fill its window.
 #[tokio::test(flavor = "multi_thread")]
 async fn health_checks_that_do_not_end_hold_no_memory() {
     let (siege, _) = Siege::guarded("stalled health checks", "").await;
@@ -106,7 +106,7 @@ async fn streams_of_health_without_a_credential_are_few() {
         }
         let (answers, refusals) = wire.hears(|heard| (heard.answers, heard.refusals));
         assert_eq!((answers, refusals), (256, STREAMS as usize - 256));
-        // The streams stay open for as long as the attack lasts.
+        // The streams stay open until the attack ends.
         sleep(target.until.saturating_duration_since(Instant::now())).await;
         let mut tally = Tally::default();
         tally.note(&wire.ended(Duration::ZERO).await);
@@ -138,8 +138,8 @@ async fn requests_that_do_not_end_give_their_places_back() {
     siege.attacked(attack).await;
 }
 
-/// Opens as many connections without a call as the server takes, and as many again. Another client connects
-/// and is answered, and the oldest of them are closed.
+/// Opens twice as many connections without a call as the server accepts. Another client connects and gets a response,
+/// and the server closes the oldest connections.
 async fn occupy(target: Target, key: &str, tally: &mut Tally) {
     let mut wires = Vec::new();
     for _ in 0..200 {
@@ -176,7 +176,7 @@ async fn occupy(target: Target, key: &str, tally: &mut Tally) {
     }
 }
 
-/// As many connections as the server takes, on which nothing is called, beside a client that connects.
+/// Attackers hold the maximum number of connections without calling anything while another client connects.
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_without_a_call_keep_no_client_out() {
     let settings = "max_connections = 100\n";
@@ -192,7 +192,7 @@ async fn connections_without_a_call_keep_no_client_out() {
     assert!(tally.ended() >= 100, "{tally:?}");
 }
 
-/// Sends one request again and again, on so many connections.
+/// Sends one request repeatedly, on this many connections.
 async fn repeated(
     target: Target,
     key: String,
@@ -226,7 +226,7 @@ async fn repeated(
     clients.join_all().await.concat()
 }
 
-/// Besieges a server with one request, and gives the codes of the answers.
+/// Attacks a server with one request and returns the status codes of the responses.
 async fn besieged(
     name: &'static str,
     rpc: &'static str,
@@ -237,7 +237,7 @@ async fn besieged(
     besieged_in(guarded, rpc, request, at_once).await
 }
 
-/// The same where the server has settings of its own.
+/// Like [`besieged`], for a server with additional settings.
 async fn besieged_in(
     (siege, key): (Siege, String),
     rpc: &'static str,
@@ -262,7 +262,7 @@ async fn besieged_in(
     codes.clone()
 }
 
-/// 4.1 MB on the wire, a gigabyte in memory.
+/// 4.1 MB on the wire, one gigabyte in memory.
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_that_unpack_to_a_gigabyte_are_refused_before_they_are_decoded() {
     let one = pb::CountTokensRequest {
@@ -277,7 +277,7 @@ async fn requests_that_unpack_to_a_gigabyte_are_refused_before_they_are_decoded(
     );
 }
 
-/// A request with so many media in a message, of less than 30 bytes each.
+/// A request with this number of media in one message, of less than 30 bytes each.
 fn many_media(number: u32) -> Vec<u8> {
     let media = |i: u32| pb::Part {
         content: Some(part::Content::Media(pb::Media {
@@ -298,18 +298,18 @@ fn many_media(number: u32) -> Vec<u8> {
     request.encode_to_vec()
 }
 
-/// 1.4 MB that are compared with each other.
+/// 1.4 MB of media that have to be compared with each other.
 #[tokio::test(flavor = "multi_thread")]
 async fn thousands_of_media_in_a_request_hold_no_other_client() {
     let codes = besieged("many media", COUNT, many_media(60_000), 3).await;
     assert!(codes.iter().all(|code| *code != Code::Ok), "{codes:?}");
 }
 
-/// Clients that leave before or while their requests are decoded.
+/// Clients that disconnect before or while their requests are decoded.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_requests_are_given_up_with_their_calls() {
     const AT_ONCE: u64 = 8;
-    /// What the requests that were given up would take one after the other is several times as long.
+    /// Decoding the abandoned requests one after another would take several times as long.
     const SOON: Duration = Duration::from_secs(20);
     let (siege, key) = Siege::guarded("large requests that are given up", "").await;
     let request = many_media(60_000);
@@ -345,7 +345,7 @@ async fn large_requests_are_given_up_with_their_calls() {
     siege.growing(LARGE_GROWTH).attacked(attack).await;
 }
 
-/// Schemas whose properties are all required, and one that refers to itself.
+/// Schemas whose properties are all required, and a schema that references itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_schemas_of_tools_hold_no_other_client() {
     let names: Vec<String> = (0..4_000).map(|i| format!("p{i}")).collect();
@@ -417,7 +417,7 @@ async fn counts_of_large_texts_leave_room_to_other_tenants() {
     );
 }
 
-/// A model whose name is another path of the operator's service, which is asked with the operator's key.
+/// A model name that is another path of the operator's service, which is called with the operator's key.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_whose_name_is_another_path_reaches_no_service() {
     let service = Upstream::start().await;
@@ -450,7 +450,7 @@ async fn a_model_whose_name_is_another_path_reaches_no_service() {
     assert_eq!(paths.len(), 1, "{paths:?}");
 }
 
-/// A client that gives up all that it asked for keeps its connection.
+/// A client that cancels all of its calls keeps its connection.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_honest_client_that_cancels_many_calls_at_once_keeps_its_connection() {
     use super::wire::RST_STREAM;

@@ -1,5 +1,5 @@
-//! A server under attack: another client's calls and turns go on meanwhile, and what the attack costs is
-//! reported.
+//! A server under attack: calls and turns of another client continue during the attack, and the effects of the attack
+//! are reported.
 
 use std::{
     fs,
@@ -33,28 +33,28 @@ use crate::harness::{
     requests::turn,
 };
 
-/// Seconds that each attack lasts; 1 unless it is set (script/attacks sets 20).
+/// Variable with the duration of each attack in seconds. The default is 1; script/attacks sets 20.
 const SECONDS: &str = "CONTEXTD_TEST_ATTACK_SECONDS";
-/// The contextd that is attacked, unless it is that of the tests' own build.
+/// Variable with the path of the contextd program to attack. The default is the program built for the tests.
 const PROGRAM: &str = "CONTEXTD_TEST_ATTACK_PROGRAM";
-/// Between two calls of the other client.
+/// Pause between two calls of the other client.
 const PAUSE: Duration = Duration::from_millis(2);
-/// MiB by which the server may grow during an attack, unless the attack says otherwise.
+/// MiB by which the server may grow during an attack, unless the attack sets another limit.
 const GROWTH: usize = 64;
-/// From this length on, what the other client gets done is compared.
+/// The throughput of the other client is compared if the attack lasts at least this long.
 const FULL: Duration = Duration::from_secs(20);
-/// How long a probe waits for its answer, and between two of them.
+/// The timeout of a probe, and the interval between probes.
 const PROBE_PATIENCE: Duration = Duration::from_secs(5);
 const BETWEEN_PROBES: Duration = Duration::from_millis(100);
 const VICTIM: &str = "scripted/brief";
 
-/// A server, and another client of it.
+/// A server, and a client that is not an attacker.
 pub(super) struct Siege {
     name: &'static str,
     growth: usize,
-    /// Where `/livez` is asked, if it is.
+    /// The port at which `/livez` is probed, if it is.
     admin: Option<u16>,
-    /// Of its keys, if it has any.
+    /// The directory of the keys file, if callers need keys.
     files: Option<TempDir>,
     returns_to: Option<usize>,
     served: Served,
@@ -63,16 +63,15 @@ pub(super) struct Siege {
     _database: TestDatabase,
 }
 
-/// What an attack is aimed at.
+/// The target of an attack.
 #[derive(Clone, Copy)]
 pub(super) struct Target {
-    /// Where the server listens.
     pub(super) address: SocketAddr,
-    /// When the attack ends.
+    /// The time at which the attack ends.
     pub(super) until: Instant,
 }
 
-/// A client that attacks nothing.
+/// A client that is not an attacker.
 #[derive(Clone)]
 pub(super) struct Client {
     pub(super) channel: Channel,
@@ -111,7 +110,7 @@ impl Client {
     }
 }
 
-/// What the other client experienced.
+/// The latencies, turns and failures that the other client observed.
 #[derive(Default)]
 struct Experience {
     took: Duration,
@@ -134,7 +133,7 @@ impl Experience {
     }
 }
 
-/// How long an attack lasts.
+/// The duration of an attack.
 fn length() -> Duration {
     let seconds = std::env::var_os(SECONDS).and_then(|seconds| seconds.into_string().ok());
     Duration::from_secs(seconds.map_or(1, |seconds| seconds.parse().unwrap()))
@@ -151,7 +150,7 @@ pub(super) fn place(settings: &str) -> Place {
 }
 
 impl Siege {
-    /// A server with these settings.
+    /// Starts a server with these settings.
     pub(super) async fn begin(name: &'static str, settings: &str) -> Self {
         let place = place(settings);
         let database = TestDatabase::new().await;
@@ -161,7 +160,7 @@ impl Siege {
         Self::of(name, place, database, served, client)
     }
 
-    /// A server that was started, and its other client.
+    /// Wraps a running server and its other client.
     pub(super) fn of(
         name: &'static str,
         place: Place,
@@ -182,14 +181,14 @@ impl Siege {
         }
     }
 
-    /// A server whose callers need keys, with these settings of `[server]`. Its other client is a tenant of
-    /// its own; the key is the attacker's, and allows reading.
+    /// A server that requires keys, with these settings of `[server]`. The other client belongs to another tenant than
+    /// the attacker. Returns the key of the attacker, which has read access.
     pub(super) async fn guarded(name: &'static str, server: &str) -> (Self, String) {
         Self::guarded_from(name, server, "read").await
     }
 
-    /// The same where the attacker's key gives this access, with settings of `[server]` and further
-    /// tables.
+    /// Like [`Self::guarded`], with this access for the key of the attacker. `settings` are settings of `[server]`,
+    /// optionally followed by further tables.
     pub(super) async fn guarded_from(
         name: &'static str,
         settings: &str,
@@ -228,19 +227,19 @@ impl Siege {
         (siege, attacker)
     }
 
-    /// The server may grow by so many MiB.
+    /// Sets the number of MiB by which the server may grow.
     pub(super) fn growing(mut self, mib: usize) -> Self {
         self.growth = mib;
         self
     }
 
-    /// After the attack the server gives memory back until it holds so many MiB more than before.
+    /// After the attack, the server must release memory until it uses at most this many MiB more than before.
     pub(super) fn returning_to(mut self, mib: usize) -> Self {
         self.returns_to = Some(mib);
         self
     }
 
-    /// A client with a key, on a connection of its own.
+    /// A client with a key, on a separate connection.
     pub(super) async fn client_with(&self, key: &str) -> Client {
         Client {
             channel: self.served.channel().await,
@@ -248,7 +247,7 @@ impl Siege {
         }
     }
 
-    /// Attacks; the attack ends by itself at its target's time.
+    /// Runs the attack, which ends at the time in its target.
     pub(super) async fn attacked<A>(self, attack: impl FnOnce(Target) -> A) -> Tally
     where
         A: Future<Output = Tally> + Send + 'static,
@@ -322,7 +321,7 @@ impl Siege {
         tally
     }
 
-    /// What the other client experiences while something happens.
+    /// Runs the other client until `something` completes, and returns what the client observed.
     async fn live<T>(&self, something: impl Future<Output = T>) -> (T, Experience) {
         let stop = CancellationToken::new();
         let experience = Arc::new(Mutex::new(Experience::default()));
@@ -342,7 +341,7 @@ impl Siege {
         }
         let begun = Instant::now();
         let outcome = something.await;
-        // A machine that is busy with other tests may need longer for a turn.
+        // A turn may take longer if other tests use the machine.
         until("the other client's turn", || async {
             experience.lock().unwrap().turns > 0
         })
@@ -382,7 +381,7 @@ async fn turns(client: Client, experience: Arc<Mutex<Experience>>, stop: Cancell
     }
 }
 
-/// Asks whether the process lives, each time on a new connection, as probes do.
+/// Probes `/livez`, each time on a new connection.
 async fn probes(admin: u16, experience: Arc<Mutex<Experience>>, stop: CancellationToken) {
     let client = reqwest::Client::builder()
         .pool_max_idle_per_host(0)
@@ -401,7 +400,7 @@ async fn probes(admin: u16, experience: Arc<Mutex<Experience>>, stop: Cancellati
     }
 }
 
-/// The most memory that a process holds during an attack, in MiB.
+/// The maximum memory of a process during an attack, in MiB.
 async fn peak<T>(pid: i32, attack: impl Future<Output = T>) -> (usize, T) {
     let mut ticks = interval(Duration::from_millis(20));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -416,7 +415,7 @@ async fn peak<T>(pid: i32, attack: impl Future<Output = T>) -> (usize, T) {
     }
 }
 
-/// The memory that a process holds, in MiB; 0 where the system does not say.
+/// The resident memory of a process in MiB. Returns 0 if the system does not report it.
 fn resident(pid: i32) -> usize {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

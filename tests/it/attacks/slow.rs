@@ -1,4 +1,4 @@
-//! Clients that take their time: that never open a window, never finish a handshake, or never call.
+//! Slow clients: clients that never open a flow-control window, never finish a handshake, or never make a call.
 
 use std::time::Duration;
 
@@ -25,17 +25,17 @@ use super::{
 };
 use crate::harness::{TestDatabase, host::until, transcripts::says};
 
-/// Time for the server to close what it is going to close.
+/// How long the server may take to close a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The same where other tests keep the machine busy.
+/// The same timeout while other tests use the machine.
 const LONG_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Of 64 places for requests and 100 for streams, those that one of two tenants gets: what is answered
-/// beyond them has the place of an answer that was dropped.
+/// The share of one of two tenants in 64 concurrent requests and 100 open streams. Any response beyond them took the
+/// place of a response that was dropped.
 const PLACES: usize = 58 + 90;
 
-/// A session with 256 kB of messages.
+/// Creates a session with 256 kB of messages.
 async fn large_session(client: &Client) {
     let mut sessions = SessionServiceClient::new(client.channel.clone());
     let session = pb::Session {
@@ -61,7 +61,7 @@ async fn large_session(client: &Client) {
         .unwrap();
 }
 
-/// Calls on which nothing can be answered, because the client opens no window.
+/// Calls whose responses cannot be sent because the client opens no window.
 async fn calls_without_window(target: Target, key: String) -> Tally {
     const STREAMS: usize = 5;
     let list = pb::ListMessagesRequest {
@@ -87,7 +87,7 @@ async fn calls_without_window(target: Target, key: String) -> Tally {
         wires.push(Wire::connect(target.address, &no_window).await.unwrap());
     }
     let mut id = 1;
-    // At least until answers were dropped for others.
+    // Continue at least until responses were dropped for others.
     let last = target.until + LONG_PATIENCE;
     let begun = |wires: &[Wire]| {
         let answers = wires.iter().map(|wire| wire.hears(|heard| heard.answers));
@@ -116,8 +116,7 @@ async fn calls_without_window(target: Target, key: String) -> Tally {
 }
 
 /// Row I11
-/// Of four connections to the database, a slow client holds none; of 64 places for requests, one tenant
-/// leaves some to the other.
+/// A slow client holds none of the four database connections. One tenant cannot use all of the 64 concurrent requests.
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_open_no_window_hold_neither_memory_nor_connections_to_the_database() {
     let files = TempDir::new().unwrap();
@@ -150,14 +149,14 @@ async fn clients_that_open_no_window_hold_neither_memory_nor_connections_to_the_
     let siege = Siege::of("streams without a window", place, database, served, client);
     let attack = |target| calls_without_window(target, attacker);
     let tally = siege.growing(200).attacked(attack).await;
-    // What came beyond the places came after answers that were dropped.
+    // Responses beyond the limit followed responses that were dropped.
     assert!(
         tally.answers > PLACES,
         "unread answers keep their places: {tally:?}"
     );
 }
 
-/// Connections that say hello and then nothing, not even to a PING.
+/// Connections that complete the HTTP/2 preface and then send nothing, not even a response to a PING.
 async fn silent_connections(target: Target) -> Tally {
     const CONNECTIONS: usize = 200;
     let mut tally = Tally::default();
@@ -189,7 +188,7 @@ async fn connections_without_calls_are_closed() {
     siege.attacked(silent_connections).await;
 }
 
-/// A call with a key: its caller is known from then on.
+/// A call with a key, which identifies the caller of the connection.
 fn authenticated_call(key: &str) -> Vec<u8> {
     let authorization = field("authorization", &format!("Bearer {key}"));
     let headers = [call("contextd.v1.SessionService/GetSession"), authorization].concat();
@@ -197,7 +196,7 @@ fn authenticated_call(key: &str) -> Vec<u8> {
     [headers, frame(DATA, END_STREAM, 1, &message(&[]))].concat()
 }
 
-/// Waits until so many connections were closed by the server.
+/// Waits until the server has closed this many connections.
 async fn closed(wires: &[Wire], number: usize) {
     let closed = || wires.iter().filter(|wire| wire.hears(|heard| heard.closed));
     until("connections to be closed", || async {
@@ -243,7 +242,7 @@ async fn a_peer_has_few_connections_without_an_authenticated_call() {
     siege.attacked(attack).await;
 }
 
-/// The first bytes of a TLS handshake, of which the rest never comes.
+/// The first bytes of a TLS handshake that is never completed.
 const HALF_HELLO: &[u8] = &[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
 
 async fn connect(target: Target, tls: ClientTlsConfig) -> Channel {
@@ -256,7 +255,7 @@ async fn connect(target: Target, tls: ClientTlsConfig) -> Channel {
         .unwrap()
 }
 
-/// A thousand handshakes that do not end at any time, beside clients that connect.
+/// A thousand TLS handshakes that never complete while another client connects.
 async fn half_handshakes(target: Target, tls: ClientTlsConfig) -> Tally {
     const AT_ONCE: usize = 1_000;
     let mut tally = Tally::default();

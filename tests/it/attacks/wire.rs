@@ -1,4 +1,4 @@
-//! HTTP/2 as an attacker speaks it: frames written byte by byte, in any order and with any content.
+//! An HTTP/2 client for attacks: writes frames byte by byte, in any order and with any content.
 
 use std::{
     collections::BTreeMap,
@@ -28,21 +28,20 @@ pub(super) const GOAWAY: u8 = 7;
 pub(super) const WINDOW_UPDATE: u8 = 8;
 pub(super) const CONTINUATION: u8 = 9;
 
-/// Flags: the last frame of a stream, the last of a block of headers, an acknowledgement.
+/// Flags: the last frame of a stream, the last frame of a header block, an acknowledgement.
 pub(super) const END_STREAM: u8 = 1;
 pub(super) const END_HEADERS: u8 = 4;
 pub(super) const ACK: u8 = 1;
 
-/// Parameters of SETTINGS.
+/// Parameters of SETTINGS frames.
 pub(super) const MAX_CONCURRENT_STREAMS: u16 = 3;
 pub(super) const INITIAL_WINDOW_SIZE: u16 = 4;
 pub(super) const MAX_HEADER_LIST_SIZE: u16 = 6;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// How long a server may take to say why it closes a connection.
+/// How long a server may take to send the reason for closing a connection.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How much longer a flood may take until the server has ended its first connection: the machine may be
-/// busy.
+/// How much longer a flood may continue until the server has closed its first connection. The machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A frame (RFC 9113, section 4.1).
@@ -55,12 +54,12 @@ pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     frame
 }
 
-/// A setting, as SETTINGS carries it.
+/// A parameter of a SETTINGS frame.
 pub(super) fn setting(parameter: u16, value: u32) -> Vec<u8> {
     [&parameter.to_be_bytes()[..], &value.to_be_bytes()[..]].concat()
 }
 
-/// A field of a block of headers, which the receiver does not index (RFC 7541, section 6.2.2).
+/// A header field that the receiver does not index (RFC 7541, section 6.2.2).
 pub(super) fn field(name: &str, value: &str) -> Vec<u8> {
     let mut field = vec![0];
     push_text(&mut field, name);
@@ -68,7 +67,7 @@ pub(super) fn field(name: &str, value: &str) -> Vec<u8> {
     field
 }
 
-/// The same, indexed: later blocks name it by one byte.
+/// A header field that the receiver indexes: later blocks refer to it with one byte.
 pub(super) fn indexed_field(name: &str, value: &str) -> Vec<u8> {
     let mut field = vec![0x40];
     push_text(&mut field, name);
@@ -76,7 +75,7 @@ pub(super) fn indexed_field(name: &str, value: &str) -> Vec<u8> {
     field
 }
 
-/// A text without Huffman coding, after its length (RFC 7541, sections 5.1 and 5.2).
+/// Appends a string with its length, without Huffman coding (RFC 7541, sections 5.1 and 5.2).
 fn push_text(block: &mut Vec<u8>, text: &str) {
     let mut rest = text.len();
     if rest < 127 {
@@ -93,7 +92,7 @@ fn push_text(block: &mut Vec<u8>, text: &str) {
     block.extend(text.bytes());
 }
 
-/// The headers of a call, e.g. of `contextd.v1.TurnService/GetTurn`.
+/// The headers of a call, for example of `contextd.v1.TurnService/GetTurn`.
 pub(super) fn call(rpc: &str) -> Vec<u8> {
     [
         field(":method", "POST"),
@@ -106,34 +105,31 @@ pub(super) fn call(rpc: &str) -> Vec<u8> {
     .concat()
 }
 
-/// A message as gRPC frames it.
+/// A message with its gRPC frame header.
 pub(super) fn message(message: &[u8]) -> Vec<u8> {
     let length = u32::try_from(message.len()).unwrap().to_be_bytes();
     [&[0][..], &length[..], message].concat()
 }
 
-/// What a server said on one connection.
+/// What the server sent on one connection.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
-    /// Its settings.
     pub(super) settings: BTreeMap<u16, u32>,
-    /// Streams that it began to answer.
+    /// Number of streams with the beginning of a response.
     pub(super) answers: usize,
-    /// Streams that it refused, or whose answer it ended.
+    /// Number of streams that were refused or whose response was ended.
     pub(super) refusals: usize,
-    /// Streams that it ended, by the code.
+    /// Number of streams that were reset, by error code.
     pub(super) resets: BTreeMap<u32, usize>,
-    /// Bytes of answers.
+    /// Bytes of responses.
     pub(super) bytes: usize,
-    /// How often it opened a window further.
+    /// Number of window updates.
     pub(super) windows: usize,
-    /// Why it ends the connection: the code, and what it adds.
+    /// The error code and the debug data of GOAWAY.
     pub(super) goaway: Option<(u32, String)>,
-    /// Whether the connection is closed.
     pub(super) closed: bool,
 }
 
-/// A connection.
 pub(super) struct Wire {
     write: OwnedWriteHalf,
     heard: Arc<Mutex<Heard>>,
@@ -141,7 +137,7 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// Connects and says hello, with these settings.
+    /// Connects and sends the connection preface with these settings.
     pub(super) async fn connect(address: SocketAddr, settings: &[u8]) -> std::io::Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
@@ -162,24 +158,24 @@ impl Wire {
         })
     }
 
-    /// Sends bytes; whether the connection takes them.
+    /// Sends bytes. Returns whether the connection accepts more.
     pub(super) async fn send(&mut self, bytes: &[u8], until: Instant) -> bool {
         if self.hears(|heard| heard.closed) {
             return false;
         }
-        // A server that does not read is as good as one that does: it has stopped the attack.
+        // A timeout counts as success: a server that does not read has stopped the attack too.
         matches!(
             timeout_at(until, self.write.write_all(bytes)).await,
             Ok(Ok(())) | Err(_)
         )
     }
 
-    /// A look at what was heard.
+    /// Evaluates `look` on what was received so far.
     pub(super) fn hears<T>(&self, look: impl FnOnce(&Heard) -> T) -> T {
         look(&self.heard.lock().unwrap())
     }
 
-    /// Waits for the end of the connection, and gives what was heard.
+    /// Waits until the connection ends, and returns what was received.
     pub(super) async fn ended(self, patience: Duration) -> Heard {
         let abort = self.reader.abort_handle();
         if timeout(patience, self.reader).await.is_err() {
@@ -235,21 +231,20 @@ impl Heard {
     }
 }
 
-/// What came of an attack: connections, and how they ended.
+/// The result of an attack: the connections, and how they ended.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    /// Connections that were made.
     pub(super) connections: usize,
-    /// Those that the server ended, by what it said.
+    /// Connections that the server closed, by reason.
     pub(super) ends: BTreeMap<String, usize>,
-    /// Streams that it ended.
+    /// Number of streams that the server reset.
     pub(super) resets: usize,
-    /// Streams that it began to answer.
+    /// Number of streams with the beginning of a response.
     pub(super) answers: usize,
 }
 
 impl Tally {
-    /// Notes a connection.
+    /// Adds a connection.
     pub(super) fn note(&mut self, heard: &Heard) {
         self.connections += 1;
         self.resets += heard.resets.values().sum::<usize>();
@@ -262,12 +257,12 @@ impl Tally {
         *self.ends.entry(end.trim().to_owned()).or_default() += 1;
     }
 
-    /// Connections that the server ended.
+    /// The number of connections that the server closed.
     pub(super) fn ended(&self) -> usize {
         self.ends.values().sum()
     }
 
-    /// The ends, for people.
+    /// The reasons as text for the output.
     pub(super) fn ends_shown(&self) -> String {
         let mut shown = String::new();
         for (end, times) in &self.ends {
@@ -287,8 +282,8 @@ fn code_name(code: u32) -> String {
     }
 }
 
-/// Sends what `next` of each connection's `make` gives, as fast as it is taken, on one connection after
-/// another: until the time is up and the server has ended one.
+/// Opens connections one after another and sends on each what its `next` returns, as fast as the connection accepts it.
+/// Ends when the time is over and the server has closed at least one connection.
 pub(super) async fn flood<N: FnMut() -> Vec<u8>>(
     address: SocketAddr,
     until: Instant,

@@ -1,4 +1,4 @@
-//! Credentials, and the access that each RPC takes.
+//! Credentials, and the access that each RPC requires.
 
 use contextd::{
     model::Access,
@@ -15,7 +15,7 @@ use tonic_types::StatusExt as _;
 use super::{Key, KeysFile, call, rpcs};
 use crate::harness::{Options, Replica, events::PATIENCE, log::Logged, raw};
 
-/// What a refusal shows of itself.
+/// The parts of a refusal that the caller sees.
 fn shown(status: &tonic::Status) -> (Code, String, Vec<u8>) {
     let details = status.details().to_vec();
     (status.code(), status.message().to_owned(), details)
@@ -50,7 +50,7 @@ async fn every_rpc_refuses_missing_and_invalid_credentials_in_the_same_words() {
     );
 }
 
-/// Whether the guard let an empty request through: what it says then is about the request.
+/// Whether authorization lets an empty request through, so that the error is about the request.
 async fn is_let_through(channel: &Channel, key: &Key, rpc: &str) -> bool {
     match call(channel, Some(key), rpc, json!({})).await {
         Err(status) if status.code() == Code::PermissionDenied => {
@@ -132,7 +132,7 @@ async fn health_answers_everybody_and_reflection_takes_a_credential() {
     }
 }
 
-/// The request id that an answer carries.
+/// The request ID in the response.
 async fn answered_id(channel: &Channel, id: Option<&str>) -> String {
     let mut client = AdminServiceClient::new(channel.clone());
     let mut request = tonic::Request::new(pb::GetServerInfoRequest {});

@@ -1,4 +1,4 @@
-//! The lines of a log that say who changed what, as the built program writes them.
+//! The audit log lines that record who changed what, as the built program writes them.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use crate::harness::{
     process::{Place, Served},
 };
 
-/// A server with keys and a log of that level.
+/// A server with keys and this log level.
 async fn serve(keys: &KeysFile, level: &str) -> (Place, Served) {
     let settings = format!(
         "[auth]\nrequired = true\nkeys_file = '{}'\n\
@@ -31,7 +31,7 @@ fn admin(channel: &Channel, key: &Key) -> AdminServiceClient<Keyed> {
     AdminServiceClient::new(InterceptedService::new(channel.clone(), key.clone()))
 }
 
-/// Stops the server; its lines, in order.
+/// Stops the server and returns its log lines in order.
 async fn all_lines(mut served: Served) -> Vec<Value> {
     served.terminate();
     served.ended().await;
@@ -42,7 +42,7 @@ async fn all_lines(mut served: Served) -> Vec<Value> {
     lines.collect()
 }
 
-/// The same of those about one call each.
+/// Like [`all_lines`], only the lines about calls.
 async fn lines(served: Served) -> Vec<Value> {
     let mut lines = all_lines(served).await;
     lines.retain(|line| line["message"] == "call");
@@ -121,7 +121,7 @@ async fn every_administrative_call_is_audited_with_its_target_at_any_level_of_th
         ("ListKeys", "OK", "ops", "ops", ""),
         ("GetTenantLimits", "OK", "ops", "acme", ""),
         ("SetTenantLimits", "OK", "ops", "acme", ""),
-        // It was refused before the request was read.
+        // Refused before the request was read.
         ("SetTenantLimits", "PERMISSION_DENIED", "acme", "", ""),
         ("RevokeKey", "OK", "ops", "acme", key_id.as_str()),
         ("DeleteTenant", "OK", "ops", "acme", ""),
@@ -131,7 +131,7 @@ async fn every_administrative_call_is_audited_with_its_target_at_any_level_of_th
         let own = |text: &str| text.to_owned();
         (own(rpc), own(code), own(tenant), own(managed), own(key))
     });
-    // A line is written when the answer was read, which the next call need not wait for.
+    // A line is written when the response was read; the next call does not wait for that.
     seen.sort();
     expected.sort();
     assert_eq!(seen, expected);

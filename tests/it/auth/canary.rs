@@ -1,8 +1,8 @@
-//! Canaries: a text and keys that are sent through every RPC and every kind of error, and must be in no
+//! Canaries: a text and keys that are sent through every RPC and every kind of error, and that must not appear in any
 //! log, trace, metric, probe or status.
 //!
-//! Not searched for: ids of sessions, turns, tenants and keys, which the log names; what a model service
-//! says of its own accord in an error, which the log quotes without keys.
+//! Not covered: ids of sessions, turns, tenants and keys, which are logged, and what a model service adds to an error
+//! message itself, which is logged without keys.
 
 use std::{collections::HashMap, net::TcpListener, time::Duration};
 
@@ -29,16 +29,16 @@ use crate::harness::{
     upstream::{KEY, Reply, Upstream, said},
 };
 
-/// What the users and the models say.
+/// The text of users and models.
 const TEXT: &str = "canary-of-the-text";
-/// What callers put everywhere else: names, descriptions, patterns.
+/// The value of all other strings of callers: names, descriptions, patterns.
 const NAME: &str = "canary-of-a-name";
-/// No credential, in the form of one.
+/// A string in the format of a credential that is not valid.
 const FORGED: &str = "ctxd_canary0of0a0key";
-/// How long an RPC is given that may answer nothing, such as a watch.
+/// How long to wait for an RPC that may not respond, such as a watch.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// Everything that came back, as text, with where it came from.
+/// Everything that was returned, as text, with its origin.
 #[derive(Default)]
 struct Heard(Vec<(String, String)>);
 
@@ -53,12 +53,12 @@ impl Heard {
         self.0.push((from.to_owned(), text));
     }
 
-    /// Events show a conversation to those who have it, and no key.
+    /// Events may contain the conversation, but no key.
     fn events(&mut self, from: &str, events: &str) {
         self.text(from, events.replace(TEXT, "..."));
     }
 
-    /// The places that show a secret.
+    /// The origins whose text contains a secret.
     fn showing<'a>(&'a self, secret: &str) -> impl Iterator<Item = String> + use<'a> {
         let secret = secret.to_owned();
         self.0.iter().flat_map(move |(from, text)| {
@@ -69,7 +69,7 @@ impl Heard {
     }
 }
 
-/// A value for a field; strings hold a canary, but for the ids that logs name.
+/// A value for a field. Strings contain a canary, except for ids that are logged.
 fn value(field: &FieldDescriptor, depth: usize, variant: usize) -> Option<Value> {
     let one = match field.kind() {
         Kind::String => Value::String(match field.name() {
@@ -98,7 +98,7 @@ fn value(field: &FieldDescriptor, depth: usize, variant: usize) -> Option<Value>
     Some(one)
 }
 
-/// A message with something in each field; of a oneof, which one depends on the variant.
+/// A message with all fields set. `variant` selects the field of a oneof.
 fn filled(descriptor: &MessageDescriptor, depth: usize, variant: usize) -> DynamicMessage {
     let mut message = DynamicMessage::new(descriptor.clone());
     for field in descriptor.fields() {
@@ -179,7 +179,7 @@ impl Scene {
         ))
     }
 
-    /// Runs a turn to its end; every event that it had, and how it ended.
+    /// Runs a turn to its end. Returns all of its events, and how it ended.
     async fn turn(
         &self,
         served: &Served,
@@ -207,7 +207,7 @@ impl Scene {
         }
     }
 
-    /// Each RPC, with a canary in each of its strings.
+    /// Calls each RPC with a canary in each of its strings.
     async fn every_rpc(&self, served: &Served, heard: &mut Heard) {
         let channel = served.channel().await;
         let header = self.key.header();
@@ -235,7 +235,7 @@ impl Scene {
         }
     }
 
-    /// Turns whose model service and MCP servers repeat what they were sent.
+    /// Turns with a model service and MCP servers that echo their requests.
     async fn servers_that_echo(&self, served: &Served, heard: &mut Heard) {
         let told = format!("you sent authorization: Bearer {KEY}");
         let error = json!({"error": {"message": told, "type": KEY, "code": KEY}});
@@ -265,7 +265,7 @@ impl Scene {
         heard.events("the events of a turn with tools", &events);
     }
 
-    /// A database that puts rows into its errors and notices.
+    /// A database that includes rows in its errors and notices.
     async fn a_database_that_quotes(
         &self,
         served: &Served,
@@ -298,7 +298,7 @@ impl Scene {
         }
     }
 
-    /// A key that the server makes.
+    /// A key created by the server.
     async fn created_key(&self, served: &Served) -> String {
         let channel = InterceptedService::new(served.channel().await, self.key.clone());
         let request = pb::CreateKeyRequest {
@@ -310,7 +310,7 @@ impl Scene {
     }
 }
 
-/// Bytes that are no message, with a canary in them.
+/// Bytes that do not decode as a message, with a canary in them.
 fn undecodable() -> Vec<u8> {
     let mut bytes = vec![0x0a, 0x7f];
     bytes.extend(TEXT.bytes());
@@ -394,7 +394,7 @@ async fn no_text_and_no_key_is_in_logs_traces_metrics_probes_and_statuses() {
         .into_iter()
         .flat_map(|secret| heard.showing(secret).collect::<Vec<_>>())
         .collect();
-    // Statuses repeat to a caller what it called things.
+    // A status may return to the caller the names that the caller sent.
     heard
         .0
         .retain(|(from, _)| from.starts_with("the ") || from.starts_with("what "));

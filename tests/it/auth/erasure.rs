@@ -1,4 +1,4 @@
-//! The deletion of a tenant: what it leaves, what it refuses, and what goes on when a process dies.
+//! The deletion of a tenant: what it leaves, what it refuses, and how it continues after a process dies.
 
 use std::collections::BTreeMap;
 
@@ -27,17 +27,17 @@ use crate::harness::{
     survivor::SHORT_LEASE,
 };
 
-/// The tables that have no tenant: whether keys or limits have changed, and
-/// the migrations' own history.
-const GLOBAL: [&str; 3] = [
+/// The tables without tenants: the versions of keys and limits, the replicas, and the history of migrations.
+const GLOBAL: [&str; 4] = [
     "api_keys_version",
     "refinery_schema_history",
+    "replicas",
     "tenant_limits_version",
 ];
-/// What stays of a tenant.
+/// The table whose row of a deleted tenant remains.
 const STUB: &str = "tenant_deletions";
 
-/// The tables that say whose a row is, by the catalog.
+/// The tables with a tenant column, from the catalog.
 async fn tables_of_tenants(client: &Client) -> Vec<String> {
     let sql = "select t.table_name::text,
                       exists (select from information_schema.columns c where c.table_schema = 'public'
@@ -57,7 +57,7 @@ async fn tables_of_tenants(client: &Client) -> Vec<String> {
     owned.into_iter().map(|(table, _)| table).collect()
 }
 
-/// How many rows a tenant has in each table where it has any.
+/// The number of rows of a tenant in each table that has any.
 async fn rows_of(client: &Client, tenant: &str) -> BTreeMap<String, i64> {
     let mut counts = BTreeMap::new();
     for table in tables_of_tenants(client).await {
@@ -70,7 +70,7 @@ async fn rows_of(client: &Client, tenant: &str) -> BTreeMap<String, i64> {
     counts
 }
 
-/// Every replica has long refused the tenant, and no reader follows what was deleted.
+/// Advances time: every replica has refused the tenant for long enough, and no reader follows deleted data.
 async fn time_passes(client: &Client) {
     let sql = "update tenant_deletions set asked_at = asked_at - interval '1 minute' where done_at is null
                   and asked_at > now() - interval '30 seconds';
@@ -78,7 +78,6 @@ async fn time_passes(client: &Client) {
     client.batch_execute(sql).await.unwrap();
 }
 
-/// A tenant's clients.
 struct Tenant {
     admin: AdminServiceClient<Keyed>,
     blobs: BlobServiceClient<Keyed>,
@@ -105,7 +104,7 @@ impl Tenant {
         Ok(listed.into_inner().sessions)
     }
 
-    /// Gives a tenant limits that it does not reach.
+    /// Sets limits that the tenant does not reach.
     async fn limit(&self, tenant: &str) {
         let request = pb::SetTenantLimitsRequest {
             tenant_id: tenant.to_owned(),
@@ -119,8 +118,8 @@ impl Tenant {
         self.admin.clone().set_tenant_limits(request).await.unwrap();
     }
 
-    /// Has something of everything: a turn that waits for tools, a live one with a message queued
-    /// after it, a blob, a key. The stream of the live turn.
+    /// Creates data of every kind: a turn that waits for tools, a live turn with a message queued after it, a blob and
+    /// a key. Returns the stream of the live turn.
     async fn settle(&self) -> Streaming<pb::ExecuteTurnResponse> {
         let header = pb::BlobHeader {
             media_type: "text/plain".to_owned(),
@@ -279,7 +278,7 @@ async fn once_a_deletion_is_done_every_replica_takes_calls_of_the_tenant_at_once
     let database = TestDatabase::new().await;
     let client = database.client().await;
     let here = Replica::start(&database, options(&file)).await;
-    // It reads what is being deleted when it is told to, as one does whose next round is to come.
+    // It reads the deletions only when the test requests it, like a replica whose next round has not come yet.
     let idle = Options {
         workers: false,
         ..options(&file)
@@ -449,7 +448,7 @@ async fn a_deletion_goes_on_in_another_process_when_its_own_is_killed() {
         sessions.clone().create_session(request).await.unwrap();
     }
     let watching = database.client().await;
-    // One session cannot be deleted yet: the process stands still in the middle.
+    // One session cannot be deleted yet, which blocks the process in the middle.
     let held = client.transaction().await.unwrap();
     let lock = "select 1 from sessions where session_id = 's-20' for key share";
     held.execute(lock, &[]).await.unwrap();

@@ -1,4 +1,4 @@
-//! API keys: made, used, listed, expired, revoked, on all replicas.
+//! API keys: created, used, listed, expired and revoked, on all replicas.
 
 use std::{
     sync::Arc,
@@ -23,7 +23,7 @@ use crate::harness::{
     Options, Replica, TestDatabase, as_worker, errors::refusal, events::PATIENCE,
 };
 
-/// Within what time a change of a key takes effect on every replica.
+/// The documented time within which a change of a key takes effect on every replica.
 const PROMISED: Duration = Duration::from_secs(5);
 
 pub(super) async fn admin(replica: &Replica, key: &Key) -> AdminServiceClient<Keyed> {
@@ -38,7 +38,7 @@ pub(super) fn wanted(access: pb::Access) -> pb::CreateKeyRequest {
     }
 }
 
-/// Whether a replica takes the key.
+/// Whether a replica accepts the key.
 async fn accepts(replica: &Replica, key: &Key) -> bool {
     let mut sessions = SessionServiceClient::new(connect(replica, key).await);
     let answer = sessions
@@ -53,7 +53,7 @@ async fn accepts(replica: &Replica, key: &Key) -> bool {
     }
 }
 
-/// Waits until the replica takes the key, or refuses it.
+/// Waits until the replica accepts or refuses the key, as expected.
 pub(super) async fn until(replica: &Replica, key: &Key, expected: bool) {
     let seen = async {
         while accepts(replica, key).await != expected {
@@ -175,7 +175,7 @@ async fn an_expired_key_is_refused() {
     assert!(!accepts(&replica, &key).await);
 }
 
-/// Puts back when something was last read, to a time that is too long ago.
+/// Sets the time of the last read to one that is too long ago.
 fn age(last: &LastRead) {
     let too_old = KNOWN_FOR + Duration::from_secs(1);
     last.note(Read {
@@ -199,7 +199,7 @@ async fn a_replica_that_has_not_read_keys_or_limits_for_their_period_refuses_cal
                 sessions.list_sessions(request).await.map(drop)
             }
         };
-        // Reads that are under way end before the next one of the kind.
+        // Reads in progress complete before the next read of the same kind.
         let read = || async {
             let keys = as_worker(replica.auth.refresh_keys()).await.is_ok();
             let limits = as_worker(replica.engine.quotas().read_limits()).await;
@@ -229,7 +229,7 @@ async fn a_replica_that_has_not_read_keys_or_limits_for_their_period_refuses_cal
     }
 }
 
-/// A stream of events, and an upload that goes on, of a key.
+/// A stream of events and an unfinished upload that use a key.
 async fn open_calls(
     replica: &Replica,
     key: &Key,
@@ -246,7 +246,7 @@ async fn open_calls(
         ..pb::CreateSessionRequest::default()
     };
     let mut sessions = SessionServiceClient::new(channel.clone());
-    // The second caller finds it.
+    // The second caller finds that it exists.
     let _ = sessions.create_session(session).await;
     let watch = pb::WatchEventsRequest {
         session_id: "watched".to_owned(),
@@ -268,7 +268,7 @@ async fn open_calls(
     (events, upload)
 }
 
-/// How a stream ends.
+/// The status code with which a stream ends.
 pub(super) async fn end(mut events: tonic::Streaming<pb::WatchEventsResponse>) -> Code {
     let ended = async {
         loop {
@@ -311,7 +311,7 @@ async fn streams_and_long_calls_end_when_their_key_is_revoked_or_expires() {
         let (others, _upload) = open_calls(&there, &root).await;
         if expires {
             clock.advance(jiff::SignedDuration::from_secs(3700));
-            // The keys are looked at again when one of them changes.
+            // The keys are checked again when one of them changes.
             admin.create_key(wanted(pb::Access::Read)).await.unwrap();
         } else {
             let revoke = pb::RevokeKeyRequest {
@@ -323,7 +323,7 @@ async fn streams_and_long_calls_end_when_their_key_is_revoked_or_expires() {
         assert_eq!(end(events).await, Code::Unauthenticated, "{expires}");
         let upload = timeout(PROMISED, upload).await.expect("the upload goes on");
         assert_eq!(upload.unwrap(), Code::Unauthenticated, "{expires}");
-        // Those of another key go on.
+        // The calls of another key continue.
         let other = timeout(Duration::from_millis(100), end(others)).await;
         assert!(other.is_err(), "{other:?}");
     }
@@ -360,7 +360,8 @@ async fn a_key_gives_no_more_than_its_maker_has_and_no_other_tenant() {
         .into_inner();
     let other_key = other.key.unwrap();
     assert_eq!(other_key.tenant_id, "other");
-    // Of another tenant, with more access than the caller has, and absent: all the same.
+    // A key of another tenant, a key with more access than the caller has, and a key that does not exist are refused
+    // alike.
     for key_id in [
         other_key.key_id,
         strong.key.unwrap().key_id,
@@ -441,7 +442,7 @@ async fn a_changed_keys_file_takes_effect_and_a_broken_one_changes_nothing() {
     let problem = replica.auth.refresh().await.unwrap_err().to_string();
     assert!(problem.contains("line 2"), "{problem}");
     assert!(accepts(&replica, &first).await && accepts(&replica, &second).await);
-    // Only the first entry is left.
+    // Keeps only the first entry.
     let only = text.split("[[keys]]").nth(1).unwrap();
     std::fs::write(file.0.path(), format!("[[keys]]{only}")).unwrap();
     until(&replica, &second, false).await;

@@ -1,4 +1,4 @@
-//! What tenants may use: requests, turns, tokens, bytes; and how tenants share a replica.
+//! The limits of tenants on requests, turns, tokens and bytes, and how tenants share a replica.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
@@ -32,10 +32,9 @@ use crate::harness::{
     transcripts::says,
 };
 
-/// Within what time a changed limit is in force on every replica.
+/// The documented time within which a changed limit is in force on every replica.
 const PROMISED: Duration = Duration::from_secs(5);
 
-/// A tenant's clients.
 #[derive(Clone)]
 pub(crate) struct Tenant {
     pub(crate) admin: AdminServiceClient<Keyed>,
@@ -73,7 +72,7 @@ impl Tenant {
         Ok(stream.into_inner())
     }
 
-    /// Begins a turn that stands still after its first word.
+    /// Starts a turn that blocks after the beginning of its response.
     pub(crate) async fn hold(&self, session: &str) -> Streaming<pb::ExecuteTurnResponse> {
         let mut stream = self.execute(turn(session, MODEL, "Go")).await.unwrap();
         until_written(&mut stream, "Held").await;
@@ -120,7 +119,7 @@ pub(crate) fn held() -> [Value; 1] {
     [json!([{"text": "Held"}, {"wait_for": "go"}, {"text": " up."}])]
 }
 
-/// Asserts that a limit was reached, and returns when to come again.
+/// Fails unless the limit was exceeded. Returns the retry delay.
 pub(crate) fn rate_limited(status: &Status, quota: &str, limit: u64) -> Duration {
     let refused = refusal(status);
     assert_eq!(
@@ -138,7 +137,7 @@ pub(crate) fn rate_limited(status: &Status, quota: &str, limit: u64) -> Duration
     retry
 }
 
-/// Asserts that a quota is used up, which waiting does not help.
+/// Fails unless the quota is used up, which has no retry delay.
 #[track_caller]
 pub(crate) fn used_up(status: &Status, quota: &str) {
     let refused = refusal(status);
@@ -287,7 +286,7 @@ async fn replicas_share_the_limits_of_a_tenant_and_a_change_is_in_force_on_all()
     let refused = acme.execute(turn("third", MODEL, "Go")).await;
     rate_limited(&refused.unwrap_err(), "running_turns", 2);
 
-    // The other replica learns the limit, and what runs here, in a round of its own each.
+    // The other replica learns the limit and the turns that run here in separate rounds.
     let changed = Instant::now();
     let mut tries = 0;
     let refused = loop {
@@ -345,7 +344,7 @@ async fn beyond_its_tokens_a_tenant_starts_no_turn_and_running_ones_wait() {
     };
     let mut stream = acme.execute(request).await.unwrap();
     let head = until_event(&mut stream, |it| matches!(it, Payload::ActionRequired(_))).await;
-    // 600 tokens at one per second, of which a minute may be owed.
+    // 600 tokens at one per second, of which one minute may be owed.
     let refused = acme.execute(turn("other", MODEL, "Go")).await.unwrap_err();
     let retry = rate_limited(&refused, "tokens_per_minute", 60);
     assert!(
@@ -353,7 +352,7 @@ async fn beyond_its_tokens_a_tenant_starts_no_turn_and_running_ones_wait() {
         "{retry:?}"
     );
     let acme_there = Tenant::of(&there, &key).await;
-    // It follows what a tenant uses from its first request on.
+    // It tracks the usage of a tenant from its first request on.
     let tries = AtomicUsize::new(0);
     until("the other replica to know what is owed", || async {
         let session = format!("there-{}", tries.fetch_add(1, Relaxed));
@@ -405,7 +404,7 @@ async fn tokens_owed_is_the_time_until_a_model_may_be_called() {
     let refused = acme.execute(turn("other", MODEL, "Go")).await.unwrap_err();
     let retry = rate_limited(&refused, "tokens_per_minute", 60).as_secs();
     let owed = owed().await.unsigned_abs();
-    // A minute more is what it takes until all is paid for; a slow machine is slower than 10 s.
+    // The retry delay is up to a minute more than the debt. The tolerance is for slow machines.
     assert!(owed <= retry && owed + 50 > retry, "{owed} s, {retry} s");
 }
 
@@ -549,7 +548,7 @@ async fn requests_beyond_what_a_replica_answers_at_once_are_refused_and_health_i
     let mut blobs = BlobServiceClient::new(channel.clone());
     let uploading = tokio::spawn(async move { blobs.put_blob(ReceiverStream::new(upload)).await });
     pieces.send(header).await.unwrap();
-    // More than both ends buffer: once it is sent, the replica is reading it.
+    // More than both ends buffer: once this is sent, the replica is reading it.
     for _ in 0..8 {
         let chunk = pb::PutBlobRequest {
             data: Some(Data::Chunk(vec![0; 1024 * 1024])),
@@ -568,7 +567,7 @@ async fn requests_beyond_what_a_replica_answers_at_once_are_refused_and_health_i
         (Code::Unavailable, "OVERLOADED")
     );
     assert!(refused.get_error_details().retry_info().is_some());
-    // As the alert ContextdCallsRejected has it.
+    // As in the expression of the alert ContextdCallsRejected.
     let scrape = replica.scrape().await;
     let counted = scrape.lines().any(|line| {
         line.starts_with("contextd_rpc_rejected_total{")

@@ -1,4 +1,4 @@
-//! Which tenants may use an MCP server.
+//! Which tenants can use an MCP server.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::harness::{
     requests::turn,
 };
 
-/// Long enough for every call that ends.
+/// Longer than any call that completes.
 const AMPLE: Duration = Duration::from_secs(60);
 
 fn call(tool: &str) -> Value {
@@ -54,7 +54,7 @@ fn request(session: &str, text: &str) -> pb::ExecuteTurnRequest {
     }
 }
 
-/// What a turn's only call gave, as outcome and text.
+/// Runs a turn with one call. Returns the outcome and the text of its result.
 async fn run(replica: &Replica, key: &Key) -> Result<(pb::ToolOutcome, String), Status> {
     let mut turns = TurnServiceClient::new(connect(replica, key).await);
     let mut stream = turns

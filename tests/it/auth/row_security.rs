@@ -1,5 +1,5 @@
-//! The database as a second wall: with row security a statement that forgot its tenant finds nothing
-//! of the others, and the roles of the service change rows and nothing else.
+//! Row-level security as a second line of defense: a statement without its tenant condition finds no rows of other
+//! tenants, and the roles of the service can change rows and nothing else.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ const WORKER: &str = "set role contextd_worker";
 const FORBIDDEN: &str = "42501";
 const LEASE: Duration = Duration::from_secs(30);
 
-/// A database that is held to the reach of statements, with a session of two tenants.
+/// A database that enforces the scope of statements, with a session of each of two tenants.
 async fn held() -> (TestDatabase, Client) {
     let database = TestDatabase::new().await;
     migrate::run(&database.held_pool()).await.unwrap();
@@ -128,7 +128,7 @@ async fn the_roles_of_the_service_change_rows_and_nothing_else() {
     }
 }
 
-/// The statement that reads a session, without its tenant.
+/// The statement that reads a session, without its tenant condition.
 fn without_tenant(sql: &'static str) -> &'static str {
     if !sql.starts_with("-- store::session::session:") {
         return sql;
@@ -141,7 +141,7 @@ fn without_tenant(sql: &'static str) -> &'static str {
     Box::leak(text.into_boxed_str())
 }
 
-/// The tenant's own words for a session of another one.
+/// A request of a tenant for a session of another tenant.
 async fn read_anothers(row_security: bool) -> Result<(), Status> {
     let mut file = KeysFile::new();
     let keys = ["acme", "other"].map(|tenant| file.add(tenant, Access::Write));
@@ -169,7 +169,7 @@ async fn read_anothers(row_security: bool) -> Result<(), Status> {
     acme.get_session(get).await.map(drop)
 }
 
-/// Acceptance line S9 of guarding: the same mistake in a statement, with the wall and without.
+/// Acceptance line S9 of guarding: the same faulty statement with and without row-level security.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_statement_that_forgot_its_tenant_shows_anothers_session_only_without_row_security() {
     read_anothers(false).await.unwrap();
@@ -180,7 +180,7 @@ async fn a_statement_that_forgot_its_tenant_shows_anothers_session_only_without_
     );
 }
 
-/// Whether the session of the tenant `default` is seen by a task that keeps this reach, or has none.
+/// Whether a task with this scope, or without one, sees the session of the tenant `default`.
 async fn sees(reach: Option<Reach>, store: &Store) -> Result<bool, Error> {
     let key = SessionKey::new(TenantId::new("default"), SessionId::new("s"));
     let store = store.clone();
@@ -218,7 +218,7 @@ async fn with_row_security_a_task_that_does_not_say_its_reach_is_refused() {
     assert!(sees(None, &store(database.pool())).await.unwrap());
 }
 
-/// A turn with a tool, in a session that another tenant has too.
+/// Runs a turn with a tool, in a session whose id another tenant uses too.
 async fn converse(replica: &Replica, key: &Key) {
     let mut turns = TurnServiceClient::new(connect(replica, key).await);
     let request = pb::ExecuteTurnRequest {

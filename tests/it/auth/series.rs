@@ -1,4 +1,4 @@
-//! Tenants are no dimension of metrics.
+//! Tenants are not a label of metrics.
 
 use contextd::{
     model::Access,
@@ -10,7 +10,7 @@ use crate::harness::Replica;
 
 const TENANTS: usize = 10_000;
 
-/// Series of the scrape, each bucket of a histogram for itself.
+/// The number of series of the scrape. Each bucket of a histogram counts.
 async fn series(replica: &Replica) -> usize {
     let scrape = replica.scrape().await;
     let lines = scrape.lines().filter(|line| !line.starts_with('#'));
@@ -38,7 +38,7 @@ async fn ten_thousand_tenants_add_no_series() {
         call(key.clone()).await;
     }
     let after = series(&replica).await;
-    // Workers may have measured for the first time meanwhile, some hundred series.
+    // Workers may have recorded some hundred series for the first time since then.
     assert!(
         after < before + TENANTS / 10,
         "{before} series became {after}"

@@ -1,4 +1,4 @@
-//! What is another tenant's is answered as what does not exist, by every RPC.
+//! Every RPC treats data of another tenant as nonexistent.
 
 use contextd::{
     model::Access,
@@ -23,10 +23,10 @@ use crate::harness::{
     requests::{enqueue, input, tools, turn},
 };
 
-/// A text that only one tenant's data has.
+/// A text that only the data of one tenant contains.
 const CANARY: &str = "canary-of-the-victim";
 
-/// Ids of one tenant's things.
+/// The ids of one tenant's data.
 #[derive(Debug, Clone)]
 struct Ids {
     session: String,
@@ -43,7 +43,7 @@ struct Ids {
 }
 
 impl Ids {
-    /// Ids of the same shape that no tenant has.
+    /// Ids of the same form that no tenant has.
     fn absent(&self) -> Self {
         let other = |id: &str| -> String {
             let turned = |c: char| match c {
@@ -86,8 +86,7 @@ impl Ids {
     }
 }
 
-/// Requests of an RPC that name everything it can. Empty for those that name nothing which a tenant
-/// could have.
+/// Requests of an RPC that name all of these ids. Empty if the RPC names nothing that a tenant could own.
 fn requests(rpc: &str, ids: &Ids) -> Vec<Value> {
     let Ids {
         session,
@@ -177,8 +176,8 @@ fn requests(rpc: &str, ids: &Ids) -> Vec<Value> {
     }
 }
 
-/// What a caller can tell from an outcome, without the ids that it sent itself. Of an answer only
-/// that it is one: what it has of the caller's own differs from call to call.
+/// What a caller can observe of an outcome, without the ids that it sent. A success is reduced to its code, because the
+/// caller's own data in it differs between calls.
 fn seen(outcome: &Result<Vec<u8>, Status>, ids: &Ids) -> (Code, String) {
     let Err(status) = outcome else {
         return (Code::Ok, String::new());
@@ -202,7 +201,7 @@ fn seen(outcome: &Result<Vec<u8>, Status>, ids: &Ids) -> (Code, String) {
     (status.code(), text)
 }
 
-/// Gives a tenant one of everything.
+/// Creates one item of every kind for a tenant.
 async fn furnish(replica: &Replica, key: &Key, session: &str) -> Ids {
     let connection = connect(replica, key).await;
     let mut sessions = SessionServiceClient::new(connection.clone());
@@ -291,7 +290,7 @@ async fn furnish(replica: &Replica, key: &Key, session: &str) -> Ids {
         filter: None,
     };
     let page = sessions.list_sessions(list).await.unwrap().into_inner();
-    // Etags count the changes of a session: this one's is not any other's.
+    // An etag counts the changes of a session. This makes it differ from those of other sessions.
     let mut etag = String::new();
     for change in 0..session.len() {
         let update = pb::UpdateSessionRequest {
@@ -327,7 +326,7 @@ async fn furnish(replica: &Replica, key: &Key, session: &str) -> Ids {
     }
 }
 
-/// Rows I10: every RPC, with everything that another tenant has.
+/// Rows I10: calls every RPC with all ids of another tenant.
 #[tokio::test]
 async fn what_is_anothers_is_answered_as_what_does_not_exist() {
     let mut file = KeysFile::new();
@@ -341,7 +340,7 @@ async fn what_is_anothers_is_answered_as_what_does_not_exist() {
     let channel = replica.channel().await;
     let mut compared = 0;
     for (rpc, _) in rpcs() {
-        // In a session of the victim's, and in one's own with ids of the victim's.
+        // In a session of the victim, and in a session of the caller with ids of the victim.
         let mine = |ids: &Ids| Ids {
             session: own.session.clone(),
             ..ids.clone()
@@ -354,7 +353,8 @@ async fn what_is_anothers_is_answered_as_what_does_not_exist() {
                 .into_iter()
                 .zip(requests(&rpc, &absent));
             for (taken, made_up) in pairs {
-                // What does not exist is asked for first: an answer in one's own session may change it.
+                // The nonexistent ids come first, because a successful call in the caller's session may change the
+                // outcome.
                 let nothing = call(&channel, Some(&caller), &rpc, made_up.clone()).await;
                 let outcome = call(&channel, Some(&caller), &rpc, taken.clone()).await;
                 let (code, _) = seen(&nothing, &absent);
@@ -374,7 +374,7 @@ async fn what_is_anothers_is_answered_as_what_does_not_exist() {
         }
     }
     assert!(compared > 80, "{compared}");
-    // And the victim has everything still.
+    // The data of the victim is unchanged.
     let mut turns = TurnServiceClient::new(connect(&replica, &victim).await);
     let read = pb::GetTurnRequest {
         session_id: theirs.session.clone(),

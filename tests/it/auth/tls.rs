@@ -1,4 +1,4 @@
-//! TLS to clients, and client certificates.
+//! TLS for clients, and client certificates.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -29,7 +29,7 @@ use tonic_health::pb::{
 use super::KeysFile;
 use crate::harness::{Options, Replica, events::PATIENCE};
 
-/// Within what time a changed certificate is served.
+/// The documented time within which a changed certificate is served.
 const PROMISED: Duration = Duration::from_secs(5);
 
 /// A certificate authority.
@@ -69,7 +69,7 @@ impl Authority {
     }
 }
 
-/// The files that a server reads.
+/// The certificate and key files of a server.
 struct Files(TempDir);
 
 impl Files {
@@ -112,7 +112,7 @@ async fn connect(
         .await
 }
 
-/// Whom the server takes the caller for.
+/// The tenant and the subject that the server assigns to the caller.
 async fn subject(channel: Channel) -> Result<(String, String), Code> {
     let mut client = AdminServiceClient::new(channel);
     let info = client.get_server_info(pb::GetServerInfoRequest {});
@@ -178,13 +178,13 @@ async fn a_client_certificate_is_granted_what_its_name_is_granted() {
     assert_eq!(subject(unknown).await, Err(Code::Unauthenticated));
     let without = connect(&replica, &ours, None).await.unwrap();
     assert_eq!(subject(without).await, Err(Code::Unauthenticated));
-    // A key says who calls, whatever the certificate is.
+    // A key identifies the caller, regardless of the certificate.
     let keyed = tonic::service::interceptor::InterceptedService::new(known, key);
     let info = AdminServiceClient::new(keyed)
         .get_server_info(pb::GetServerInfoRequest {})
         .await;
     assert_eq!(info.unwrap().into_inner().tenant_id, "keyed");
-    // A certificate of another authority is refused by TLS itself.
+    // TLS rejects a certificate of another authority.
     let forged = foreign.client(HOST);
     let refused = match connect(&replica, &ours, Some(&forged)).await {
         Ok(channel) => subject(channel).await.is_err(),
@@ -270,7 +270,7 @@ async fn the_admin_port_tells_probes_health_in_plain_text_beside_tls_and_keys() 
         .unwrap()
         .into_inner();
     while watched.message().await.unwrap().unwrap().status() != ServingStatus::Serving {}
-    // The API is not there.
+    // This port does not serve the API.
     assert_eq!(subject(channel).await, Err(Code::Unimplemented));
     replica.begin_shutdown();
     while watched.message().await.unwrap().unwrap().status() != ServingStatus::NotServing {}

@@ -1,4 +1,4 @@
-//! JSON web tokens, against an issuer that the test plays.
+//! JSON Web Tokens, with an issuer that the test simulates.
 
 use std::{
     collections::BTreeMap,
@@ -34,10 +34,10 @@ use crate::harness::{Options, Replica, TestDatabase, host::until as eventually};
 
 const AUDIENCE: &str = "contextd";
 
-/// Seconds that a token is valid beyond its time.
+/// Seconds for which a token is accepted after it expires.
 const LEEWAY: i64 = 30;
 
-/// An issuer of tokens, whose keys can be fetched.
+/// An issuer of tokens whose keys can be fetched.
 #[derive(Clone)]
 struct Issuer {
     url: String,
@@ -90,13 +90,13 @@ impl Issuer {
         Ok(Response::new(Full::from(set.to_string())))
     }
 
-    /// Makes a key.
+    /// Adds a key.
     fn add(&self, id: &str) {
         let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
         self.keys.lock().unwrap().insert(id.to_owned(), pair);
     }
 
-    /// A token that one of the keys signs.
+    /// A token signed with one of the keys.
     fn token(&self, id: &str, claims: &Value) -> Key {
         let header = Header {
             kid: Some(id.to_owned()),
@@ -105,7 +105,7 @@ impl Issuer {
         Key(self.signed(&header, claims))
     }
 
-    /// The same with a header that names the key.
+    /// A token with this header, which names the key.
     fn signed(&self, header: &Header, claims: &Value) -> String {
         let keys = self.keys.lock().unwrap();
         let id = header.kid.as_deref().unwrap();
@@ -113,7 +113,7 @@ impl Issuer {
         encode(header, claims, &signing).unwrap()
     }
 
-    /// Callers have to have one of its tokens.
+    /// Options that require a token of this issuer.
     fn required(&self) -> Options {
         let jwt = JwtConfig {
             issuer: Some(self.url.clone()),
@@ -131,7 +131,7 @@ impl Issuer {
         }
     }
 
-    /// Claims that are right, with changes.
+    /// Valid claims, with changes.
     fn claims(&self, change: &Value) -> Value {
         let now = SystemClock.now().as_second();
         let mut claims = json!({
@@ -148,7 +148,7 @@ impl Issuer {
     }
 }
 
-/// Whom the server takes the caller for.
+/// The tenant, the access and the subject that the server assigns to the caller.
 async fn caller(replica: &Replica, key: &Key) -> Result<(String, pb::Access, String), Code> {
     let channel = InterceptedService::new(replica.channel().await, key.clone());
     let mut client = AdminServiceClient::new(channel);
@@ -224,7 +224,7 @@ async fn tokens_that_are_not_the_issuers_for_this_service_are_refused() {
     };
     let secret = EncodingKey::from_secret(public.as_bytes());
     let confused = encode(&shared, &issuer.claims(&json!({})), &secret).unwrap();
-    // An extension that must be understood, and is not.
+    // A critical header extension that the server does not support.
     let critical = Header {
         kid: Some("k1".to_owned()),
         crit: Some(vec!["exp".to_owned()]),
@@ -282,7 +282,7 @@ async fn a_stream_ends_when_its_token_expires() {
         let expires_at = SystemClock.now().as_second() + 2;
         let exp = expires_at - LEEWAY;
         let token = issuer.token("k1", &issuer.claims(&json!({ "exp": exp })));
-        // On a busy machine it may have expired before the call arrives.
+        // On a busy machine, the token may have expired before the call arrives.
         if let Ok(events) = watch(&token).await {
             break (events.into_inner(), expires_at);
         }
@@ -304,7 +304,7 @@ async fn a_new_key_of_the_issuer_is_fetched_and_known_ones_outlive_its_outage() 
     let first = issuer.token("k1", &issuer.claims(&json!({})));
     assert!(caller(&replica, &first).await.is_ok());
     assert_eq!(issuer.fetched.load(Ordering::SeqCst), 1);
-    // Tokens with made-up keys make it ask no more often than every 10 s.
+    // Unknown keys trigger at most one fetch every 10 s.
     issuer.add("k2");
     let second = issuer.token("k2", &issuer.claims(&json!({})));
     for _ in 0..20 {
@@ -345,7 +345,7 @@ async fn a_key_is_revoked_in_time_while_the_issuer_of_tokens_is_silent() {
     until(&there, &key, true).await;
     issuer.silent.store(true, Ordering::SeqCst);
     let before = issuer.fetched.load(Ordering::SeqCst);
-    // One after the other waits for it, 5 s each.
+    // These wait for the issuer one after another, 5 s each.
     for _ in 0..4 {
         let auth = Arc::clone(&there.auth);
         tokio::spawn(async move { auth.refresh_issuer(Duration::ZERO).await });
@@ -354,7 +354,7 @@ async fn a_key_is_revoked_in_time_while_the_issuer_of_tokens_is_silent() {
         issuer.fetched.load(Ordering::SeqCst) > before
     })
     .await;
-    // By now the replica's own look at the issuer waits too.
+    // By now the periodic fetch of the replica waits too.
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     let revoke = pb::RevokeKeyRequest {
         key_id: created.key.unwrap().key_id,

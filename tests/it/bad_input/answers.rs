@@ -1,4 +1,4 @@
-//! Mistakes in answers to tool calls, and turns that would begin with nothing.
+//! Mistakes in responses to tool calls, and turns without input or anything else to start with.
 
 use contextd::pb::{self, FieldReason as F};
 use tonic::Code;

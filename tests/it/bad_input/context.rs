@@ -1,4 +1,4 @@
-//! Mistakes about a session's context.
+//! Mistakes in requests about the context of a session.
 
 use contextd::pb::{self, FieldReason as F};
 
@@ -67,7 +67,7 @@ fn revert(s: &Scene, change: impl FnOnce(&mut pb::RevertCompactionRequest)) -> C
     Box::pin(async move { contexts.revert_compaction(request).await.map(drop) })
 }
 
-/// Mistakes about compactions.
+/// Mistakes in requests about compactions.
 fn about_compactions(s: &Scene) -> Vec<Row> {
     let all_wrong = |it: &mut pb::CompactRequest| {
         *it = pb::CompactRequest {
@@ -161,7 +161,7 @@ pub(super) fn prepare(s: &Scene, change: impl FnOnce(&mut pb::PrepareContextRequ
     Box::pin(async move { contexts.prepare_context(request).await.map(drop) })
 }
 
-/// Mistakes about prompts that are shown, and calls that are reported.
+/// Mistakes in requests that render prompts or report calls.
 fn host_calls(s: &Scene) -> Vec<Row> {
     let negative = pb::Usage {
         input_tokens: -1,

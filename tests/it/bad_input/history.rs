@@ -1,5 +1,4 @@
-//! Mistakes about transcripts: what is appended, where a session is forked, and how far back a list
-//! looks.
+//! Mistakes in requests about transcripts: appended messages, the seq of a fork, and the seq of a list.
 
 use contextd::pb::{self, FieldReason as F, PromptFormat, part::Content};
 use prost_types::{Duration, Timestamp};
@@ -27,7 +26,7 @@ fn user() -> pb::InputMessage {
     says(pb::Role::User, "Hello")
 }
 
-/// Each message alone is well-formed or not.
+/// Messages that are not well-formed on their own.
 fn messages(s: &Scene) -> Vec<Row> {
     let at = |it: pb::InputMessage| s.append_all(vec![it]);
     vec![
@@ -253,7 +252,7 @@ fn responses_and_forms(s: &Scene) -> Vec<Row> {
     ]
 }
 
-/// Messages that do not fit behind what there is.
+/// Messages that cannot follow the existing transcript.
 fn misfits(s: &Scene) -> Vec<Row> {
     let imported =
         |messages| s.append(move |it| (it.session_id, it.messages) = ("imported".into(), messages));
@@ -392,7 +391,6 @@ fn others(s: &Scene) -> Vec<Row> {
     ]
 }
 
-/// All of them.
 pub(super) fn table(s: &Scene) -> Vec<Row> {
     [messages, parts, responses_and_forms, misfits, others]
         .into_iter()

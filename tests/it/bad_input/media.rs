@@ -1,4 +1,4 @@
-//! Mistakes about media, wherever media may stand.
+//! Mistakes in media, wherever media are accepted.
 
 use contextd::pb::{self, FieldReason as F, media::Source, part::Content};
 
@@ -24,7 +24,7 @@ fn picture(media_type: &str, filename: &str, source: Source) -> pb::Part {
     }
 }
 
-/// A picture that nobody stored.
+/// An image whose blob does not exist.
 fn lost() -> pb::Part {
     picture("image/png", "", Source::BlobId("0".repeat(64)))
 }

@@ -1,4 +1,4 @@
-//! Mistakes about models, how they are to answer, and content for them.
+//! Mistakes in models, generation settings, and content for models.
 
 use contextd::pb::{self, FieldReason as F};
 use tonic::Code;
@@ -191,7 +191,6 @@ fn uploads(s: &Scene) -> Vec<Row> {
     ]
 }
 
-/// All of them.
 pub(super) fn rows(s: &Scene) -> Vec<Row> {
     [wishes, references, counts, uploads]
         .into_iter()

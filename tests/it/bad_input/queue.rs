@@ -1,4 +1,4 @@
-//! Mistakes about the queue.
+//! Mistakes in requests about the queue.
 
 use contextd::pb::{self, FieldReason as F};
 use prost_types::Duration;

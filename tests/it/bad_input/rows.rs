@@ -1,4 +1,4 @@
-//! The table of mistakes, by what they are about.
+//! The table of mistakes, by subject.
 
 use std::collections::BTreeMap;
 
@@ -23,13 +23,12 @@ pub(super) const KIB: usize = 1_024;
 pub(super) const MIB: usize = 1_024 * KIB;
 const EXECUTE_TURN: &str = "contextd.v1.TurnService/ExecuteTurn";
 
-/// A mistake, and how it is answered.
+/// A mistake and the expected refusal.
 pub(super) struct Row {
-    /// The mistake.
     pub(super) what: &'static str,
-    /// The request that makes it.
+    /// The request with the mistake.
     pub(super) call: Call,
-    /// The answer.
+    /// The expected refusal.
     pub(super) expected: Refusal,
 }
 
@@ -47,7 +46,7 @@ pub(super) fn refused(what: &'static str, call: Call, code: Code, reason: &str) 
     }
 }
 
-/// A request with wrong fields.
+/// A request with invalid fields.
 pub(super) fn invalid(what: &'static str, call: Call, fields: &[(&str, F)]) -> Row {
     let row = refused(what, call, Code::InvalidArgument, "INVALID_REQUEST");
     fields
@@ -55,24 +54,24 @@ pub(super) fn invalid(what: &'static str, call: Call, fields: &[(&str, F)]) -> R
         .fold(row, |row, &(field, reason)| row.field(field, reason))
 }
 
-/// A request about something that is not there.
+/// A request about something that does not exist.
 pub(super) fn missing(what: &'static str, call: Call, reason: &str) -> Row {
     refused(what, call, Code::NotFound, reason)
 }
 
-/// A request_id that belongs to another request.
+/// A request that reuses the request_id of a different request.
 pub(super) fn mismatch(what: &'static str, call: Call, request: &str) -> Row {
     refused(what, call, Code::InvalidArgument, "IDEMPOTENCY_MISMATCH")
         .with("request_id", request)
         .field("request_id", F::Conflict)
 }
 
-/// A page token from elsewhere.
+/// A page token of another list.
 pub(super) fn bad_token(what: &'static str, call: Call) -> Row {
     refused(what, call, Code::InvalidArgument, "PAGE_TOKEN_INVALID").field("page_token", F::Invalid)
 }
 
-/// A cursor that the session has not reached.
+/// A cursor after the last seq of the session.
 fn ahead(what: &'static str, call: Call, last: i64) -> Row {
     refused(what, call, Code::InvalidArgument, "CURSOR_AHEAD")
         .with("last_seq", last)
@@ -870,7 +869,6 @@ fn wire(s: &Scene) -> Vec<Row> {
     ]
 }
 
-/// All of them.
 pub(super) fn table(s: &Scene) -> Vec<Row> {
     let tables = [
         identifiers,

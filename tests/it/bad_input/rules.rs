@@ -1,5 +1,5 @@
-//! Rules that many RPCs share, one table for each: which pages there are, which request_id may be
-//! repeated, and that a session must be there. Rules of one RPC are in the file of what it is about.
+//! Rules that many RPCs share, one table each: valid pages, reuse of a request_id, and the existence of the session.
+//! Rules of a single RPC are in the file of its subject.
 
 use contextd::pb::{self, FieldReason as F, MessageView};
 
@@ -12,7 +12,7 @@ use crate::harness::requests::{result, submit, turn};
 
 const SESSION_NOT_FOUND: &str = "SESSION_NOT_FOUND";
 
-/// Every list refuses sizes and tokens that it did not give.
+/// Every list refuses invalid page sizes and tokens of other lists.
 pub(super) fn pages(s: &Scene) -> Vec<Row> {
     let [of_sessions, of_turns, of_messages] = &s.tokens;
     let damaged = of_turns.replace(|c: char| c.is_ascii_digit(), "x");
@@ -127,7 +127,7 @@ pub(super) fn pages(s: &Scene) -> Vec<Row> {
     ]
 }
 
-/// Every RPC refuses the request_id of another request.
+/// Every RPC refuses the request_id of a different request.
 pub(super) fn request_ids(s: &Scene) -> Vec<Row> {
     let other_words = pb::ExecuteTurnRequest {
         input: turn("", "", "Bye").input,
@@ -243,7 +243,7 @@ pub(super) fn request_ids(s: &Scene) -> Vec<Row> {
     ]
 }
 
-/// Every RPC about a session needs one that is there.
+/// Every RPC about a session refuses a session that does not exist.
 pub(super) fn absent_sessions(s: &Scene) -> Vec<Row> {
     vec![
         missing(

@@ -1,5 +1,4 @@
-//! What stands in the database while mistakes are made, and ordinary requests with something
-//! changed.
+//! The contents of the database against which mistakes are tried, and valid requests with one modification.
 
 use std::pin::Pin;
 
@@ -20,7 +19,7 @@ use crate::harness::{
     transcripts::{append, calls, fork, message, results, says},
 };
 
-/// A model that calls two tools, and another that only talks.
+/// A model that calls two tools, and one that only returns text.
 const SCRIPTS: [(&str, &str); 2] = [
     (
         "calls",
@@ -32,11 +31,11 @@ const SCRIPTS: [(&str, &str); 2] = [
     ("talks", r#"{"steps": [{"say": [{"text": "Fine."}]}]}"#),
 ];
 
-/// A request that is about to be sent.
+/// A request to be sent.
 pub(super) type Call = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
 
-/// What stands in the database while mistakes are made: a session with three finished turns, and
-/// two that wait for tools.
+/// The contents of the database against which mistakes are tried: a session with three finished turns, and two sessions
+/// that wait for tools.
 pub(super) struct Scene {
     channel: Channel,
     sessions: SessionServiceClient<Channel>,
@@ -45,26 +44,26 @@ pub(super) struct Scene {
     queue: QueueServiceClient<Channel>,
     /// The first turn of `talked`, and the request that started it.
     pub(super) first: pb::ExecuteTurnRequest,
-    /// The newest seq of `talked`.
+    /// The last seq of `talked`.
     pub(super) last_seq: i64,
     /// The turn of `waits`.
     pub(super) waiting: String,
-    /// The newest seq of `waits`.
+    /// The last seq of `waits`.
     pub(super) waiting_seq: i64,
-    /// The open call of `waits`; its other one is answered.
+    /// The open call of `waits`. Its other call has a result.
     pub(super) open: String,
-    /// The calls of `waits`, in order, as a refusal lists them.
+    /// The calls of `waits`, in the order and format of a refusal.
     pub(super) calls: String,
     /// The version of the transcript of `talked`.
     pub(super) version: i64,
     /// An open call of `waits-too`.
     pub(super) elsewhere: String,
-    /// Page tokens: of ListSessions, ListTurns and ListMessages.
+    /// Page tokens of ListSessions, ListTurns and ListMessages.
     pub(super) tokens: [String; 3],
 }
 
 impl Scene {
-    /// Sets it up, in a database of its own.
+    /// Creates the scene in a new database.
     pub(super) async fn set() -> (TestDatabase, Replica, Self) {
         let options = SCRIPTS
             .iter()
@@ -159,7 +158,7 @@ impl Scene {
     }
 }
 
-/// A turn that waits for its two tools: its id and its calls.
+/// Runs a turn until it waits for its two tools. Returns its id and its calls.
 async fn wait_for_tools(
     turns: &mut TurnServiceClient<Channel>,
     session: &str,
@@ -257,7 +256,7 @@ async fn last_seq(sessions: &mut SessionServiceClient<Channel>, session: &str) -
         .last_seq
 }
 
-/// For each RPC a function that sends an ordinary request with something changed.
+/// Defines for each RPC a function that sends a valid request with a modification.
 macro_rules! rpcs {
     ($($name:ident: $client:ident.$rpc:ident($request:ident, $ordinary:expr);)*) => {
         impl Scene {
@@ -330,17 +329,16 @@ fn in_session<T: Default>(session_id: impl FnOnce(&mut T) -> &mut String) -> T {
 }
 
 impl Scene {
-    /// Appends these messages.
     pub(super) fn append_all(&self, messages: Vec<pb::InputMessage>) -> Call {
         self.append(|it| it.messages = messages)
     }
 
-    /// Appends an assistant's message with one part.
+    /// Appends an assistant message with one part.
     pub(super) fn append_answer(&self, part: pb::Part) -> Call {
         self.append_all(vec![message(pb::Role::Assistant, vec![part])])
     }
 
-    /// Counts with something changed.
+    /// Sends CountTokens with a modification.
     pub(super) fn count(&self, change: impl FnOnce(&mut pb::CountTokensRequest)) -> Call {
         let mut request = pb::CountTokensRequest {
             messages: vec![says(pb::Role::User, "Hello")],
@@ -351,7 +349,7 @@ impl Scene {
         Box::pin(async move { client.count_tokens(request).await.map(drop) })
     }
 
-    /// Stores the content `hello` with something about its header changed.
+    /// Stores the content `hello` with a modified header.
     pub(super) fn put(&self, change: impl FnOnce(&mut pb::BlobHeader)) -> Call {
         let mut header = pb::BlobHeader {
             media_type: "text/plain".into(),
@@ -372,12 +370,12 @@ impl Scene {
         })
     }
 
-    /// Creates a session with something changed.
+    /// Creates a session with a modification.
     pub(super) fn configure(&self, change: impl FnOnce(&mut pb::Session)) -> Call {
         self.create(|it| change(it.session.get_or_insert_default()))
     }
 
-    /// Changes the session `talked` in what is listed.
+    /// Updates the listed fields of the session `talked`.
     pub(super) fn change(&self, paths: &[&str], change: impl FnOnce(&mut pb::Session)) -> Call {
         let paths = paths.iter().map(|path| (*path).to_owned()).collect();
         self.update(|it| {
@@ -386,7 +384,7 @@ impl Scene {
         })
     }
 
-    /// Says one part.
+    /// Starts a turn with one part as input.
     pub(super) fn say(&self, part: pb::Part) -> Call {
         self.execute(|it| {
             it.input = Some(pb::InputMessage {
@@ -396,12 +394,12 @@ impl Scene {
         })
     }
 
-    /// Says something with something about the message changed.
+    /// Starts a turn with a modified input message.
     pub(super) fn say_so(&self, change: impl FnOnce(&mut pb::InputMessage)) -> Call {
         self.execute(|it| change(it.input.get_or_insert_default()))
     }
 
-    /// Offers a tool with something changed.
+    /// Starts a turn with a modified tool.
     pub(super) fn offer(&self, change: impl FnOnce(&mut pb::Tool)) -> Call {
         let mut offered = tool("look");
         change(&mut offered);
@@ -413,35 +411,34 @@ impl Scene {
         })
     }
 
-    /// Bounds a turn.
+    /// Starts a turn with modified limits.
     pub(super) fn bound(&self, change: impl FnOnce(&mut pb::TurnLimits)) -> Call {
         self.execute(|it| change(it.limits.get_or_insert_default()))
     }
 
-    /// Answers the open call with something changed.
+    /// Submits a modified result for the open call.
     pub(super) fn answer(&self, change: impl FnOnce(&mut pb::ToolResult)) -> Call {
         let mut answer = result(&self.open, "fine");
         change(&mut answer);
         self.submit(|it| it.results = vec![answer])
     }
 
-    /// Answers these calls.
+    /// Submits results for these calls.
     pub(super) fn answers(&self, calls: &[&str]) -> Call {
         self.submit(|it| it.results = calls.iter().map(|call| result(call, "fine")).collect())
     }
 
-    /// A client for the session `talked`'s context.
     pub(super) fn contexts(&self) -> ContextServiceClient<Channel> {
         ContextServiceClient::new(self.channel.clone())
     }
 
-    /// Sends bytes that are no message.
+    /// Sends bytes that do not decode as a message.
     pub(super) fn send(&self, rpc: &'static str, bytes: &'static [u8]) -> Call {
         let channel = self.channel.clone();
         Box::pin(async move { raw::call(channel, rpc, bytes.to_vec()).await.map(drop) })
     }
 
-    /// Sends a body that is no gRPC.
+    /// Sends a body that is not gRPC.
     pub(super) fn post(&self, rpc: &'static str, body: &'static str) -> Call {
         let channel = self.channel.clone();
         Box::pin(async move { raw::post(channel, rpc, body).await })

@@ -1,4 +1,4 @@
-//! Mistakes in changing and deleting sessions.
+//! Mistakes in requests that update or delete sessions.
 
 use contextd::pb::FieldReason as F;
 use tonic::Code;

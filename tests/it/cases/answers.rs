@@ -1,4 +1,4 @@
-//! Answers of services that are read as they were meant, and errors that have their reason.
+//! Responses of services that must be read as intended, and errors that must be reported with their reason.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -37,7 +37,7 @@ async fn run(host: &Host, words: &str) -> Vec<pb::Event> {
         .await
 }
 
-/// A host that calls a service once for each step.
+/// A host that calls the service once per step.
 async fn once(options: Options) -> Host {
     Host::with(Options {
         call_attempts: 1,
@@ -57,7 +57,7 @@ fn speaks_responses(upstream: &Upstream, name: &str) -> Options {
     calling(Responses::new("main", settings, dialect, BTreeMap::new()).unwrap())
 }
 
-/// The words and the arguments of calls of a message, in order.
+/// The text and the arguments of the calls of a message, in order.
 fn written(message: &pb::Message) -> Vec<String> {
     let part = |part: &pb::Part| match &part.content {
         Some(Content::Text(text)) => Some(text.clone()),
@@ -178,7 +178,7 @@ async fn r05_a_call_is_made_once_more_without_reasoning_that_the_service_has_for
     assert_eq!((sent.len(), thoughts(1), thoughts(2)), (3, 1, 0));
 }
 
-/// The wait before the next attempt.
+/// The delay before the next attempt.
 fn waited(events: &[pb::Event]) -> Option<Duration> {
     let failure = events.iter().find_map(|event| match &event.payload {
         Some(Payload::TurnRetrying(retrying)) => retrying.failure.clone(),
@@ -277,7 +277,7 @@ async fn p15_an_account_at_its_limit_is_not_called_again_and_another_model_is() 
     assert_eq!(upstream.requests().len(), 1);
 }
 
-/// A model of 128,000 tokens at a service that speaks a protocol.
+/// A model with a window of 128,000 tokens at a service of this protocol.
 fn of_protocol(protocol: &str, model: &str, upstream: &Upstream) -> Options {
     let declared = contextd::model::Declared {
         context_window: Some(128_000),
@@ -299,14 +299,14 @@ fn of_protocol(protocol: &str, model: &str, upstream: &Upstream) -> Options {
             calling(Responses::new("main", settings, dialect, models).unwrap())
         }
     };
-    // The window of the model, and no other.
+    // Only the window of the model applies.
     Options {
         context: ContextPolicy::default(),
         ..options
     }
 }
 
-/// A turn of a session of that model.
+/// A turn in a session with this model.
 fn turn_of(model: &str, words: &str) -> pb::ExecuteTurnRequest {
     pb::ExecuteTurnRequest {
         session: Some(pb::Session {
@@ -317,7 +317,6 @@ fn turn_of(model: &str, words: &str) -> pb::ExecuteTurnRequest {
     }
 }
 
-/// The statistics of the session.
 async fn stats(host: &Host) -> pb::ContextStats {
     let request = pb::GetContextStatsRequest {
         session_id: "s".to_owned(),
@@ -327,7 +326,7 @@ async fn stats(host: &Host) -> pb::ContextStats {
     stats.into_inner().stats.unwrap()
 }
 
-/// The statistics after a turn that the service answers with this, and what was recorded of the call.
+/// Runs a turn with this response of the service. Returns the statistics after it and the recorded usage.
 async fn measured_by(
     protocol: &str,
     model: &str,
@@ -350,7 +349,8 @@ async fn measured_by(
     (stats(&host).await, recorded.expect("usage"))
 }
 
-/// What the size of the next prompt is computed from: the last prompt and its answer; 0 where no call measured it.
+/// The basis of the size of the next prompt: the tokens of the last prompt and of its response. 0 if no call measured
+/// them.
 fn anchor(stats: &pb::ContextStats) -> (i32, i32) {
     let basis = stats.size_basis.as_ref().expect("a basis");
     (basis.last_input_tokens, basis.last_output_tokens)
@@ -378,7 +378,7 @@ async fn p1_the_usage_of_hosted_tools_is_not_taken_for_the_size_of_the_prompt() 
     }
 }
 
-/// Anthropic reports each round of the model.
+/// Anthropic reports the usage of each round of the model.
 #[tokio::test(flavor = "multi_thread")]
 async fn p1_anthropics_last_round_is_the_size_of_the_prompt() {
     let of_round = |input: u32, output: u32| json!({"type": "message", "input_tokens": input, "output_tokens": output, "cache_read_input_tokens": 500, "cache_creation_input_tokens": 0});
@@ -395,7 +395,7 @@ async fn p1_anthropics_last_round_is_the_size_of_the_prompt() {
     assert_eq!(recorded.usage.unwrap().input_tokens, 404_500);
 }
 
-/// xAI reports the last round beside the sums.
+/// xAI reports the last round in addition to the sums.
 #[tokio::test(flavor = "multi_thread")]
 async fn p1_xais_last_round_is_the_size_of_the_prompt() {
     let usage = json!({"input_tokens": 43_321, "output_tokens": 3_405, "num_server_side_tools_used": 11,
@@ -433,7 +433,7 @@ async fn u02_a_report_that_is_larger_than_the_window_is_not_believed() {
     }
 }
 
-/// What CountTokens predicts for a prompt that no session has.
+/// The size that CountTokens predicts for a prompt outside of a session.
 async fn counted(host: &Host, model: &str) -> i32 {
     let request = pb::CountTokensRequest {
         model: model.to_owned(),
@@ -444,8 +444,8 @@ async fn counted(host: &Host, model: &str) -> i32 {
     counted.into_inner().total.unwrap().tokens
 }
 
-/// Reports of far too many tokens, as gateways sum them up, and of far too few, as those that leave out what was
-/// cached.
+/// Usage reports with far too many tokens, as from gateways that sum them up, and with far too few, as from gateways
+/// that omit cached tokens.
 #[tokio::test(flavor = "multi_thread")]
 async fn u02_reports_far_from_what_was_sent_change_no_size_and_compact_nothing() {
     for (reported, sent) in [(110_000, "Hello."), (12, &*"All is well. ".repeat(10_000))] {
@@ -496,8 +496,8 @@ async fn p12_sources_of_an_answer_over_chat_completions_are_kept() {
     }
 }
 
-/// What a service of each protocol sends when its model calls a tool, when it only thinks and stops, and
-/// when it speaks.
+/// The responses of a service of each protocol when its model calls a tool, when it stops after reasoning only, and
+/// when it returns text.
 fn silences() -> Vec<(&'static str, Speaks, [Reply; 3])> {
     let chat = |delta: Value, reason| {
         Reply::events([event(&delta), crate::harness::upstream::finished(reason)].concat())
@@ -601,7 +601,7 @@ async fn a03_a_turn_whose_model_says_nothing_at_all_is_empty_too() {
     assert_eq!(messages(&seen).len(), 1);
 }
 
-/// A picture of one pixel.
+/// An image of one pixel.
 const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -683,7 +683,7 @@ async fn p12_a_picture_that_a_model_makes_is_a_part_and_goes_back_as_its_service
     }
 }
 
-/// Whether a value is part of another one.
+/// Whether `wanted` is contained in `whole`.
 fn holds(whole: &Value, wanted: &Value) -> bool {
     let fits = match (whole, wanted) {
         (Value::Object(whole), Value::Object(wanted)) => wanted

@@ -1,4 +1,4 @@
-//! Events that must not leave a session in which every later turn is refused.
+//! Events that must not leave a session in a state in which every later turn is refused.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -40,7 +40,7 @@ fn medium(media_type: &str, data: &[u8]) -> pb::Part {
     }
 }
 
-/// A picture that is stored before a turn shows it.
+/// Stores an image before a turn uses it.
 async fn uploaded(host: &Host, data: &[u8]) -> pb::Part {
     let header = pb::BlobHeader {
         media_type: "image/png".to_owned(),
@@ -67,14 +67,14 @@ async fn uploaded(host: &Host, data: &[u8]) -> pb::Part {
     }
 }
 
-/// What a user says to a model, with media.
+/// A turn whose input contains media.
 fn shows(session: &str, model: &str, words: &str, media: Vec<pb::Part>) -> pb::ExecuteTurnRequest {
     let mut request = turn(session, model, words);
     request.input.get_or_insert_default().parts.extend(media);
     request
 }
 
-/// The media of a turn that the model did not get.
+/// The media of a turn that were not sent to the model.
 fn left_out(events: &[pb::Event]) -> Vec<&pb::UnsupportedInput> {
     let payloads = events.iter().filter_map(|event| event.payload.as_ref());
     payloads
@@ -85,7 +85,6 @@ fn left_out(events: &[pb::Event]) -> Vec<&pb::UnsupportedInput> {
         .collect()
 }
 
-/// The names of the tools that a message calls.
 fn called(message: &pb::Message) -> Vec<&str> {
     let names = message.parts.iter().filter_map(|part| match &part.content {
         Some(Content::ToolCall(call)) => Some(call.tool_name.as_str()),
@@ -94,7 +93,7 @@ fn called(message: &pb::Message) -> Vec<&str> {
     names.collect()
 }
 
-/// A service that speaks Anthropic's protocol, and a host whose model reads pictures and PDF files.
+/// A service that uses Anthropic Messages, and a host whose model reads images and PDF files.
 async fn claude() -> (Upstream, Host) {
     let upstream = Upstream::start().await;
     let declared = Declared {
@@ -280,7 +279,7 @@ async fn a21_a_file_that_the_service_refuses_by_name_is_left_out_from_the_next_a
     assert!(kept, "the history is as it was");
 }
 
-/// How each service refuses a picture.
+/// The response with which each service refuses an image.
 fn refuses_the_picture(protocol: Protocol) -> Reply {
     let invalid = |message: &str, param: Value, code: &str| {
         let kind = "invalid_request_error";
@@ -342,7 +341,7 @@ async fn a_picture_that_a_service_refuses_is_words_from_the_next_attempt_on() {
         let told = left_out(&seen);
         assert_eq!(told.len(), 1, "{session}");
         assert!(
-            told[0].errors.concat().contains("refused"),
+            told[0].errors.concat().contains("rejected"),
             "{session}: {told:?}"
         );
         upstream.answer(says("Yes."));
@@ -384,7 +383,7 @@ async fn p11_a_call_that_the_client_has_to_run_is_refused_and_never_in_the_histo
         assert_eq!(failure.reason(), pb::FailureReason::ProviderBadRequest);
         assert_eq!(failure.provider_code, kind);
         assert!(
-            failure.message.contains("cannot hand to a host"),
+            failure.message.contains("cannot pass to a host"),
             "{failure:?}"
         );
         let seen = host.run(turn(kind, &protocol.model(), "And now?")).await;

@@ -1,5 +1,5 @@
-//! Rules of services about tool loops: what goes back with the results of calls, and what is refused
-//! beside tools.
+//! Rules of services about tool loops: what must be returned with tool results, and which settings are refused in
+//! combination with tools.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -19,7 +19,7 @@ use crate::harness::{
     validate::Api,
 };
 
-/// A turn that may call the tool of the cases.
+/// A turn with the tool of these cases.
 fn asks(model: &str, words: &str) -> pb::ExecuteTurnRequest {
     pb::ExecuteTurnRequest {
         tools: tools(&["look_up"]),
@@ -27,7 +27,7 @@ fn asks(model: &str, words: &str) -> pb::ExecuteTurnRequest {
     }
 }
 
-/// Runs a turn to its end; every call finds something.
+/// Runs a turn to its end. Every call gets a result.
 async fn run(host: &Host, request: pb::ExecuteTurnRequest) -> Vec<pb::Event> {
     let seen = host
         .run_with(request, |call| result(&call.call_id, "found"))
@@ -36,7 +36,7 @@ async fn run(host: &Host, request: pb::ExecuteTurnRequest) -> Vec<pb::Event> {
     seen
 }
 
-/// The settings that were left out, with why.
+/// The settings that were omitted, with the reason.
 fn left_out(events: &[pb::Event]) -> Vec<String> {
     let payloads = events.iter().filter_map(|event| event.payload.as_ref());
     payloads
@@ -47,7 +47,7 @@ fn left_out(events: &[pb::Event]) -> Vec<String> {
         .collect()
 }
 
-/// The reasoning of each answer in a request, by its field.
+/// The reasoning of each response in a request, by field.
 fn reasoning(body: &Value) -> Vec<(&'static str, String)> {
     let messages = body["messages"].as_array().unwrap().iter();
     let of = |message: &Value| {
@@ -62,7 +62,7 @@ fn reasoning(body: &Value) -> Vec<(&'static str, String)> {
         .collect()
 }
 
-/// The requests of a turn with a call and of one after it.
+/// The requests of a turn with a tool call and of the turn after it.
 async fn two_turns(dialect: &str, stream: &str, model: &str) -> Vec<Value> {
     let upstream = Upstream::start().await;
     upstream.plays(dialect);

@@ -1,5 +1,4 @@
-//! What goes in and out in one piece: answers that clients can receive, and conversations of other
-//! programs.
+//! Data that is transferred in one message: responses that clients can receive, and conversations of other programs.
 
 use contextd::pb::{self, PromptFormat, part::Content};
 use prost::Message as _;
@@ -15,7 +14,7 @@ use crate::harness::{
     requests::{approve, careful, decide, enqueue, text, tool, turn},
 };
 
-/// Bytes of an answer that every client takes: gRPC's own limit is 4 MiB.
+/// Bytes of a response that every client accepts: the default limit of gRPC is 4 MiB.
 const MOST: usize = 3 * 1024 * 1024;
 const MIB: usize = 1024 * 1024;
 
@@ -44,7 +43,7 @@ fn large_tools() -> pb::ToolSet {
     }
 }
 
-/// A change of one field.
+/// An update of one field.
 fn change(path: &str, session: pb::Session) -> pb::UpdateSessionRequest {
     pb::UpdateSessionRequest {
         session: Some(session),
@@ -62,7 +61,7 @@ fn session(id: &str) -> pb::Session {
     }
 }
 
-/// The configuration that a session's blob holds.
+/// The configuration in the blob of a session.
 async fn configuration(host: &Host, session: &pb::Session) -> Value {
     let blob = session.configuration_blob.as_ref().unwrap();
     assert_eq!(blob.media_type, "application/json");
@@ -263,7 +262,7 @@ fn json_of(format: PromptFormat, messages: &Value) -> pb::AppendMessagesRequest 
     }
 }
 
-/// Messages in short: the role, the calls that are made and answered, the texts.
+/// A summary of messages: role, tool calls and results, text.
 fn short(messages: &[pb::Message]) -> Vec<String> {
     let of_part = |part: &pb::Part| match &part.content {
         Some(Content::Text(text)) => text.clone(),

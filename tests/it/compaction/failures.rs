@@ -1,4 +1,4 @@
-//! Compactions that meet queued messages, cancels, rollbacks and dead replicas.
+//! Compactions concurrent with queued messages, cancels, rollbacks and dead replicas.
 
 use super::*;
 
@@ -80,7 +80,7 @@ async fn a_compaction_that_cannot_be_applied_is_billed_once() {
     );
 }
 
-/// A service that counts about 1.3 times the estimate.
+/// A service that counts about 1.3 times as many tokens as the estimate.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_size_after_a_compaction_is_the_same_in_its_report_statistics_and_the_next_step() {
     let usage = json!({"finish": {"reason": "stop", "usage": {"input": 6_700, "output": 10}}});
@@ -132,7 +132,7 @@ async fn messages_that_a_host_appends_meanwhile_do_not_void_a_compaction() {
     assert_eq!(newest(&live), newest(&all));
     assert!(live.len() < all.len());
     assert_recount(&host, "s").await;
-    // The next one is made from both.
+    // The next compaction includes both.
     host.release("go");
     assert_eq!(
         compact(&host, "again").await.state(),
@@ -301,7 +301,7 @@ async fn a_compaction_of_a_dead_replica_has_no_effect_and_is_repeated() {
         .map(pb::Compaction::state)
         .collect();
     assert_eq!(states, [CompactionState::Applied, CompactionState::Failed]);
-    // The one that was lost wakes up, and cannot come in force.
+    // The lost compaction continues, but cannot be applied.
     host.release("go");
     host.at_rest().await;
     assert_recount(&other, "s").await;

@@ -1,4 +1,4 @@
-//! Target sizes: every strategy meets them or changes nothing.
+//! Target sizes: every strategy reaches the target or changes nothing.
 
 use super::*;
 
@@ -6,7 +6,7 @@ use super::*;
 #[tokio::test(flavor = "multi_thread")]
 async fn every_strategy_meets_the_target_size_or_changes_nothing() {
     use CompactionStrategy::{MiddleRemoval, ProactiveThreshold, ReactiveOverflow, Truncation};
-    // A summary of 1,100 tokens, however few it may have.
+    // A summary of 1,100 tokens, regardless of its limit.
     let host = Host::with(options(
         &json!([{"repeat": {"text": "word", "times": 1_100}}]),
     ))

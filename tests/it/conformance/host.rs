@@ -16,11 +16,11 @@ use tonic_types::StatusExt as _;
 
 /// The variable that names the fault.
 pub(super) const FAULT: &str = "HOST_FAULT";
-/// The shortest time between heartbeats.
+/// Minimum interval between heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 const BACKOFF: Duration = Duration::from_millis(60);
 
-/// What is wrong with the host.
+/// The fault of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     None,
@@ -48,7 +48,7 @@ pub(super) enum Fault {
     AddsWrongly,
     RunsOneCallOnly,
     MisreadsArguments,
-    /// Not wrong: its slow tool is quick.
+    /// Not a fault: the slow tool is quick.
     HurriesTools,
 }
 
@@ -90,14 +90,14 @@ async fn plays_the_host() {
         Err(status) => shared.say(&json!({ "error": status.to_string() })),
     }
     if fault == Fault::FailsOnStale {
-        // Waits for the tools that the interrupt left running, and for what comes of their results.
+        // Waits for the tools that the interrupt left running, and for the receipts of their results.
         sleep(Duration::from_secs(3)).await;
     }
-    // Tools that still run are not waited for.
+    // Does not wait for tools that are still running.
     std::process::exit(0);
 }
 
-/// What the tasks of tools have too.
+/// The state shared with the tasks of tools.
 #[derive(Clone)]
 struct Shared {
     fault: Fault,
@@ -164,7 +164,7 @@ impl Shared {
         while !self.submit(vec![], vec![approval.clone()]).await {}
     }
 
-    /// Whether the answers arrived. Waits before it says that they did not.
+    /// Returns whether the submission succeeded. Waits before returning `false`.
     async fn submit(&self, results: Vec<pb::ToolResult>, approvals: Vec<pb::Approval>) -> bool {
         let request = pb::SubmitToolResultsRequest {
             session_id: self.session.clone(),
@@ -191,13 +191,13 @@ impl Shared {
     }
 }
 
-/// One turn.
+/// The state of one turn.
 struct Host {
     shared: Shared,
     request_id: String,
     cursor: i64,
     begun: BTreeSet<String>,
-    /// The answer that is being written: its id, and what was shown of it.
+    /// The message that is being written: its id, and the text shown so far.
     open: Option<(String, String)>,
     last: String,
     end: Option<Value>,
@@ -359,7 +359,7 @@ impl Host {
         }
     }
 
-    /// Shows what is new of a piece of text.
+    /// Shows the new part of a piece of text.
     fn delta(&mut self, id: &str, offset: usize, piece: &str) {
         if self.open.as_ref().is_some_and(|(open, _)| open != id) {
             self.void();
@@ -376,7 +376,7 @@ impl Host {
         self.shared.say(&json!({ "text": new }));
     }
 
-    /// What was shown of the open answer is void.
+    /// Discards what was shown of the open message.
     fn void(&mut self) {
         let shown = self.open.take().is_some_and(|(_, shown)| !shown.is_empty());
         if shown && !self.has(Fault::KeepsVoidText) {
@@ -406,7 +406,7 @@ impl Host {
     }
 }
 
-/// How long to wait after a call that did not arrive.
+/// How long to wait after a failed call.
 fn wait_of(status: &Status) -> Duration {
     let asked = status
         .get_details_retry_info()

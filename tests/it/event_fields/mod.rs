@@ -1,6 +1,6 @@
-//! Every field and every enum value that an event can carry, taken from the API's own description:
-//! each is seen in an event that a client receives, or is listed here with the words of its comment
-//! that say why it is not. A new field that nothing sets fails the test.
+//! Every field and every enum value that an event can have, from the API description: each is found in an event that a
+//! client receives, or is listed here with the part of its comment that explains why not. A new field that is never set
+//! fails the test.
 
 mod scenes;
 
@@ -15,15 +15,15 @@ use prost_reflect::{
 
 use crate::harness::{Host, errors::refusal, transcripts::message};
 
-/// The package of the API.
+/// The protobuf package of the API.
 const PACKAGE: &str = "contextd.v1";
 
-/// Fields that no event has, with what their comments say about it.
+/// Fields that no event has, with the explanation in their comments.
 const UNSET: &[(&str, &str)] = &[
     ("Part.step_start", "Neither sent nor accepted"),
-    ("Media.data", "in requests"),
-    ("JsonSchema.value", "Read back as `json`"),
-    ("Blob.create_time", "PutBlob and GetBlob only"),
+    ("Media.data", "In requests"),
+    ("JsonSchema.value", "Returned as `json`"),
+    ("Blob.create_time", "Set only by PutBlob and GetBlob"),
     ("Message.is_summary", "Not in events"),
     ("Message.compacted_by", "Not set in events"),
     ("Part.compaction_marker", "Not in events"),
@@ -32,8 +32,8 @@ const UNSET: &[(&str, &str)] = &[
 /// Messages that no event has, because the fields of their type are all in [`UNSET`].
 const UNUSED: &[&str] = &["StepStart", "CompactionMarker"];
 
-/// Enum values that these scenes do not produce: the test that sees them in an event, or what their
-/// comments say about it.
+/// Enum values that these scenes do not produce, with the test in which they occur in an event, or with the explanation
+/// in their comments.
 const ELSEWHERE: &[(&str, &str)] = &[
     (
         "CANCEL_CAUSE_DISCONNECTED",
@@ -58,22 +58,24 @@ const ELSEWHERE: &[(&str, &str)] = &[
         "FAILURE_REASON_POISONED",
         "resume::a_turn_with_too_many_owners_is_failed",
     ),
-    ("TOKEN_BASIS_ACTUAL", "nothing new since that call"),
+    (
+        "TOKEN_BASIS_ACTUAL",
+        "nothing was added to the prompt since that call",
+    ),
     ("TOKEN_BASIS_CALIBRATED", "CountTokens only"),
     ("TOKEN_BASIS_TOKENIZER", "CountTokens only"),
 ];
 
-/// What was seen in events.
+/// What was found in events.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     /// `Message.field`, and the kinds of the events in which it was set.
     fields: BTreeMap<String, BTreeSet<String>>,
-    /// Names of enum values.
     values: BTreeSet<String>,
 }
 
 impl Seen {
-    /// Notes each field and enum value of an event.
+    /// Records each field and enum value of an event.
     fn note(&mut self, pool: &DescriptorPool, event: &pb::Event) {
         let kind = crate::harness::events::kind(event);
         let descriptor = pool.get_message_by_name("contextd.v1.Event").unwrap();
@@ -89,8 +91,7 @@ impl Seen {
                 .entry(name_of(&field))
                 .or_default()
                 .insert(kind.to_owned());
-            // The state of a compaction tells its events apart, so their fields are noted for each
-            // kind too.
+            // The events of a compaction differ by its state, so their fields are also recorded per kind.
             if field.parent_message().name() == "Compaction" {
                 self.fields
                     .entry(format!("{kind}: {}", field.name()))
@@ -123,7 +124,7 @@ impl Seen {
         }
     }
 
-    /// The fields of a compaction that events of this kind had.
+    /// The fields of a compaction that were found in events of this kind.
     fn of_compaction(&self, kind: &str) -> BTreeSet<&str> {
         let prefix = format!("{kind}: ");
         self.fields
@@ -137,7 +138,7 @@ fn name_of(field: &FieldDescriptor) -> String {
     format!("{}.{}", field.parent_message().name(), field.name())
 }
 
-/// Everything that can be in an event.
+/// All fields and enum values that can be in an event.
 #[derive(Default)]
 struct Reachable {
     messages: BTreeSet<String>,
@@ -157,7 +158,7 @@ impl Reachable {
             match field.kind() {
                 Kind::Message(inner) => self.visit(&inner),
                 Kind::Enum(of) => {
-                    // The value 0 is that of a field that is not set.
+                    // The value 0 is that of an unset field.
                     let values = of.values().filter(|value| value.number() != 0);
                     self.values
                         .extend(values.map(|value| (value.name().to_owned(), value)));
@@ -169,7 +170,7 @@ impl Reachable {
     }
 }
 
-/// The comment on what stands at that path of a file, on one line.
+/// The comment on the element at this path of a file, as one line.
 fn comment(file: &prost_reflect::FileDescriptor, path: &[i32]) -> String {
     let info = file
         .file_descriptor_proto()
@@ -244,7 +245,7 @@ async fn every_event_field_and_value_is_sent_or_listed_as_unused() {
     check_compactions(&seen);
 }
 
-/// Whether there is such a test (`file::test`), and its file names the value.
+/// Whether the test exists (`file::test`) and its file mentions the value.
 fn is_seen_by(test: &str, value: &str) -> bool {
     let Some((file, name)) = test.rsplit_once("::") else {
         return false;
@@ -270,7 +271,7 @@ fn is_seen_by(test: &str, value: &str) -> bool {
     source.is_ok_and(|source| source.contains(&format!("fn {name}(")) && named(&source))
 }
 
-/// What the comments on the events of compactions say that they have.
+/// Checks the fields that the comments on compaction events document.
 fn check_compactions(seen: &Seen) {
     let started = seen.of_compaction("compaction_started");
     for field in [

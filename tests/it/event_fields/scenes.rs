@@ -1,4 +1,4 @@
-//! Turns that bring about every event, as clients receive them.
+//! Turns that produce every event, as clients receive them.
 
 mod mcp;
 
@@ -21,10 +21,10 @@ use crate::{
     },
 };
 
-/// A picture of 320 x 240 pixels, as far as its beginning says.
+/// The beginning of a GIF image of 320 x 240 pixels.
 const PICTURE: &[u8] = b"GIF89a\x40\x01\xf0\x00 a picture";
 
-/// Scenes that run at the same time, each with a database and a server of its own.
+/// Number of scenes that run concurrently, each with a separate database and server.
 const AT_ONCE: usize = 3;
 
 /// The events of all scenes.
@@ -80,7 +80,7 @@ fn is_sync(payload: &Payload) -> bool {
     matches!(payload, Payload::Sync(_))
 }
 
-/// A reader who comes now: what was, and how things stand.
+/// The events of a new reader: the history, and the current state.
 async fn newcomer(host: &Host, session: &str) -> Vec<pb::Event> {
     until(&mut host.watch(session, "", 0).await, is_sync).await
 }
@@ -93,8 +93,8 @@ fn session(session_id: &str) -> pb::Session {
     }
 }
 
-/// Reasoning, text, calls of every fate, an approver's arguments, an output that is cut and wanted
-/// whole.
+/// Reasoning, text, calls with every outcome, arguments changed by an approver, and an output that is truncated and
+/// requested in full.
 async fn tools_and_approvals() -> Vec<pb::Event> {
     let send = json!({"tool_call": {"name": "send", "arguments": {"to": "Ann ".repeat(10)}}, "chunk_chars": 1, "delay_ms": 20});
     let broken = json!({"tool_call": {"name": "look", "raw_arguments": "no JSON"}});
@@ -114,7 +114,7 @@ async fn tools_and_approvals() -> Vec<pb::Event> {
         json!([broken, call("nothing")]),
         json!([{"text": "Done."}, {"finish": {"reason": "stop", "usage": used}}]),
     ];
-    // Each piece is shown by itself.
+    // Each piece is sent separately.
     let host = Host::with(Options {
         delta_flush: std::time::Duration::ZERO,
         ..answering(&answers)
@@ -170,7 +170,7 @@ async fn tools_and_approvals() -> Vec<pb::Event> {
     seen
 }
 
-/// A result that is cut to the room in the window.
+/// A result that is truncated to the room in the window.
 async fn results_without_room() -> Vec<pb::Event> {
     let host = Host::scripted(&[json!([call("look")]), json!([{"text": "Done."}])]).await;
     let policy = pb::Policy {
@@ -191,8 +191,7 @@ async fn results_without_room() -> Vec<pb::Event> {
         .await
 }
 
-/// Messages of a host's own loop, with everything that such a message can have; also larger than an
-/// event.
+/// Messages of a host's own loop with every field that such a message can have, also larger than an event.
 async fn appended_messages() -> Vec<pb::Event> {
     use pb::{FinishReason as F, Role};
     let host = Host::with(Options::default()).await;
@@ -300,8 +299,7 @@ async fn appended_messages() -> Vec<pb::Event> {
     newcomer(&host, "s").await
 }
 
-/// Messages that wait for a turn: taken together, withdrawn, expired; and a turn that is asked for
-/// meanwhile, twice.
+/// Queued messages: coalesced, withdrawn, expired; and a turn that is requested twice in the meantime.
 async fn queued_messages() -> Vec<pb::Event> {
     let host = Host::scripted(&[
         json!([{"text": "Well, "}, {"wait_for": "go"}, {"text": "done."}]),
@@ -361,8 +359,8 @@ async fn queued_messages() -> Vec<pb::Event> {
     seen
 }
 
-/// Messages that give way to a newer one, one that is too large, and one that goes with its session
-/// and its turn.
+/// Queued messages that are replaced by a newer one, that are too large, and that are dropped with the session and its
+/// turn.
 async fn given_up_messages() -> Vec<pb::Event> {
     let steps = json!([
         {"when": {"user_contains": "look", "call": 0}, "say": [call("look")]},
@@ -407,7 +405,7 @@ async fn given_up_messages() -> Vec<pb::Event> {
     seen
 }
 
-/// A session whose model and whose way to answer change.
+/// Sessions whose model and generation settings change.
 async fn changed_sessions() -> Vec<pb::Event> {
     let host = Host::with(answering(&[json!([{"text": "Yes."}])]).script(
         "other",
@@ -473,13 +471,13 @@ async fn changed_sessions() -> Vec<pb::Event> {
     newcomer(&host, "s").await
 }
 
-/// Old results that are cleared, also of what the provider has in its cache, and brought back; and
-/// the messages as they are read then.
+/// Old results that are cleared, also from the provider's cache, and restored, and the messages that a reader gets
+/// then.
 async fn pruned_results() -> Vec<pb::Event> {
     let used = json!({"finish": {"reason": "stop", "usage": {"input": 130_000, "output": 9, "cache_read": 120_000}}});
     let host = Host::scripted(&[json!([{"text": "Fine."}, used])]).await;
     host.create(session("s")).await;
-    let mut seen = host.ask("s", &"Well? ".repeat(25_000)).await; // a prompt that the report can be of
+    let mut seen = host.ask("s", &"Well? ".repeat(25_000)).await; // a prompt whose size the usage report can match
     for (n, tokens) in [30_000, 20_000, 20_000, 20_000, 5, 5]
         .into_iter()
         .enumerate()
@@ -512,8 +510,7 @@ async fn pruned_results() -> Vec<pb::Event> {
     seen
 }
 
-/// Compactions that follow each other, of which the last one is taken back; one that a model was
-/// asked for in vain.
+/// Consecutive compactions, of which the last is reverted, and one for which the summary model fails.
 async fn compactions() -> Vec<pb::Event> {
     let host = Host::with(compaction::options(&compaction::in_short())).await;
     compaction::session(&host, 100_000, pb::CompactionPolicy::default(), &[1_000; 2]).await;
@@ -567,7 +564,7 @@ async fn compactions() -> Vec<pb::Event> {
     seen
 }
 
-/// A turn whose context is pruned and still too large, and is compacted while a reader comes.
+/// A turn whose context is pruned, is still too large, and is compacted while a reader joins.
 async fn compaction_of_a_turn() -> Vec<pb::Event> {
     let host = Host::with(compaction::options(
         &json!([{"wait_for": "go"}, {"text": "In short."}]),
@@ -607,8 +604,7 @@ async fn compaction_of_a_turn() -> Vec<pb::Event> {
     seen
 }
 
-/// A compaction at a share of the window whose summary says nothing; later the context has to
-/// become smaller.
+/// A compaction at a share of the window whose summary is empty. Later the context must become smaller.
 async fn given_up_compaction() -> Vec<pb::Event> {
     let host = Host::with(compaction::options(&json!([{"text": " "}]))).await;
     let strategy = pb::CompactionStrategy::ProactiveThreshold.into();
@@ -628,8 +624,8 @@ async fn given_up_compaction() -> Vec<pb::Event> {
     seen
 }
 
-/// A service that breaks off, is rate limited, and answers; then one that refuses; then one that
-/// refuses for one model.
+/// A service that breaks off, is rate limited, and responds; then a service that refuses; then one that refuses one
+/// model.
 async fn failing_calls() -> Vec<pb::Event> {
     let upstream = Upstream::start().await;
     let host = Host::with(Options {
@@ -660,7 +656,7 @@ async fn failing_calls() -> Vec<pb::Event> {
     seen
 }
 
-/// A prompt of every category that the provider takes for too long, also after a compaction.
+/// A prompt with every category that the provider rejects as too long, also after a compaction.
 async fn refused_prompt() -> Vec<pb::Event> {
     use pb::ContextCategory as C;
     let says_no = json!({"error": {"kind": "too_long", "message": "too long"}});
@@ -693,7 +689,7 @@ async fn refused_prompt() -> Vec<pb::Event> {
         summary_model: SUMMARISER.to_owned(),
         ..Default::default()
     };
-    // No result may be cleared, so that the context has to be compacted.
+    // No result can be cleared, so the context must be compacted.
     let prune = pb::PrunePolicy {
         protected_tools: vec!["look".to_owned()],
         ..pb::PrunePolicy::default()
@@ -766,7 +762,7 @@ async fn refused_prompt() -> Vec<pb::Event> {
     seen
 }
 
-/// A transcript that cannot be read.
+/// A transcript that cannot be decoded.
 async fn internal_error() -> Vec<pb::Event> {
     let host = Host::with(answering(&[json!([{"text": "Fine."}])]).forgetful()).await;
     host.ask("s", "Hello").await;
@@ -780,7 +776,7 @@ async fn internal_error() -> Vec<pb::Event> {
     host.ask("s", "Again").await
 }
 
-/// A setting and a picture that a model cannot take.
+/// A setting and an image that the model does not support.
 async fn unsupported_input() -> Vec<pb::Event> {
     let host = Host::scripted(&[json!([{"text": "Fine."}])]).await;
     let parts = vec![text("What is this?"), media(Source::Data(PICTURE.to_vec()))];
@@ -801,7 +797,7 @@ async fn unsupported_input() -> Vec<pb::Event> {
     .await
 }
 
-/// A replica that dies while it shows an answer, and the one that goes on.
+/// A replica that dies while it streams a response, and its successor.
 async fn takeover() -> Vec<pb::Event> {
     let host = Host::scripted(&[json!([{"text": "So far"}, {"wait_for": "never"}])]).await;
     let mut stream = host.execute(turn("s", MODEL, "Hello")).await;
@@ -818,7 +814,7 @@ async fn takeover() -> Vec<pb::Event> {
     .concat()
 }
 
-/// A replica that shuts down, and the one that goes on.
+/// A replica that shuts down, and its successor.
 async fn hand_over() -> Vec<pb::Event> {
     let host = Host::scripted(&[json!([{"text": "So far"}, {"wait_for": "never"}])]).await;
     let mut stream = host.execute(turn("s", MODEL, "Hello")).await;
@@ -830,7 +826,7 @@ async fn hand_over() -> Vec<pb::Event> {
     to_end(&mut other.watch("s", &seen[0].turn_id, 0).await).await
 }
 
-/// Turns that are stopped while they speak, interrupted, and taken back while a tool runs.
+/// Turns that are stopped while the model responds, interrupted, and rolled back while a tool runs.
 async fn cancelled_turns() -> Vec<pb::Event> {
     let script: [Value; 2] = [
         json!([{"text": "So far"}, call("look"), call("list")]),
@@ -893,7 +889,7 @@ async fn cancelled_turns() -> Vec<pb::Event> {
     [seen, head, rest, newcomer(&host, "s").await].concat()
 }
 
-/// How a turn that is not cancelled can end: by a limit, a filter, a model that says nothing.
+/// All endings of a turn other than a cancel: a limit, a filter, an empty response.
 async fn endings() -> Vec<pb::Event> {
     let said = |reason: &str| json!([{"text": "Well."}, {"finish": {"reason": reason}}]);
     let script = json!({"steps": [
@@ -939,7 +935,7 @@ async fn endings() -> Vec<pb::Event> {
                 .await,
         );
     }
-    // A call that no host answers in time, and a turn that ends with a call open.
+    // A call that times out, and a turn that ends while a call is open.
     let impatient = pb::Tool {
         timeout: seconds(1),
         ..tool("look")
@@ -963,7 +959,7 @@ async fn endings() -> Vec<pb::Event> {
     seen
 }
 
-/// A context that is nearly full, and a stream on which nothing happens.
+/// A context that is nearly full, and a stream without activity.
 async fn nearly_full_and_alive() -> Vec<pb::Event> {
     let host = Host::with(compaction::options(&compaction::in_short())).await;
     compaction::session(

@@ -1,4 +1,4 @@
-//! Clients that vanish, that never read, and that give up in the middle of a call.
+//! Clients that disappear, that never read, and that cancel in the middle of a call.
 
 use std::{fs, time::Duration};
 
@@ -74,7 +74,7 @@ async fn clients_that_never_read_do_not_block_others() {
     drop(stalled);
 }
 
-/// The memory of a process, in KiB.
+/// The resident memory of a process in KiB.
 fn resident(pid: i32) -> usize {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status
@@ -107,8 +107,8 @@ async fn abandoned_calls_leave_no_partial_state_and_no_broken_connection() {
     .await;
     for n in 0..MOMENTS {
         let session = format!("chat-{n}");
-        // What began goes on by itself; what did not begins now. Then its results are given up at
-        // some moment, too.
+        // A turn that was admitted continues; one that was not starts now. Then the submission of its results is
+        // cancelled at a random moment too.
         let begun = served
             .turns()
             .await

@@ -1,4 +1,4 @@
-//! The database has room for fewer connections than replicas would like to have.
+//! A database that has fewer connections than the replicas want.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::harness::{
 
 use super::{all, becomes_true, free_port};
 
-/// Connections of contextd.
+/// Connections of contextd in the database.
 const OURS: &str =
     "from pg_stat_activity where datname = current_database() and application_name = 'contextd'";
 
@@ -72,7 +72,7 @@ async fn turns_of_a_replica_that_gets_three_connections_end() {
     assert!(!refused.ends_with(" 0"), "{refused}");
 }
 
-/// Row F43: what a burst needed is free for others soon.
+/// Row F43: connections that a burst needed are soon available again.
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_that_nothing_uses_are_closed() {
     let database = TestDatabase::new().await;
@@ -89,11 +89,11 @@ async fn connections_that_nothing_uses_are_closed() {
             .iter_mut()
             .map(async |host| host.survive(&[&served]).await))
     );
-    // One of each pool, and the one that listens.
+    // One per pool, and the listening connection.
     becomes_true(&look, &format!("select count(*) <= 3 {OURS}")).await;
 }
 
-/// Row F43: no task holds a connection while it waits for a second one. The whole suite runs so with
+/// Row F43: no task holds a connection while it waits for a second one. The entire suite can run this way with
 /// `CONTEXTD_TEST_POOL_SIZE=1`.
 #[tokio::test(flavor = "multi_thread")]
 async fn turns_run_with_a_pool_of_one() {
@@ -115,7 +115,7 @@ async fn turns_run_with_a_pool_of_one() {
     }
 }
 
-/// The statement that a turn is read by, which ends its connection.
+/// Makes the statement that reads a turn terminate its connection.
 fn unreadable(sql: &'static str) -> &'static str {
     if sql.contains("store::turn_read::owned") {
         let broken = sql.replacen(
@@ -129,7 +129,7 @@ fn unreadable(sql: &'static str) -> &'static str {
     }
 }
 
-/// Row F43: heartbeats reach the database, and reads do not.
+/// Row F43: heartbeats reach the database, reads do not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_that_its_owner_cannot_read_is_left_to_another_replica() {
     let options = || Options {
@@ -156,7 +156,7 @@ async fn a_turn_that_its_owner_cannot_read_is_left_to_another_replica() {
     );
 }
 
-/// Row F43: leases and heartbeats reach the database, and no request does.
+/// Row F43: leases and heartbeats reach the database, requests do not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_without_a_connection_for_requests_is_not_ready() {
     const PATIENCE: Duration = Duration::from_secs(2);

@@ -1,5 +1,5 @@
-//! PostgreSQL goes away and comes back: crashed, stopped, silent, or as another server that may or
-//! may not take writes.
+//! PostgreSQL fails and returns: crashed, stopped, unresponsive, or as another server that may or may not accept
+//! writes.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use crate::harness::{
 
 use super::{PATIENT, all, check_slow, commits::behind, last_words};
 
-/// A PostgreSQL of its own with a contextd before it that finds it wherever it is started again.
+/// A separate PostgreSQL, and a contextd that reaches it through a link wherever it is restarted.
 async fn scene(settings: &str) -> (Cluster, Link, Served, Place) {
     let cluster = Cluster::start(&[]).await;
     let place = Place::new(settings)
@@ -32,8 +32,7 @@ async fn scene(settings: &str) -> (Cluster, Link, Served, Place) {
     (cluster, link, served, place)
 }
 
-/// Turns under way, PostgreSQL ended by a signal and started again a while later: every turn is
-/// told to its end.
+/// Ends PostgreSQL with a signal while turns run, and restarts it later. Every turn must complete for its client.
 async fn outage(signal: Signal, down: Duration) {
     let (mut cluster, link, served, _place) = scene(PATIENT).await;
     let mut ready = served.health().await;
@@ -71,7 +70,7 @@ async fn outage(signal: Signal, down: Duration) {
         "a refusal took {:?}",
         begun.elapsed()
     );
-    tokio::time::sleep(down).await; // how long it is down
+    tokio::time::sleep(down).await; // the duration of the outage
     cluster.restart().await;
     link.lead_to(cluster.target());
     becomes(&mut ready, ServingStatus::Serving).await;
@@ -101,14 +100,14 @@ async fn turns_survive_a_restart_of_postgresql() {
     outage(Signal::SIGINT, Duration::ZERO).await;
 }
 
-/// A probe's look at a page of the admin port.
+/// The status code of a page of the admin port.
 async fn probe(admin: u16, page: &str) -> u16 {
     let answer = reqwest::get(format!("http://127.0.0.1:{admin}{page}")).await;
     answer.unwrap().status().as_u16()
 }
 
-/// Row F5. A minute is longer than the lease, so that no turn runs on: each is taken over when the
-/// database is back, by the same process.
+/// Row F5. A minute is longer than the lease, so no turn continues during the outage: each is taken over by the same
+/// process when the database returns.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_minute_without_postgresql_needs_no_restart() {
     const DOWN: Duration = Duration::from_secs(60);
@@ -146,7 +145,7 @@ async fn a_minute_without_postgresql_needs_no_restart() {
             (Code::Unavailable, "DATABASE_UNAVAILABLE")
         );
         assert!(refused.get_error_details().retry_info().is_some());
-        tokio::time::sleep(Duration::from_millis(500)).await; // between two probes
+        tokio::time::sleep(Duration::from_millis(500)).await; // the interval of the probes
     }
     cluster.restart().await;
     link.lead_to(cluster.target());
@@ -185,7 +184,7 @@ async fn silently_dead_connections_are_detected_and_replaced() {
         .iter_mut()
         .map(async |host| host.survive(&[&served]).await))
     .await;
-    // A statement may take 2 s here, and its answer 2 s more.
+    // A statement may take 2 s here, and its response another 2 s.
     assert!(
         stranded.elapsed() < Duration::from_secs(15),
         "noticed only after {:?}",
@@ -196,8 +195,8 @@ async fn silently_dead_connections_are_detected_and_replaced() {
     }
 }
 
-/// Row F11: where replication is not at hand, a server that takes no writes any more stands for the
-/// old primary, and the same data at another address for the new one.
+/// Row F11: without replication, a server that no longer accepts writes represents the old primary, and the same data
+/// at another address represents the new one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failover_to_another_address_loses_nothing_and_writes_nothing_to_the_old_one() {
     eprintln!(
@@ -226,7 +225,7 @@ async fn a_failover_to_another_address_loses_nothing_and_writes_nothing_to_the_o
     ] {
         old.batch_execute(order).await.unwrap();
     }
-    // PostgreSQL reads its settings again a moment later: until then it still admits turns.
+    // PostgreSQL reloads its settings a moment later. Until then it admits turns.
     let refused = async {
         for n in 0.. {
             let late = turn(&format!("late-{n}"), "scripted/slow", "Go");

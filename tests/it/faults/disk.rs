@@ -1,5 +1,5 @@
-//! The disk under PostgreSQL is full, broken or slow. Root, and strace, make it so; what is not
-//! there is skipped.
+//! The disk of PostgreSQL is full, broken or slow. This requires root and strace; tests are skipped where they are not
+//! available.
 
 use std::{
     fs,
@@ -26,7 +26,7 @@ use crate::harness::{
 
 use super::{PATIENT, all, free_port};
 
-/// A little disk in memory, at a directory. It is gone with the test.
+/// A small in-memory file system, mounted at a directory and removed with the test.
 struct LittleDisk<'a>(&'a Path);
 
 impl<'a> LittleDisk<'a> {
@@ -51,7 +51,7 @@ impl Drop for LittleDisk<'_> {
     }
 }
 
-/// A count of the page of metrics.
+/// Whether the metrics page has a nonzero count.
 async fn counted(admin: u16, metric: &str, label: &str) -> bool {
     let page = reqwest::get(format!("http://127.0.0.1:{admin}/metrics")).await;
     let page = page.unwrap().text().await.unwrap();
@@ -131,11 +131,11 @@ async fn a_full_disk_fails_writes_and_loses_nothing() {
     drop((served, cluster, disk));
 }
 
-/// strace on a server and every process that it starts from now on.
+/// strace, attached to a server and every process that it starts from then on.
 struct Tampering {
     strace: Child,
     log: tempfile::NamedTempFile,
-    /// What strace writes beside a call that it tampered with.
+    /// The text that strace adds to a system call that it tampered with.
     mark: String,
 }
 

@@ -1,5 +1,5 @@
-//! A contextd that is told to stop: it says so, takes nothing new, hands over what runs, and ends
-//! in time whatever its clients and its database do.
+//! Graceful shutdown: contextd reports it, accepts nothing new, hands over running turns, and exits in time regardless
+//! of its clients and its database.
 
 use std::{
     sync::{
@@ -49,7 +49,7 @@ async fn ends_well(mut served: Served) -> Duration {
 /// Row F27
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_is_handed_over_at_its_step_boundary() {
-    // The first step calls a tool that there is not: the turn goes on by itself.
+    // The first step calls a tool that does not exist, so the turn continues without a result.
     let steps = json!({ "steps": [
         { "when": { "call": 0 }, "say": [{ "text": super::WORDS, "delay_ms": 20 }, { "tool_call": { "name": "none" } }] },
         { "when": { "otherwise": true }, "say": [{ "text": "Well.", "delay_ms": 10 }] }
@@ -103,7 +103,7 @@ async fn a_drain_fails_readiness_refuses_new_work_and_ends_streams_with_their_po
 
     first.terminate();
     becomes(&mut ready, ServingStatus::NotServing).await;
-    // Load balancers need a while to hear of it: until then it serves.
+    // Load balancers take a while to notice. Until then, the replica serves requests.
     let mut early = Survivor::new(asking("scripted/slow", "early"));
     early.send_to(&first).await.unwrap();
     let told = host.cut_off().await;
@@ -122,7 +122,7 @@ async fn a_drain_fails_readiness_refuses_new_work_and_ends_streams_with_their_po
     ends_well(first).await;
     early.survive(&[&second]).await;
     check_slow(&early, &second).await;
-    host.send_to(&second).await.unwrap(); // behind the last event it has seen
+    host.send_to(&second).await.unwrap(); // after the last event that it has received
     host.until(|payload| matches!(payload, Payload::TurnRecovered(_)))
         .await;
     assert_eq!(
@@ -139,8 +139,7 @@ async fn hanging_clients_do_not_delay_a_drain() {
     let place = Place::new(&draining("drain_timeout = '200ms'\n")).script("flood", &flood);
     let database = TestDatabase::new().await;
     let served = place.serve_over(&database).await;
-    // One that never says a word, one that says half a word, and one that never reads what it asked
-    // for.
+    // A client that sends nothing, one that sends an incomplete preface, and one that never reads its responses.
     let silent = TcpStream::connect(served.address).await.unwrap();
     let mut rude = TcpStream::connect(served.address).await.unwrap();
     rude.write_all(b"PRI * HTTP/2.0\r\n").await.unwrap();
@@ -169,7 +168,7 @@ async fn an_unresponsive_database_does_not_delay_a_drain() {
     assert!(took < Duration::from_secs(12), "it took {took:?}");
 }
 
-/// A model service whose prompts take for ever to count once it was called.
+/// A model service whose prompts can no longer be counted once it was called.
 #[derive(Debug, Default)]
 struct Uncountable {
     called: AtomicBool,
@@ -285,13 +284,14 @@ async fn a_rolling_restart_under_load_costs_no_turn_an_attempt() {
     }
 }
 
-/// How long two replicas serve on after they were told to stop. A client that has just seen one ready calls it well within this.
+/// How long two replicas keep serving after SIGTERM. A client that has just found a replica ready calls it well within
+/// this time.
 const DELAY: Duration = Duration::from_secs(3);
-/// How long their turns may then take to a step boundary.
+/// How long their turns may then take to reach a step boundary.
 const TIMEOUT: Duration = Duration::from_millis(500);
-/// Between two calls of a caller.
+/// Pause between two calls of a caller.
 const PACE: Duration = Duration::from_millis(5);
-/// What the chart adds to these for a pod's grace period (`drain.reserve`).
+/// The time that the chart adds to these for the grace period of a pod (`drain.reserve`).
 const RESERVE: Duration = Duration::from_secs(10);
 
 /// Rows F27, and H11 of the chart
@@ -310,7 +310,7 @@ async fn a_rolling_restart_of_two_replicas_fails_no_unary_call_and_ends_in_the_g
     let database = TestDatabase::new().await;
     let (one, two) = pair(&place, &database).await;
     let addresses = [one.address, two.address];
-    // On each replica one that never reads what it asked for, and keeps its connection.
+    // On each replica, one client never reads its response and keeps its connection.
     let mut hung: [_; 2] =
         std::array::from_fn(|n| Survivor::new(asking("scripted/flood", &format!("hung-{n}"))));
     for (host, served) in hung.iter_mut().zip([&one, &two]) {

@@ -1,4 +1,4 @@
-//! A failover to a standby that had not received the newest commits, under replicas that run.
+//! A failover to a standby that is missing the newest commits, while replicas run.
 
 use contextd::pb::{self, event::Payload};
 use tonic::{Code, Status, Streaming};
@@ -12,7 +12,7 @@ use crate::harness::{
     snapshot::Snapshot,
 };
 
-/// Models that speak until they are told to go on.
+/// Models that stream until they are released.
 fn options() -> Options {
     let script = serde_json::json!({"steps": [
         {"when": {"user_contains": "lost"}, "say": [{"text": "Lost"}, {"wait_for": "lost"}, {"text": " words."}]},
@@ -22,7 +22,7 @@ fn options() -> Options {
     Options::default().script("it", script.to_string())
 }
 
-/// How a stream breaks off.
+/// Reads a stream to its end. Returns the error with which it ends.
 async fn cut_off<T: events::Carrier>(stream: &mut Streaming<T>) -> Option<Status> {
     loop {
         match events::next(stream).await {
@@ -33,9 +33,9 @@ async fn cut_off<T: events::Carrier>(stream: &mut Streaming<T>) -> Option<Status
     }
 }
 
-/// One replica has a turn whose admission is lost; then the other one is granted the same epoch and
-/// op for another turn, and the first one's answer comes. What the session has in the end, and how
-/// the readers' streams ended.
+/// One replica has a turn whose admission is lost. Then the other replica is granted the same epoch and op for another
+/// turn, and the model of the first turn responds. Returns the resulting messages, and how the streams of the readers
+/// ended.
 async fn story() -> (Vec<String>, [Option<Status>; 2]) {
     let first = Host::with(options()).await;
     let second = first.beside(options()).await;
@@ -98,7 +98,7 @@ async fn a_reader_of_lost_events_is_notified_without_new_events() {
         refusal(&status).metadata["last_seq"],
         host.session("s").await.last_seq.to_string()
     );
-    // Whoever comes back with that seq is refused, and follows from the newest one.
+    // A client that reconnects with that seq is refused, and resumes from the last seq.
     let request = pb::WatchEventsRequest {
         session_id: "s".to_owned(),
         after_seq: after,

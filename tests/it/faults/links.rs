@@ -1,5 +1,4 @@
-//! Clocks that disagree with everybody, and links that are slow, closed on one side, or lead to
-//! model services.
+//! Clocks that are wrong, and connections to the database and to model services that are slow, half-closed or lost.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +20,7 @@ use crate::harness::{
 
 use super::{PATIENT, check_slow, commits::behind};
 
-/// A clock that is wrong by so much.
+/// A clock with this offset.
 #[derive(Debug)]
 struct Wrong(SignedDuration);
 
@@ -31,7 +30,7 @@ impl Clock for Wrong {
     }
 }
 
-/// Row F18: a replica's clock.
+/// Row F18: the clock of a replica.
 #[tokio::test(flavor = "multi_thread")]
 async fn leases_work_with_replica_clocks_ten_minutes_off() {
     let waits = r#"{"steps": [{"say": [{"text": "one "}, {"wait_for": "ever"}]}]}"#.to_owned();
@@ -69,8 +68,8 @@ async fn leases_work_with_replica_clocks_ten_minutes_off() {
     );
 }
 
-/// Row F18: the database's clock, as far as leases can tell: one that jumps ahead makes every lease
-/// seem over.
+/// Row F18: the clock of the database, as far as leases are concerned. A clock that jumps ahead makes every lease
+/// expire.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_clock_that_jumps_ahead_causes_an_early_takeover_and_no_harm() {
     let database = TestDatabase::new().await;
@@ -80,7 +79,8 @@ async fn a_database_clock_that_jumps_ahead_causes_an_early_takeover_and_no_harm(
     host.send_to(&first).await.unwrap();
     host.until(|payload| matches!(payload, Payload::TextDelta(_)))
         .await;
-    let jump = "update session_run set version = version + 1, lease_until = now() - interval '10 minutes' where state = 1";
+    let jump = "with r as (update replicas set lease_until = now() - interval '10 minutes')
+                update session_run set version = version + 1, lease_until = now() - interval '10 minutes' where state = 1";
     assert_eq!(database.client().await.execute(jump, &[]).await.unwrap(), 1);
     host.survive(&[&second]).await;
     check_slow(&host, &second).await;
@@ -91,7 +91,7 @@ async fn a_database_clock_that_jumps_ahead_causes_an_early_takeover_and_no_harm(
     assert!(!first.said().contains("panicked"));
 }
 
-/// Row F9: a link that is slow or closed on one side only.
+/// Row F9: a connection that is slow or half-closed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_or_half_closed_database_link_costs_only_time() {
     let database = TestDatabase::new().await;
@@ -108,7 +108,7 @@ async fn a_slow_or_half_closed_database_link_costs_only_time() {
         host.until(|payload| matches!(payload, Payload::TextDelta(_)))
             .await;
         link.traffic(way, traffic);
-        tokio::time::sleep(Duration::from_millis(300)).await; // for as long as that lasts
+        tokio::time::sleep(Duration::from_millis(300)).await; // the duration of the half-closed connection
         link.all_traffic(Traffic::Flows);
         host.survive(&[&served]).await;
         check_slow(&host, &served).await;

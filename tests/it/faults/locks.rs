@@ -1,5 +1,4 @@
-//! Somebody else is in the way: long locks, deadlocks, and more requests than there are
-//! connections.
+//! Contention in the database: long locks, deadlocks, and more requests than connections.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +23,7 @@ const WAITING: &str = "select exists(select from pg_stat_activity where datname 
 /// Row F15
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_table_lock_loses_no_turn() {
-    let settings = PATIENT.replace("'2s'", "'10s'"); // a lock is given up before a statement is
+    let settings = PATIENT.replace("'2s'", "'10s'"); // the lock timeout is shorter than the statement timeout
     let database = TestDatabase::new().await;
     let place = Place::new(&settings).script("slow", &slow());
     let served = place.serve_over(&database).await;
@@ -39,7 +38,7 @@ async fn a_long_table_lock_loses_no_turn() {
     let held = Instant::now();
     becomes_true(&database.client().await, WAITING).await;
     while held.elapsed() < Duration::from_secs(4) {
-        tokio::time::sleep(Duration::from_millis(50)).await; // longer than any wait for one lock
+        tokio::time::sleep(Duration::from_millis(50)).await; // longer than any lock timeout
     }
     ddl.batch_execute("rollback").await.unwrap();
     host.survive(&[&served]).await;
@@ -59,7 +58,7 @@ async fn requests_beyond_the_pool_are_refused_in_time_while_turns_keep_their_lea
     host.send_to(&served).await.unwrap();
     host.until(|payload| matches!(payload, Payload::TextDelta(_)))
         .await;
-    // Requests that wait for this lock hold both connections.
+    // Requests that wait for this lock occupy both connections.
     let lock = database.client().await;
     lock.batch_execute(
         "begin; lock table blobs in access exclusive mode; lock table sessions in access exclusive mode",
@@ -105,7 +104,7 @@ async fn requests_beyond_the_pool_are_refused_in_time_while_turns_keep_their_lea
         .expect("the pool did not come back");
 }
 
-/// Row F16: at once, and with what turns that run wait for going first.
+/// Row F16: new requests are refused immediately, and requests that running turns wait for have priority.
 #[tokio::test(flavor = "multi_thread")]
 async fn while_requests_wait_for_the_pool_new_ones_are_refused_at_once_and_results_are_not() {
     let settings = "[database]\npool_size = 2\nacquire_timeout = '20s'\noverload_wait = '100ms'\nstatement_timeout = '20s'\n";
@@ -132,8 +131,14 @@ async fn while_requests_wait_for_the_pool_new_ones_are_refused_at_once_and_resul
             listed.await.map(drop)
         }
     };
-    // Two hold the connections, and one waits for theirs.
+    // Two requests hold the connections, and one waits for a connection.
     let waiting: Vec<_> = (0..3).map(|_| tokio::spawn(list())).collect();
+    let look = database.client().await;
+    until("both connections to be held", || async {
+        let held = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
+        look.query_one(held, &[]).await.unwrap().get::<_, i64>(0) == 2
+    })
+    .await;
     let moment = Duration::from_millis(200);
     until("a new request to be refused at once", || async {
         let answer = tokio::time::timeout(moment, list()).await;
@@ -153,11 +158,11 @@ async fn while_requests_wait_for_the_pool_new_ones_are_refused_at_once_and_resul
     list().await.unwrap();
 }
 
-/// Row F16: with clients who give up.
+/// Row F16: clients that cancel their calls.
 #[tokio::test(flavor = "multi_thread")]
 async fn abandoned_calls_never_hold_more_connections_than_the_pool() {
     const POOL: i64 = 4;
-    /// Beside the pool: those for heartbeats, and the one that listens.
+    /// Connections outside of the pool: those for heartbeats, and the listening connection.
     const BESIDE: i64 = 3;
     let settings = "[turn]\nlease_ttl = '2s'\npoll_interval = '50ms'\n\
                     [database]\npool_size = 4\nacquire_timeout = '5s'\nstatement_timeout = '20s'\n";
@@ -204,7 +209,7 @@ async fn abandoned_calls_never_hold_more_connections_than_the_pool() {
         most_stalled <= POOL + BESIDE,
         "{most_stalled} statements were waiting at once"
     );
-    // One that was just closed may still be ending while the next one begins.
+    // A connection that was just closed may still be terminating while the next one starts.
     assert!(most <= 2 * POOL + BESIDE, "{most} connections at once");
     lock.batch_execute("rollback").await.unwrap();
     served
@@ -222,7 +227,7 @@ async fn abandoned_calls_never_hold_more_connections_than_the_pool() {
     );
 }
 
-/// Says few words, for longer than a lease of two seconds.
+/// A short response that takes longer than a lease of two seconds.
 fn slow_for_long() -> serde_json::Value {
     serde_json::json!({ "steps": [{ "say": [{ "text": "one two three four five six seven eight", "delay_ms": 600 }] }] })
 }
@@ -235,7 +240,7 @@ async fn a_deadlocked_transaction_is_retried_transparently() {
     let place = Place::new(&settings).script("slow", &slow());
     let config = database.client().await;
     let name = database.config.get_dbname().unwrap();
-    // The other one is patient, so that PostgreSQL gives up contextd's transaction.
+    // The other transaction has a long deadlock timeout, so that PostgreSQL aborts contextd's transaction.
     config
         .batch_execute(&format!(
             "alter database {name} set deadlock_timeout = '200ms'"
@@ -252,7 +257,7 @@ async fn a_deadlocked_transaction_is_retried_transparently() {
         .batch_execute("set deadlock_timeout = '20s'; begin; select from turns for update")
         .await
         .unwrap();
-    becomes_true(&config, WAITING).await; // the end of the turn holds the hot row and waits for the turn's
+    becomes_true(&config, WAITING).await; // the end of the turn holds the hot row and waits for the row of the turn
     other
         .batch_execute("select from session_run for update; rollback")
         .await

@@ -1,6 +1,6 @@
-//! Faults that are really made: processes are killed and stopped, sockets cut, PostgreSQL crashed,
-//! and every turn is told to its end, once. docs/reliability.md lists them; what a machine cannot
-//! do is skipped, and says so.
+//! Real faults: processes are killed and stopped, connections are cut, PostgreSQL crashes, and every turn is still
+//! delivered to its end exactly once. docs/reliability.md lists the faults. Faults that a machine cannot produce are
+//! skipped with a message.
 
 mod clients;
 mod commits;
@@ -30,25 +30,25 @@ use crate::harness::{
     survivor::Survivor,
 };
 
-/// Leases as short as they get, polls quick, and statements given up soon.
+/// The shortest possible leases, short poll intervals, and short statement timeouts.
 pub(super) const QUICK: &str = "[turn]\nlease_ttl = '1s'\npoll_interval = '50ms'\n\
                                 [database]\nstatement_timeout = '1s'\nconnect_timeout = '1s'\nacquire_timeout = '1s'\n";
-/// Nothing is taken over while a test runs, and the database is given up soon.
+/// Leases that do not expire during a test, and short database timeouts.
 pub(super) const PATIENT: &str = "[turn]\nlease_ttl = '5m'\npoll_interval = '50ms'\n\
                                   [database]\nstatement_timeout = '2s'\nconnect_timeout = '1s'\nacquire_timeout = '1s'\n";
 
-/// The words of the last message.
+/// The text of the last message.
 pub(super) fn last_words(host: &Survivor) -> String {
     said(messages(&host.seen).last().unwrap())
 }
 
-/// A slow turn was told whole, once.
+/// Fails unless the events of a slow turn are complete and without duplicates.
 pub(super) async fn check_slow(host: &Survivor, served: &Served) {
     host.check_story(served).await;
     assert_eq!(last_words(host), WORDS);
 }
 
-/// How a turn is stored.
+/// The stored turn.
 pub(super) async fn turn_of(served: &Served, host: &Survivor) -> pb::Turn {
     let turn_id = host
         .seen
@@ -71,13 +71,13 @@ pub(super) async fn turn_of(served: &Served, host: &Survivor) -> pb::Turn {
         .unwrap()
 }
 
-/// A port for the admin page of a process.
+/// A free port for the admin port of a process.
 pub(super) fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
 }
 
-/// Looks at a number in the database until it is as wanted.
+/// Waits until the query returns true.
 pub(super) async fn becomes_true(client: &Client, sql: &str) {
     crate::harness::host::until(sql, || async {
         client.query_one(sql, &[]).await.unwrap().get(0)
@@ -85,7 +85,7 @@ pub(super) async fn becomes_true(client: &Client, sql: &str) {
     .await;
 }
 
-/// Runs stories at once.
+/// Runs futures concurrently.
 pub(super) async fn all<T>(stories: impl IntoIterator<Item = impl Future<Output = T>>) -> Vec<T> {
     futures_util::future::join_all(stories).await
 }

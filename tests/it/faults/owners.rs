@@ -1,5 +1,4 @@
-//! Owners that die, freeze, or lose their way to the database, and turns that break whoever runs
-//! them.
+//! Owners that die, freeze, or lose their connection to the database, and turns that crash their owner.
 
 use std::{
     sync::Arc,
@@ -8,7 +7,7 @@ use std::{
 
 use contextd::{
     model::Prompt,
-    pb::{self, event::Payload},
+    pb::{self, event::Payload, queue_service_client::QueueServiceClient},
     provider::{Answer, Provider, info::ModelInfo},
 };
 use nix::sys::signal::Signal;
@@ -17,13 +16,14 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use crate::harness::{
     Host, Options, TestDatabase,
     events::{completed, failed, kinds},
+    host::until,
     process::Place,
-    proxy::{COMMIT, Landed, Traffic},
-    requests::turn,
-    survivor::{SHORT_LEASE, Survivor, asking, becomes, pair, recoveries, slow},
+    proxy::{Landed, Traffic},
+    requests::{enqueue, turn},
+    survivor::{SHORT_LEASE, Survivor, asking, becomes, events, is_end, pair, recoveries, slow},
 };
 
-use super::{QUICK, becomes_true, check_slow, commits::behind};
+use super::{QUICK, WORDS, becomes_true, check_slow, commits::behind, last_words};
 
 const STUCK: &str = "select exists(select from pg_stat_activity where datname = current_database() and state = 'idle in transaction')";
 
@@ -41,20 +41,20 @@ async fn an_owner_paused_past_its_lease_writes_nothing_when_it_resumes() {
     host.send_to(&second).await.unwrap();
     host.until(|payload| matches!(payload, Payload::TurnRecovered(_)))
         .await;
-    first.signal(Signal::SIGCONT); // it is in the middle of its answer, and the other one too
+    first.signal(Signal::SIGCONT); // both replicas are in the middle of the response
     while host.next().await.unwrap().is_some() {}
     check_slow(&host, &second).await;
     assert_eq!(
         recoveries(&host.seen),
         [(pb::RecoveryCause::LeaseExpired, 2)]
     );
-    // The one that woke serves on.
+    // The replica that was resumed keeps serving.
     let mut next = Survivor::new(asking("scripted/slow", "chat-2"));
     next.survive(&[&first]).await;
     check_slow(&next, &first).await;
 }
 
-/// Row F4
+/// Row F4: the end of a turn and the start of the next turn are two statements of one transaction.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_that_dies_in_a_transaction_does_not_block_others() {
     let database = TestDatabase::new().await;
@@ -65,7 +65,14 @@ async fn an_owner_that_dies_in_a_transaction_does_not_block_others() {
     host.send_to(&first).await.unwrap();
     host.until(|payload| matches!(payload, Payload::TextDelta(_)))
         .await;
-    link.strand_at(COMMIT, Landed::No); // its locks are taken, and the end never comes
+    let next = pb::EnqueueMessageRequest {
+        delivery: pb::Delivery::WhenIdle.into(),
+        on_idle: pb::IdleAction::StartTurn.into(),
+        ..enqueue("chat", "Go on")
+    };
+    let mut queue = QueueServiceClient::new(first.channel().await);
+    queue.enqueue_message(next).await.unwrap();
+    link.strand_at_commit(Landed::No); // it holds its locks, and its commit never arrives
     link.was_cut(1).await;
     first.signal(Signal::SIGSTOP);
     becomes_true(&database.client().await, STUCK).await;
@@ -79,7 +86,12 @@ async fn an_owner_that_dies_in_a_transaction_does_not_block_others() {
     );
     assert!(stuck.elapsed() < Duration::from_secs(5));
     while host.next().await.unwrap().is_some() {}
-    check_slow(&host, &second).await;
+    assert_eq!(last_words(&host), WORDS);
+    until("the next turn to end", || async {
+        let all = events(&second, "chat").await;
+        all.iter().filter(|event| is_end(event)).count() == 2
+    })
+    .await;
     first.signal(Signal::SIGCONT);
 }
 
@@ -101,7 +113,7 @@ async fn a_replica_cut_off_from_the_database_gives_up_its_leases_by_its_own_cloc
     link.all_traffic(Traffic::Stalls);
     let cut_off = Instant::now();
     let mut told = Vec::new();
-    // The stream may go on for less than a lease; then there is silence or an end.
+    // The stream may continue for less than a lease. Then it stalls or ends.
     while let Ok(Ok(Some(event))) = tokio::time::timeout(Duration::from_secs(2), host.next()).await
     {
         if matches!(event.payload, Some(Payload::TextDelta(_))) {
@@ -130,7 +142,7 @@ async fn a_replica_cut_off_from_the_database_gives_up_its_leases_by_its_own_cloc
     check_slow(&next, &first).await;
 }
 
-/// A model that breaks whoever calls it.
+/// A model that makes its caller panic.
 #[derive(Debug)]
 struct Breaks;
 
@@ -194,7 +206,7 @@ async fn a_turn_that_crashes_every_owner_is_failed_and_harms_no_other() {
     completed(&host.run(turn("poison", "scripted/fine", "Go on")).await);
 }
 
-/// A loop of the workers that panics at each round.
+/// Makes a loop of the workers panic in each round.
 fn panicking(sql: &'static str) -> &'static str {
     assert!(!sql.contains("store::lease::candidates"), "a defect");
     sql

@@ -1,4 +1,4 @@
-//! A pooler that gives each transaction another connection.
+//! A connection pooler that assigns each transaction another connection.
 
 use std::time::Duration;
 
@@ -42,8 +42,8 @@ async fn turns_run_through_a_transaction_pooler() {
         })
         .collect();
     let replicas = [&first, &second];
-    // Beside them, calls that are given up at any moment: a connection that is left in the middle
-    // is nobody else's.
+    // In parallel, calls are cancelled at random moments. A connection that is left in a transaction must not affect
+    // another client.
     let sessions = first.sessions().await;
     let done = CancellationToken::new();
     let hasty = async {
@@ -75,7 +75,7 @@ async fn turns_run_through_a_transaction_pooler() {
     );
 }
 
-/// Row F37: its own guard.
+/// Row F37: the setting is required.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_transaction_pooler_set_a_pooler_is_detected_and_refused() {
     let database = TestDatabase::new().await;
@@ -92,7 +92,7 @@ async fn without_transaction_pooler_set_a_pooler_is_detected_and_refused() {
     assert!(told.contains("database.transaction_pooler"), "{told}");
 }
 
-/// Row F37: one that is told to ignore what it does not know.
+/// Row F37: a pooler that ignores settings that it does not know.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pooler_that_ignores_the_settings_of_connections_is_refused_with_the_settings_name() {
     let database = TestDatabase::new().await;
@@ -105,7 +105,7 @@ async fn a_pooler_that_ignores_the_settings_of_connections_is_refused_with_the_s
     assert!(told.contains("database.transaction_pooler"), "{told}");
 }
 
-/// Row F37: its connections have the statements of somebody who did not set it.
+/// Row F37: the connections have prepared statements of a client without the setting.
 #[tokio::test(flavor = "multi_thread")]
 async fn statements_that_were_left_on_the_connections_of_a_pooler_are_removed() {
     let database = TestDatabase::new().await;
@@ -116,7 +116,7 @@ async fn statements_that_were_left_on_the_connections_of_a_pooler_are_removed() 
         .collect();
     let other = pooled.client().await;
     for _ in 0..16 {
-        // Where they were left before, they are in the way of this one too.
+        // If they were prepared on this connection before, this fails too.
         let _ = other.batch_execute(&names.concat()).await;
     }
     let served = place(true).serve_over(&pooled).await;
@@ -130,7 +130,7 @@ async fn statements_that_were_left_on_the_connections_of_a_pooler_are_removed() 
     );
 }
 
-/// Row F37: a pooler that is restarted.
+/// Row F37: the pooler is restarted.
 #[tokio::test(flavor = "multi_thread")]
 async fn turns_continue_after_a_pooler_restart() {
     let database = TestDatabase::new().await;

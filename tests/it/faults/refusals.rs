@@ -1,4 +1,4 @@
-//! What PostgreSQL's log has of writes that were refused: nothing.
+//! Refused writes cause no entries in PostgreSQL's log.
 
 use std::fs;
 
@@ -17,15 +17,15 @@ use crate::harness::{
     transcripts::{append, fork, one_turn, says},
 };
 
-/// A word that only clients say.
+/// A text that only clients send.
 const WORD: &str = "Rumpelstiltskin";
 
-/// Requests at once.
+/// Number of concurrent requests.
 const AT_ONCE: usize = 6;
-/// How often each of them is tried.
+/// How often each kind of request is tried.
 const ROUNDS: usize = 4;
 
-/// A PostgreSQL with a log of its own, and a replica over it.
+/// A PostgreSQL that writes a log file, and a replica that uses it.
 async fn logged(options: Options) -> (Cluster, Host) {
     let settings = [("logging_collector", "on"), ("log_filename", "server.log")];
     let cluster = Cluster::start(&settings).await;
@@ -37,10 +37,9 @@ fn log_of(cluster: &Cluster) -> String {
     fs::read_to_string(cluster.data_dir().join("log/server.log")).unwrap()
 }
 
-/// The log of a PostgreSQL in which writes were refused.
-async fn log_of_refusals(options: Options) -> String {
-    let (cluster, host) = logged(options).await;
-    // The reason of a cancel stays in the hot row.
+/// Causes refused writes and returns the log of PostgreSQL.
+async fn log_of_refusals(cluster: Cluster, host: Host) -> String {
+    // The reason of a cancel is stored in the hot row.
     let mut live = host.execute(turn("chat", MODEL, "Please wait")).await;
     let first = live.message().await.unwrap().unwrap();
     let cancelled = turn_id(&[first.event.unwrap()]);
@@ -54,17 +53,17 @@ async fn log_of_refusals(options: Options) -> String {
     host.turns().cancel_turn(cancel).await.unwrap();
     while live.message().await.unwrap().is_some() {}
 
-    // A turn that is finished is resumed by its request.
+    // The same request resumes its finished turn.
     let request = turn("chat", MODEL, WORD);
     for _ in 0..3 {
         ask(&host, request.clone()).await;
     }
-    // One of several that begin at once does, in a session and in one that is made for it.
+    // Of several concurrent turns, one is admitted, both in an existing session and in a session that it creates.
     for session in ["chat", "chat", "chat", "new"] {
         let all = (0..AT_ONCE).map(|_| ask(&host, turn(session, MODEL, WORD)));
         join_all(all).await;
     }
-    // An id that is taken.
+    // An id that is in use.
     for _ in 0..2 {
         let create = pb::CreateSessionRequest {
             session: Some(pb::Session {
@@ -78,7 +77,7 @@ async fn log_of_refusals(options: Options) -> String {
     log_of(&cluster)
 }
 
-/// Runs a turn, if it is not refused.
+/// Runs a turn. Ignores a refusal.
 async fn ask(host: &Host, request: pb::ExecuteTurnRequest) {
     if let Ok(mut stream) = host.try_execute(request).await {
         while let Ok(Some(_)) = stream.message().await {}
@@ -100,32 +99,33 @@ fn errors(log: &str) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_refusal_is_an_error_in_the_log_of_postgresql() {
-    let log = Box::pin(log_of_refusals(options())).await;
+    let (cluster, host) = logged(options()).await;
+    let log = Box::pin(log_of_refusals(cluster, host)).await;
     assert!(log.contains("LOG:"), "it is the log: {log}");
     assert_eq!(errors(&log), 0, "{log}");
     assert!(!log.contains(WORD), "{log}");
 }
 
-/// The results of one call, made several times at once.
+/// The results of concurrent calls.
 async fn at_once<T, F: Future<Output = Result<T, Status>>>(
     call: impl Fn(usize) -> F,
 ) -> Vec<Result<T, Status>> {
     join_all((0..AT_ONCE).map(call)).await
 }
 
-/// At least one of them was taken.
+/// Fails unless at least one call succeeded.
 fn one_is_taken<T>(what: &str, results: &[Result<T, Status>]) {
     let refused: Vec<_> = results.iter().filter_map(|it| it.as_ref().err()).collect();
     assert!(refused.len() < AT_ONCE, "{what}: {refused:?}");
 }
 
-/// The request id of a round: the same for all, or one for each.
+/// The request id of a round: the same for all calls, or one per call.
 fn request_id(what: &str, round: usize, of: Option<usize>) -> String {
     let of = of.map_or_else(String::new, |n| n.to_string());
     format!("{WORD}-{what}-{round}-{of}")
 }
 
-/// The same report, several times at once.
+/// Concurrent, identical usage reports.
 async fn record_at_once(host: &Host, session: &str, round: usize) {
     let taken = at_once(|_| async {
         let request = pb::RecordUsageRequest {
@@ -143,7 +143,7 @@ async fn record_at_once(host: &Host, session: &str, round: usize) {
     one_is_taken("RecordUsage", &taken.await);
 }
 
-/// What changes an idle session, each several times at once.
+/// Each operation that changes an idle session, concurrently.
 async fn change_at_once(host: &Host, session: &str, round: usize) {
     let of_session = || session.to_owned();
     record_at_once(host, session, round).await;
@@ -235,7 +235,7 @@ async fn change_at_once(host: &Host, session: &str, round: usize) {
     }
 }
 
-/// What makes and ends sessions, each several times at once.
+/// Each operation that creates or deletes sessions, concurrently.
 async fn make_at_once(host: &Host, source: &str, round: usize) {
     let new = format!("fork-{round}");
     let at = host.session(source).await.last_seq;
@@ -285,7 +285,7 @@ async fn make_at_once(host: &Host, source: &str, round: usize) {
     }
 }
 
-/// One turn, asked for several times at once: in this session and in one that it makes.
+/// Concurrent, identical turns, in this session and in a session that they create.
 async fn begin_at_once(host: &Host, session: &str, round: usize) {
     for session in [session.to_owned(), format!("begun-{round}")] {
         let taken = at_once(|_| {
@@ -303,7 +303,7 @@ async fn begin_at_once(host: &Host, session: &str, round: usize) {
     }
 }
 
-/// What a turn takes, each several times at once.
+/// Each request that a running turn accepts, concurrently.
 async fn answer_at_once(host: &Host, session: &str, round: usize) {
     for same in [true, false] {
         let mut live = host.execute(turn(session, MODEL, "Please look")).await;
@@ -385,26 +385,30 @@ async fn no_request_that_comes_several_times_at_once_is_an_error_in_the_log_of_p
     assert!(!log.contains(WORD), "{log}");
 }
 
-/// A commit that compares nothing.
-fn unguarded(sql: &'static str) -> &'static str {
-    if sql.starts_with("-- store::commit::request:") {
-        return sql.split_once("\non conflict").unwrap().0;
-    }
-    if !sql.starts_with("-- store::commit::session:") {
-        return sql;
-    }
-    let (update, rest) = sql.split_once(" and r.version").unwrap();
-    let (guard, returning) = rest.rsplit_once("\nreturning").unwrap();
-    format!("{update} and (true or r.version{guard})\nreturning{returning}").leak()
+/// The condition that a commit checks before it writes.
+fn guard(commit: &str) -> &str {
+    let (_, rest) = commit.split_once("r.session_id = _session and ").unwrap();
+    let (guard, _) = rest.split_once("\n    returning").unwrap();
+    assert!(guard.starts_with("r.version = _version"), "{guard}");
+    guard
+}
+
+/// A commit without the condition.
+fn unguarded(commit: &str) -> String {
+    let (before, after) = commit
+        .split_once("select _tenant, _session, _request_id")
+        .unwrap();
+    let (request, rest) = after.split_once("\n    on conflict").unwrap();
+    let (_, rest) = rest.split_once(';').unwrap();
+    let commit = format!("{before}select _tenant, _session, _request_id{request};{rest}");
+    let guard = guard(&commit);
+    commit.replacen(guard, &format!("(true or {guard})"), 1)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_compares_no_version_is_found_in_the_log() {
-    let options = Options {
-        replace: Some(unguarded),
-        ..options()
-    };
-    let (cluster, host) = logged(options).await;
+    let (cluster, host) = logged(options()).await;
+    host.database.write_commits_otherwise(unguarded).await;
     host.with_turns("chat", &[10]).await;
     for round in 0..ROUNDS * 4 {
         record_at_once(&host, "chat", round).await;
@@ -415,28 +419,19 @@ async fn a_commit_that_compares_no_version_is_found_in_the_log() {
     assert!(log.contains(WORD), "{log}");
 }
 
-/// A commit with a refusal that aborts: a number becomes null, which its column refuses.
-fn aborting(sql: &'static str) -> &'static str {
-    if !sql.starts_with("-- store::commit::session:") {
-        return sql;
-    }
-    let (update, rest) = sql.split_once(" and r.version").unwrap();
-    let (guard, returning) = rest.rsplit_once("\nreturning").unwrap();
-    let (before, after) = update.split_once(" op = ").unwrap();
-    let (op, after) = after.split_once(',').unwrap();
-    format!(
-        "{before} op = case when r.version{guard} then {op}::bigint end,{after}\nreturning{returning}"
-    )
-    .leak()
+/// A commit that aborts instead of refusing: a number becomes null, which violates the constraint of its column.
+fn aborting(commit: &str) -> String {
+    let guard = guard(commit);
+    let aborts = format!(" op = case when {guard} then _bigs[1] end,");
+    let all = commit.replacen(guard, "true", 1);
+    all.replacen(" op = _bigs[1],", &aborts, 1)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_that_aborts_is_found_in_the_log() {
-    let options = Options {
-        replace: Some(aborting),
-        ..options()
-    };
-    let log = Box::pin(log_of_refusals(options)).await;
+    let (cluster, host) = logged(options()).await;
+    host.database.write_commits_otherwise(aborting).await;
+    let log = Box::pin(log_of_refusals(cluster, host)).await;
     eprintln!("{} errors in {} bytes of log", errors(&log), log.len());
     assert!(errors(&log) >= 9, "{log}");
     assert!(log.contains("DETAIL:  Failing row"), "{log}");

@@ -1,4 +1,4 @@
-//! Synchronous replication: a commit waits for a standby.
+//! Synchronous replication: commits wait for a standby.
 
 use contextd::pb::{self, event::Payload};
 use tokio_postgres::Client;
@@ -14,7 +14,7 @@ use crate::harness::{
 
 use super::{PATIENT, becomes_true, check_slow};
 
-/// Connections of one replica: its pool, two for heartbeats, one that listens, and one that asks whether
+/// Maximum connections of one replica: its pool, two for heartbeats, one that listens, and one that checks whether
 /// commits wait.
 const MOST: i64 = 16 + 2 + 1 + 1;
 
@@ -26,7 +26,7 @@ async fn set(client: &Client, order: &str) {
         .unwrap();
 }
 
-/// A request that names its session, and itself.
+/// A CreateSession request with a session id and a request id.
 fn create(id: &str) -> pb::CreateSessionRequest {
     pb::CreateSessionRequest {
         session: Some(pb::Session {
@@ -37,7 +37,7 @@ fn create(id: &str) -> pb::CreateSessionRequest {
     }
 }
 
-/// Row F42: the standby is away.
+/// Row F42: the standby is unavailable.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_no_standby_has_is_neither_shown_nor_acknowledged() {
     let replicated = [("wal_level", "replica"), ("max_wal_senders", "1")];
@@ -60,7 +60,7 @@ async fn what_no_standby_has_is_neither_shown_nor_acknowledged() {
     )
     .await;
 
-    // Once a commit of the test itself waits, so does every other one.
+    // Once a commit of this test waits, all other commits wait too.
     let probe = cluster.database().client().await;
     let probe = tokio::spawn(async move { probe.batch_execute("create table probe ()").await });
     becomes_true(
@@ -69,7 +69,7 @@ async fn what_no_standby_has_is_neither_shown_nor_acknowledged() {
     )
     .await;
 
-    // A statement may take 2 s here, and its answer 2 s more.
+    // A statement may take 2 s here, and its response another 2 s.
     for attempt in 1..=3 {
         let status = served
             .sessions()
@@ -83,7 +83,7 @@ async fn what_no_standby_has_is_neither_shown_nor_acknowledged() {
             "attempt {attempt}: {status:?}"
         );
     }
-    // A client that leaves.
+    // A client that disconnects.
     let mut hasty = tonic::Request::new(create("hasty"));
     hasty.set_timeout(std::time::Duration::from_millis(200));
     let _ = served.sessions().await.create_session(hasty).await;

@@ -1,4 +1,4 @@
-//! Everybody comes back at once.
+//! All clients reconnect at once.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -20,16 +20,16 @@ use crate::harness::{
 use super::{all, check_slow};
 
 const TURNS: usize = 10;
-/// Clients of each turn; a run with 2,000 in all is made with the variable set when this is built.
+/// Clients per turn. Set the variable at build time to run with 2,000 clients in total.
 const EACH: usize = if option_env!("STORM_OF_THOUSANDS").is_some() {
     200
 } else {
     30
 };
-/// Turns of others that are timed in peace.
+/// Number of turns that are timed without load.
 const TIMED: usize = 20;
 
-/// How long turns of one word take, one after the other, until it is enough; the quickest first.
+/// The durations of consecutive short turns, until `enough` returns true, sorted in ascending order.
 async fn timed(served: &Served, name: &str, enough: impl Fn(usize) -> bool) -> Vec<Duration> {
     let mut turns = served.turns().await;
     let mut times = Vec::new();
@@ -39,7 +39,7 @@ async fn timed(served: &Served, name: &str, enough: impl Fn(usize) -> bool) -> V
         let mut stream = loop {
             match turns.execute_turn(request.clone()).await {
                 Ok(stream) => break stream.into_inner(),
-                // Refused at once while others wait: as a client does, it asks again.
+                // Refused because others wait: retries like a client.
                 Err(status) => assert_eq!(refusal(&status).reason, "OVERLOADED", "{status:?}"),
             }
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -1,4 +1,4 @@
-//! PostgreSQL's package is upgraded while it runs.
+//! The package of PostgreSQL is upgraded while PostgreSQL runs.
 
 use std::{
     fs,
@@ -19,14 +19,14 @@ use crate::harness::{
     survivor::{Survivor, asking, slow, two_tools},
 };
 
-/// A directory of PostgreSQL's programs, where a package has put them.
+/// The directory of an installed PostgreSQL's programs.
 fn installed() -> Option<PathBuf> {
     let versions = fs::read_dir("/usr/lib/postgresql").ok()?;
     let mut dirs = versions.filter_map(|version| Some(version.ok()?.path().join("bin")));
     dirs.find(|dir| dir.join("initdb").is_file() && dir.join("postgres").is_file())
 }
 
-/// Puts a copy of a program in place, as a package manager does.
+/// Replaces a program like a package manager does.
 fn install(from: &Path, to: &Path, program: &str) {
     let new = to.join(format!("{program}.new"));
     fs::copy(from.join(program), &new).unwrap();
@@ -66,7 +66,7 @@ async fn an_embedded_postgresql_whose_program_was_replaced_is_restarted() {
     host.check_story(&served).await;
 }
 
-/// Makes PostgreSQL look for a library that is not there, as after an upgrade.
+/// Makes PostgreSQL load a library that does not exist, as after an upgrade.
 const LOADS: &str =
     "create function loads() returns trigger language plpgsql security definer as $$
     begin
@@ -75,7 +75,7 @@ const LOADS: &str =
     end $$;
     create trigger loads before insert on sessions for each row execute function loads();";
 
-/// Row F45: one that contextd cannot restart.
+/// Row F45: a PostgreSQL that contextd cannot restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_error_of_a_postgresql_that_cannot_load_its_files_says_so() {
     let answers = [serde_json::json!([{"text": "Hello."}])];

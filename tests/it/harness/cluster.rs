@@ -1,5 +1,4 @@
-//! A PostgreSQL of one test's own, which can be crashed, stopped and started again, and whose
-//! settings can be anything.
+//! A PostgreSQL for one test, which can be crashed, stopped and restarted, with any settings.
 
 use std::{
     fs,
@@ -24,10 +23,10 @@ use super::{
     proxy::{Target, database_target},
 };
 
-/// Name of the database in it.
+/// The name of its database.
 const NAME: &str = "faulty";
 
-/// A PostgreSQL with one migrated database. It ends with the test.
+/// A PostgreSQL with one migrated database. It stops at the end of the test.
 pub struct Cluster {
     settings: Settings,
     postgres: Option<Postgres>,
@@ -35,12 +34,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Started, with further settings.
+    /// Starts a cluster with additional settings.
     pub async fn start(more: &[(&str, &str)]) -> Self {
         Self::with_connections(max_connections(100), more).await
     }
 
-    /// The same with room for this many connections.
+    /// Starts a cluster with this `max_connections` and additional settings.
     pub async fn with_connections(connections: u32, more: &[(&str, &str)]) -> Self {
         let root = tempfile::tempdir().unwrap();
         let place = root.path().join("place");
@@ -49,7 +48,7 @@ impl Cluster {
         cluster
     }
 
-    /// Started in a directory that is made there.
+    /// Starts a cluster in a directory, which is created.
     pub async fn start_in(place: PathBuf, more: &[(&str, &str)]) -> Self {
         Self::start_with(place, max_connections(100), more).await
     }
@@ -77,31 +76,28 @@ impl Cluster {
         cluster
     }
 
-    /// The database.
     pub fn database(&self) -> TestDatabase {
         TestDatabase {
             config: self.postgres.as_ref().expect("it is stopped").config(NAME),
         }
     }
 
-    /// Where it listens.
+    /// The socket on which the server listens.
     pub fn target(&self) -> Target {
         database_target(&self.database())
     }
 
-    /// Its data directory.
     pub fn data_dir(&self) -> PathBuf {
         self.settings.data_dir.clone()
     }
 
-    /// The process id of its first process.
+    /// The process id of the postmaster.
     pub fn postmaster(&self) -> i32 {
         let file = fs::read_to_string(self.data_dir().join("postmaster.pid")).unwrap();
         file.lines().next().unwrap().parse().unwrap()
     }
 
-    /// Ends it: SIGINT is a fast stop, SIGQUIT an immediate one after which it must recover,
-    /// SIGKILL a crash.
+    /// Stops the server: SIGINT is a fast shutdown, SIGQUIT an immediate one that requires recovery, SIGKILL a crash.
     pub async fn end(&mut self, signal: Signal) {
         let pid = self.postmaster();
         kill(Pid::from_raw(pid), signal).unwrap();
@@ -116,7 +112,7 @@ impl Cluster {
         self.postgres = None;
     }
 
-    /// Starts it again where it ended.
+    /// Starts the server again on the same cluster.
     pub async fn restart(&mut self) {
         self.postgres = Some(
             Postgres::start(self.settings.clone(), &|_| {})
@@ -125,7 +121,7 @@ impl Cluster {
         );
     }
 
-    /// The directory of its socket.
+    /// The directory of the server's socket.
     pub fn socket_dir(&self) -> PathBuf {
         match self.database().config.get_hosts() {
             [Host::Unix(path)] => path.clone(),
@@ -134,7 +130,7 @@ impl Cluster {
     }
 }
 
-/// A directory of the user's that PostgreSQL runs as.
+/// Creates a directory that belongs to the user that PostgreSQL runs as.
 fn own(path: &Path) {
     fs::create_dir(path).unwrap();
     if geteuid().is_root() {

@@ -1,5 +1,4 @@
-//! A collector that a test plays: OTLP over HTTP with real protobuf, on a port of its own. Every export
-//! is kept, as bytes and as messages.
+//! An OTLP collector for tests: real protobuf over HTTP on a free port. Every export is kept, as bytes and as messages.
 
 use std::{
     collections::BTreeSet,
@@ -22,7 +21,7 @@ use prost::Message as _;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-/// A collector. It ends with the test.
+/// A collector. It stops at the end of the test.
 pub struct Collector {
     address: SocketAddr,
     received: Arc<Mutex<Received>>,
@@ -37,7 +36,7 @@ struct Received {
 }
 
 impl Collector {
-    /// Starts one.
+    /// Starts a collector on a free port.
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -52,19 +51,19 @@ impl Collector {
         }
     }
 
-    /// Where it is.
+    /// The URL of the collector.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Everything that came, as text: what is searched for words that must not be there.
+    /// All received data as text, to search it for content that must not be exported.
     pub fn dump(&self) -> String {
         let received = self.received.lock().unwrap();
         let texts = received.bytes.iter().map(|it| String::from_utf8_lossy(it));
         texts.collect()
     }
 
-    /// All metrics that came, with everything that is in them, as text.
+    /// All received metrics with all their fields, as text.
     pub fn metrics_dump(&self) -> String {
         let received = self.received.lock().unwrap();
         let bytes = received.metrics.iter().map(|it| it.encode_to_vec());
@@ -73,7 +72,7 @@ impl Collector {
             .collect()
     }
 
-    /// The newest value of a counter, over all its attributes but those of these values.
+    /// The latest value of a counter, as the sum over the attribute sets that contain `value`.
     pub fn counter(&self, name: &str, value: &str) -> Option<i64> {
         let received = self.received.lock().unwrap();
         let newest = received.metrics.iter().rev();
@@ -90,7 +89,7 @@ impl Collector {
         })
     }
 
-    /// The names of all metrics that came.
+    /// The names of all received metrics.
     pub fn metric_names(&self) -> Vec<String> {
         let received = self.received.lock().unwrap();
         let all = received.metrics.iter().flat_map(metrics);
@@ -100,7 +99,7 @@ impl Collector {
         names
     }
 
-    /// The attributes of the resources that metrics and spans came from.
+    /// The resource attributes of the received metrics and spans.
     pub fn resources(&self) -> Vec<(String, String)> {
         let received = self.received.lock().unwrap();
         let metrics = received.metrics.iter().flat_map(|it| &it.resource_metrics);
@@ -112,7 +111,7 @@ impl Collector {
         attributes.map(|it| (it.key.clone(), text(it))).collect()
     }
 
-    /// The scopes of the spans that came: their names and the URLs of their schemas.
+    /// The scopes of the received spans: their names and schema URLs.
     pub fn scopes(&self) -> BTreeSet<(String, String)> {
         let received = self.received.lock().unwrap();
         let resources = received.traces.iter().flat_map(|it| &it.resource_spans);
@@ -125,7 +124,7 @@ impl Collector {
             .collect()
     }
 
-    /// All spans that came.
+    /// All received spans.
     pub fn spans(&self) -> Vec<Span> {
         let received = self.received.lock().unwrap();
         let resources = received.traces.iter().flat_map(|it| &it.resource_spans);

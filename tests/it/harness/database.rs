@@ -1,5 +1,4 @@
-//! A PostgreSQL for this test process, and a database for each test, copied from a migrated
-//! template.
+//! A PostgreSQL for this test process, and a database for each test, copied from a migrated template.
 
 use std::{
     cell::RefCell,
@@ -25,15 +24,15 @@ use super::events::PATIENCE;
 static SERVER: OnceCell<Postgres> = OnceCell::const_new();
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
-/// Databases whose tests have ended. The next test drops them: a thousand take ten gigabytes.
+/// Databases of tests that have ended. The next test drops them, since a thousand databases take ten gigabytes.
 static ENDED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// The databases of the test that runs in this thread.
+    /// The databases of the test in this thread.
     static OURS: Ours = const { Ours(RefCell::new(Vec::new())) };
 }
 
-/// Names of databases that nobody needs when their thread ends.
+/// Names of databases that are no longer needed when their thread ends.
 struct Ours(RefCell<Vec<String>>);
 
 impl Drop for Ours {
@@ -43,10 +42,10 @@ impl Drop for Ours {
     }
 }
 
-/// The template that every test's database is a copy of.
+/// The template of every test's database.
 const TEMPLATE: &str = "contextd_template";
 
-/// The PostgreSQL of this process; started by the first test that needs it, gone with the process.
+/// The PostgreSQL of this process. The first test that needs it starts it; it stops with the process.
 pub async fn server() -> &'static Postgres {
     SERVER
         .get_or_init(|| async {
@@ -57,17 +56,16 @@ pub async fn server() -> &'static Postgres {
         .await
 }
 
-/// Connections that a PostgreSQL of the tests has room for.
+/// The default `max_connections` of a test PostgreSQL.
 const MOST_CONNECTIONS: u32 = 200;
 
-/// Connections that a PostgreSQL of the tests has room for: as many as wanted, or fewer where
-/// `CONTEXTD_TEST_MAX_CONNECTIONS` says so.
+/// The `max_connections` of a test PostgreSQL: `wanted`, but at most `CONTEXTD_TEST_MAX_CONNECTIONS` if that is set.
 pub fn max_connections(wanted: u32) -> u32 {
     number("CONTEXTD_TEST_MAX_CONNECTIONS").map_or(wanted, |most| most.min(wanted))
 }
 
-/// Connections of a replica for requests and turns, where `CONTEXTD_TEST_POOL_SIZE` says so: four where
-/// PostgreSQL has room for few. Some tests let several commits wait at once, on two replicas.
+/// The pool size of a replica: `CONTEXTD_TEST_POOL_SIZE` if set, else four if `CONTEXTD_TEST_MAX_CONNECTIONS` is set.
+/// Some tests have several commits in progress at once, on two replicas.
 pub fn pool_size() -> Option<u32> {
     number("CONTEXTD_TEST_POOL_SIZE").or_else(|| number("CONTEXTD_TEST_MAX_CONNECTIONS").map(|_| 4))
 }
@@ -81,7 +79,7 @@ fn number(variable: &str) -> Option<u32> {
     Some(value.parse().expect("a number"))
 }
 
-/// A PostgreSQL that nobody else uses, with further settings.
+/// A PostgreSQL that is not shared with other tests, with additional settings.
 pub async fn own_server(more: &[(&str, &str)]) -> Postgres {
     let mut settings = Settings::new("", env!("CARGO_BIN_EXE_contextd"));
     settings.search_path = std::env::var_os("PATH").unwrap_or_default();
@@ -111,8 +109,8 @@ async fn make_template(postgres: &Postgres) {
     TestDatabase::migrated(postgres, TEMPLATE).await;
 }
 
-/// A connection of its own, for a look at what is stored. Where there is no room for it, those of an
-/// earlier test are ending.
+/// A separate connection for reading the stored data. If the server has no free connection, waits for those of an
+/// earlier test to close.
 pub async fn connect(config: &Config) -> Client {
     let connected = async {
         loop {
@@ -143,21 +141,20 @@ fn pool(connection: Config, row_security: bool, size: u32) -> Database {
     Database::new(&app::database_settings(&config, connection)).unwrap()
 }
 
-/// The name of a database that goes when this thread's test has ended.
+/// The name of a new database that is dropped after this thread's test has ended.
 fn next_name() -> String {
     let name = format!("test_{}", NEXT.fetch_add(1, Ordering::Relaxed));
     OURS.with(|ours| ours.0.borrow_mut().push(name.clone()));
     name
 }
 
-/// One test's database.
+/// The database of one test.
 pub struct TestDatabase {
-    /// How to reach it.
     pub config: Config,
 }
 
 impl TestDatabase {
-    /// A fresh copy of the template.
+    /// A new copy of the template.
     pub async fn new() -> Self {
         let postgres = server().await;
         let name = next_name();
@@ -178,13 +175,27 @@ impl TestDatabase {
         }
     }
 
-    /// A database without anything in it.
+    /// Makes the owners of matching turns appear to have died a while ago. `which` is a condition on `session_run`.
+    /// Returns the number of turns.
+    pub async fn owner_died(&self, which: &str) -> u64 {
+        let client = self.client().await;
+        let dead = "insert into replicas (replica_id, lease_until) values ('dead', now() - interval '1 second')
+                    on conflict (replica_id) do update set lease_until = excluded.lease_until";
+        client.execute(dead, &[]).await.unwrap();
+        let left = format!(
+            "update session_run set version = version + 1, owner = 'dead', lease_until = now() - interval '1 second'
+              where state = 1 and {which}"
+        );
+        client.execute(&left, &[]).await.unwrap()
+    }
+
+    /// An empty database.
     pub async fn empty() -> Self {
         let postgres = server().await;
         Self::create(postgres, &next_name()).await
     }
 
-    /// A database of that name on that server, with the schema.
+    /// Creates a database with the schema on that server.
     pub async fn migrated(postgres: &Postgres, name: &str) -> Self {
         let database = Self::create(postgres, name).await;
         migrate::run(&database.pool()).await.unwrap();
@@ -202,34 +213,43 @@ impl TestDatabase {
         }
     }
 
-    /// A pool for a replica.
+    /// A connection pool for a replica.
     pub fn pool(&self) -> Database {
         self.pool_among(1)
     }
 
-    /// A pool for one of so many replicas, which have room for all their connections together.
+    /// A connection pool for one of `replicas` replicas, sized so that the server has room for all of them.
     pub fn pool_among(&self, replicas: u32) -> Database {
-        // Each has connections beside the pool too, and so has the test.
+        // Each replica has connections outside the pool too, and so has the test.
         let room = (max_connections(MOST_CONNECTIONS) / (3 * replicas)).max(1);
         pool(self.config.clone(), false, usual_pool_size().min(room))
     }
 
-    /// The same, with row security. `migrate::run` sets it up.
+    /// A connection pool with row-level security, which `migrate::run` sets up.
     pub fn held_pool(&self) -> Database {
         pool(self.config.clone(), true, usual_pool_size())
     }
 
-    /// A plain connection, for a look at what is stored.
+    /// A separate connection for reading the stored data.
     pub async fn client(&self) -> Client {
         connect(&self.config).await
     }
 
-    /// How many rows each table has: the same before and after a request that changed nothing.
+    /// Replaces the function that writes commits, for all users of this database.
+    pub async fn write_commits_otherwise(&self, change: impl FnOnce(&str) -> String) {
+        const FUNCTION: &str = include_str!("../../../migrations/V2__commit.sql");
+        let other = change(FUNCTION);
+        assert!(other != FUNCTION, "nothing is otherwise");
+        let create = other.replacen("create function", "create or replace function", 1);
+        self.client().await.batch_execute(&create).await.unwrap();
+    }
+
+    /// The number of rows in each table, to check that a request changed nothing.
     pub async fn row_counts(&self) -> Vec<(String, i64)> {
         let client = self.client().await;
         let tables = client
             .query(
-                "select tablename::text from pg_tables where schemaname = 'public' order by 1",
+                "select tablename::text from pg_tables where schemaname = 'public' and tablename <> 'replicas' order by 1",
                 &[],
             )
             .await
@@ -246,12 +266,13 @@ impl TestDatabase {
         counts
     }
 
-    /// How many rows each table has, and a checksum of them all: the same before and after a
-    /// request that changed nothing. A request that is refused may raise a session's version.
+    /// The number of rows in each table with a checksum, to check that a request changed nothing. Session versions are
+    /// left out, since a refused request may increment them. The table `replicas` is left out, since heartbeats
+    /// continue.
     pub async fn contents(&self, client: &Client) -> Vec<(String, i64, String)> {
         let tables = client
             .query(
-                "select tablename::text from pg_tables where schemaname = 'public'",
+                "select tablename::text from pg_tables where schemaname = 'public' and tablename <> 'replicas'",
                 &[],
             )
             .await

@@ -1,11 +1,11 @@
-//! Chance that can be had again: the same seed throws the same numbers.
+//! Reproducible randomness: the same seed produces the same numbers.
 
 use std::{future::Future, pin::pin, task::Poll};
 
-/// Where a seed to be replayed is named.
+/// The environment variable with a seed to be replayed.
 pub const SEED: &str = "CONTEXTD_TEST_SEED";
 
-/// The seed of a run: the one that is named, else a new one.
+/// The seed of a run: the one in [`SEED`], or a new one.
 pub fn seed() -> u64 {
     let named = std::env::var_os(SEED).map(|seed| {
         seed.to_str()
@@ -15,12 +15,12 @@ pub fn seed() -> u64 {
     named.unwrap_or_else(|| uuid::Uuid::now_v7().as_u64_pair().1)
 }
 
-/// A stream of numbers that look random (SplitMix64).
+/// A pseudorandom number generator (SplitMix64).
 #[derive(Debug, Clone)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// The stream of one seed, and of one of its users.
+    /// The generator for a seed and one of its users.
     pub fn new(seed: u64, lane: u64) -> Self {
         let mut dice = Self(seed ^ lane.wrapping_mul(0xd1b5_4a32_d192_ed03));
         dice.number();
@@ -36,17 +36,17 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// A number below `end`, which is not 0.
+    /// A number below `end`, which must not be 0.
     pub fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.number() % u64::try_from(end).unwrap()).unwrap()
     }
 
-    /// Yes in so many of a hundred cases.
+    /// True in `percent` of a hundred cases.
     pub fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
-    /// One of them.
+    /// A random element. Returns `None` if there is none.
     pub fn pick<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
         if of.is_empty() {
             None
@@ -55,7 +55,7 @@ impl Dice {
         }
     }
 
-    /// One of them, the likelier the more it weighs.
+    /// A random element; its probability is proportional to its weight.
     pub fn weighed<T: Copy>(&mut self, of: &[(T, usize)]) -> T {
         let mut at = self.below(of.iter().map(|(_, weight)| weight).sum());
         for (what, weight) in of {
@@ -68,7 +68,7 @@ impl Dice {
     }
 }
 
-/// Asks the future so often, and then leaves. What it had sent by then goes on without it.
+/// Polls the future at most `most` times, then drops it. Data that it has already sent still takes effect.
 pub async fn polled<T>(future: impl Future<Output = T>, most: usize) -> Option<T> {
     let mut future = pin!(future);
     let mut polls = 0;

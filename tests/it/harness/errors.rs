@@ -1,17 +1,16 @@
-//! Reading refusals: what a client can tell from a status.
+//! Reads the error details of a status.
 
 use std::collections::BTreeMap;
 
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
-/// The published table of reasons.
+/// The published table of error reasons.
 const TABLE: &str = include_str!("../../../proto/contextd/v1/error.proto");
 
-/// A status, as far as clients go by it.
+/// The fields of a status that clients may rely on.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The code.
     pub code: Code,
     /// The reason of its ErrorInfo.
     pub reason: String,
@@ -21,8 +20,7 @@ pub struct Refusal {
     pub fields: Vec<(String, String)>,
 }
 
-/// Reads a status, which must be one of ours and carry no metadata but what the published table
-/// names.
+/// Reads a status. Fails if it is not one of contextd's, or has metadata that the published table does not list.
 pub fn refusal(status: &Status) -> Refusal {
     let details = status.get_error_details();
     let info = details
@@ -54,8 +52,7 @@ pub fn refusal(status: &Status) -> Refusal {
     }
 }
 
-/// The metadata keys that the table names for a reason, as they stand there in braces; empty when
-/// there are none.
+/// The metadata keys that the table lists for a reason, in braces. Empty if it lists none.
 fn documented(reason: &str) -> &'static str {
     let value = TABLE
         .find(&format!("  ERROR_REASON_{reason} = "))

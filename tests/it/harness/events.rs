@@ -1,4 +1,4 @@
-//! Reading streams of events.
+//! Reads streams of events.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,9 +8,8 @@ use tonic::{Status, Streaming};
 /// No test waits longer than this for anything.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A stream's message that carries an event.
+/// A stream message that carries an event.
 pub trait Carrier {
-    /// The event.
     fn event(self) -> pb::Event;
 }
 
@@ -26,7 +25,7 @@ impl Carrier for pb::WatchEventsResponse {
     }
 }
 
-/// The next event; none at the end of the stream.
+/// The next event. Returns `None` at the end of the stream.
 pub async fn next<T: Carrier>(stream: &mut Streaming<T>) -> Result<Option<pb::Event>, Status> {
     let message = tokio::time::timeout(PATIENCE, stream.message())
         .await
@@ -34,13 +33,12 @@ pub async fn next<T: Carrier>(stream: &mut Streaming<T>) -> Result<Option<pb::Ev
     Ok(message.map(Carrier::event))
 }
 
-/// Fails where a stream gives signs of life and nothing else, which would otherwise be waited for
-/// without end.
+/// Fails if a stream sends only heartbeats, for which a test would otherwise wait forever.
 #[derive(Debug, Default)]
 pub struct Pulse(usize);
 
 impl Pulse {
-    /// Takes an event into account.
+    /// Counts heartbeats in a row.
     pub fn feel(&mut self, event: &pb::Event) {
         const MOST: usize = 4;
         self.0 = if matches!(event.payload, Some(Payload::Heartbeat(_))) {
@@ -52,7 +50,7 @@ impl Pulse {
     }
 }
 
-/// Everything until the stream ends.
+/// All events until the stream ends.
 pub async fn all<T: Carrier>(stream: &mut Streaming<T>) -> Vec<pb::Event> {
     let mut events = Vec::new();
     let mut pulse = Pulse::default();
@@ -63,7 +61,7 @@ pub async fn all<T: Carrier>(stream: &mut Streaming<T>) -> Vec<pb::Event> {
     events
 }
 
-/// Everything up to and including the first event that `wanted` accepts.
+/// All events up to and including the first event that `wanted` accepts.
 pub async fn until<T: Carrier>(
     stream: &mut Streaming<T>,
     wanted: impl Fn(&Payload) -> bool,
@@ -84,7 +82,7 @@ pub async fn until<T: Carrier>(
     }
 }
 
-/// The durable ones.
+/// The durable events.
 pub fn durable(events: &[pb::Event]) -> Vec<&pb::Event> {
     events.iter().filter(|event| event.seq > 0).collect()
 }
@@ -102,7 +100,7 @@ pub fn requested(events: &[pb::Event]) -> Vec<String> {
         .collect()
 }
 
-/// How long each call or approval may take from when it was announced, in the order of their events.
+/// The time from each request for a call or approval to its deadline, in the order of the events.
 pub fn allowed(events: &[pb::Event]) -> Vec<Duration> {
     let nanos = |time: prost_types::Timestamp| {
         i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanos)
@@ -121,7 +119,7 @@ pub fn allowed(events: &[pb::Event]) -> Vec<Duration> {
         .collect()
 }
 
-/// The calls that the events of a turn account for, added up.
+/// The sum of the usage that the events of a turn record.
 pub fn accounted<'a>(
     events: impl IntoIterator<Item = &'a pb::Event>,
     turn: &str,
@@ -144,7 +142,7 @@ pub fn accounted<'a>(
     sum
 }
 
-/// The kind of an event, as the proto names it, e.g. `turn_started`.
+/// The kind of an event by its name in the proto, for example `turn_started`.
 pub fn kind(event: &pb::Event) -> &'static str {
     match event.payload.as_ref().expect("an event without payload") {
         Payload::TextDelta(_) => "text_delta",
@@ -215,7 +213,7 @@ pub fn said(message: &pb::Message) -> String {
         .collect()
 }
 
-/// The turn of a stream.
+/// The turn id of a stream.
 pub fn turn_id(events: &[pb::Event]) -> String {
     events
         .iter()
@@ -229,7 +227,7 @@ pub fn seqs(events: &[pb::Event]) -> Vec<i64> {
     durable(events).into_iter().map(|event| event.seq).collect()
 }
 
-/// How a turn was completed, which is the last event.
+/// The last event, which must be `turn_completed`.
 pub fn completed(events: &[pb::Event]) -> &pb::TurnCompleted {
     match events.last().and_then(|event| event.payload.as_ref()) {
         Some(Payload::TurnCompleted(completed)) => completed,
@@ -237,7 +235,7 @@ pub fn completed(events: &[pb::Event]) -> &pb::TurnCompleted {
     }
 }
 
-/// How a turn failed, which is the last event.
+/// The last event, which must be `turn_failed`.
 pub fn failed(events: &[pb::Event]) -> &pb::TurnFailed {
     match events.last().and_then(|event| event.payload.as_ref()) {
         Some(Payload::TurnFailed(failed)) => failed,
@@ -245,7 +243,7 @@ pub fn failed(events: &[pb::Event]) -> &pb::TurnFailed {
     }
 }
 
-/// How a turn was cancelled, which is the last event.
+/// The last event, which must be `turn_cancelled`.
 pub fn cancelled(events: &[pb::Event]) -> &pb::TurnCancelled {
     match events.last().and_then(|event| event.payload.as_ref()) {
         Some(Payload::TurnCancelled(cancelled)) => cancelled,
@@ -266,7 +264,7 @@ pub fn closed(events: &[pb::Event]) -> Vec<(String, pb::ToolCallCancelReason)> {
         .collect()
 }
 
-/// The results of the calls that came to an end, in order.
+/// The results of the completed calls, in order.
 pub fn results(events: &[pb::Event]) -> Vec<&pb::ToolResult> {
     events
         .iter()
@@ -277,7 +275,7 @@ pub fn results(events: &[pb::Event]) -> Vec<&pb::ToolResult> {
         .collect()
 }
 
-/// A piece of a part, whichever kind it is: message, part, offset, text.
+/// The message, part, offset and text of a delta of any kind.
 fn piece(event: &pb::Event) -> Option<(&str, i32, i32, &str)> {
     Some(match event.payload.as_ref()? {
         Payload::TextDelta(delta) => (
@@ -302,14 +300,14 @@ fn piece(event: &pb::Event) -> Option<(&str, i32, i32, &str)> {
     })
 }
 
-/// What the deltas add up to, by message and part. Each must begin where the one before it ended.
+/// The text of all deltas, by message and part. Each delta must begin where the one before it ended.
 pub fn written(events: &[pb::Event]) -> BTreeMap<(String, i32), String> {
     let mut written = BTreeMap::new();
     extend(&mut written, events);
     written
 }
 
-/// Adds deltas to what was read before.
+/// Adds deltas to the text read before.
 pub fn extend(written: &mut BTreeMap<(String, i32), String>, events: &[pb::Event]) {
     for (message, part, offset, text) in events.iter().filter_map(piece) {
         let so_far: &mut String = written.entry((message.to_owned(), part)).or_default();
@@ -322,8 +320,8 @@ pub fn extend(written: &mut BTreeMap<(String, i32), String>, events: &[pb::Event
     }
 }
 
-/// Reads until some part is this text: what the deltas add up to, what was there when the reader
-/// came, or what was committed before the reader was shown any of it.
+/// Reads until a part has this text: from deltas, from the text that existed when the reader connected, or from a
+/// message that was committed before the reader received any of it.
 pub async fn until_written<T: Carrier>(stream: &mut Streaming<T>, text: &str) -> Vec<pb::Event> {
     let mut events = Vec::new();
     let mut pulse = Pulse::default();
@@ -350,7 +348,7 @@ fn there(events: &[pb::Event], text: &str) -> bool {
         .any(|part| content(part) == text)
 }
 
-/// The text of a part, whichever kind it is.
+/// The text of a part of any kind.
 pub fn content(part: &pb::Part) -> &str {
     match part.content.as_ref() {
         Some(pb::part::Content::Text(text) | pb::part::Content::Refusal(text)) => text,
@@ -361,7 +359,7 @@ pub fn content(part: &pb::Part) -> &str {
     }
 }
 
-/// The durable events of a turn with two tools at once and two steps.
+/// The durable events of a turn with two concurrent tool calls and two steps.
 pub const TWO_TOOLS: [&str; 15] = [
     "turn_started",
     "message_committed",
@@ -380,7 +378,8 @@ pub const TWO_TOOLS: [&str; 15] = [
     "turn_completed",
 ];
 
-/// A transcript in short: who speaks, and what each part holds, such as `TOOL: result look "fine"`.
+/// A summary of a transcript: the role of each message and the content of each part, for example `TOOL: result look
+/// "fine"`.
 pub fn outline(messages: &[pb::Message]) -> Vec<String> {
     let part = |part: &pb::Part| match &part.content {
         Some(pb::part::Content::ToolCall(call)) => format!("call {}", call.tool_name),
@@ -401,7 +400,7 @@ pub fn outline(messages: &[pb::Message]) -> Vec<String> {
     messages.iter().map(line).collect()
 }
 
-/// The trailer that tells how the turn ended, once the stream is over.
+/// The trailer with the state in which the turn ended, after the stream has ended.
 pub async fn turn_state<T: Carrier>(stream: &mut Streaming<T>) -> String {
     let trailers = stream.trailers().await.unwrap().expect("no trailers");
     trailers
@@ -412,8 +411,7 @@ pub async fn turn_state<T: Carrier>(stream: &mut Streaming<T>) -> String {
         .to_owned()
 }
 
-/// A turn up to the point where the host has to act, and what the last event says it has to do:
-/// results, approvals.
+/// Reads a turn until the host must act. Returns the pending results and approvals of the last event.
 pub async fn until_action<T: Carrier>(
     stream: &mut Streaming<T>,
 ) -> (Vec<pb::Event>, [Vec<String>; 2]) {
@@ -429,7 +427,7 @@ pub async fn until_action<T: Carrier>(
     }
 }
 
-/// The ids of the calls in a turn that wait: for a result, for an approval.
+/// The ids of a turn's pending calls: those that wait for a result, and those that wait for an approval.
 pub fn pending(turn: &pb::Turn) -> [Vec<String>; 2] {
     let id = |call: &Option<pb::ToolCall>| call.as_ref().expect("a call").call_id.clone();
     [
@@ -444,7 +442,7 @@ pub fn pending(turn: &pb::Turn) -> [Vec<String>; 2] {
     ]
 }
 
-/// The ids of all calls in the newest message of an assistant.
+/// The ids of all calls in the latest assistant message.
 pub fn calls_made(events: &[pb::Event]) -> Vec<String> {
     let last = messages(events)
         .into_iter()

@@ -1,5 +1,4 @@
-//! A session with everything that can happen to a transcript, and what was listed at each point of
-//! it.
+//! A session with everything that can happen to a transcript, and what was listed after each step.
 
 use contextd::{
     model::{
@@ -26,29 +25,28 @@ use super::{
 
 /// What was listed when the session was at a seq.
 pub struct Point {
-    /// What had just happened.
+    /// The step that was just completed.
     pub what: &'static str,
-    /// The newest seq then.
+    /// The latest seq at that time.
     pub seq: i64,
-    /// Everything.
+    /// All messages.
     pub all: Vec<pb::Message>,
-    /// What the model saw.
+    /// The messages that the model saw.
     pub live: Vec<pb::Message>,
 }
 
-/// A session that is made step by step.
+/// A session that is built step by step.
 pub struct History<'a> {
     host: &'a Host,
     client: Client,
     session: &'static str,
-    /// What was listed after each step.
+    /// The lists after each step.
     pub points: Vec<Point>,
 }
 
 impl<'a> History<'a> {
-    /// Makes it all: appended messages, two compactions of which one is taken back, a pruned
-    /// result, voided messages, and a turn with a tool. The host's model must call `look` once
-    /// and then say something.
+    /// Builds the whole session: appended messages, two compactions of which one is reverted, a pruned result, voided
+    /// messages, and a turn with a tool call. The host's model must call `look` once and then produce text.
     pub async fn make(host: &'a Host, session: &'static str) -> Self {
         let created = pb::Session {
             session_id: session.to_owned(),
@@ -140,7 +138,7 @@ impl<'a> History<'a> {
         });
     }
 
-    /// Puts a compaction of the messages from one seq to another in force.
+    /// Applies a compaction of the messages from one seq to another.
     async fn compact(&self, id: &str, from: i64, to: i64, words: Option<&str>) {
         let store = self.host.replica.engine.store();
         let key = self.key();
@@ -210,7 +208,7 @@ impl<'a> History<'a> {
             .unwrap();
     }
 
-    /// Prunes a result, as a later version will. Its placeholder takes 2 tokens here.
+    /// Prunes a result, as a later version will. Its placeholder has 2 tokens here.
     async fn prune(&self, call: &str) {
         let mark = "update parts set original_tokens = tokens, tokens = 2, pruned_at_seq = $3
                      where session_id = $1 and kind = 'tool_result' and call_id = $2 returning original_tokens - 2";
@@ -230,7 +228,7 @@ impl<'a> History<'a> {
             .unwrap();
     }
 
-    /// Voids a user's message and its answer, as a rollback will.
+    /// Voids a user message and its response, as a rollback will.
     async fn void(&self, from: i64, to: i64) {
         let seq = self.happen("turn_cancelled").await;
         let mark = "update messages set voided_at_seq = $4 where session_id = $1 and seq between $2 and $3";
@@ -254,7 +252,7 @@ impl<'a> History<'a> {
             .unwrap();
     }
 
-    /// An event of which a later version will tell, and the next version of the context.
+    /// Writes an event of a later version, and increments the context version.
     async fn happen(&self, kind: &str) -> i64 {
         let sql = "with f as (update session_run set version = version + 1, next_seq = next_seq + 1, context_version = context_version + 1
                                where session_id = $1 returning tenant_id, session_id, next_seq - 1 as seq)
@@ -276,7 +274,7 @@ impl<'a> History<'a> {
     }
 }
 
-/// Takes the newest compaction of a session back.
+/// Reverts the latest compaction of a session.
 pub async fn take_back(host: &Host, session: &str, id: &str) {
     let key = SessionKey::new(TenantId::new("default"), SessionId::new(session));
     let version = "select context_version from session_run where session_id = $1";

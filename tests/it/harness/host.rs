@@ -1,4 +1,4 @@
-//! A host of one replica: everything a test asks of it, in one call each.
+//! A host with one replica: each kind of request in one call.
 
 use std::{future::Future, time::Duration};
 
@@ -22,9 +22,8 @@ pub const MODEL: &str = "scripted/it";
 
 /// A replica with open connections to it.
 pub struct Host {
-    /// The database, which may have other replicas.
+    /// The database, which other replicas may share.
     pub database: TestDatabase,
-    /// The replica.
     pub replica: Replica,
     turns: TurnServiceClient<Channel>,
     sessions: SessionServiceClient<Channel>,
@@ -32,37 +31,37 @@ pub struct Host {
     queue: QueueServiceClient<Channel>,
 }
 
-/// Options with one script for [`MODEL`], whose answers are told apart by how many came before them
-/// since the user spoke.
+/// Options with one script for [`MODEL`]. It selects the response by the number of model calls since the last user
+/// message.
 pub fn answering(answers: &[Value]) -> Options {
     Options::default().script("it", script(answers))
 }
 
-/// A script that answers the first call after the user's message with the first of these, the
-/// second with the second.
+/// A script that answers the first model call after a user message with the first of these, the second with the second,
+/// and so on.
 pub fn script(answers: &[Value]) -> String {
     let step = |(call, say): (usize, &Value)| json!({"when": {"call": call}, "say": say});
     json!({"steps": answers.iter().enumerate().map(step).collect::<Vec<_>>()}).to_string()
 }
 
-/// A call of a tool without arguments, in a script.
+/// A tool call without arguments, in a script.
 pub fn call(tool: &str) -> Value {
     json!({"tool_call": {"name": tool, "arguments": {}}})
 }
 
-/// The end of an answer, in a script.
+/// The end of a response, in a script.
 pub fn finish(reason: &str) -> Value {
     json!({"finish": {"reason": reason}})
 }
 
 impl Host {
-    /// A replica of its own over a database of its own.
+    /// A replica on a new database.
     pub async fn with(options: Options) -> Self {
         let database = TestDatabase::new().await;
         Self::over(database, options).await
     }
 
-    /// A replica over a database that there is.
+    /// A replica on an existing database.
     pub async fn over(database: TestDatabase, options: Options) -> Self {
         let replica = Replica::start(&database, options).await;
         let turns = replica.turns().await;
@@ -79,12 +78,12 @@ impl Host {
         }
     }
 
-    /// A replica whose [`MODEL`] answers with these, one after the other.
+    /// A replica whose [`MODEL`] responds with these, in order.
     pub async fn scripted(answers: &[Value]) -> Self {
         Self::with(answering(answers)).await
     }
 
-    /// Another replica over the same database, with connections of its own.
+    /// Another replica on the same database, with separate connections.
     pub async fn beside(&self, options: Options) -> Self {
         Self::over(
             TestDatabase {
@@ -95,27 +94,24 @@ impl Host {
         .await
     }
 
-    /// Lets scripts go on that wait for the signal.
+    /// Releases a signal for which scripts wait.
     pub fn release(&self, signal: &str) {
         self.replica.scripted.release(signal);
     }
 
-    /// TurnService.
     pub fn turns(&self) -> TurnServiceClient<Channel> {
         self.turns.clone()
     }
 
-    /// SessionService.
     pub fn sessions(&self) -> SessionServiceClient<Channel> {
         self.sessions.clone()
     }
 
-    /// QueueService.
     pub fn queue(&self) -> QueueServiceClient<Channel> {
         self.queue.clone()
     }
 
-    /// Queues a message.
+    /// Enqueues a message.
     pub async fn enqueue(&self, request: pb::EnqueueMessageRequest) -> pb::EnqueueMessageResponse {
         self.queue()
             .enqueue_message(request)
@@ -124,7 +120,7 @@ impl Host {
             .into_inner()
     }
 
-    /// What waits in a session, page by page.
+    /// The pending messages of a session's queue, page by page.
     pub async fn queued(&self, session: &str) -> Vec<pb::QueuedMessage> {
         let mut queued = Vec::new();
         let mut token = String::new();
@@ -148,7 +144,7 @@ impl Host {
         }
     }
 
-    /// Withdraws a message; what became of it.
+    /// Withdraws a queued message. Returns the message with its outcome.
     pub async fn cancel_queued(&self, session: &str, message: &str) -> pb::QueuedMessage {
         let request = pb::CancelQueuedMessageRequest {
             session_id: session.to_owned(),
@@ -164,7 +160,7 @@ impl Host {
             .unwrap()
     }
 
-    /// Withdraws all that waits.
+    /// Withdraws all queued messages. Returns their ids.
     pub async fn clear(&self, session: &str) -> Vec<String> {
         let request = pb::ClearQueueRequest {
             session_id: session.to_owned(),
@@ -178,7 +174,7 @@ impl Host {
             .cancelled_message_ids
     }
 
-    /// Opens a turn's stream.
+    /// Opens the stream of a turn. Returns an error if the call fails.
     pub async fn try_execute(
         &self,
         request: pb::ExecuteTurnRequest,
@@ -188,7 +184,7 @@ impl Host {
             .into_inner())
     }
 
-    /// Opens a turn's stream.
+    /// Opens the stream of a turn. Fails the test if the call fails.
     pub async fn execute(
         &self,
         request: pb::ExecuteTurnRequest,
@@ -201,12 +197,12 @@ impl Host {
         events::all(&mut self.execute(request).await).await
     }
 
-    /// Asks [`MODEL`] something without tools and reads to the end.
+    /// Runs a turn of [`MODEL`] without tools to its end.
     pub async fn ask(&self, session: &str, words: &str) -> Vec<pb::Event> {
         self.run(turn(session, MODEL, words)).await
     }
 
-    /// Runs a turn to its end and answers each batch of calls at once.
+    /// Runs a turn to its end and answers each batch of calls immediately.
     pub async fn run_with(
         &self,
         request: pb::ExecuteTurnRequest,
@@ -235,7 +231,7 @@ impl Host {
         seen
     }
 
-    /// Follows a session.
+    /// Watches the events of a session.
     pub async fn watch(
         &self,
         session: &str,
@@ -256,7 +252,7 @@ impl Host {
             .into_inner()
     }
 
-    /// Submits results; the status of each.
+    /// Submits results. Returns the status of each.
     pub async fn submit(
         &self,
         session: &str,
@@ -265,7 +261,7 @@ impl Host {
         statuses(&self.try_submit(submit(session, results)).await.unwrap())
     }
 
-    /// Submits results.
+    /// Submits results. Returns an error if the call fails.
     pub async fn try_submit(
         &self,
         request: pb::SubmitToolResultsRequest,
@@ -277,7 +273,7 @@ impl Host {
             .into_inner())
     }
 
-    /// Cancels what runs in the session, or the turn that is named.
+    /// Cancels the turn with this id, or the live turn of the session if the id is empty.
     pub async fn cancel(&self, session: &str, turn: &str) -> pb::CancelTurnResponse {
         let request = pb::CancelTurnRequest {
             session_id: session.to_owned(),
@@ -301,7 +297,6 @@ impl Host {
             .collect()
     }
 
-    /// A turn.
     pub async fn turn(&self, session: &str, turn: &str) -> pb::Turn {
         let request = pb::GetTurnRequest {
             session_id: session.to_owned(),
@@ -316,7 +311,6 @@ impl Host {
             .unwrap()
     }
 
-    /// A session.
     pub async fn session(&self, session: &str) -> pb::Session {
         let request = pb::GetSessionRequest {
             session_id: session.to_owned(),
@@ -331,12 +325,11 @@ impl Host {
             .unwrap()
     }
 
-    /// ContextService.
     pub fn contexts(&self) -> ContextServiceClient<Channel> {
         self.contexts.clone()
     }
 
-    /// Where a session's tokens are.
+    /// The context statistics of a session.
     pub async fn stats(&self, session: &str) -> pb::ContextStats {
         let request = pb::GetContextStatsRequest {
             session_id: session.to_owned(),
@@ -376,7 +369,7 @@ impl Host {
         }
     }
 
-    /// All durable events behind a seq, of one turn or of the session, with pages of a size.
+    /// All durable events after a seq, of one turn or of the session, read in pages of a given size.
     pub async fn events(
         &self,
         session: &str,
@@ -413,7 +406,7 @@ impl Host {
         }
     }
 
-    /// Decides about calls; the status of each.
+    /// Submits approvals and denials. Returns the status of each.
     pub async fn decide(
         &self,
         session: &str,
@@ -422,7 +415,7 @@ impl Host {
         statuses(&self.try_submit(decide(session, approvals)).await.unwrap())
     }
 
-    /// Fails unless the hot row counts as many open calls as there are.
+    /// Checks that the session row counts the open calls correctly.
     pub async fn assert_counted(&self, session: &str) {
         let sql = "select r.open_calls::bigint, (select count(*) from tool_calls c where c.session_id = $1 and c.closed_at is null)
                      from session_run r where r.session_id = $1";
@@ -440,19 +433,15 @@ impl Host {
         );
     }
 
-    /// Stops the workers of this replica, and lets the leases that it holds run out: a killed
-    /// process, some time later. A short lease would say the same, but one that is short enough
-    /// to wait for is lost on a busy machine too.
+    /// Stops the workers of this replica and lets its leases expire, like a process that was killed some time ago. A
+    /// short lease would have the same effect, but one that is short enough to wait for would also be lost on a busy
+    /// machine.
     pub async fn dies(&self) {
         let owner = self.replica.engine.store().replica();
         self.replica.fall_silent();
-        let sql = "update session_run set version = version + 1, lease_until = now() - interval '1 second' where owner = $1";
         self.database
-            .client()
-            .await
-            .execute(sql, &[&owner])
-            .await
-            .unwrap();
+            .owner_died(&format!("owner = '{owner}'"))
+            .await;
     }
 
     /// Waits until no turn runs on this replica.
@@ -473,7 +462,7 @@ pub fn statuses(response: &pb::SubmitToolResultsResponse) -> Vec<pb::AnswerStatu
         .collect()
 }
 
-/// Looks again and again, for what nobody announces.
+/// Polls until `holds` returns true, for conditions without a notification.
 pub async fn until<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
     let begun = Instant::now();
     while !holds().await {
@@ -482,7 +471,7 @@ pub async fn until<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) 
     }
 }
 
-/// A refusal in short: its code, its reason, and one of its metadata.
+/// A summary of a refusal: its code, its reason, and one value of its metadata.
 pub fn refusal(status: &Status, key: &str) -> (Code, String, String) {
     let info = status
         .get_details_error_info()

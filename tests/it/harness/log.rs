@@ -1,4 +1,4 @@
-//! What is logged by a server that runs on one thread.
+//! Captures the log of a server that runs on one thread.
 
 use std::{
     io,
@@ -8,7 +8,7 @@ use std::{
 use serde_json::Value;
 use tracing::{Dispatch, subscriber::DefaultGuard};
 
-/// What is logged on this thread.
+/// The captured log of this thread.
 #[derive(Debug, Clone, Default)]
 pub struct Logged(Arc<Mutex<Vec<u8>>>);
 
@@ -23,7 +23,7 @@ impl io::Write for Logged {
 }
 
 impl Logged {
-    /// Keeps what is logged on this thread for as long as the result lives.
+    /// Captures the log of this thread while the result lives.
     pub fn begin(&self) -> (DefaultGuard, Dispatch) {
         let writer = self.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -31,13 +31,12 @@ impl Logged {
             .with_writer(move || writer.clone())
             .finish();
         let guard = tracing::subscriber::set_default(subscriber);
-        // With one subscriber in the process, whichever thread meets a line of code first decides
-        // for all whether it is logged, by its own subscriber; other tests have none. With two, all
-        // subscribers are asked.
+        // With a single subscriber in the process, the first thread that reaches a callsite decides for all threads
+        // whether it is logged, and other tests have no subscriber. With two, all subscribers are consulted.
         (guard, Dispatch::new(tracing_subscriber::registry()))
     }
 
-    /// All of it.
+    /// The whole log.
     pub fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }

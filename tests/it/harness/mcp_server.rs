@@ -1,4 +1,4 @@
-//! An MCP server that tests run, over real HTTP.
+//! An MCP server for tests, over real HTTP.
 
 use std::{
     borrow::Cow,
@@ -32,65 +32,64 @@ use secrecy::SecretString;
 use serde_json::json;
 use tokio::{net::TcpListener, sync::Barrier, task::JoinSet};
 
-/// The token without which the server answers nothing.
+/// The token that every request needs.
 pub const TOKEN: &str = "mcp-token-of-the-test";
 
-/// The OAuth client to which it issues tokens.
+/// The OAuth client that can get tokens.
 pub const CLIENT: &str = "contextd of the test";
 pub const CLIENT_SECRET: &str = "client-secret-of-the-test";
 
-/// A picture of one pixel, in base64.
+/// An image of one pixel, in base64.
 pub const PICTURE: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII=";
 
-/// An MCP server with these tools: `echo` gives its argument `text` back, `fails` says that it
-/// failed, `fs.read` gives 10,000 lines, `meets` waits until it runs twice, `stalls` never ends.
-/// [`McpServer::add`] may add more: `leaks` and `repeats` show the token, as an error and as a result,
-/// `traces` gives the `traceparent` of the call, `structured` gives cities beside a line for people,
-/// `draws` gives a picture.
+/// An MCP server with these tools: `echo` returns its argument `text`, `fails` returns an error, `fs.read` returns
+/// 10,000 lines, `meets` waits until two calls of it are running, `stalls` never ends. [`McpServer::add`] may add more:
+/// `leaks` and `repeats` return the token, as an error and as a result; `traces` returns the `traceparent` of the call;
+/// `structured` returns structured content and a text for display; `draws` returns an image.
 pub struct McpServer {
     address: SocketAddr,
     played: Arc<Played>,
     serving: Mutex<Option<tokio::task::JoinHandle<()>>>,
 }
 
-/// What a server does in another way than most.
+/// Variations of a server's behavior.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Habits {
     pub speaks: Speaks,
     pub lost_session: LostSession,
     pub pages: Pages,
-    /// It wants tokens of its own token endpoint.
+    /// Requires tokens from the token endpoint of this server.
     pub oauth: bool,
 }
 
-/// Which revisions a server speaks.
+/// The protocol revisions that a server supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Speaks {
     /// All.
     #[default]
     All,
-    /// Those with a handshake, and refuses what it does not know.
+    /// Only those with a handshake. Unknown requests are refused.
     Handshake,
-    /// Those with a handshake, and gives what it does not know no answer.
+    /// Only those with a handshake. Unknown requests get no response.
     HandshakeAlone,
     /// 2026-07-28 only.
     Stateless,
 }
 
-/// What a server answers about a session that it does not have.
+/// The response to a request with an unknown session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LostSession {
-    /// 404, as the specification says.
+    /// 404, as the specification requires.
     #[default]
     NotFound,
-    /// 400 with an error that names no request.
+    /// 400 with an error without a request id.
     BadRequest,
     /// 400 with a text.
     PlainBadRequest,
 }
 
-/// The pages of the list of tools.
+/// The pagination of the list of tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Pages {
     #[default]
@@ -99,7 +98,7 @@ pub enum Pages {
     EmptyCursor,
     /// Each page is the first one, and names the same next page.
     Stuck,
-    /// Each page is the first one, and names a page of its own.
+    /// Each page is the first one, and names another next page.
     Growing,
 }
 
@@ -114,7 +113,7 @@ struct Played {
     peers: Mutex<Vec<rmcp::Peer<RoleServer>>>,
     sinks: Mutex<Vec<SubscriptionSink>>,
     both: Barrier,
-    /// How many tokens were issued; the last one is good unless it was revoked.
+    /// The number of issued tokens. The last one is valid unless it was revoked.
     issued: Mutex<usize>,
     revoked: Mutex<usize>,
 }
@@ -152,12 +151,12 @@ impl McpServer {
         }
     }
 
-    /// Where it is.
+    /// The URL of the server.
     pub fn url(&self) -> String {
         format!("http://{}/mcp", self.address)
     }
 
-    /// How it is reached, with a call's time.
+    /// The configuration of the server, with a call timeout.
     pub fn config(&self, call_timeout: Duration) -> McpConfig {
         let oauth = self.played.habits.oauth.then(|| OauthConfig {
             token_url: format!("http://{}/token", self.address),
@@ -175,22 +174,22 @@ impl McpServer {
         }
     }
 
-    /// The tools whose calls were begun, in order.
+    /// The tools whose calls started, in order.
     pub fn begun(&self) -> Vec<String> {
         self.played.begun.lock().unwrap().clone()
     }
 
-    /// The tools whose calls were cancelled by the client.
+    /// The tools whose calls the client cancelled.
     pub fn cancelled(&self) -> Vec<String> {
         self.played.cancelled.lock().unwrap().clone()
     }
 
-    /// How often its tools were listed.
+    /// How often the tools were listed.
     pub fn lists(&self) -> usize {
         *self.played.lists.lock().unwrap()
     }
 
-    /// Has one more tool from now on, and says so.
+    /// Adds a tool and announces the change.
     pub async fn add(&self, tool: &'static str) {
         self.played.more.lock().unwrap().push(tool);
         let peers = self.played.peers.lock().unwrap().clone();
@@ -203,13 +202,13 @@ impl McpServer {
         }
     }
 
-    /// How often it was asked what it supports, and how often to open a session.
+    /// How often its capabilities were requested, and how often a session was opened.
     pub fn opened(&self) -> (usize, usize) {
         let discovered = *self.played.discovered.lock().unwrap();
         (discovered, *self.played.initialized.lock().unwrap())
     }
 
-    /// Ends it, with all sessions and connections, and starts it again at the same address.
+    /// Stops the server with all sessions and connections, and starts it again at the same address.
     pub async fn restart(&self) {
         let serving = self.serving.lock().unwrap().take().unwrap();
         serving.abort();
@@ -219,17 +218,17 @@ impl McpServer {
         *self.serving.lock().unwrap() = Some(serving);
     }
 
-    /// How many tokens it has issued.
+    /// The number of issued tokens.
     pub fn issued(&self) -> usize {
         *self.played.issued.lock().unwrap()
     }
 
-    /// Takes no token any more that it has issued.
+    /// Revokes all tokens issued so far.
     pub fn revoke(&self) {
         *self.played.revoked.lock().unwrap() = self.issued();
     }
 
-    /// Ends it, with all connections.
+    /// Stops the server with all connections.
     pub fn die(&self) {
         if let Some(serving) = self.serving.lock().unwrap().take() {
             serving.abort();
@@ -315,9 +314,9 @@ impl Played {
         !self.habits.oauth || is_issued
     }
 
-    /// What a server says to a request of a revision that it does not speak.
+    /// The response to a request of an unsupported revision. Returns `None` if the revision is supported.
     async fn refused(&self, request: &Request<Incoming>) -> Option<Answer> {
-        // Requests name their method in a header since 2026-07-28.
+        // Since 2026-07-28, requests have their method in a header.
         let is_stateless = request.headers().contains_key("mcp-method");
         match self.habits.speaks {
             Speaks::Handshake if is_stateless => Some(bad_request()),
@@ -355,7 +354,7 @@ fn unauthorized() -> Answer {
     answer
 }
 
-/// As the TypeScript SDK's examples refuse what is of no session.
+/// The error for an unknown session, as in the examples of the TypeScript SDK.
 fn bad_request() -> Answer {
     let error = json!({"code": -32000, "message": "Bad Request: No valid session ID provided"});
     let error = json!({"jsonrpc": "2.0", "error": error, "id": null});

@@ -1,5 +1,5 @@
-//! What every test over the public API starts from: a real PostgreSQL, a database of its own, a
-//! server on a free port with real HTTP/2, scripted models, and generated stubs.
+//! The setup of every test of the public API: a real PostgreSQL, a separate database, a server on a free port with real
+//! HTTP/2, scripted models, and generated stubs.
 
 #![allow(
     dead_code,
@@ -65,92 +65,91 @@ use tonic::transport::Channel;
 pub use database::TestDatabase;
 pub use host::Host;
 
-/// One replica in this process: server, workers, engine.
+/// One replica in this process: server, workers and engine.
 pub struct Replica {
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: SocketAddr,
-    /// Where its admin port is.
+    /// The address of its admin port.
     pub admin: SocketAddr,
-    /// Its engine, for a look inside.
+    /// The engine, for access to internals.
     pub engine: Arc<Engine>,
-    /// Who its callers are.
+    /// The authentication of its callers.
     pub auth: Arc<Auth>,
-    /// Its scripted models.
+    /// The scripted models.
     pub scripted: Scripted,
     stop: Stop,
-    /// The socket of its admin port, if a test is to break it.
+    /// The socket of the admin port, if the test is going to break it.
     admin_socket: Option<std::net::TcpListener>,
-    /// Ends the task that reads keys and limits.
+    /// Stops the task that reads keys and limits.
     knowing: tokio::task::AbortHandle,
 }
 
-/// How a replica differs from the usual one.
+/// The settings in which a replica differs from the default one.
 #[derive(Clone)]
 pub struct Options {
     /// Scripts by name, as JSON.
     pub scripts: Vec<(String, String)>,
-    /// Providers beside `scripted`, by name.
+    /// Providers in addition to `scripted`, by name.
     pub providers: Vec<(String, Arc<dyn Provider>)>,
-    /// The lease.
+    /// The duration of a lease.
     pub lease: Duration,
-    /// Bounds of turns that set none.
+    /// Limits of turns that set none.
     pub limits: Limits,
     /// Whether heartbeat, takeover and polls run.
     pub workers: bool,
-    /// Deltas within this time go out together.
+    /// Deltas within this time are sent together.
     pub delta_flush: Duration,
-    /// What may wait for a reader.
+    /// What may be buffered for a reader.
     pub reader: Waiting,
     /// How often text is shared with other replicas.
     pub share_interval: Duration,
-    /// Bytes of a request.
+    /// Maximum bytes of a request.
     pub max_request_bytes: usize,
-    /// Takeovers that are borne.
+    /// Maximum number of takeovers of a turn.
     pub max_takeovers: u32,
-    /// Bounds of uploads.
+    /// Limits of uploads.
     pub uploads: UploadBounds,
-    /// Bytes of media in one prompt.
+    /// Maximum bytes of media in one prompt.
     pub max_prompt_media_bytes: u64,
-    /// Calls of a model for one step. They follow each other at once; one only, unless a test is
-    /// about the others.
+    /// Maximum attempts of a model call per step, without a delay between them. One, unless a test is about retries.
     pub call_attempts: u32,
-    /// Longest wait between them.
+    /// Maximum delay between attempts.
     pub retry_delay: Duration,
     /// How contexts are kept within their windows.
     pub context: ContextPolicy,
-    /// How often the database is asked for what nobody told.
+    /// How often the database is polled for changes without a notification.
     pub poll: Duration,
-    /// For how long what is kept; a test sweeps by `Engine::retain`.
+    /// Retention periods. A test applies them with `Engine::retain`.
     pub retention: Retention,
-    /// The database holds what is done for tenants to their rows.
+    /// Whether row-level security restricts tenants to their rows.
     pub row_security: bool,
-    /// What is sent in place of statements.
+    /// Replaces statements before they are sent.
     pub replace: Option<fn(&'static str) -> &'static str>,
-    /// The time of day.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// How often services are asked for their models. `None` means they are not.
+    /// How often the models of providers are discovered. `None` disables discovery.
     pub discover: Option<Duration>,
-    /// Turns that run at once.
+    /// Maximum number of concurrent turns.
     pub max_running: usize,
-    /// Requests that are answered at once.
+    /// Maximum number of concurrent requests.
     pub max_requests: usize,
-    /// Large requests that are decoded at once, and counts of tokens.
+    /// Maximum number of large requests that are decoded, and of token counts, at the same time.
     pub max_large_requests: usize,
-    /// What a tenant may use.
+    /// The limits of tenants.
     pub tenant_limits: LimitsConfig,
-    /// Who may call.
+    /// The authentication configuration.
     pub auth: AuthConfig,
-    /// TLS to clients.
+    /// TLS for clients.
     pub tls: TlsConfig,
-    /// How long it goes on to serve, NOT_SERVING, before it drains.
+    /// How long the replica keeps serving, as NOT_SERVING, before it drains.
     pub drain_delay: Duration,
-    /// Where metrics and spans are pushed to.
+    /// The collector to which metrics and spans are pushed.
     pub otlp: Option<String>,
     /// MCP servers by name.
     pub mcp: Vec<(String, McpConfig)>,
-    /// Bytes of what turns read that a replica remembers.
+    /// Maximum bytes of turn data that a replica caches.
     pub session_memory: usize,
-    /// [`Replica::break_admin_port`] is going to be called.
+    /// Set if the test is going to call [`Replica::break_admin_port`].
     pub breaks_admin_port: bool,
 }
 
@@ -186,7 +185,7 @@ impl Default for Options {
             max_prompt_media_bytes: 20 * 1024 * 1024,
             call_attempts: 1,
             retry_delay: Duration::ZERO,
-            // Room for whatever a test is about.
+            // Large enough for any test.
             context: ContextPolicy {
                 context_window: Some(i32::MAX.unsigned_abs()),
                 ..ContextPolicy::default()
@@ -221,7 +220,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The shipped configuration with what differs.
+    /// The default configuration with these options.
     fn config(&self) -> Config {
         let mut config = Config {
             providers: [].into(),
@@ -271,7 +270,7 @@ impl Options {
         config
     }
 
-    /// A replica that remembers nothing of what turns read.
+    /// Options for a replica that caches no turn data.
     pub fn forgetful(self) -> Self {
         Self {
             session_memory: 0,
@@ -279,31 +278,31 @@ impl Options {
         }
     }
 
-    /// The usual replica with one more script.
+    /// Adds a script.
     pub fn script(mut self, name: &str, json: impl Into<String>) -> Self {
         self.scripts.push((name.to_owned(), json.into()));
         self
     }
 
-    /// The usual replica with one more provider.
+    /// Adds a provider.
     pub fn provider(mut self, name: &str, provider: Arc<dyn Provider>) -> Self {
         self.providers.push((name.to_owned(), provider));
         self
     }
 }
 
-/// What a test does in place of a worker of the service.
+/// Runs `work` with the access of a worker of the service.
 pub async fn as_worker<F: Future>(work: F) -> F::Output {
     Reach::All.scope(work).await
 }
 
-/// `CONTEXTD_TEST_ROW_SECURITY` says so for all replicas that no test decides it for.
+/// Whether `CONTEXTD_TEST_ROW_SECURITY` enables row-level security for replicas whose test does not decide it.
 fn held_to_rows() -> bool {
     std::env::var_os("CONTEXTD_TEST_ROW_SECURITY").is_some()
 }
 
 impl Replica {
-    /// A replica over the database.
+    /// Starts a replica on the database.
     pub async fn start(database: &TestDatabase, options: Options) -> Self {
         let mut scripted = Scripted::new("scripted", None).unwrap().with_log();
         for (name, json) in &options.scripts {
@@ -353,6 +352,7 @@ impl Replica {
         if !options.workers {
             stop.stopping.cancel();
             stop.done.cancel();
+            Box::pin(as_worker(engine.beat())).await.unwrap();
         }
         let ready = Arc::new(Notify::new());
         let announced = Arc::clone(&ready);
@@ -376,14 +376,14 @@ impl Replica {
         }
     }
 
-    /// A database of its own and one replica over it.
+    /// Creates a database and starts one replica on it.
     pub async fn alone(options: Options) -> (TestDatabase, Self) {
         let database = TestDatabase::new().await;
         let replica = Self::start(&database, options).await;
         (database, replica)
     }
 
-    /// A connection to it.
+    /// Opens a connection.
     pub async fn channel(&self) -> Channel {
         Channel::from_shared(format!("http://{}", self.address))
             .unwrap()
@@ -392,23 +392,23 @@ impl Replica {
             .unwrap()
     }
 
-    /// TurnService over a connection of its own.
+    /// A TurnService client on a new connection.
     pub async fn turns(&self) -> TurnServiceClient<Channel> {
         TurnServiceClient::new(self.channel().await)
     }
 
-    /// SessionService over a connection of its own.
+    /// A SessionService client on a new connection.
     pub async fn sessions(&self) -> SessionServiceClient<Channel> {
         SessionServiceClient::new(self.channel().await)
     }
 
-    /// Its metrics, as Prometheus reads them.
+    /// The metrics in the Prometheus text format.
     pub async fn scrape(&self) -> String {
         let answer = reqwest::get(format!("http://{}/metrics", self.admin)).await;
         answer.unwrap().text().await.unwrap()
     }
 
-    /// Reads a blob, or a range of it, with its description.
+    /// Reads a blob, or a range of it, with its metadata.
     pub async fn blob(&self, request: pb::GetBlobRequest) -> (pb::Blob, Vec<u8>) {
         let mut blobs = BlobServiceClient::new(self.channel().await);
         let mut stream = blobs.get_blob(request).await.unwrap().into_inner();
@@ -426,14 +426,13 @@ impl Replica {
         (blob, content)
     }
 
-    /// Begins to shut down as a signal would; it serves on for its `drain_delay`.
+    /// Starts the shutdown as a signal would; the replica keeps serving for its `drain_delay`.
     pub fn begin_shutdown(&self) {
         self.stop.shutdown.cancel();
     }
 
-    /// Stops the workers without giving any lease back: what a killed process leaves behind, as far
-    /// as the database sees. The turns that run here are not stopped; let their scripts wait
-    /// for a signal.
+    /// Stops the workers without releasing leases, which to the database looks like a killed process. Turns that run
+    /// here are not stopped; let their scripts wait for a signal.
     pub fn fall_silent(&self) {
         self.stop.stopping.cancel();
         self.stop.done.cancel();
@@ -445,7 +444,7 @@ impl Replica {
         self.close();
     }
 
-    /// Shuts the socket of the admin port down: no connection can be accepted there any more.
+    /// Closes the socket of the admin port, so that it accepts no connection any more.
     pub fn break_admin_port(&self) {
         let socket = self.admin_socket.as_ref().expect("`breaks_admin_port`");
         let socket = OwnedFd::from(socket.try_clone().unwrap());
@@ -459,8 +458,8 @@ impl Replica {
     }
 }
 
-/// Reads keys and limits as the workers do, also where a test has none: without, no call is admitted for
-/// long.
+/// Reads keys and limits as the workers do, even if a test runs without workers: if they are outdated, calls are
+/// refused.
 async fn keep_knowing(engine: Arc<Engine>, auth: Arc<Auth>) {
     let mut pace = tokio::time::interval(contextd::quota::REFRESH);
     loop {

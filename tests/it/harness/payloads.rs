@@ -1,4 +1,4 @@
-//! Events that tests write by themselves, with as little in them as there may be.
+//! Events with minimal content, for tests that write events directly.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub fn turn_started() -> Payload {
     })
 }
 
-/// A step that is made for the first revision.
+/// A step with the first revision of the configuration.
 pub fn step_started() -> Payload {
     Payload::StepStarted(StepStarted {
         model: String::new(),
@@ -40,7 +40,7 @@ pub fn step_started() -> Payload {
     })
 }
 
-/// A mark of who wrote it: a call of a model of that name.
+/// A mark that identifies its writer: the usage of a model with that name.
 pub fn noted(mark: &str) -> Payload {
     Payload::UsageRecorded(UsageRecorded {
         purpose: UsagePurpose::Turn,
@@ -53,7 +53,7 @@ pub fn noted(mark: &str) -> Payload {
     })
 }
 
-/// Queued messages became that message.
+/// Queued messages were applied to that message.
 pub fn applied(message: impl Into<String>) -> Payload {
     Payload::MessagesApplied {
         message: MessageId::new(message),
@@ -80,7 +80,7 @@ pub fn compaction_reverted(id: &str) -> Payload {
     Payload::CompactionReverted(Box::new(compaction(id)))
 }
 
-/// The rows of a compaction that comes in force, perhaps with a summary.
+/// The rows of a compaction that is applied, optionally with a summary.
 pub fn compacted_rows(id: &str, estimator: &str, summary: Option<NewMessage>) -> Rows {
     let mut rows = Rows::new(estimator, 0);
     match summary {
@@ -90,7 +90,7 @@ pub fn compacted_rows(id: &str, estimator: &str, summary: Option<NewMessage>) ->
     rows
 }
 
-/// The rows of a compaction that is given up.
+/// The rows of a compaction that is abandoned.
 pub fn given_up_rows(id: &str) -> Rows {
     let mut rows = Rows::default();
     let failed = Payload::CompactionFailed(Box::new(compaction(id)));
@@ -98,7 +98,7 @@ pub fn given_up_rows(id: &str) -> Rows {
     rows
 }
 
-/// One of which nothing is known but its id.
+/// A compaction with only an id.
 pub fn compaction(id: &str) -> Compaction {
     Compaction {
         id: Some(CompactionId::new(id)),

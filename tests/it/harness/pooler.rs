@@ -1,7 +1,7 @@
-//! A transaction pooler, as far as contextd can tell: each transaction is given another connection
-//! to the server, settings at the start of a connection are refused, and nothing that outlasts a
-//! transaction can be relied on. It speaks for pgbouncer in transaction mode where no pgbouncer is
-//! at hand, and is stricter: no two transactions in a row get the same connection.
+//! A transaction pooler from contextd's point of view. Each transaction gets another connection to the server, settings
+//! in the startup message are refused, and no session state outlasts a transaction. It replaces pgbouncer in
+//! transaction mode where no pgbouncer is available, and is stricter: no two consecutive transactions get the same
+//! connection.
 
 use std::{
     net::SocketAddr,
@@ -24,13 +24,13 @@ use super::{
     proxy::{Target, database_target},
 };
 
-/// Connections to the server that transactions go round.
+/// Number of connections to the server that transactions use in rotation.
 const BACKENDS: usize = 4;
-/// Asks for a statement to be cancelled; it is not passed on.
+/// The code of a request to cancel a statement; it is not forwarded.
 const CANCEL_REQUEST: i32 = 80_877_102;
-/// Asks for TLS; the answer is no.
+/// The code of a request for TLS, which is declined.
 const SSL_REQUEST: i32 = 80_877_103;
-/// Settings that a client may bring.
+/// Startup parameters that a client may send.
 const KNOWN: [&str; 5] = [
     "user",
     "database",
@@ -39,7 +39,7 @@ const KNOWN: [&str; 5] = [
     "timezone",
 ];
 
-/// A pooler before one database. It ends with the test.
+/// A pooler in front of one database. It stops at the end of the test.
 pub struct Pooler {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -47,25 +47,24 @@ pub struct Pooler {
 }
 
 struct Shared {
-    /// Where the server is, who asks, and for which database.
+    /// The socket path of the server, the user and the database.
     login: (PathBuf, String, String),
-    /// None: its client left in the middle of a transaction, and the next one gets a new
-    /// connection, as pgbouncer does it.
+    /// `None` after a client has disconnected during a transaction; the next one gets a new connection, as in
+    /// pgbouncer.
     backends: Vec<Arc<Mutex<Option<UnixStream>>>>,
     next: AtomicUsize,
     transactions: AtomicUsize,
-    /// Settings that a client brings and that are not known are ignored, not refused.
+    /// Whether unknown startup parameters are ignored instead of refused.
     ignores_settings: bool,
 }
 
 impl Pooler {
-    /// A pooler whose connections to the server have the settings of the role that contextd should
-    /// have there.
+    /// A pooler whose connections to the server have the settings that contextd requires for its role there.
     pub async fn before(database: &TestDatabase) -> Self {
         Self::new(database, false).await
     }
 
-    /// One that ignores the settings of clients (`ignore_startup_parameters = options`).
+    /// A pooler that ignores the startup parameters of clients (`ignore_startup_parameters = options`).
     pub async fn that_ignores_settings(database: &TestDatabase) -> Self {
         Self::new(database, true).await
     }
@@ -102,7 +101,7 @@ impl Pooler {
         }
     }
 
-    /// The database as it is reached through the pooler.
+    /// The database with connections through the pooler.
     pub fn database(&self, database: &TestDatabase) -> TestDatabase {
         let mut config = tokio_postgres::Config::new();
         config.host("127.0.0.1").port(self.address.port());
@@ -112,12 +111,12 @@ impl Pooler {
         TestDatabase { config }
     }
 
-    /// Where it listens.
+    /// The address of the pooler.
     pub fn target(&self) -> Target {
         Target::Tcp(self.address)
     }
 
-    /// Transactions that went through, those of single statements included.
+    /// The number of completed transactions, including single statements.
     pub fn transactions(&self) -> usize {
         self.shared.transactions.load(Ordering::Relaxed)
     }
@@ -129,7 +128,7 @@ impl Drop for Pooler {
     }
 }
 
-/// A connection to the server, ready for a transaction.
+/// Opens a connection to the server, ready for a transaction.
 async fn log_in((socket, user, database): &(PathBuf, String, String)) -> io::Result<UnixStream> {
     let mut server = UnixStream::connect(socket).await?;
     let mut body = 196_608_i32.to_be_bytes().to_vec(); // version 3.0
@@ -172,7 +171,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// One client, from its greeting to its end.
+/// Serves one client until it disconnects.
 async fn serve(mut client: TcpStream, shared: &Shared) -> io::Result<()> {
     client.set_nodelay(true)?;
     let settings = loop {
@@ -212,22 +211,22 @@ async fn serve(mut client: TcpStream, shared: &Shared) -> io::Result<()> {
         shared.transactions.fetch_add(1, Ordering::Relaxed);
         match transaction(first, &mut from_client, &mut to_client, &mut backend).await? {
             End::Whole => *place = Some(backend),
-            End::Left => return Ok(()), // whatever is still answered there is for nobody
+            End::Left => return Ok(()), // the client is gone; the server's response is discarded
         }
     }
     Ok(())
 }
 
-/// How a transaction ended at the pooler.
+/// How a transaction ended from the pooler's point of view.
 enum End {
-    /// Nothing is open, and everything is answered.
+    /// No transaction is open, and every request has been answered.
     Whole,
-    /// The client left in the middle.
+    /// The client disconnected during the transaction.
     Left,
 }
 
-/// Messages go to one connection until the server says that no transaction is open, nothing is left
-/// unanswered and no group of messages has only begun.
+/// Forwards messages to one connection until the server reports that no transaction is open, every request has been
+/// answered, and no group of messages is incomplete.
 async fn transaction(
     first: (u8, Vec<u8>),
     from_client: &mut Messages<tcp::OwnedReadHalf>,
@@ -237,8 +236,8 @@ async fn transaction(
     let (from_server, mut to_server) = backend.split();
     let mut from_server = Messages::of(from_server);
     let mut unanswered = usize::from(asks(first.0));
-    // A client may send the beginning of its next group before the answer to the last one, as it
-    // does after it asked a new connection whether it may write there.
+    // A client may send the beginning of its next group before the response to the last one, as it does after the check
+    // whether a new connection is writable.
     let mut in_group = !asks(first.0);
     put(&mut to_server, first.0, &first.1).await?;
     loop {
@@ -263,20 +262,20 @@ async fn transaction(
     }
 }
 
-/// Whether the server answers a message with word that it is ready: a query, or the end of a group.
+/// Whether the server answers a message with ReadyForQuery: a query, or the end of a group.
 fn asks(kind: u8) -> bool {
     matches!(kind, b'Q' | b'S')
 }
 
 impl Shared {
-    /// The next connection in turn that is free.
+    /// The next free connection, in rotation.
     async fn backend(&self) -> OwnedMutexGuard<Option<UnixStream>> {
         let place = self.next.fetch_add(1, Ordering::Relaxed) % self.backends.len();
         Arc::clone(&self.backends[place]).lock_owned().await
     }
 }
 
-/// A setting that a pooler does not carry over to the connections it has.
+/// A startup parameter that a pooler does not apply to its existing connections.
 fn unknown_setting(greeting: &[u8]) -> Option<String> {
     let words: Vec<String> = greeting
         .get(4..)?
@@ -289,7 +288,7 @@ fn unknown_setting(greeting: &[u8]) -> Option<String> {
         .find(|name| !name.is_empty() && !KNOWN.contains(&name.to_lowercase().as_str()))
 }
 
-/// Messages as they come. One that is awaited in vain loses nothing.
+/// Reads messages. Reading is cancel-safe: a dropped future loses no data.
 struct Messages<R> {
     from: R,
     read: Vec<u8>,
@@ -303,7 +302,7 @@ impl<R: io::AsyncRead + Unpin> Messages<R> {
         }
     }
 
-    /// The next one; none when the other end has said goodbye.
+    /// The next message. Returns `None` if the other end has terminated the connection.
     async fn next(&mut self) -> io::Result<Option<(u8, Vec<u8>)>> {
         loop {
             if let Some(length) = self.read.get(1..5) {

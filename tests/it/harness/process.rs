@@ -1,5 +1,4 @@
-//! contextd as a process: the built program, started, signalled and killed as an operator or an
-//! accident would.
+//! Runs the built contextd as a process, which tests start, signal and kill.
 
 use std::{
     ffi::OsString,
@@ -35,7 +34,7 @@ use super::{TestDatabase, database::pool_size, events::PATIENCE};
 /// A port that is free.
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// A directory of its own for scripts, settings and data. Removed after the PostgreSQL in it ended.
+/// A separate directory for scripts, settings and data. It is removed after the PostgreSQL in it has stopped.
 pub struct Place {
     root: TempDir,
     program: PathBuf,
@@ -43,7 +42,8 @@ pub struct Place {
     variables: Vec<(&'static str, &'static str)>,
 }
 
-/// Other tests keep the machine busy, for which no request is refused that may wait.
+/// Adds a long overload wait, since other tests keep the machine busy and no request that may wait should be refused,
+/// and the pool size of the tests.
 fn patient(settings: &str) -> String {
     const TABLE: &str = "[database]\n";
     let mut more = String::new();
@@ -63,12 +63,12 @@ fn patient(settings: &str) -> String {
 }
 
 impl Place {
-    /// Processes started here have these settings, in TOML, and the tests' patience.
+    /// Processes in this place use these settings, in TOML, with the tests' longer waits added.
     pub fn new(settings: &str) -> Self {
         Self::exactly(&patient(settings))
     }
 
-    /// Processes started here have these settings and no others, as a program needs that knows fewer.
+    /// Processes in this place use exactly these settings, for a program that knows fewer settings.
     pub fn exactly(settings: &str) -> Self {
         let root = tempfile::tempdir().unwrap();
         fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -82,8 +82,8 @@ impl Place {
         }
     }
 
-    /// Processes started here have this environment variable. They inherit none of the keys that
-    /// the tests' own process may have.
+    /// Sets an environment variable for processes in this place. They inherit none of the keys that the test process
+    /// may have.
     pub fn variable(mut self, name: &'static str, value: &'static str) -> Self {
         self.variables.push((name, value));
         self
@@ -102,13 +102,13 @@ impl Place {
         self
     }
 
-    /// Everything here is run with another build of contextd.
+    /// Uses another build of contextd in this place.
     pub fn with_program(mut self, program: impl Into<PathBuf>) -> Self {
         self.program = program.into();
         self
     }
 
-    /// Everything here is run by this user, to whom the place belongs from now on.
+    /// Runs everything in this place as this user, and makes the user its owner.
     pub fn owned_by(mut self, uid: u32, gid: u32) -> Self {
         let program = self.root.path().join("contextd");
         fs::copy(&self.program, &program).unwrap(); // where any user can reach it
@@ -118,12 +118,12 @@ impl Place {
         self
     }
 
-    /// `contextd serve` with a PostgreSQL of its own.
+    /// Starts `contextd serve` with an embedded PostgreSQL.
     pub async fn serve(&self) -> Served {
         self.serve_at(ANY_PORT).await
     }
 
-    /// The same at an address, e.g. that of one that was killed.
+    /// The same at a given address, for example that of a killed server.
     pub async fn serve_at(&self, address: SocketAddr) -> Served {
         Served::start(
             self.command_at(address, "serve")
@@ -133,14 +133,14 @@ impl Place {
         .await
     }
 
-    /// `contextd serve` over a database.
+    /// Starts `contextd serve` on a database.
     pub async fn serve_over(&self, database: &TestDatabase) -> Served {
         self.try_serve_over(database)
             .await
             .unwrap_or_else(|failure| panic!("{failure}"))
     }
 
-    /// The same where the database or its schema may not be ready: as soon as it listens.
+    /// The same, but returns as soon as the server listens; the database or its schema may not be ready.
     pub async fn serve_unready_over(&self, database: &TestDatabase) -> Served {
         Served::listening(
             self.command("serve")
@@ -150,7 +150,7 @@ impl Place {
         .await
     }
 
-    /// The same where it may fail; then, what it did instead.
+    /// The same, but the start may fail. The error is the output of the process.
     pub async fn try_serve_over(&self, database: &TestDatabase) -> Result<Served, String> {
         Served::try_start(
             self.command("serve")
@@ -160,7 +160,7 @@ impl Place {
         .await
     }
 
-    /// The same at an address.
+    /// The same at a given address.
     pub async fn serve_over_at(&self, database: &TestDatabase, address: SocketAddr) -> Served {
         Served::start(
             self.command_at(address, "serve")
@@ -170,7 +170,7 @@ impl Place {
         .await
     }
 
-    /// A command that ends by itself, over a database.
+    /// Runs a command on a database until it exits.
     pub async fn run_over(&self, database: &TestDatabase, command: &str) -> Output {
         let mut command = self.command(command);
         let output = command.arg("--database-url").arg(url(database)).output();
@@ -180,7 +180,7 @@ impl Place {
             .unwrap()
     }
 
-    /// `contextd backup` or `restore` of the database in this place.
+    /// Runs `contextd backup` or `restore` on the database in this place.
     pub async fn run_with_file(&self, command: &str, file: &Path) -> Output {
         let mut command = self.command(command);
         let command = command.arg("--data-dir").arg(self.data_dir()).arg(file);
@@ -190,7 +190,7 @@ impl Place {
             .unwrap()
     }
 
-    /// `contextd admin export` or `import` of a database.
+    /// Runs `contextd admin export` or `import` on a database.
     pub async fn admin_with_file(
         &self,
         database: &TestDatabase,
@@ -265,9 +265,9 @@ impl Drop for Place {
     }
 }
 
-/// A `contextd serve` that is ready. Killed when it is dropped.
+/// A `contextd serve` process that is ready. Killed on drop.
 pub struct Served {
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: SocketAddr,
     child: Child,
     printed: Arc<Mutex<Vec<String>>>,
@@ -282,7 +282,7 @@ impl Served {
             .unwrap_or_else(|failure| panic!("{failure}"))
     }
 
-    /// Starts it; what it did instead of becoming ready.
+    /// Starts the process and waits until it is ready. The error is its output.
     async fn try_start(command: &mut Command) -> Result<Self, String> {
         let mut child = command
             .stdout(Stdio::piped())
@@ -300,7 +300,7 @@ impl Served {
             .and_then(|line| line.split_once("contextd listens on "))
             .map(|(_, address)| address.trim_end_matches("\"}"));
         let Some(address) = address.map(|address| address.parse().unwrap()) else {
-            let _ = child.start_kill(); // it may have ended by itself
+            let _ = child.start_kill(); // it may have exited already
             timeout(PATIENCE, listener)
                 .await
                 .expect("its standard error stays open")
@@ -321,7 +321,7 @@ impl Served {
         })
     }
 
-    /// Starts one that need not become ready.
+    /// Starts the process and waits until it listens; it need not become ready.
     async fn listening(command: &mut Command) -> Self {
         let mut child = command
             .stdout(Stdio::piped())
@@ -337,7 +337,7 @@ impl Served {
         let address = until("it listens", || async {
             let said = said.lock().unwrap();
             let (_, rest) = said.split_once("listening on ")?;
-            // A text log ends it by a space, a JSON log by a quote.
+            // A text log ends the address with a space, a JSON log with a quote.
             let (address, _) = rest.split_once(|c: char| c.is_whitespace() || c == '"')?;
             address.parse().ok()
         });
@@ -350,7 +350,7 @@ impl Served {
         }
     }
 
-    /// Waits until its log says so.
+    /// Waits until the log contains a text.
     pub async fn says(&self, words: &str) {
         until(words, || async {
             self.said().contains(words).then_some(())
@@ -358,39 +358,37 @@ impl Served {
         .await;
     }
 
-    /// Everything that it logged so far.
+    /// The log so far.
     pub fn said(&self) -> String {
         self.said.lock().unwrap().clone()
     }
 
-    /// The lines of its standard output so far.
+    /// The lines of standard output so far.
     pub fn printed(&self) -> Vec<String> {
         self.printed.lock().unwrap().clone()
     }
 
-    /// SIGKILL: it has no chance to do anything. Returns when it is gone.
+    /// Kills the process with SIGKILL and waits for its exit.
     pub async fn kill_9(mut self) {
         self.child.start_kill().unwrap();
         self.ended().await;
     }
 
-    /// SIGSTOP, SIGCONT and the like.
+    /// Sends a signal, for example SIGSTOP or SIGCONT.
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.pid()), signal).unwrap();
     }
 
-    /// Its process id.
     pub fn pid(&self) -> i32 {
         i32::try_from(self.child.id().expect("it has ended")).unwrap()
     }
 
-    /// SIGTERM.
+    /// Sends SIGTERM.
     pub fn terminate(&self) {
         self.signal(Signal::SIGTERM);
     }
 
-    /// Waits for its end, and until all that it said was heard: its last words may still be on
-    /// their way when it is gone.
+    /// Waits for the exit and for the rest of the log, which may arrive after the exit.
     pub async fn ended(&mut self) -> ExitStatus {
         let ended = async {
             let status = self.child.wait().await.unwrap();
@@ -403,14 +401,14 @@ impl Served {
         ended.unwrap_or_else(|_| panic!("does not end: {}", self.said()))
     }
 
-    /// Stops it as an operator would; it must say that all went well.
+    /// Stops the process with SIGTERM. Its exit must be successful.
     pub async fn stop(mut self) {
         self.terminate();
         let status = self.ended().await;
         assert_eq!(status.code(), Some(0), "{status}: {}", self.said());
     }
 
-    /// A connection to it.
+    /// Opens a connection.
     pub async fn channel(&self) -> Channel {
         Channel::from_shared(format!("http://{}", self.address))
             .unwrap()
@@ -419,22 +417,22 @@ impl Served {
             .unwrap()
     }
 
-    /// TurnService over a connection of its own.
+    /// A TurnService client on a new connection.
     pub async fn turns(&self) -> TurnServiceClient<Channel> {
         TurnServiceClient::new(self.channel().await)
     }
 
-    /// SessionService over a connection of its own.
+    /// A SessionService client on a new connection.
     pub async fn sessions(&self) -> SessionServiceClient<Channel> {
         SessionServiceClient::new(self.channel().await)
     }
 
-    /// Whether it is ready, from now on.
+    /// Watches the readiness of the server.
     pub async fn health(&self) -> tonic::Streaming<tonic_health::pb::HealthCheckResponse> {
         self.watch_health("readiness").await
     }
 
-    /// What it says about a service, from now on.
+    /// Watches the health of one service.
     pub async fn watch_health(
         &self,
         service: &str,
@@ -450,7 +448,7 @@ impl Served {
 }
 
 impl Drop for Served {
-    /// A test that fails shows what the server said.
+    /// Prints the server's log if the test fails.
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("the server at {} said:\n{}", self.address, self.said());
@@ -458,7 +456,7 @@ impl Drop for Served {
     }
 }
 
-/// `contextd health` about an address: its exit code and what it printed.
+/// Runs `contextd health` on an address. Returns its exit code and output.
 pub async fn health(address: SocketAddr) -> (Option<i32>, String) {
     let output = health_output(address).await;
     (
@@ -467,7 +465,7 @@ pub async fn health(address: SocketAddr) -> (Option<i32>, String) {
     )
 }
 
-/// `contextd health` about an address.
+/// Runs `contextd health` on an address.
 pub async fn health_output(address: SocketAddr) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_contextd"));
     let output = command
@@ -477,7 +475,7 @@ pub async fn health_output(address: SocketAddr) -> Output {
     timeout(PATIENCE, output).await.expect("no answer").unwrap()
 }
 
-/// Looks again and again until there is something.
+/// Polls until `look` returns a value.
 async fn until<T, F: Future<Output = Option<T>>>(what: &str, look: impl Fn() -> F) -> T {
     let found = async {
         loop {
@@ -492,7 +490,7 @@ async fn until<T, F: Future<Output = Option<T>>>(what: &str, look: impl Fn() -> 
         .unwrap_or_else(|_| panic!("never: {what}"))
 }
 
-/// A connection to an address where there may be nobody.
+/// Connects to an address at which no server may be listening.
 pub async fn try_channel(address: SocketAddr) -> Result<Channel, Status> {
     let channel = Channel::from_shared(format!("http://{address}"))
         .unwrap()
@@ -501,12 +499,12 @@ pub async fn try_channel(address: SocketAddr) -> Result<Channel, Status> {
     channel.map_err(|error| Status::unavailable(error.to_string()))
 }
 
-/// TurnService at an address where there may be none.
+/// Connects a TurnService client to an address at which no server may be listening.
 pub async fn try_turns(address: SocketAddr) -> Result<TurnServiceClient<Channel>, Status> {
     Ok(TurnServiceClient::new(try_channel(address).await?))
 }
 
-/// The database as a URL.
+/// The URL of the database.
 pub fn url(database: &TestDatabase) -> String {
     let config = &database.config;
     let user = config.get_user().unwrap();
@@ -523,7 +521,7 @@ pub fn url(database: &TestDatabase) -> String {
     }
 }
 
-/// Zombies count as ended: where process 1 does not reap, an orphan stays one.
+/// Whether a process is running. A zombie is not: where process 1 does not reap, an orphan remains a zombie.
 pub fn alive(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ")
@@ -534,7 +532,7 @@ fn inherited(name: &str) -> Option<(&str, OsString)> {
     Some((name, std::env::var_os(name)?))
 }
 
-/// Gathers the lines that a process prints.
+/// Collects the lines that a process prints.
 fn keep(mut lines: Lines<BufReader<ChildStdout>>, printed: Arc<Mutex<Vec<String>>>) {
     tokio::spawn(async move {
         while let Ok(Some(line)) = lines.next_line().await {
@@ -543,8 +541,7 @@ fn keep(mut lines: Lines<BufReader<ChildStdout>>, printed: Arc<Mutex<Vec<String>
     });
 }
 
-/// Gathers what a process says on its standard error, until it and all that have it from it are
-/// gone.
+/// Collects the standard error of a process until the process and all that inherited it have closed it.
 fn listen(mut stderr: ChildStderr) -> (Arc<Mutex<String>>, JoinHandle<()>) {
     let said = Arc::new(Mutex::new(String::new()));
     let heard = Arc::clone(&said);

@@ -1,11 +1,10 @@
-//! A stretch of network that fails when a test says so. It lies between contextd and PostgreSQL,
-//! between a client and contextd, or between contextd and a model service, and can cut, stall,
-//! half-close, swallow and delay what goes through.
+//! A network link with injected faults. It connects contextd and PostgreSQL, a client and contextd, or contextd and a
+//! model service, and can cut, stall, half-close, discard and delay the traffic.
 //!
 //! ```ignore
 //! let link = Link::to_database(&database).await;
 //! let replica = place.serve_over(&link.database(&database)).await;
-//! link.cut_at(COMMIT, Landed::Yes);   // the commit arrives, its answer never does
+//! link.cut_at_commit(Landed::Yes);     // the commit arrives, its response does not
 //! ```
 
 use std::{
@@ -29,13 +28,21 @@ use tokio_util::sync::CancellationToken;
 
 use super::{TestDatabase, events::PATIENCE};
 
-/// A client's word that ends a transaction, as it goes over the wire.
-pub const COMMIT: &[u8] = b"Q\0\0\0\x0bcommit\0";
+/// The last bytes of what the driver sends to run a prepared statement: Execute without a limit, then Sync.
+const EXECUTED: &[u8] = b"E\0\0\0\x09\0\0\0\0\0S\0\0\0\x04";
+/// The first bytes of a transaction with several statements, and the last ones.
+const BEGIN: &[u8] = b"Q\0\0\0\x0abegin\0";
+const COMMIT: &[u8] = b"Q\0\0\0\x0bcommit\0";
+/// The first element of the array of statement names that the commit function is called with: its length and its text.
+const WRITES_SESSION: [&[u8]; 2] = [
+    b"\0\0\0\x01\0\0\0\x07session",
+    b"\0\0\0\x01\0\0\0\x07new_run",
+];
 
-/// Most bytes that are carried at once.
+/// Maximum bytes per read.
 const CHUNK: usize = 64 * 1024;
 
-/// Where the other end of a link is.
+/// The other end of a link.
 #[derive(Debug, Clone)]
 pub enum Target {
     /// A TCP port.
@@ -44,7 +51,7 @@ pub enum Target {
     Unix(PathBuf),
 }
 
-/// A direction: from the client to the server, or back.
+/// A direction of traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// To the server.
@@ -53,28 +60,26 @@ pub enum Way {
     Back,
 }
 
-/// What becomes of bytes that go one way.
+/// What happens to the bytes of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Traffic {
     /// They arrive.
     #[default]
     Flows,
-    /// They arrive so much later.
+    /// They arrive after this delay.
     Late(Duration),
-    /// They wait until traffic changes.
+    /// They wait until the traffic mode changes.
     Stalls,
-    /// They are taken and never arrive.
+    /// They are read and discarded.
     Vanishes,
-    /// The sender's end is seen to be closed; the other way goes on.
+    /// The receiver sees a closed connection; the other direction continues.
     Closed,
 }
 
 /// Whether the bytes at which a connection is cut still arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Landed {
-    /// They do.
     Yes,
-    /// They do not.
     No,
 }
 
@@ -85,13 +90,22 @@ struct Rules {
     closed: bool,
 }
 
-/// What happens to a connection at certain bytes.
+/// A fault at a certain position in the traffic.
 #[derive(Debug, Clone)]
 struct Trap {
-    after: usize,
-    bytes: Vec<u8>,
+    at: At,
     landed: Landed,
     then: Then,
+}
+
+/// A position in the traffic to the server.
+#[derive(Debug, Clone)]
+enum At {
+    /// The end of a statement, after this number of other statements.
+    Statement(usize),
+    /// The commit of the next change of a session that contains these bytes: the end of its transaction, or of its statement if there is no
+    /// transaction.
+    Commit(Vec<u8>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,9 +126,9 @@ struct Shared {
     dead: Mutex<CancellationToken>,
 }
 
-/// One stretch of network. It ends with the test.
+/// One network link. It closes at the end of the test.
 pub struct Link {
-    /// Where clients connect.
+    /// The address to which clients connect.
     pub address: SocketAddr,
     shared: Arc<Shared>,
     stop: CancellationToken,
@@ -153,7 +167,7 @@ impl Link {
         Self::to(database_target(database)).await
     }
 
-    /// The database as it is reached over this link.
+    /// The database with connections through this link.
     pub fn database(&self, database: &TestDatabase) -> TestDatabase {
         let mut config = tokio_postgres::Config::new();
         config.host("127.0.0.1").port(self.address.port());
@@ -163,63 +177,56 @@ impl Link {
         TestDatabase { config }
     }
 
-    /// New connections lead elsewhere from now on.
+    /// Sends new connections to another target.
     pub fn lead_to(&self, target: Target) {
         *self.shared.target.lock().unwrap() = target;
     }
 
-    /// Breaks every connection that there is. New ones are made as before.
+    /// Breaks every open connection. New ones are accepted as before.
     pub fn cut(&self) {
         std::mem::take(&mut *self.shared.cut.lock().unwrap()).cancel();
     }
 
-    /// Lets every connection that there is die without a word: nothing comes through any more, and
-    /// nobody is told.
+    /// Silently drops all traffic of every open connection: neither end is notified.
     pub fn strand(&self) {
         std::mem::take(&mut *self.shared.dead.lock().unwrap()).cancel();
     }
 
-    /// Breaks the next connection on which these bytes go to the server, right before or behind
-    /// them.
-    pub fn cut_at(&self, bytes: &[u8], landed: Landed) {
-        self.cut_at_the(0, bytes, landed);
+    /// Breaks the next connection on which a change of a session is committed, directly before or after the commit.
+    pub fn cut_at_commit(&self, landed: Landed) {
+        self.lay(At::Commit(Vec::new()), landed, Then::Break);
     }
 
-    /// The same, after they were let pass so many times.
-    pub fn cut_at_the(&self, after: usize, bytes: &[u8], landed: Landed) {
-        self.lay(Trap {
-            after,
-            bytes: bytes.to_vec(),
-            landed,
-            then: Then::Break,
-        });
+    /// The same, but the connection goes silent instead of breaking.
+    pub fn strand_at_commit(&self, landed: Landed) {
+        self.strand_at_commit_of("", landed);
     }
 
-    /// The same, but it dies without a word.
-    pub fn strand_at(&self, bytes: &[u8], landed: Landed) {
-        self.lay(Trap {
-            after: 0,
-            bytes: bytes.to_vec(),
-            landed,
-            then: Then::Die,
-        });
+    /// The same, at the next commit that contains a text.
+    pub fn strand_at_commit_of(&self, text: &str, landed: Landed) {
+        self.lay(At::Commit(text.as_bytes().to_vec()), landed, Then::Die);
     }
 
-    /// What is planned and has not happened does not happen any more.
+    /// Breaks the connection at the end of a statement, after `after` other statements.
+    pub fn cut_at_statement(&self, after: usize, landed: Landed) {
+        self.lay(At::Statement(after), landed, Then::Break);
+    }
+
+    /// Cancels a planned fault that has not occurred.
     pub fn spare(&self) {
         *self.shared.trap.lock().unwrap() = None;
     }
 
-    fn lay(&self, trap: Trap) {
-        *self.shared.trap.lock().unwrap() = Some(trap);
+    fn lay(&self, at: At, landed: Landed, then: Then) {
+        *self.shared.trap.lock().unwrap() = Some(Trap { at, landed, then });
     }
 
-    /// How often that has happened.
+    /// The number of planned faults that have occurred.
     pub fn times_cut(&self) -> usize {
         *self.shared.sprung.borrow()
     }
 
-    /// Waits until that has happened so many times.
+    /// Waits until this number of planned faults has occurred.
     pub async fn was_cut(&self, times: usize) {
         let mut sprung = self.shared.sprung.subscribe();
         timeout(PATIENCE, sprung.wait_for(|sprung| *sprung >= times))
@@ -234,12 +241,12 @@ impl Link {
         self.cut();
     }
 
-    /// Takes connections again.
+    /// Accepts connections again.
     pub fn open(&self) {
         self.shared.rules.send_modify(|rules| rules.closed = false);
     }
 
-    /// What becomes of bytes that go this way, on every connection.
+    /// Sets the traffic mode of one direction, on every connection.
     pub fn traffic(&self, way: Way, traffic: Traffic) {
         self.shared.rules.send_modify(|rules| match way {
             Way::There => rules.there = traffic,
@@ -247,18 +254,18 @@ impl Link {
         });
     }
 
-    /// The same both ways.
+    /// Sets the traffic mode of both directions.
     pub fn all_traffic(&self, traffic: Traffic) {
         self.traffic(Way::There, traffic);
         self.traffic(Way::Back, traffic);
     }
 
-    /// Bytes that went this way so far, over all connections.
+    /// Bytes transferred in this direction so far, over all connections.
     pub fn carried(&self, way: Way) -> u64 {
         self.shared.carried(way).load(Ordering::Relaxed)
     }
 
-    /// Waits until so many connections are open.
+    /// Waits until the number of open connections meets a condition.
     pub async fn carries(&self, connections: impl Fn(usize) -> bool) {
         let mut open = self.shared.open.subscribe();
         timeout(PATIENCE, open.wait_for(|open| connections(*open)))
@@ -275,7 +282,7 @@ impl Drop for Link {
     }
 }
 
-/// Where a database's server listens.
+/// The socket or port of a database's server.
 pub fn database_target(database: &TestDatabase) -> Target {
     let config = &database.config;
     let port = config.get_ports().first().copied().unwrap_or(5432);
@@ -291,7 +298,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// One connection, from its beginning to its end.
+/// Serves one connection until it ends.
 async fn carry(client: TcpStream, shared: Arc<Shared>) {
     let _ = client.set_nodelay(true);
     let fate = Fate {
@@ -320,7 +327,7 @@ async fn carry(client: TcpStream, shared: Arc<Shared>) {
     }
 }
 
-/// What may happen to one connection.
+/// The faults that may occur to one connection.
 struct Fate {
     cut: CancellationToken,
     dead: CancellationToken,
@@ -343,13 +350,13 @@ async fn between<S: AsyncRead + AsyncWrite>(
     };
     fate.cut.run_until_cancelled(both).await;
     if fate.cut.is_cancelled() {
-        // What is left unsent is thrown away, and the client sees a reset.
+        // Unsent data is discarded, and the client sees a reset.
         let _ = from_client.as_ref().set_zero_linger();
     }
     shared.open.send_modify(|open| *open -= 1);
 }
 
-/// One way of a connection, until its sender is done with it.
+/// Forwards one direction of a connection until its sender closes it.
 async fn pump(
     way: Way,
     from: &mut (impl AsyncRead + Unpin),
@@ -383,7 +390,7 @@ async fn pump(
         shared
             .carried(way)
             .fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        // Before the other way is looked at, so that no answer slips through.
+        // Before the other direction is read, so that no response passes.
         match then {
             Some(Then::Break) => fate.cut.cancel(),
             Some(Then::Die) => fate.dead.cancel(),
@@ -396,7 +403,7 @@ async fn pump(
     let _ = to.shutdown().await;
 }
 
-/// What becomes of bytes now; waits while they wait.
+/// The current traffic mode; waits while the mode is `Stalls`.
 async fn traffic(rules: &mut watch::Receiver<Rules>, way: Way) -> Traffic {
     let now = rules
         .wait_for(|rules| rules.of(way) != Traffic::Stalls)
@@ -404,7 +411,7 @@ async fn traffic(rules: &mut watch::Receiver<Rules>, way: Way) -> Traffic {
     now.map_or(Traffic::Closed, |rules| rules.of(way))
 }
 
-/// Comes when this way is closed.
+/// Resolves when this direction is closed.
 async fn closed(rules: &mut watch::Receiver<Rules>, way: Way) {
     let _ = rules
         .wait_for(|rules| rules.of(way) == Traffic::Closed)
@@ -428,37 +435,54 @@ impl Shared {
         }
     }
 
-    /// What goes through of these bytes, and what happens then.
+    /// The bytes that pass before a planned fault, and the fault.
     fn up_to_trap<'a>(&self, way: Way, bytes: &'a [u8]) -> (&'a [u8], Option<Then>) {
         let mut trap = self.trap.lock().unwrap();
         let found = trap
             .as_mut()
             .filter(|_| way == Way::There)
-            .and_then(|trap| trap.spring(bytes));
+            .and_then(|trap| trap.at.met(bytes));
         match (found, trap.take_if(|_| found.is_some())) {
-            (Some(place), Some(trap)) if trap.landed == Landed::Yes => {
-                (&bytes[..place + trap.bytes.len()], Some(trap.then))
+            (Some((_, end)), Some(trap)) if trap.landed == Landed::Yes => {
+                (&bytes[..end], Some(trap.then))
             }
-            (Some(place), Some(trap)) => (&bytes[..place], Some(trap.then)),
+            (Some((start, _)), Some(trap)) => (&bytes[..start], Some(trap.then)),
             (_, _) => (bytes, None),
         }
     }
 }
 
-impl Trap {
-    /// Where in these bytes it is sprung.
-    fn spring(&mut self, bytes: &[u8]) -> Option<usize> {
-        let mut places = bytes
-            .windows(self.bytes.len().max(1))
-            .enumerate()
-            .filter(|(_, window)| *window == self.bytes);
-        let place = places.nth(self.after).map(|(place, _)| place);
-        if place.is_none() {
-            self.after -= bytes
-                .windows(self.bytes.len().max(1))
-                .filter(|window| *window == self.bytes)
-                .count();
+impl At {
+    /// Where the position begins and ends in these bytes.
+    fn met(&mut self, bytes: &[u8]) -> Option<(usize, usize)> {
+        match self {
+            Self::Statement(after) => {
+                let mut ends = places(bytes, EXECUTED);
+                let Some(start) = ends.nth(*after) else {
+                    *after -= places(bytes, EXECUTED).count();
+                    return None;
+                };
+                Some((start, start + EXECUTED.len()))
+            }
+            Self::Commit(text) => {
+                let writes = |name| places(bytes, name).next();
+                let written = WRITES_SESSION.into_iter().filter_map(writes).min()?;
+                if !text.is_empty() {
+                    places(&bytes[written..], text).next()?;
+                }
+                let begun = places(bytes, BEGIN).next().is_some_and(|at| at < written);
+                let end = if begun { COMMIT } else { EXECUTED };
+                let start = written + places(&bytes[written..], end).next()?;
+                Some((start, start + end.len()))
+            }
         }
-        place
     }
+}
+
+/// The offsets at which `wanted` occurs.
+fn places(bytes: &[u8], wanted: &[u8]) -> impl Iterator<Item = usize> {
+    let windows = bytes.windows(wanted.len()).enumerate();
+    windows
+        .filter(move |(_, window)| *window == wanted)
+        .map(|(at, _)| at)
 }

@@ -11,7 +11,7 @@ use tonic::{
 };
 use tower::{Service, ServiceExt};
 
-/// Takes messages for the bytes that they are.
+/// A codec that passes bytes through.
 #[derive(Debug, Clone, Copy)]
 struct Bytes;
 
@@ -49,8 +49,8 @@ impl Decoder for Bytes {
     }
 }
 
-/// Calls an RPC, e.g. `contextd.v1.TurnService/GetTurn`, with one message, and waits for the first
-/// answer. On the wire unary calls and streams are the same.
+/// Calls an RPC, for example `contextd.v1.TurnService/GetTurn`, with one message, and waits for the first response.
+/// Unary calls and streams are the same on the wire.
 pub async fn call(channel: Channel, rpc: &str, message: Vec<u8>) -> Result<Vec<u8>, Status> {
     call_as(channel, None, rpc, message).await
 }
@@ -78,7 +78,7 @@ pub async fn call_as(
         .map(Option::unwrap_or_default)
 }
 
-/// Posts a body that need not even be framed as gRPC frames it. Gives the status that answers it.
+/// Posts a body that need not have gRPC framing. Returns the status of the response.
 pub async fn post(mut channel: Channel, rpc: &str, body: &str) -> Result<(), Status> {
     let request = http::Request::post(path(rpc).as_str())
         .header("content-type", "application/grpc")
@@ -89,7 +89,7 @@ pub async fn post(mut channel: Channel, rpc: &str, body: &str) -> Result<(), Sta
     Err(Status::from_header_map(response.headers()).expect("a refusal comes without a body"))
 }
 
-/// Posts a body in an encoding. Gives the status that answers it, if it comes without a body.
+/// Posts a body with a content encoding. Returns the status of the response, if it has no body.
 pub async fn post_encoded(
     mut channel: Channel,
     rpc: &str,

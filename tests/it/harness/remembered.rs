@@ -1,4 +1,4 @@
-//! What a store remembers of a turn, beside what it reads of it.
+//! Compares what a store caches of a turn with what it reads from the database.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use contextd::{
     store::{Store, owned::Owned, session_memory::Basis},
 };
 
-/// How long the two looks may be apart.
+/// Maximum time between the two looks.
 const MOST_APART: Duration = Duration::from_secs(20);
 
-/// Whether the store remembers what the turn waits for. Fails if what it reads is something else.
+/// Whether the store caches the pending calls of the turn. Fails if they differ from what it reads.
 pub async fn remembers_calls(store: &Store, key: &SessionKey, calls: &[&str]) -> bool {
     let calls: Vec<CallId> = calls.iter().map(|call| CallId::new(*call)).collect();
     let Some(waiting) = store.remembered_waiting(key, &calls) else {
@@ -27,8 +27,8 @@ pub async fn remembers_calls(store: &Store, key: &SessionKey, calls: &[&str]) ->
     true
 }
 
-/// Whether the store remembers the turn as this owner's last write left it. Fails if what it reads is something
-/// else, unless another replica has written the session since.
+/// Whether the store caches the turn as this owner's last write left it. Fails if it differs from what it reads, unless
+/// another replica has written to the session since.
 pub async fn remembers(store: &Store, key: &SessionKey, right: TurnFence<'_>) -> bool {
     let Some((mut known, seen)) = store.remembered_turn(key, right, usize::MAX) else {
         return false;

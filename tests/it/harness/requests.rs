@@ -1,8 +1,7 @@
-//! Requests as a host would write them.
+//! Requests as a host would send them.
 
 use contextd::pb;
 
-/// A text part.
 pub fn text(text: &str) -> pb::Part {
     pb::Part {
         content: Some(pb::part::Content::Text(text.to_owned())),
@@ -18,7 +17,7 @@ pub fn input(words: &str) -> pb::InputMessage {
     }
 }
 
-/// A turn in a session that is created if there is none.
+/// A request for a turn; the session is created if it does not exist.
 pub fn turn(session: &str, model: &str, words: &str) -> pb::ExecuteTurnRequest {
     pb::ExecuteTurnRequest {
         session_id: session.to_owned(),
@@ -31,7 +30,7 @@ pub fn turn(session: &str, model: &str, words: &str) -> pb::ExecuteTurnRequest {
     }
 }
 
-/// A message for the queue.
+/// A request to enqueue a message.
 pub fn enqueue(session: &str, words: &str) -> pb::EnqueueMessageRequest {
     pb::EnqueueMessageRequest {
         session_id: session.to_owned(),
@@ -41,7 +40,7 @@ pub fn enqueue(session: &str, words: &str) -> pb::EnqueueMessageRequest {
     }
 }
 
-/// A tool of the host's without further ado.
+/// A host tool with only a name.
 pub fn tool(name: &str) -> pb::Tool {
     pb::Tool {
         name: name.to_owned(),
@@ -50,7 +49,7 @@ pub fn tool(name: &str) -> pb::Tool {
     }
 }
 
-/// Tools of the host's.
+/// A tool set with host tools of these names.
 pub fn tools(names: &[&str]) -> Option<pb::ToolSet> {
     Some(pb::ToolSet {
         host_tools: names.iter().map(|name| tool(name)).collect(),
@@ -58,7 +57,7 @@ pub fn tools(names: &[&str]) -> Option<pb::ToolSet> {
     })
 }
 
-/// A successful result.
+/// A successful result of a call.
 pub fn result(call: &str, words: &str) -> pb::ToolResult {
     pb::ToolResult {
         call_id: call.to_owned(),
@@ -67,7 +66,7 @@ pub fn result(call: &str, words: &str) -> pb::ToolResult {
     }
 }
 
-/// A submission of results.
+/// A request that submits results.
 pub fn submit(session: &str, results: Vec<pb::ToolResult>) -> pb::SubmitToolResultsRequest {
     pb::SubmitToolResultsRequest {
         session_id: session.to_owned(),
@@ -76,7 +75,7 @@ pub fn submit(session: &str, results: Vec<pb::ToolResult>) -> pb::SubmitToolResu
     }
 }
 
-/// A tool of the host's that a person is asked about first.
+/// A host tool that requires approval.
 pub fn careful(name: &str) -> pb::Tool {
     pb::Tool {
         requires_approval: true,
@@ -84,7 +83,7 @@ pub fn careful(name: &str) -> pb::Tool {
     }
 }
 
-/// A yes to a call.
+/// An approval of a call.
 pub fn approve(call: &str) -> pb::Approval {
     pb::Approval {
         call_id: call.to_owned(),
@@ -93,7 +92,7 @@ pub fn approve(call: &str) -> pb::Approval {
     }
 }
 
-/// A no to a call.
+/// A denial of a call.
 pub fn deny(call: &str, reason: &str) -> pb::Approval {
     pb::Approval {
         call_id: call.to_owned(),
@@ -103,7 +102,7 @@ pub fn deny(call: &str, reason: &str) -> pb::Approval {
     }
 }
 
-/// A submission of decisions.
+/// A request that submits approvals and denials.
 pub fn decide(session: &str, approvals: Vec<pb::Approval>) -> pb::SubmitToolResultsRequest {
     pb::SubmitToolResultsRequest {
         approvals,
@@ -111,7 +110,7 @@ pub fn decide(session: &str, approvals: Vec<pb::Approval>) -> pb::SubmitToolResu
     }
 }
 
-/// A session whose tools run one after the other.
+/// A session whose tools run sequentially.
 pub fn one_by_one() -> Option<pb::Session> {
     let tools = pb::ToolPolicy {
         execution: pb::ToolExecution::Sequential.into(),
@@ -127,7 +126,7 @@ pub fn one_by_one() -> Option<pb::Session> {
     })
 }
 
-/// Results are cleared whatever it saves, but for the newest so many tokens of them.
+/// A prune policy that clears results regardless of the savings, except the newest `protect_tokens` tokens.
 pub fn clears(mode: pb::PruneMode, protect_tokens: i32) -> pb::PrunePolicy {
     pb::PrunePolicy {
         mode: mode.into(),

@@ -1,11 +1,10 @@
-//! A database that goes back in time, as after a failover to a standby that had not received the
-//! newest commits.
+//! Resets a database to an earlier state, as after a failover to a standby that had not received the latest commits.
 
 use tokio_postgres::error::SqlState;
 
 use super::TestDatabase;
 
-/// For each table: its name, and the columns that a row is written with.
+/// For each table: its name, and the columns that are written.
 const EACH_TABLE: &str = "
     for t, cols in
       select c.table_name, string_agg(quote_ident(c.column_name), ', ' order by c.ordinal_position)
@@ -13,11 +12,11 @@ const EACH_TABLE: &str = "
        where c.table_schema = 'public' and c.is_generated = 'NEVER' group by c.table_name
     loop";
 
-/// All rows, as they were.
+/// A copy of all rows.
 pub struct Snapshot<'a>(&'a TestDatabase);
 
 impl<'a> Snapshot<'a> {
-    /// Remembers all rows as they are now.
+    /// Copies all rows.
     pub async fn of(database: &'a TestDatabase) -> Self {
         let sql = format!(
             "drop schema if exists snapshot cascade; create schema snapshot;
@@ -29,9 +28,8 @@ impl<'a> Snapshot<'a> {
         Self(database)
     }
 
-    /// Puts them back, in one transaction: whatever was committed since is lost. A statement of a
-    /// replica that holds one table and waits for another one makes PostgreSQL end one of the two
-    /// transactions; if it is this one, it is begun again.
+    /// Restores all rows in one transaction; later commits are lost. A deadlock with a replica's statement is possible;
+    /// if PostgreSQL aborts this transaction, it is retried.
     pub async fn restore(&self) {
         let sql = format!(
             "begin; set local session_replication_role = replica;

@@ -1,9 +1,9 @@
-//! The order of messages that strict chat templates take, as Mistral's and Gemma's do: whoever
-//! writes to a service that may have such a template keeps to it.
+//! The message order that strict chat templates accept, such as those of Mistral and Gemma. A request to a service that
+//! may have such a template must follow it.
 
 use serde_json::Value;
 
-/// Why a strict template refuses these messages; `None` if it takes them.
+/// Why a strict template refuses these messages. Returns `None` if it accepts them.
 pub fn refusal(messages: &Value) -> Option<String> {
     let messages = messages.as_array().cloned().unwrap_or_default();
     let role = |at: usize| messages[at]["role"].as_str().unwrap_or_default();
@@ -35,7 +35,7 @@ pub fn refusal(messages: &Value) -> Option<String> {
         if at > 0 && role(at) == role(at - 1) {
             return Some(format!("message {at}: {} follows itself", role(at)));
         }
-        // As in Mistral's template: who calls tools is passed over.
+        // As in Mistral's template, an assistant message with tool calls is skipped.
         if calls.is_empty() {
             let expected = if spoken % 2 == 0 { "user" } else { "assistant" };
             if role(at) != expected {

@@ -1,5 +1,5 @@
-//! A host that outlives the contextd it speaks to, and the models and settings for such stories.
-//! Every contextd here is a process.
+//! A host that outlives the contextd process that it is connected to, with models and settings for such tests. Every
+//! contextd here is a separate process.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -16,12 +16,12 @@ use super::{
     requests::{result, submit, tools, turn},
 };
 
-/// A lost process is noticed soon.
+/// A lost process is detected soon.
 pub const SHORT_LEASE: &str = "[turn]\nlease_ttl = '2s'\npoll_interval = '50ms'\n";
-/// A lost process is not noticed while a test runs: what goes on was handed over.
+/// A lost process is not detected during a test, so a turn that continues was handed over.
 pub const LONG_LEASE: &str = "[turn]\nlease_ttl = '10m'\npoll_interval = '50ms'\n";
 
-/// Says thirty words, for about a second.
+/// A model that produces thirty words in about a second.
 pub fn slow() -> Value {
     json!({ "steps": [{ "say": [{ "text": WORDS, "delay_ms": 30 }] }] })
 }
@@ -29,7 +29,7 @@ pub fn slow() -> Value {
 pub const WORDS: &str = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen \
                      eighteen nineteen twenty and one and two and three and four";
 
-/// Calls two tools at once, then answers with their results.
+/// A model that calls two tools at once and then responds to their results.
 pub fn two_tools() -> Value {
     json!({ "steps": [
         { "when": { "call": 0 }, "say": [
@@ -46,11 +46,11 @@ pub fn asking(model: &str, session: &str) -> pb::ExecuteTurnRequest {
     }
 }
 
-/// A host that does not give up: it sends the same request again, behind what it has seen.
+/// A host that retries: it repeats the same request after the last event that it has received.
 pub struct Survivor {
     pub request: pb::ExecuteTurnRequest,
     stream: Option<Streaming<pb::ExecuteTurnResponse>>,
-    /// The durable events, each as it came first.
+    /// The durable events in the order of their first arrival.
     pub seen: Vec<pb::Event>,
 }
 
@@ -71,7 +71,7 @@ impl Survivor {
         self.send_to_address(served.address).await
     }
 
-    /// The next event; none at the end.
+    /// The next event. Returns `None` at the end of the stream.
     pub async fn next(&mut self) -> Result<Option<pb::Event>, Status> {
         let event = next(self.stream.as_mut().unwrap()).await?;
         if let Some(event) = event.as_ref().filter(|event| event.seq > 0) {
@@ -83,7 +83,7 @@ impl Survivor {
         Ok(event)
     }
 
-    /// The first event that is wanted.
+    /// Reads until the first event that `wanted` accepts.
     pub async fn until(&mut self, wanted: impl Fn(&Payload) -> bool) -> Payload {
         let found = async {
             loop {
@@ -102,7 +102,7 @@ impl Survivor {
             .expect("it never came")
     }
 
-    /// How the stream breaks off.
+    /// Reads until the stream breaks. Returns its status.
     pub async fn cut_off(&mut self) -> Status {
         loop {
             match self.next().await {
@@ -113,7 +113,7 @@ impl Survivor {
         }
     }
 
-    /// Sends the request again, answers every call that waits, and reads to the end of the turn.
+    /// Repeats the request, answers every pending call, and reads to the end of the turn.
     pub async fn finish_at(&mut self, served: &Served) {
         self.send_to(served).await.unwrap();
         let mut answered = false;
@@ -126,15 +126,14 @@ impl Survivor {
         }
     }
 
-    /// Does not give up before the turn's end: after every failure the same request goes to the
-    /// next of these, and every call that waits is answered. What came of it is a story without
-    /// a gap, or an error that no repetition helps against.
+    /// Retries until the end of the turn: after every failure, sends the same request to the next of these replicas and
+    /// answers every pending call. Fails if a status is returned for which a retry is useless.
     pub async fn survive(&mut self, replicas: &[&Served]) {
         let addresses: Vec<SocketAddr> = replicas.iter().map(|served| served.address).collect();
         self.survive_at(&addresses).await;
     }
 
-    /// The same by their addresses.
+    /// The same, for addresses.
     pub async fn survive_at(&mut self, addresses: &[SocketAddr]) {
         let story = async {
             for address in addresses.iter().cycle() {
@@ -142,7 +141,7 @@ impl Survivor {
                     Ok(()) => return,
                     Err(status) => assert!(passes(&status), "{}: {status:?}", self.session()),
                 }
-                tokio::time::sleep(Duration::from_millis(20)).await; // a client's pause before it tries again
+                tokio::time::sleep(Duration::from_millis(20)).await; // a client's delay before it retries
             }
         };
         tokio::time::timeout(PATIENCE * 2, story)
@@ -165,7 +164,7 @@ impl Survivor {
         Ok(())
     }
 
-    /// Sends the request, behind what was seen, to whoever is at an address.
+    /// Sends the request, with the seq of the last event, to an address.
     pub async fn send_to_address(&mut self, address: SocketAddr) -> Result<(), Status> {
         self.request.after_seq = self.seen.last().map_or(0, |event| event.seq);
         self.stream = Some(
@@ -194,7 +193,7 @@ impl Survivor {
             .collect()
     }
 
-    /// The whole story is told once, without a gap, and the host has seen all of it.
+    /// Checks that the events have no gap and that the host has received all of them.
     pub async fn check_story(&self, served: &Served) {
         let told = self.check_outline(served).await;
         assert!(
@@ -203,8 +202,8 @@ impl Survivor {
         );
     }
 
-    /// The same, but for what is in the events beside messages: where programs of several versions
-    /// told the story, the older one left out the fields that it does not know.
+    /// The same check, without the fields of events other than messages: if several versions wrote the events, the
+    /// older one omitted fields that it does not know.
     pub async fn check_outline(&self, served: &Served) -> Vec<pb::Event> {
         let told = events(served, self.session()).await;
         assert_eq!(kinds(&self.seen), kinds(&told), "{}", self.session());
@@ -243,7 +242,7 @@ pub fn is_end(event: &pb::Event) -> bool {
     ["turn_completed", "turn_failed", "turn_cancelled"].contains(&kind(event))
 }
 
-/// The calls that an event says wait for results.
+/// The calls that an event reports as waiting for results.
 pub fn waiting_calls(event: &pb::Event) -> Vec<String> {
     if let Some(Payload::Sync(sync)) = &event.payload {
         return sync
@@ -268,7 +267,7 @@ pub fn completed(events: &[pb::Event]) -> Vec<String> {
     ids.collect()
 }
 
-/// Why and at which attempt the turn was recovered.
+/// The causes and attempts of the turn's recoveries.
 pub fn recoveries(events: &[pb::Event]) -> Vec<(pb::RecoveryCause, i32)> {
     let recoveries = events.iter().filter_map(|event| match &event.payload {
         Some(Payload::TurnRecovered(recovered)) => Some((recovered.cause(), event.attempt)),
@@ -294,7 +293,7 @@ pub async fn events(served: &Served, session: &str) -> Vec<pb::Event> {
     page.events
 }
 
-/// Whether a client may try again after this: what broke was the way, or a server.
+/// Whether a client may retry after this status: the connection or a server failed.
 pub fn passes(status: &Status) -> bool {
     [
         Code::Unavailable,
@@ -306,7 +305,7 @@ pub fn passes(status: &Status) -> bool {
         && (status.code() != Code::Internal || status.get_error_details().error_info().is_none())
 }
 
-/// Waits until health says so.
+/// Waits until the health status is `wanted`.
 pub async fn becomes(health: &mut Streaming<HealthCheckResponse>, wanted: ServingStatus) {
     let told = async {
         while let Some(answer) = health.message().await.unwrap() {
@@ -321,7 +320,7 @@ pub async fn becomes(health: &mut Streaming<HealthCheckResponse>, wanted: Servin
         .expect("health never changed");
 }
 
-/// Two processes over one database.
+/// Two processes on one database.
 pub async fn pair(place: &Place, database: &TestDatabase) -> (Served, Served) {
     tokio::join!(place.serve_over(database), place.serve_over(database))
 }

@@ -1,5 +1,4 @@
-//! contextd's commands as a person runs them: at a terminal, with what was shown so far and what is
-//! typed.
+//! Runs contextd's commands at a terminal, with the displayed output and typed input.
 
 use std::{
     fs::File,
@@ -36,7 +35,7 @@ fn chat(address: SocketAddr, args: &[&str]) -> Command {
     command
 }
 
-/// `contextd chat` as a script runs it.
+/// Runs `contextd chat` without a terminal, as a script does.
 pub async fn chat_output(address: SocketAddr, args: &[&str]) -> Output {
     let output = chat(address, args).stdin(Stdio::null()).output();
     timeout(PATIENCE, output)
@@ -52,19 +51,19 @@ pub struct Terminal {
     screen: watch::Receiver<Screen>,
 }
 
-/// What was shown so far.
+/// The output displayed so far.
 #[derive(Default)]
 struct Screen {
     text: String,
-    /// How often a line was asked for.
+    /// The number of prompts.
     prompts: usize,
 }
 
-/// What a prompt begins with: from here on, pasted text is marked as such.
+/// The start of a prompt: from here on, pasted text is marked (bracketed paste).
 const PROMPT: &str = "\x1b[?2004h";
 
 impl Terminal {
-    /// Begins to chat.
+    /// Starts `contextd chat`.
     pub fn chat(address: SocketAddr, args: &[&str]) -> Self {
         let size = Winsize {
             ws_row: 50,
@@ -86,7 +85,7 @@ impl Terminal {
         std::thread::spawn(move || {
             let mut bytes = Vec::new();
             let mut buffer = [0; 4096];
-            // Reading fails when nobody has the other side any more.
+            // Reading fails when the other side is closed.
             while let Ok(length @ 1..) = shown.read(&mut buffer) {
                 bytes.extend_from_slice(&buffer[..length]);
                 let shown = String::from_utf8_lossy(&bytes);
@@ -103,13 +102,13 @@ impl Terminal {
         }
     }
 
-    /// Waits until a text is shown.
+    /// Waits until a text is displayed.
     pub async fn shows(&mut self, text: &str) {
         self.becomes(text, |screen| screen.text.contains(text))
             .await;
     }
 
-    /// Waits until a line is asked for, for the so-manieth time.
+    /// Waits until this number of prompts has been displayed.
     pub async fn asks(&mut self, times: usize) {
         self.becomes("a prompt", |screen| screen.prompts >= times)
             .await;
@@ -128,24 +127,24 @@ impl Terminal {
         self.presses(&format!("{line}\r"));
     }
 
-    /// Presses keys.
+    /// Types keys.
     pub fn presses(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Ctrl-C while nothing is being typed.
+    /// Sends Ctrl-C while no line is being typed.
     pub fn interrupt(&self) {
         let pid = i32::try_from(self.child.id().expect("it has ended")).unwrap();
         kill(Pid::from_raw(pid), Signal::SIGINT).unwrap();
     }
 
-    /// Waits for its end. Gives its exit code and everything that was shown.
+    /// Waits for the exit. Returns the exit code and everything that was displayed.
     pub async fn ended(mut self) -> (Option<i32>, String) {
         let status: ExitStatus = match timeout(PATIENCE, self.child.wait()).await {
             Ok(status) => status.unwrap(),
             Err(_) => panic!("does not end:\n{}", self.screen()),
         };
-        // The last words are read before the other side is seen to be gone.
+        // The last output is read before the other side is detected as closed.
         while timeout(PATIENCE, self.screen.changed())
             .await
             .expect("the terminal stays open")
@@ -159,7 +158,7 @@ impl Terminal {
     }
 }
 
-/// What was shown without the sequences that move the cursor, and with plain ends of lines.
+/// The displayed text without cursor sequences and with plain line ends.
 fn plain(shown: &str) -> String {
     let mut pieces = shown.split("\x1b[");
     let first = pieces.next().unwrap_or_default().to_owned();

@@ -1,5 +1,4 @@
-//! Transcripts as a host appends, forks and lists them, and an independent look at what is kept of
-//! them.
+//! Requests that append, fork and list transcripts, and an independent check of the stored counters.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +11,6 @@ use super::{
     requests::text,
 };
 
-/// A message of that role.
 pub fn message(role: pb::Role, parts: Vec<pb::Part>) -> pb::InputMessage {
     pb::InputMessage {
         role: role.into(),
@@ -21,12 +19,12 @@ pub fn message(role: pb::Role, parts: Vec<pb::Part>) -> pb::InputMessage {
     }
 }
 
-/// A message that is one text.
+/// A message with one text.
 pub fn says(role: pb::Role, words: &str) -> pb::InputMessage {
     message(role, vec![text(words)])
 }
 
-/// An assistant that calls `look` under these ids.
+/// An assistant message that calls `look` under these ids.
 pub fn calls(ids: &[&str]) -> pb::InputMessage {
     let call = |id: &&str| pb::Part {
         content: Some(Content::ToolCall(pb::ToolCall {
@@ -40,7 +38,7 @@ pub fn calls(ids: &[&str]) -> pb::InputMessage {
     message(pb::Role::Assistant, ids.iter().map(call).collect())
 }
 
-/// A user who speaks, a call, its result of so many tokens, and an answer: one turn.
+/// One turn: a user message, a tool call, its result of this many tokens, and a response.
 pub fn one_turn(call: &str, tokens: usize) -> Vec<pb::InputMessage> {
     let result = super::requests::result(call, &"x".repeat(4 * tokens));
     let part = pb::Part {
@@ -55,7 +53,7 @@ pub fn one_turn(call: &str, tokens: usize) -> Vec<pb::InputMessage> {
     ]
 }
 
-/// Results of these calls.
+/// A message with the results of these calls.
 pub fn results(ids: &[&str]) -> pb::InputMessage {
     let result = |id: &&str| pb::Part {
         content: Some(Content::ToolResult(super::requests::result(
@@ -67,7 +65,6 @@ pub fn results(ids: &[&str]) -> pb::InputMessage {
     message(pb::Role::Tool, ids.iter().map(result).collect())
 }
 
-/// An append.
 pub fn append(session: &str, messages: Vec<pb::InputMessage>) -> pb::AppendMessagesRequest {
     pb::AppendMessagesRequest {
         session_id: session.to_owned(),
@@ -76,7 +73,6 @@ pub fn append(session: &str, messages: Vec<pb::InputMessage>) -> pb::AppendMessa
     }
 }
 
-/// A fork.
 pub fn fork(session: &str, at_seq: i64, new: &str) -> pb::ForkSessionRequest {
     let session_id = session.to_owned();
     let new_session_id = new.to_owned();
@@ -89,7 +85,7 @@ pub fn fork(session: &str, at_seq: i64, new: &str) -> pb::ForkSessionRequest {
 }
 
 impl Host {
-    /// Makes a session with the defaults.
+    /// Creates a session, with defaults for all other fields.
     pub async fn create(&self, session: pb::Session) -> pb::Session {
         let request = pb::CreateSessionRequest {
             session: Some(session),
@@ -104,7 +100,7 @@ impl Host {
             .unwrap()
     }
 
-    /// A session with a turn for each of these sizes.
+    /// Creates a session with one turn for each of these sizes.
     pub async fn with_turns(&self, session: &str, sizes: &[usize]) {
         let named = pb::Session {
             session_id: session.to_owned(),
@@ -118,7 +114,7 @@ impl Host {
         }
     }
 
-    /// Appends messages.
+    /// Appends messages. Returns an error if the call fails.
     pub async fn try_append(
         &self,
         request: pb::AppendMessagesRequest,
@@ -126,7 +122,7 @@ impl Host {
         Ok(self.sessions().append_messages(request).await?.into_inner())
     }
 
-    /// Appends messages.
+    /// Appends messages. Fails the test if the call fails.
     pub async fn append(
         &self,
         session: &str,
@@ -135,7 +131,6 @@ impl Host {
         self.try_append(append(session, messages)).await.unwrap()
     }
 
-    /// Forks a session.
     pub async fn try_fork(&self, request: pb::ForkSessionRequest) -> Result<pb::Session, Status> {
         Ok(self
             .sessions()
@@ -146,7 +141,7 @@ impl Host {
             .unwrap())
     }
 
-    /// One view of a session as it was at a seq, page by page.
+    /// Lists one view of a session as of a seq, page by page.
     pub async fn listed(
         &self,
         session: &str,
@@ -180,13 +175,12 @@ impl Host {
         }
     }
 
-    /// What the model sees now.
+    /// The messages that the model sees now.
     pub async fn live(&self, session: &str) -> Vec<pb::Message> {
         self.listed(session, MessageView::Live, 0, false, 0).await
     }
 }
 
-/// Ids of messages, in order.
 pub fn ids(messages: &[pb::Message]) -> Vec<&str> {
     messages
         .iter()
@@ -194,7 +188,7 @@ pub fn ids(messages: &[pb::Message]) -> Vec<&str> {
         .collect()
 }
 
-/// The messages, parts and compaction in force of a session, as they are stored.
+/// The stored messages, parts and active compaction of a session.
 const MESSAGES: &str = "select seq, message_id, role, tokens, pinned, is_summary from messages
     where session_id = $1 and voided_at_seq is null order by seq";
 const PARTS: &str =
@@ -205,7 +199,7 @@ const IN_FORCE: &str =
     "select from_seq, to_seq, summary_message, kept, hides_pinned from compactions
     where session_id = $1 and status = 2 order by active_from_seq desc limit 1";
 
-/// What is kept about them.
+/// The stored counters of a session.
 const KEPT: &str = "
     select array[ctx_messages, ctx_overhead] || (select array_agg(x order by n, which)
              from (select n, 1 as which, t as x from unnest(ctx_tokens) with ordinality as t (t, n)
@@ -216,9 +210,8 @@ const KEPT: &str = "
       from session_run r join sessions s using (tenant_id, session_id)
      where r.session_id = $1";
 
-/// Holds what is kept of a session against a count of its own: counters, size, open calls, seqs,
-/// and that the transcript is closed or ends in one open batch. Nothing of this goes through the
-/// program.
+/// Compares the stored counters of a session with an independent count: counters, size, open calls and seqs. Also
+/// checks that the transcript is closed or ends in one open batch. Uses no code of the program.
 pub async fn check_books(client: &Client, session: &str) {
     let messages = client.query(MESSAGES, &[&session]).await.unwrap();
     let parts = client.query(PARTS, &[&session]).await.unwrap();
@@ -249,8 +242,7 @@ pub async fn check_books(client: &Client, session: &str) {
     );
 }
 
-/// The counters in the order of [`KEPT`]: of what the model sees, and of results whose message is
-/// not complete.
+/// The counters in the order of [`KEPT`]: of what the model sees, and of results whose message is not complete.
 fn count(messages: &[Row], parts: &[Row], in_force: Option<&Row>) -> [i64; 20] {
     type InForce = (i64, i64, Option<String>, Vec<i64>, bool);
     let in_force: Option<InForce> =
@@ -295,8 +287,8 @@ fn count(messages: &[Row], parts: &[Row], in_force: Option<&Row>) -> [i64; 20] {
     counted
 }
 
-/// The calls at the end of a transcript that have no result, not even an early one; fails where a
-/// call is not answered before what follows it.
+/// The calls at the end of a transcript without a result, not even an early one. Fails if an earlier call has no result
+/// before the next message.
 fn open_calls(messages: &[Row], parts: &[Row]) -> BTreeSet<String> {
     let mut calls: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
     for row in parts {

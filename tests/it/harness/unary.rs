@@ -1,4 +1,4 @@
-//! Unary calls that repeat nothing, to whichever replica is ready, as a load balancer sends them.
+//! Unary calls without retries to any replica that is ready, as a load balancer sends them.
 
 use std::{
     net::SocketAddr,
@@ -15,9 +15,8 @@ use tonic_health::pb::{
 
 use super::process::try_channel;
 
-/// Makes sessions and reads them, one after another and not faster than this, until it is enough.
-/// Fails with the first call that fails. Returns how many calls each replica has answered, without
-/// those for its health.
+/// Creates sessions and reads them, one call after another and not faster than `pace`, until `enough` holds. Fails with
+/// the first call that fails. Returns the number of calls that each replica has answered, without health checks.
 pub async fn unary_calls(
     name: &str,
     addresses: [SocketAddr; 2],
@@ -47,7 +46,7 @@ pub async fn unary_calls(
     answered
 }
 
-/// A connection to a replica that says it is ready.
+/// A connection to a replica that reports it is ready.
 async fn ready(channel: Option<Channel>, address: SocketAddr) -> Option<Channel> {
     let channel = match channel {
         Some(channel) => channel,
@@ -63,7 +62,7 @@ async fn ready(channel: Option<Channel>, address: SocketAddr) -> Option<Channel>
         .then_some(channel)
 }
 
-/// Makes a session, or reads the one that was made before.
+/// Creates a session, or reads the one created before.
 async fn unary_call(channel: &Channel, session_id: &str, number: usize) {
     let mut sessions = SessionServiceClient::new(channel.clone());
     let session_id = session_id.to_owned();

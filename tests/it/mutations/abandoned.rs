@@ -1,5 +1,4 @@
-//! Calls that are dropped at each point where they wait: nothing is left half done, and no
-//! connection is left spoiled.
+//! Calls that are dropped at each point where they wait: no partial state and no unusable connection is left.
 
 use std::time::{Duration, Instant};
 
@@ -10,17 +9,17 @@ use tonic::Status;
 use super::{ALL, Case, Rpc, options};
 use crate::harness::{Host, Options, dice::polled, events::PATIENCE, host::until};
 
-/// How often a call is asked for its answer at most.
+/// Maximum number of polls of a call.
 const POLLS: usize = 60;
-/// Statements at once that show that every connection still works.
+/// Number of concurrent statements that verify that every connection still works.
 const CONNECTIONS: usize = 8;
-/// A statement waits for a lock for two seconds at most.
+/// A case only counts if it took less than this: a statement waits at most two seconds for a lock.
 const LOCK_WAIT: Duration = Duration::from_millis(1_500);
-/// By then a server that ends what a client left has ended it.
+/// After this time, the server has cancelled the work of a disconnected client, if it does so.
 const LEFT: Duration = Duration::from_millis(400);
 
-/// Drops the call of each RPC after 1, 2, 3 ... polls, until it is through. After each the same
-/// request is sent again.
+/// Drops the call of each RPC after 1, 2, 3 ... polls, until it completes. After each drop, the same request is sent
+/// again.
 async fn sweep<F: Future<Output = Option<Result<String, Status>>>>(
     host: &Host,
     how: &str,
@@ -91,8 +90,8 @@ async fn a_client_disconnect_at_any_point_leaves_no_partial_state() {
     .await;
 }
 
-/// Sends a request, and leaves while what it writes waits for a lock. The case, unless that took so
-/// long that the wait was given up.
+/// Sends a request, and disconnects while its write waits for a lock. Returns the case, or `None` if the lock wait may
+/// have timed out before that.
 async fn leaves_while_it_waits(
     host: &Host,
     lock: &Client,
@@ -131,7 +130,7 @@ async fn a_request_is_carried_out_although_its_client_left() {
     let client = host.database.client().await;
     let lock = host.database.client().await;
     for rpc in ALL {
-        // An upload ends with its stream, and a turn is not begun for a caller that is not there.
+        // An upload ends with its stream, and a turn is not started for a disconnected caller.
         if [Rpc::PutBlob, Rpc::ExecuteTurn].contains(&rpc) {
             continue;
         }

@@ -1,5 +1,5 @@
-//! Every RPC that changes something, in one table: asked for once, repeated, raced, rolled back and
-//! abandoned, it does what it does once, and says the same to everybody who asks.
+//! Every RPC that changes state, in one table: sent once, repeated, concurrently, rolled back and abandoned, it takes
+//! effect once and returns the same response to every caller.
 
 mod abandoned;
 mod once;
@@ -27,7 +27,7 @@ use crate::harness::{
     transcripts::{append, fork, says},
 };
 
-/// The RPCs. The order is that of the proto's files.
+/// The RPCs, in the order of the proto files.
 const ALL: [Rpc; 18] = [
     Rpc::CreateSession,
     Rpc::UpdateSession,
@@ -92,7 +92,7 @@ impl Rpc {
         format!("contextd.v1.{service}/{self:?}")
     }
 
-    /// What it did in a session, counted.
+    /// A query that counts its effects in a session.
     fn effects(self) -> &'static str {
         match self {
             Self::CreateSession => "select count(*) from session_revisions where session_id = $1",
@@ -137,7 +137,7 @@ impl Rpc {
     }
 }
 
-/// A model that answers, or calls a tool first.
+/// A model that responds, or first calls a tool.
 fn options() -> Options {
     let script = json!({"steps": [
         {"when": {"user_contains": "tools", "call": 0}, "say": [call("look")]},
@@ -146,7 +146,7 @@ fn options() -> Options {
     Options::default().script("it", script.to_string())
 }
 
-/// Clears every result that the model has answered.
+/// Clears every result that the model has seen in a prompt.
 fn clears_all(session_id: String) -> pb::PruneToolOutputsRequest {
     let none = Some(0);
     pb::PruneToolOutputsRequest {
@@ -158,7 +158,7 @@ fn clears_all(session_id: String) -> pb::PruneToolOutputsRequest {
     }
 }
 
-/// Leaves the newest turn of a session, and asks no model.
+/// Keeps only the newest turn of a session, without calling a model.
 fn cuts(session_id: String, request_id: String) -> pb::CompactRequest {
     pb::CompactRequest {
         session_id,
@@ -169,7 +169,7 @@ fn cuts(session_id: String, request_id: String) -> pb::CompactRequest {
     }
 }
 
-/// A policy by which every result is cleared that the model has answered.
+/// A policy that clears every result that the model has seen in a prompt.
 fn prunes_all(session_id: String) -> pb::UpdateSessionRequest {
     let none = Some(0);
     let prune = pb::PrunePolicy {
@@ -197,18 +197,17 @@ fn prunes_all(session_id: String) -> pb::UpdateSessionRequest {
     }
 }
 
-/// A request of a caller whom the guard has let in: the services themselves are asked too.
+/// A request of an authorized caller, because the services are also called directly.
 fn asked<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.extensions_mut().insert(anonymous());
     request
 }
 
-/// Sends a case's request to clients or to the services themselves, whose methods have the same
-/// names.
+/// Sends the request of a case to clients or directly to the services, whose methods have the same names.
 macro_rules! answer {
     ($case:expr, $sessions:expr, $turns:expr, $contexts:expr, $queue:expr) => {{
-        // Clients are changed by a call, services are not.
+        // Calling a client requires a mutable reference, calling a service does not.
         #[allow(unused_mut, reason = "a service is not changed")]
         let mut sessions = $sessions;
         #[allow(unused_mut, reason = "a service is not changed")]
@@ -444,11 +443,11 @@ macro_rules! answer {
     }};
 }
 
-/// A request in a session of its own, which is ready for it.
+/// A request in a separate session, which is prepared for it.
 struct Case {
     rpc: Rpc,
     session: String,
-    /// The call or message that waits, or the seq or compaction that is taken back.
+    /// The pending call or message, or the seq or compaction that is reverted.
     call: String,
 }
 
@@ -527,7 +526,7 @@ impl Case {
         }
     }
 
-    /// Asks over HTTP/2. The answer in words that are the same whenever it is the same.
+    /// Sends the request over HTTP/2. Returns a text that is equal for equal responses.
     async fn ask(&self, host: &Host) -> Result<String, Status> {
         if self.rpc == Rpc::PutBlob {
             let mut blobs = BlobServiceClient::new(host.replica.channel().await);
@@ -549,8 +548,7 @@ impl Case {
         )
     }
 
-    /// Asks the service itself, with nothing in between. None: it reads a stream, which only a
-    /// connection makes.
+    /// Calls the service directly. Returns `None` if the RPC reads a stream, which requires a connection.
     async fn ask_inside(&self, host: &Host) -> Option<Result<String, Status>> {
         if self.rpc == Rpc::PutBlob {
             return None;
@@ -567,7 +565,7 @@ impl Case {
         ))
     }
 
-    /// Under which it is sent, each time.
+    /// The request id of each attempt.
     fn request(&self) -> String {
         format!("request in {}", self.session)
     }

@@ -1,5 +1,4 @@
-//! Identical requests: one after the other, at once on two replicas, and while the first one is
-//! rolled back.
+//! Identical requests: one after another, concurrently on two replicas, and while the first one is rolled back.
 
 use std::collections::BTreeSet;
 
@@ -12,9 +11,8 @@ use tonic::Code;
 use super::{ALL, Case, Rpc, options};
 use crate::harness::{Host, host::until, raw};
 
-/// These change no session and take no request_id: a key whose secret was lost is revoked, and a
-/// revocation may be repeated (`auth::keys`), and so may the setting of limits and the deletion of a
-/// tenant.
+/// These RPCs change no session and have no request_id: a key whose secret was lost is revoked, and a revocation can be
+/// repeated (`auth::keys`), as can setting limits and deleting a tenant.
 const ADMIN: [&str; 4] = [
     "contextd.v1.AdminService/CreateKey",
     "contextd.v1.AdminService/RevokeKey",
@@ -22,7 +20,7 @@ const ADMIN: [&str; 4] = [
     "contextd.v1.AdminService/DeleteTenant",
 ];
 
-/// How often a request is sent again that the database had no answer for.
+/// How often a request is retried for which the database returned no response.
 const TRIES: usize = 20;
 
 async fn pair() -> (Host, Host) {
@@ -86,7 +84,7 @@ async fn concurrent_identical_requests_on_two_replicas_act_once_with_equal_respo
     crate::protocol::assert_sound(&client).await;
 }
 
-/// Repeats it for as long as the database has no answer.
+/// Retries until the database responds.
 async fn insist(case: &Case, host: &Host) -> String {
     for _ in 0..TRIES {
         match Box::pin(case.ask(host)).await {
@@ -111,7 +109,7 @@ async fn a_rolled_back_request_can_be_repeated_and_acts_once() {
     for rpc in ALL {
         let case = Case::prepare(&host, rpc, format!("{rpc:?}")).await;
         host.at_rest().await;
-        // Whoever writes what is remembered waits for this.
+        // Every write of an idempotency record or blob waits for this lock.
         let held = holder.transaction().await.unwrap();
         held.batch_execute("lock table idempotency, blobs in share row exclusive mode")
             .await
@@ -128,7 +126,7 @@ async fn a_rolled_back_request_can_be_repeated_and_acts_once() {
                     > 0
             })
             .await;
-            // Its connection is cut in the middle of the transaction.
+            // Terminates its connection in the middle of the transaction.
             client
                 .execute(
                     &format!("select pg_terminate_backend(pid) {waits} limit 1"),

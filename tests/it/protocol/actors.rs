@@ -1,5 +1,5 @@
-//! Replicas that do whatever the protocol lets anybody do, in any order, and each of which may at
-//! any time crash, fall asleep with a lease in its hand, or miss the answer to what it wrote.
+//! Replicas that perform any operation of the protocol in any order. Each may at any time crash, pause while it holds a
+//! lease, or miss the response to a write.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,25 +24,25 @@ use super::{
     visitor::Visit,
 };
 
-/// How often what gave no answer is repeated.
+/// Number of attempts for an operation without a response.
 const TRIES: usize = 3;
-/// Longest sleep with a lease in the hand, or between a look and the deed.
+/// Maximum pause while an actor holds a lease, or between a read and the write based on it.
 const NAP_US: usize = 2_000;
 
-/// What replicas like to do.
+/// The probabilities of operations.
 #[derive(Debug, Clone)]
 pub(super) struct Habits {
-    /// As the owner of a turn.
+    /// Weights of operations as the owner of a turn.
     pub own: Vec<(Own, usize)>,
-    /// As anybody else.
+    /// Weights of operations as any other client or replica.
     pub visit: Vec<(Visit, usize)>,
-    /// Answers of a hundred that are missed.
+    /// Percentage of responses that are missed.
     pub missed: usize,
-    /// What each does in a round.
+    /// Number of operations per actor and round.
     pub deeds: usize,
 }
 
-/// What the replicas of one round share.
+/// The state that the replicas of a round share.
 pub(super) struct Scene {
     pub history: History,
     pub sessions: Vec<SessionKey>,
@@ -65,13 +65,13 @@ impl Scene {
         })
     }
 
-    /// A number that nobody else has.
+    /// A unique number.
     pub(super) fn number(&self) -> u64 {
         self.names.fetch_add(1, Ordering::Relaxed)
     }
 }
 
-/// A turn that a replica believes to own.
+/// A turn that a replica assumes to own.
 #[derive(Debug, Clone)]
 pub(super) struct Hold {
     pub turn: TurnId,
@@ -87,24 +87,23 @@ impl Hold {
     }
 }
 
-/// A replica.
 pub(super) struct Actor {
     pub scene: Arc<Scene>,
     pub store: Store,
-    /// A connection besides the stores': for the passing of time, and for what a test reads.
+    /// A connection outside of the stores, which ages leases and reads data for the test.
     pub client: Arc<Client>,
     pub dice: Dice,
     pub habits: Arc<Habits>,
-    /// By the position of the session.
+    /// By index of the session.
     pub held: BTreeMap<usize, Hold>,
-    /// Epochs that it was granted.
+    /// The epochs that it was granted.
     pub known: BTreeSet<(usize, i64)>,
-    /// What its store remembers is compared with what it reads.
+    /// Whether the session memory of its store is compared with the stored data.
     pub compares_memory: bool,
 }
 
 impl Actor {
-    /// Does what it likes until it has done enough.
+    /// Performs random operations.
     pub(super) async fn run(&mut self) {
         for _ in 0..self.habits.deeds {
             let held: Vec<usize> = self.held.keys().copied().collect();
@@ -126,7 +125,7 @@ impl Actor {
         self.scene.sessions[session].clone()
     }
 
-    /// An id that nobody else gives.
+    /// A unique id.
     pub(super) fn name(&self, kind: &str, session: usize) -> String {
         format!(
             "{}-{kind}{}",
@@ -139,7 +138,7 @@ impl Actor {
         self.scene.history.tell(told);
     }
 
-    /// Takes what it was granted, unless it crashes at this very moment.
+    /// Records a grant, unless the actor crashes at this moment.
     pub(super) fn granted(&mut self, session: usize, grant: Grant, how: &'static str) {
         let id = self.key(session).session.to_string();
         let epoch = grant.fence.epoch;
@@ -160,7 +159,7 @@ impl Actor {
         }
     }
 
-    /// Sleeps, as a process that is stopped does.
+    /// Pauses sometimes, like a stopped process.
     pub(super) async fn nap(&mut self) {
         if self.dice.chance(40) {
             let nap = u64::try_from(self.dice.below(NAP_US)).unwrap();
@@ -168,8 +167,8 @@ impl Actor {
         }
     }
 
-    /// Asks once. None: the answer was missed, or the database could not give it; nobody knows what
-    /// became of it.
+    /// Tries once. Returns `None` if the response was missed or the database returned an error; the outcome is then
+    /// unknown. An error that is not transient is recorded as a violation.
     pub(super) async fn ask<T>(
         &mut self,
         deed: impl Future<Output = Result<T, Error>>,
@@ -193,7 +192,7 @@ impl Actor {
         }
     }
 
-    /// Repeats the same until it is answered, or gives up.
+    /// Repeats an operation until it gets a response. Returns `None` after [`TRIES`] attempts.
     pub(super) async fn insist<T>(
         &mut self,
         deed: impl AsyncFn() -> Result<T, Error>,
@@ -206,16 +205,17 @@ impl Actor {
         None
     }
 
-    /// The time of the session's lease and of what it waits for is over.
+    /// Expires the lease of the session and its waiting tool calls.
     pub(super) async fn time_passes(&self, session: usize) {
         let id = self.key(session).session.to_string();
         let sql = [
+            "update replicas set lease_until = now() - interval '1 second' where $1 <> ''",
             "update session_run set version = version + 1, lease_until = now() - interval '1 second' where session_id = $1 and state = 1",
             "update session_run set version = version + 1, tool_deadline = now() - interval '1 second' where session_id = $1 and state = 2",
             "update tool_calls set deadline = now() - interval '1 second' where session_id = $1 and status < 3 and deadline is not null",
         ];
         for sql in sql {
-            // An update like any other: it may meet a deadlock.
+            // The update may fail with a deadlock, like any other.
             let _ = self.client.execute(sql, &[&id]).await;
         }
     }

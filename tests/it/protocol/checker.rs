@@ -1,6 +1,6 @@
-//! What clients were told, against what is stored: promises of answers, effects of requests, forks and
-//! counters, besides the invariants that `harness/invariants` checks. It shares nothing with the code
-//! that it checks: no statement, no type, no idea of how things are done.
+//! Compares the responses to clients with what is stored: acknowledgements, effects of requests, forks and counters,
+//! in addition to the invariants in `harness/invariants`. It shares nothing with the code that it checks: no
+//! statements, no types and no logic.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,8 +21,8 @@ const CATEGORIES: [&str; 8] = [
     "pinned",
 ];
 
-/// Everything that does not hold, in words that begin with the invariant and the rule, or, for what
-/// only this run checks, with the rule.
+/// All violations, as texts that start with the invariant and the rule, or only with the rule if it is checked only
+/// here.
 pub(super) fn violations(stored: &BTreeMap<String, Stored>, told: &[Told]) -> Vec<String> {
     let mut found = Vec::new();
     for (id, session) in stored {
@@ -37,8 +37,7 @@ pub(super) fn violations(stored: &BTreeMap<String, Stored>, told: &[Told]) -> Ve
     found
 }
 
-/// A request does one thing: it begins a turn with input, or queues a message, which may begin one
-/// without.
+/// A request has one effect: it starts a turn with input, or queues a message, which may start a turn without input.
 fn requests(session: &Stored) -> Vec<String> {
     let inputs: BTreeSet<&str> = session
         .messages
@@ -76,7 +75,7 @@ fn requests(session: &Stored) -> Vec<String> {
     found
 }
 
-/// The counters are those of a recount, for as long as there is anybody to read them.
+/// The counters equal a recount, unless the session is deleted.
 fn counters(session: &Stored) -> Vec<String> {
     if session.state == RunState::Deleted {
         return Vec::new();
@@ -107,7 +106,7 @@ fn counters(session: &Stored) -> Vec<String> {
         let category = match all.get(part.message.as_str()) {
             Some(message) if !seen(message) => continue,
             Some(message) if message.summary => 7,
-            // Results come before the message that holds them.
+            // Results are stored before the message that contains them.
             Some(_) | None => part.category,
         };
         let at = usize::try_from(category - 1).unwrap();
@@ -159,7 +158,7 @@ fn grants(told: &[Told]) -> Vec<String> {
         .collect()
 }
 
-/// What was told is so.
+/// An acknowledgement holds.
 fn promise(stored: &BTreeMap<String, Stored>, told: &Told) -> Option<String> {
     let of = |session: &String| stored.get(session);
     match told {
@@ -266,8 +265,8 @@ fn promise(stored: &BTreeMap<String, Stored>, told: &Told) -> Option<String> {
     }
 }
 
-/// A message is where its sender was told: in the turn that ran, in view of that turn's end, or in
-/// the turn that it started.
+/// A message is where the response indicated: in the turn that was running, in the list of waiting messages at the end
+/// of that turn, or in the turn that it started.
 fn queued(session: &Stored, told: &Queueing) -> Option<String> {
     let Queueing {
         session: _,
@@ -315,7 +314,7 @@ fn queued(session: &Stored, told: &Queueing) -> Option<String> {
     lost.then(|| format!("lost start: {message} was to start a turn, and nobody did"))
 }
 
-/// A fork says what its source said.
+/// A fork has the messages of its source.
 fn forks(stored: &BTreeMap<String, Stored>, told: &[Told]) -> Vec<String> {
     let mut found = Vec::new();
     for told in told {
@@ -326,7 +325,7 @@ fn forks(stored: &BTreeMap<String, Stored>, told: &[Told]) -> Vec<String> {
             continue;
         };
         let said = |of: &Stored| -> Vec<Message> {
-            // What was taken back later was not taken back then.
+            // Messages that were rolled back later were valid at the time of the fork.
             let then = of
                 .messages
                 .iter()

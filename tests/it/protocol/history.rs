@@ -1,4 +1,4 @@
-//! What clients were told, and what is stored in the end: the two things that the checker compares.
+//! The responses to clients and the final stored state, which the checker compares.
 
 use std::{
     collections::BTreeMap,
@@ -9,33 +9,33 @@ use tokio_postgres::Client;
 
 use crate::harness::invariants::{Stored, read::read_all};
 
-/// An answer that somebody got.
+/// A response that a client or replica received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Told {
-    /// You own this turn.
+    /// It owns this turn.
     Granted {
         session: String,
         epoch: i64,
         how: &'static str,
     },
-    /// What you wrote as the owner is committed.
+    /// Its write as the owner was committed.
     Wrote { mark: String },
-    /// Your request began this turn.
+    /// Its request started this turn.
     Admitted {
         session: String,
         request: String,
         turn: String,
     },
-    /// Your message is in the queue.
+    /// Its message is in the queue.
     Queued(Queueing),
-    /// These messages are withdrawn.
+    /// These messages were withdrawn.
     Withdrew {
         session: String,
         messages: Vec<String>,
     },
-    /// The answers to these calls are accepted.
+    /// The results for these calls were accepted.
     Accepted { session: String, calls: Vec<String> },
-    /// This live turn is going to be cancelled.
+    /// This live turn will be cancelled.
     Cancelled { session: String, turn: String },
     /// This configuration is in force.
     Updated {
@@ -43,46 +43,45 @@ pub(super) enum Told {
         request: String,
         revision: i64,
     },
-    /// These messages are appended.
+    /// These messages were appended.
     Imported {
         session: String,
         messages: Vec<String>,
     },
-    /// This session is a copy of the other one up to that seq.
+    /// This session is a copy of the other one up to this seq.
     Forked {
         session: String,
         from: String,
         at: i64,
     },
-    /// The session is gone.
+    /// The session was deleted.
     Deleted { session: String, seq: i64 },
-    /// This compaction is in force, or is no more.
+    /// This compaction was applied or reverted.
     Compacted {
         session: String,
         compaction: String,
         reverted: bool,
     },
-    /// The database refused it for a reason that no guard explains.
+    /// The database refused the request for a reason that is not a guard.
     Refused { what: String },
 }
 
-/// What an enqueue was told.
+/// The response to an enqueue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Queueing {
     pub session: String,
     pub request: String,
     pub message: String,
-    /// It waited when the answer was made.
+    /// The message was pending when the response was created.
     pub pending: bool,
-    /// It was for the turn that was live then, not for one behind it.
+    /// The message is for the turn that was live then, not for a later one.
     pub asap: bool,
-    /// That turn.
     pub met: Option<String>,
-    /// It was to start a turn under this revision if the session was idle, and did.
+    /// If the message was to start a turn in an idle session: the revision, and whether it did.
     pub start: Option<(i64, bool)>,
 }
 
-/// Everything that anybody was told, in the order in which it was heard.
+/// All responses, in the order in which they were received.
 #[derive(Debug, Default)]
 pub(super) struct History(Mutex<Vec<Told>>);
 
@@ -102,8 +101,8 @@ impl History {
     }
 }
 
-/// All sessions, with the words by which a queued message is found in the transcript: its id, which
-/// the messages that take it consist of.
+/// Reads all sessions, with the text by which a queued message is found in the transcript: its id, because the messages
+/// that apply it consist of ids.
 pub(super) async fn stored(client: &Client) -> BTreeMap<String, Stored> {
     let mut all = read_all(client).await;
     for session in all.values_mut() {

@@ -1,11 +1,11 @@
-//! The whole protocol at once: replicas that admit, own, answer, enqueue, cancel, compact, import,
-//! fork and take over at random, on one PostgreSQL, while they crash, sleep and miss answers. A
-//! checker that knows none of the code looks at what is stored and what was told; it finds the
-//! invariants in `harness/invariants`, and what this run alone can tell in `checker`. It must find
-//! nothing; and with any one of the guards switched off, it must find that.
+//! The complete protocol at once: replicas admit, own, answer, enqueue, cancel, compact, import, fork and take over at
+//! random on one PostgreSQL, while they crash, pause and miss responses. A checker that is independent of the code
+//! compares what is stored with what was acknowledged. It checks the invariants in `harness/invariants` and the rules
+//! in `checker` that only this test can check. It must find no violation with all guards, and at least one with any
+//! single guard disabled.
 //!
-//! A run that fails names its seed. With the seed in `CONTEXTD_TEST_SEED` every replica chooses the
-//! same again; which of two transactions is first is still the database's affair.
+//! A failed run names its seed. With this seed in `CONTEXTD_TEST_SEED`, every replica makes the same choices; the order
+//! of transactions still depends on the database.
 
 mod actors;
 mod checker;
@@ -29,15 +29,15 @@ use crate::harness::{
     dice::{Dice, SEED, seed},
 };
 use actors::{Actor, Habits, Scene};
-use guards::{Guard, rewrite};
+use guards::Guard;
 use owner::Own;
 use visitor::Visit;
 
-/// Replicas of a round.
+/// Number of replicas per round.
 const REPLICAS: u32 = 7;
-/// Rounds that must be clean, and how many more there may be until everything has happened.
+/// Number of rounds that must be clean, and the maximum number of rounds until every kind of response has occurred.
 const ROUNDS: (usize, usize) = (12, 60);
-/// What a run is about.
+/// The kinds of responses that a run must contain.
 const HAPPENS: [&str; 10] = [
     "Granted",
     "Wrote",
@@ -50,10 +50,10 @@ const HAPPENS: [&str; 10] = [
     "Imported",
     "Forked",
 ];
-/// Rounds within which a guard must be missed.
+/// Number of rounds in which the checker must notice a disabled guard.
 const ROUNDS_WITHOUT: usize = 60;
 
-/// A bit of everything.
+/// A mix of all operations.
 fn habits() -> Habits {
     Habits {
         own: vec![
@@ -90,7 +90,7 @@ fn habits() -> Habits {
     }
 }
 
-/// The same with more of what a guard is for.
+/// Like [`habits`], with more of the operations that a guard is for.
 fn habits_without(guard: Guard) -> Habits {
     let more = |own: &[(Own, usize)], visit: &[(Visit, usize)], missed| {
         let own = own
@@ -130,28 +130,30 @@ fn habits_without(guard: Guard) -> Habits {
     }
 }
 
-/// Fails unless everything that is stored keeps to the rules, whoever wrote it.
+/// Fails unless everything that is stored satisfies the rules.
 pub(crate) async fn assert_sound(client: &tokio_postgres::Client) {
     let found = checker::violations(&history::stored(client).await, &[]);
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// Replicas over one database.
+/// The replicas of one database.
 struct World {
     database: TestDatabase,
     stores: Vec<Store>,
     seed: u64,
-    /// No guard is off.
+    /// Whether all guards are enabled.
     is_whole: bool,
 }
 
 impl World {
     async fn new(off: Option<Guard>) -> Self {
         let database = TestDatabase::new().await;
+        if let Some(guard) = off {
+            let otherwise = |commit: &str| guard.off(commit);
+            database.write_commits_otherwise(otherwise).await;
+        }
         let store = |n| {
-            let pool = database
-                .pool_among(REPLICAS)
-                .rewriting(move |statements| rewrite(statements, off));
+            let pool = database.pool_among(REPLICAS);
             Store::new(pool, format!("replica {n}"), Duration::from_secs(30))
                 .with_session_memory(32 << 20)
         };
@@ -164,11 +166,11 @@ impl World {
         }
     }
 
-    /// What the checker finds after a round, and how often each thing was told.
+    /// Runs a round. Returns the violations, and the number of responses per kind.
     async fn round(&self, round: usize, habits: Habits) -> (Vec<String>, BTreeMap<String, usize>) {
         let scene = Scene::new(round);
         let habits = Arc::new(habits);
-        // One for all: PostgreSQL may have room for few beside those of the stores.
+        // Shared, because PostgreSQL may have room for few connections besides those of the stores.
         let client = Arc::new(self.database.client().await);
         let mut actors = Vec::new();
         for (lane, store) in (1..).zip(&self.stores) {
@@ -229,13 +231,12 @@ async fn concurrent_replicas_violate_no_invariant() {
     panic!("{HAPPENS:?}, not all of it: {tally:?}");
 }
 
-/// How many rounds it takes until the checker misses a guard.
+/// Fails unless the checker notices that a guard is disabled.
 async fn missed(guard: Guard) {
     let world = World::new(Some(guard)).await;
     for round in 0..ROUNDS_WITHOUT {
         let (found, _) = Box::pin(world.round(round, habits_without(guard))).await;
-        // What a constraint of the database refuses, or another guard lets through, is no merit of
-        // this one.
+        // Violations that another guard or a constraint of the database is responsible for do not count.
         let its = |found: &String| {
             guard
                 .missed()

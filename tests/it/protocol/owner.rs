@@ -1,4 +1,4 @@
-//! What the owner of a turn does.
+//! The operations of the owner of a turn.
 
 use contextd::{
     model::{
@@ -15,7 +15,14 @@ use contextd::{
         steps::NewStep,
         take::{Advance, Taken},
     },
-    store::{Error, Store, lease::Held, queue::Look, step::Begun, take::Take, written::Written},
+    store::{
+        Error, Store,
+        lease::{Held, Interruption},
+        queue::Look,
+        step::Begun,
+        take::Take,
+        written::Written,
+    },
 };
 
 use super::{
@@ -25,7 +32,7 @@ use super::{
 };
 use crate::harness::{payloads, remembered::remembers};
 
-/// What an owner may do next.
+/// An operation of an owner.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Own {
     Say,
@@ -56,7 +63,7 @@ enum Write {
     Stop(Rows, Ending),
 }
 
-/// What became of it.
+/// The outcome of a write.
 enum Sent {
     Applied(SessionState),
     Moved,
@@ -64,7 +71,7 @@ enum Sent {
 }
 
 impl Actor {
-    /// Looks, sleeps perhaps, and does it: by then the turn may be another's.
+    /// Reads the turn, pauses sometimes, and writes. By then the turn may have another owner.
     pub(super) async fn own(&mut self, session: usize, deed: Own) {
         let key = self.key(session);
         let store = self.store.clone();
@@ -91,8 +98,9 @@ impl Actor {
                     turn: hold.turn.clone(),
                     epoch: hold.fence.epoch,
                 }];
-                if let Some(pulses) = self.ask(store.beat(&held)).await
-                    && !pulses.iter().any(|pulse| pulse.mine)
+                self.ask(store.beat()).await;
+                if let Some(found) = self.ask(store.cancels(&held)).await
+                    && found.iter().any(|(_, why)| *why == Interruption::Lost)
                 {
                     self.held.remove(&session);
                 }
@@ -145,7 +153,7 @@ impl Actor {
                 }
             }
             Some(Sent::Moved) => {}
-            // A stale owner may not have noticed: it goes on for a while.
+            // A stale owner may not have noticed and continues for a while.
             Some(Sent::Gone) if self.dice.chance(30) => {}
             Some(Sent::Gone) | None => {
                 self.held.remove(&session);
@@ -153,7 +161,7 @@ impl Actor {
         }
     }
 
-    /// The write, and its name.
+    /// The write and its verb.
     fn choose(
         &mut self,
         deed: Own,
@@ -209,7 +217,7 @@ impl Actor {
                 ("retry", Write::Retry(rows, fallback))
             }
             Own::Begin if closed => ("begin", Write::Begin),
-            // Not only where it may: that calls are open must be found out by the statement.
+            // Also tried while calls are open, which the statement itself must detect.
             Own::Take if !waiting.is_empty() => {
                 let into = format!("{}-m", mark("take"));
                 let all: Vec<&str> = waiting.iter().map(MessageId::as_str).collect();

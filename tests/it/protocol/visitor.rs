@@ -1,4 +1,4 @@
-//! What anybody does who does not own the turn: hosts, users, other replicas, and time.
+//! The operations of everyone except the owner of the turn: hosts, users, other replicas, and time.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ use super::{
     words::{self, ESTIMATOR, OVERHEAD},
 };
 
-/// What anybody may do.
+/// An operation of anyone except the owner.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Visit {
     Execute,
@@ -77,14 +77,14 @@ impl Actor {
             Visit::Update => self.update(session).await,
             Visit::Import => Box::pin(self.import(session)).await,
             Visit::Fork => Box::pin(self.fork(session)).await,
-            // The end of everything: in a few rounds only.
+            // Deletion ends all activity, so it happens in a few rounds only.
             Visit::Delete if self.dice.chance(20) => self.delete(session).await,
             Visit::Delete => {}
             Visit::Kill => self.kill().await,
         }
     }
 
-    /// A request id, and perhaps one that others send as well.
+    /// A request id, sometimes one that other clients send too.
     fn request(&mut self, kind: &str, session: usize) -> String {
         if self.dice.chance(40) {
             format!(
@@ -97,7 +97,7 @@ impl Actor {
         }
     }
 
-    /// A turn with input, in a session that is made if there is none.
+    /// Starts a turn with input, and creates the session if it does not exist.
     async fn execute(&mut self, session: usize) {
         let key = self.key(session);
         let store = self.store.clone();
@@ -141,7 +141,7 @@ impl Actor {
         let request = self.request("q", session);
         let idempotency = words::request(&request);
         let asked = TurnRequest::default();
-        // A repetition wants what the first one wanted.
+        // A repeated request has the parameters of the first one.
         let mut wishes = Dice::new(
             0,
             request
@@ -156,8 +156,7 @@ impl Actor {
         };
         let ttl = wishes.chance(10).then_some(Duration::ZERO);
         for _ in 0..3 {
-            // Each repetition is another message to the database, as it is where a replica gives
-            // the ids.
+            // Each repetition has another message id, as in production, where the replica assigns the id.
             let message = MessageId::new(self.name("q", session));
             let turn = TurnId::new(self.name("turn", session));
             let rows = words::opening(&turn, false);
@@ -198,7 +197,7 @@ impl Actor {
             if let Some(grant) = place.grant {
                 self.granted(session, grant, "started");
             }
-            // The answer may be lost on its way to the client, who then asks again.
+            // The response may be lost on its way to the client, which then sends the request again.
             if !self.dice.chance(self.habits.missed) {
                 return;
             }
@@ -237,7 +236,7 @@ impl Actor {
         }
     }
 
-    /// Answers some of the calls that wait, the same one twice perhaps.
+    /// Submits results for some of the waiting calls, sometimes twice for the same call.
     pub(super) async fn answer(&mut self, session: usize) {
         let key = self.key(session);
         let store = self.store.clone();
@@ -332,7 +331,7 @@ impl Actor {
         }
         let key = self.key(session);
         let store = self.store.clone();
-        let Some(candidates) = self.ask(store.candidates(8, &[])).await else {
+        let Some(candidates) = self.ask(store.candidates(true, 8, &[])).await else {
             return;
         };
         for candidate in candidates
@@ -531,7 +530,7 @@ impl Actor {
         }
     }
 
-    /// Cuts somebody's connection.
+    /// Terminates a random connection of a replica.
     async fn kill(&mut self) {
         let sql = "select pg_terminate_backend(pid)
                      from (select pid from pg_stat_activity
@@ -539,7 +538,7 @@ impl Actor {
         self.client.execute(sql, &[]).await.unwrap();
     }
 
-    /// Puts a summary in the place of what was said up to some message, if nobody was quicker.
+    /// Replaces the messages up to a random one by a summary, unless there was a concurrent compaction.
     async fn compact(&mut self, session: usize) {
         let key = self.key(session);
         let store = self.store.clone();
@@ -697,7 +696,7 @@ impl Actor {
         }
     }
 
-    /// Brings every session to rest: no turn lives, and what waits for one is in it.
+    /// Completes every live turn, including its pending messages.
     pub(super) async fn rest(&mut self) {
         for session in 0..self.scene.sessions.len() {
             let mut tries = 0;
@@ -744,7 +743,7 @@ impl Actor {
     }
 }
 
-/// What a compaction is made of.
+/// The parameters of a compaction.
 struct Plan {
     seen: i64,
     to: Seq,

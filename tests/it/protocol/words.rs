@@ -1,5 +1,4 @@
-//! What the actors write: rows as small as the rules allow, each with a mark that tells by whom and
-//! under which fence it was made.
+//! The rows that actors write: as small as the rules allow, each with a mark that identifies the writer and the fence.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -23,11 +22,11 @@ use contextd::{
 
 use crate::harness::payloads;
 
-/// Who counted.
+/// The name of the estimator.
 pub(super) const ESTIMATOR: &str = "test";
-/// Tokens of a message beside its parts.
+/// Tokens of a message in addition to its parts.
 pub(super) const OVERHEAD: u32 = 4;
-/// How long a call is awaited; time passes when an actor says so.
+/// The timeout of a call. Time only passes when an actor advances it.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) fn at() -> StepPosition {
@@ -44,19 +43,19 @@ pub(super) fn request(id: &str) -> Idempotency {
     }
 }
 
-/// The mark of an owner's write.
+/// The mark of a write of an owner.
 pub(super) fn mark(verb: &str, session: &str, fence: Fence, n: u64) -> String {
     format!("{verb}/{session}/{}/{}/{n}", fence.epoch, fence.op)
 }
 
-/// Rows that are only a mark.
+/// Rows with only a mark.
 pub(super) fn marked(mark: &str) -> Rows {
     let mut rows = Rows::new(ESTIMATOR, 10);
     rows.event(payloads::noted(mark), at());
     rows
 }
 
-/// Rows of a turn that goes on with a model of the mark's name, and what it asks for from then on.
+/// Rows of a turn that continues with a fallback model named after the mark, and its request from then on.
 pub(super) fn fallback(mark: &str) -> (Rows, Option<Box<TurnRequest>>) {
     let model = format!("test/{mark}");
     let mut rows = marked(mark);
@@ -102,7 +101,7 @@ pub(super) fn message(id: &str, role: Role, parts: Vec<StoredPart>) -> NewMessag
     }
 }
 
-/// What a turn begins with. Without input it begins for a message that waits.
+/// The first rows of a turn. A turn without input starts for a pending message.
 pub(super) fn opening(turn: &TurnId, input: bool) -> Rows {
     let mut rows = Rows::new(ESTIMATOR, 10);
     rows.event(payloads::turn_started(), StepPosition::default());
@@ -136,7 +135,7 @@ pub(super) fn admission<'a>(
     }
 }
 
-/// A configuration that nothing but its prompt tells from others.
+/// A configuration that differs from others only in its prompt.
 pub(super) fn config(prompt: &str) -> SessionConfig {
     SessionConfig {
         model: "scripted/demo".to_owned(),
@@ -146,7 +145,7 @@ pub(super) fn config(prompt: &str) -> SessionConfig {
     }
 }
 
-/// How the calls of a batch are handed out.
+/// How the calls of a batch are requested.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Handing {
     AtOnce,
@@ -154,7 +153,7 @@ pub(super) enum Handing {
     AskingFirst,
 }
 
-/// A message that makes calls, and the calls.
+/// A message with calls, and the calls.
 pub(super) fn calls(mark: &str, count: usize, handing: Handing) -> (Rows, Batch) {
     let ids: Vec<CallId> = (0..count)
         .map(|n| CallId::new(format!("{mark}-c{n}")))
@@ -212,7 +211,7 @@ fn look(id: &CallId) -> ToolCall {
     }
 }
 
-/// The answer to a call that waits: an approval, or what closes it.
+/// The response to a waiting call: an approval, or a result that closes it.
 pub(super) fn answer(open: &OpenCall, yes: bool) -> Result<Answer, Box<Approval>> {
     let call = open.pending.call.clone();
     let kind = match open.pending.waits_for {

@@ -1,6 +1,6 @@
-//! Every dialect and family of models against the newest refusals of its service
-//! (`tests/fixtures/rules`): a conversation with tools, reasoning, another model before it, a picture,
-//! settings that some models lack, and a forced call.
+//! Checks every dialect and family of models against the latest refusals of its service (`tests/fixtures/rules`): a
+//! conversation with tools, reasoning, an earlier model, an image, settings that some models do not support, and a
+//! forced call.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -27,9 +27,9 @@ use crate::harness::{
     validate::Api,
 };
 
-/// A service, how it answers, and its models: the first one has a turn before each of the others.
+/// A service, the format of its responses, and its models. Each of the other models continues a session that had a turn
+/// with the first one.
 struct Played {
-    /// The provider's configured name.
     name: String,
     provider: Arc<dyn Provider>,
     upstream: Upstream,
@@ -37,11 +37,11 @@ struct Played {
     models: &'static [&'static str],
 }
 
-/// How a service answers.
+/// The format of the responses of a service.
 enum Speaks {
-    /// Chat Completions, with reasoning in the way of the dialect.
+    /// Chat Completions, with the reasoning format of the dialect.
     Chat(&'static Dialect),
-    /// Another protocol.
+    /// Any other protocol.
     Other(Protocol),
 }
 
@@ -68,7 +68,7 @@ impl Speaks {
     }
 }
 
-/// An answer of Chat Completions.
+/// A response of Chat Completions.
 fn chat(dialect: &Dialect, thought: &str, text: &str, calls: &[&str]) -> Reply {
     let thinking = match dialect.reasoning_back {
         ReasoningBack::Details => json!({"reasoning_details": [{
@@ -102,7 +102,7 @@ fn chat(dialect: &Dialect, thought: &str, text: &str, calls: &[&str]) -> Reply {
     Reply::events(body)
 }
 
-/// Models of the service that speaks a dialect of Chat Completions.
+/// The models of the service with this dialect of Chat Completions.
 fn chat_models(dialect: &str) -> &'static [&'static str] {
     match dialect {
         "openai" => &["gpt-4o", "o3", "gpt-5", "gpt-5.6"],
@@ -139,7 +139,7 @@ fn chat_models(dialect: &str) -> &'static [&'static str] {
     }
 }
 
-/// Models of the service that speaks a dialect of the Responses API.
+/// The models of the service with this dialect of the Responses API.
 fn responses_models(dialect: &str) -> &'static [&'static str] {
     match dialect {
         "xai" => &["grok-4-fast-reasoning", "grok-4.3", "grok-4.6"],
@@ -221,7 +221,7 @@ async fn services() -> Vec<Played> {
 }
 
 impl Played {
-    /// The turns of a session: what is asked of which model, and what the service answers.
+    /// The turns of a session with the planned responses of the service.
     fn turns(&self, model: &str) -> Vec<(pb::ExecuteTurnRequest, Vec<Reply>)> {
         let of = |model: &str, words: &str, effort: ReasoningEffort| {
             let mut request = turn(model, &format!("{}/{model}", self.name), words);
@@ -301,7 +301,7 @@ async fn each_dialect_and_family_of_models_is_sent_what_its_service_takes_today(
                 let new = all.iter().filter(|it| !refused.contains(it));
                 let new: Vec<String> = new.cloned().collect();
                 if !new.is_empty() || sent != planned {
-                    // The rest of the conversation is not what was planned.
+                    // The rest of the conversation would no longer match the plan.
                     refused.extend(new);
                     refused.push(format!("{words}: {sent} requests of {planned}"));
                     service.upstream.plans_nothing();
@@ -313,7 +313,7 @@ async fn each_dialect_and_family_of_models_is_sent_what_its_service_takes_today(
     assert!(refused.is_empty(), "{}", summary(&refused));
 }
 
-/// What is asked.
+/// The text of the input.
 fn asked(request: &pb::ExecuteTurnRequest) -> String {
     let parts = request.input.iter().flat_map(|input| &input.parts);
     let texts = parts.filter_map(|part| match &part.content {
@@ -323,7 +323,7 @@ fn asked(request: &pb::ExecuteTurnRequest) -> String {
     texts.collect()
 }
 
-/// A line for each refusal, with the beginning of its request.
+/// One line per refusal, with the beginning of its request.
 fn summary(refused: &[String]) -> String {
     let line = |refused: &String| refused.chars().take(700).collect::<String>();
     refused.iter().map(line).collect::<Vec<_>>().join("\n\n")

@@ -1,4 +1,4 @@
-//! One answer in the words of each protocol.
+//! Builds one response in the format of each protocol.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -20,7 +20,6 @@ use crate::harness::{
     validate::Api,
 };
 
-/// A protocol that contextd speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protocol {
     /// Chat Completions.
@@ -33,7 +32,7 @@ pub(crate) enum Protocol {
     Gemini,
 }
 
-/// What a model says.
+/// The content of a response.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Says {
     thinking: Option<String>,
@@ -42,7 +41,7 @@ pub(crate) struct Says {
 }
 
 impl Says {
-    /// Reasoning; it may be without a word.
+    /// Reasoning, which may be empty.
     pub(crate) fn thinking(words: &str) -> Self {
         Self {
             thinking: Some(words.to_owned()),
@@ -50,13 +49,13 @@ impl Says {
         }
     }
 
-    /// And a text.
+    /// Adds text.
     pub(crate) fn text(mut self, words: &str) -> Self {
         self.text = Some(words.to_owned());
         self
     }
 
-    /// And a call.
+    /// Adds a call.
     pub(crate) fn call(mut self, id: &str, name: &str, input: &Value) -> Self {
         self.calls
             .push((id.to_owned(), name.to_owned(), input.clone()));
@@ -65,10 +64,9 @@ impl Says {
 }
 
 impl Protocol {
-    /// All of them.
     pub(crate) const ALL: [Self; 4] = [Self::Chat, Self::Anthropic, Self::Responses, Self::Gemini];
 
-    /// The provider's configured name, which serves as that of a session too.
+    /// The configured name of the provider, which is also used as a session id.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Chat => "chat",
@@ -78,7 +76,7 @@ impl Protocol {
         }
     }
 
-    /// Its name among the formats of prompts and messages.
+    /// The format of prompts and messages of this protocol.
     pub(crate) fn format(self) -> PromptFormat {
         match self {
             Self::Chat => PromptFormat::OpenaiChat,
@@ -88,7 +86,7 @@ impl Protocol {
         }
     }
 
-    /// A model that sees pictures and reasons.
+    /// A model that accepts images and reasons.
     pub(crate) fn model(self) -> String {
         let model = match self {
             Self::Chat => "gpt-4o",
@@ -131,7 +129,7 @@ impl Protocol {
         }
     }
 
-    /// A whole answer.
+    /// A complete response.
     pub(crate) fn answer(self, says: Says) -> Reply {
         let Says {
             thinking,
@@ -190,7 +188,7 @@ impl Protocol {
                 }
                 if let Some(text) = text {
                     answer = answer.said(&[&text]);
-                    // What comes without a call is signed itself.
+                    // A text without calls carries the signature itself.
                     if calls.is_empty() && thinking.is_some() {
                         answer = answer.signed();
                     }
@@ -206,7 +204,7 @@ impl Protocol {
         }
     }
 
-    /// The beginning of an answer that never ends.
+    /// The beginning of a response that never ends.
     pub(crate) fn begun(self, words: &str) -> Reply {
         match self {
             Self::Chat => Reply::events(event(&json!({"content": words}))).stall(),
@@ -216,7 +214,7 @@ impl Protocol {
         }
     }
 
-    /// Too many requests.
+    /// A response that there are too many requests.
     pub(crate) fn limited(self) -> Reply {
         match self {
             Self::Chat | Self::Responses => {
@@ -228,7 +226,7 @@ impl Protocol {
         .header("retry-after", "0")
     }
 
-    /// The prompt does not fit.
+    /// A response that the prompt is too long.
     pub(crate) fn too_long(self) -> Reply {
         match self {
             Self::Chat | Self::Responses => {
@@ -247,7 +245,7 @@ impl Protocol {
         }
     }
 
-    /// What a thought in a request looks like. `None` means the protocol sends none back.
+    /// What identifies reasoning in a request. Returns `None` if the protocol does not send reasoning back.
     pub(crate) fn thought(self) -> Option<&'static str> {
         match self {
             Self::Chat => None,
@@ -257,18 +255,18 @@ impl Protocol {
         }
     }
 
-    /// Thoughts in the last request of a turn of two steps, after one of its own and one of another
-    /// model's.
+    /// The number of reasoning items in the last request of a turn of two steps, after a turn of the same model and one
+    /// of another model.
     pub(crate) fn thoughts_after_a_switch(self) -> usize {
         match self {
             Self::Chat => 0,
             Self::Anthropic | Self::Responses => 3,
-            // One stands in for that of the other model's first call.
+            // One is a placeholder for the reasoning of the other model's first call.
             Self::Gemini => 4,
         }
     }
 
-    /// Pictures in a request.
+    /// The number of images in a request.
     pub(crate) fn pictures(self, body: &Value) -> usize {
         let mark = match self {
             Self::Chat => r#""type":"image_url""#,

@@ -1,5 +1,5 @@
-//! What is wrong with a session whose queue was raced: the invariants of what is stored, and what
-//! clients were told against what they can read.
+//! Checks a session after races on its queue: the invariants of stored sessions, and the acknowledgements against what
+//! clients can read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,18 +7,17 @@ use contextd::pb::{self, event::Payload};
 
 use crate::harness::invariants::{self, Stored};
 
-/// A message that was acknowledged, and what the answer said.
+/// A message that was acknowledged, and the response.
 #[derive(Debug, Clone)]
 pub(super) struct Acknowledged {
     pub(super) id: String,
     pub(super) words: String,
-    /// The turn that ran; empty: none did.
+    /// The turn that was running; empty if none was.
     pub(super) turn: String,
     pub(super) expires: Option<prost_types::Timestamp>,
 }
 
-/// Violations in what is stored of a session: of the invariants, and acknowledged messages that are
-/// not in its queue.
+/// Violations of invariants in a stored session, and acknowledged messages that are not in its queue.
 pub(super) fn violations(stored: &mut Stored, acknowledged: &[Acknowledged]) -> Vec<String> {
     stored.set_words(|queued| {
         let told = acknowledged.iter().find(|told| told.id == queued.id)?;
@@ -39,21 +38,21 @@ pub(super) struct Read {
     pub(super) waiting: BTreeSet<String>,
 }
 
-/// What the events tell.
+/// The relevant content of the events.
 #[derive(Default)]
 struct Told<'a> {
-    /// By message, the events that end it.
+    /// By message, the seqs of the events that end its wait.
     ends: BTreeMap<&'a str, Vec<i64>>,
     applied: BTreeSet<&'a str>,
-    /// By turn, its end and the messages that this lists as waiting.
+    /// By turn, the seq of its end and the pending messages that it lists.
     over: BTreeMap<&'a str, (i64, BTreeSet<&'a str>)>,
-    /// When messages expired.
+    /// The times at which messages expired.
     expired: BTreeMap<&'a str, &'a prost_types::Timestamp>,
     wrong: Vec<String>,
 }
 
 impl Read {
-    /// What is wrong, with the messages that each client was told of, in its order.
+    /// All violations, given the messages that were acknowledged to each client, in order.
     pub(super) fn check(&self, clients: &[Vec<Acknowledged>]) -> Vec<String> {
         let mut told = self.told();
         let mut wrong = std::mem::take(&mut told.wrong);
@@ -128,7 +127,7 @@ impl Read {
                 "{words:?} stands {said} times in the transcript, and ended {ended:?}"
             ));
         }
-        // Told that a turn ran: it is in that turn, or ended before, or the turn's end lists it.
+        // The response named a running turn: the message is in that turn, ended before it, or is listed at its end.
         if let Some((end, listed)) = told.over.get(turn.as_str())
             && ended.first().is_none_or(|seq| seq > end)
             && !listed.contains(id.as_str())
@@ -150,7 +149,7 @@ impl Read {
         wrong
     }
 
-    /// Where a message's words stand in the transcript, counted in parts.
+    /// The positions of a message's text in the transcript, counted in parts.
     fn places(&self, message: &Acknowledged) -> impl Iterator<Item = usize> {
         let parts = self
             .messages
@@ -163,7 +162,7 @@ impl Read {
     }
 }
 
-/// The messages that an event ends, and whether it takes them.
+/// The messages whose wait an event ends, and whether it applies them.
 fn ended_by(payload: &Payload) -> Vec<(&str, bool)> {
     match payload {
         Payload::MessagesApplied(it) => it
@@ -182,7 +181,7 @@ fn says(part: &pb::Part, words: &str) -> bool {
     matches!(&part.content, Some(pb::part::Content::Text(text)) if text == words)
 }
 
-/// The messages that the end of a turn lists as waiting; none: it is no end.
+/// The pending messages that the end of a turn lists. Returns `None` for other events.
 fn end_of_turn(payload: &Payload) -> Option<BTreeSet<&str>> {
     let result = match payload {
         Payload::TurnCompleted(it) => &it.result,

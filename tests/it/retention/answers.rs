@@ -1,5 +1,4 @@
-//! Answers that are read from events: they stay the same when retention removes the events around
-//! them.
+//! Responses that are read from events: they do not change when retention removes the events around them.
 
 use contextd::pb;
 
@@ -8,7 +7,7 @@ use crate::harness::{
     Host, as_worker, events::until_written, host::MODEL, requests::turn, transcripts::one_turn,
 };
 
-/// What a client is answered from events: marks with their times, and what repeated requests did.
+/// Responses that depend on events: marks with their times, and the effects of repeated requests.
 async fn answered_from_events(host: &Host) -> (Vec<pb::Message>, Vec<pb::Compaction>, [String; 3]) {
     let session_id = || "chat".to_owned();
     let mut contexts = host.contexts();
@@ -62,7 +61,7 @@ async fn answered_from_events(host: &Host) -> (Vec<pb::Message>, Vec<pb::Compact
 async fn answers_that_are_read_from_events_stay_the_same_after_other_events_were_removed() {
     let host = Host::with(options(events_for(HOUR))).await;
     let client = host.database.client().await;
-    // Nothing is pruned but by request.
+    // Results are only pruned on request.
     let prune = pb::PrunePolicy {
         mode: pb::PruneMode::OnOverflow.into(),
         ..pb::PrunePolicy::default()
@@ -109,7 +108,7 @@ async fn answers_that_are_read_from_events_stay_the_same_after_other_events_were
     until_written(&mut stream, "Wait.").await;
     let first = answered_from_events(&host).await;
     assert_eq!(first.2[2], "PartialAssistant");
-    // What is restored can be cleared again: that one stays cleared.
+    // Restored results can be cleared again. This one stays cleared.
     let again = pb::PruneToolOutputsRequest {
         session_id: "chat".to_owned(),
         ..Default::default()

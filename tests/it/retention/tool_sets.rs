@@ -1,4 +1,4 @@
-//! When tool sets are removed, and when they stay.
+//! When tool sets are removed and when they are kept.
 
 use super::*;
 
@@ -10,7 +10,7 @@ async fn tool_sets(client: &Client) -> i64 {
         .get(0)
 }
 
-/// A session with a tool set of its own that was deleted an hour ago, as a sweep has seen.
+/// A tool set whose only session was deleted an hour ago, as a sweep has recorded.
 async fn unused_tool_set(host: &Host, client: &Client) {
     create(
         host,
@@ -48,7 +48,7 @@ async fn a_tool_set_is_removed_when_no_session_referred_to_it_for_a_day() {
     age(&client, 23 * HOUR).await;
     as_worker(host.replica.engine.retain()).await.unwrap();
     assert_eq!(tool_sets(&client).await, 2);
-    // Referred to again: its day begins anew when that session is gone.
+    // A new reference: its retention period starts again when that session is deleted.
     create(
         &host,
         pb::Session {
@@ -79,7 +79,7 @@ async fn a_tool_set_is_removed_when_no_session_referred_to_it_for_a_day() {
     );
 }
 
-/// Without the foreign key the session would be left without its tools.
+/// Without the foreign key, the session would lose its tools.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_set_that_a_session_is_about_to_refer_to_stays() {
     let host = Host::with(options(Retention {
@@ -137,7 +137,7 @@ async fn a_session_whose_tool_set_was_removed_concurrently_stores_it_again() {
     });
     crate::harness::host::until("the session waits for the removal", || async {
         let waiting =
-            "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%store::commit::toolset%'
+            "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%store::commit::commit%'
                           and datname = current_database()";
         client.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) > 0
     })

@@ -1,5 +1,5 @@
-//! What must hold of the row after every single transaction, and of every decision: the invariants
-//! that every check of stored sessions looks at, and what only a simulation can see.
+//! Invariants of the row after every transaction, and of every decision: those that every check of stored sessions
+//! verifies, and those that only a simulation can verify.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use contextd::model::{Role, Transcript, transcript::NotClosed};
 use super::row::{Ended, Kind, Row};
 use crate::harness::invariants::{answers_of_a_step, check};
 
-/// What does not hold, in words that begin with the invariant.
+/// The first violation, as a text that starts with the invariant.
 pub(super) fn broken(row: &Row, asked_to_cancel: &BTreeSet<u32>) -> Option<String> {
     let stored = row.stored();
     let mut found = check(&stored).into_iter().chain(answers_of_a_step(&stored));
@@ -19,14 +19,14 @@ pub(super) fn broken(row: &Row, asked_to_cancel: &BTreeSet<u32>) -> Option<Strin
         .or_else(|| wanted(row, asked_to_cancel))
 }
 
-/// I4: the model's own type has the same calls open as the row.
+/// I4: the transcript type of the model layer has the same open calls as the row.
 fn misread(row: &Row) -> Option<String> {
     let open: BTreeSet<_> = match Transcript::new(row.messages.clone()).close() {
         Ok(_) => BTreeSet::new(),
         Err(NotClosed::Open(calls)) => calls.into_iter().collect(),
         Err(NotClosed::Broken(at)) => return Some(format!("I4: broken at message {at}")),
     };
-    // Results that came before the last one are not in the transcript yet.
+    // Results before the last result of a batch are not in the transcript yet.
     let right = open.is_superset(&row.open) && (!row.open.is_empty() || open.is_empty());
     (!right).then(|| {
         format!(
@@ -36,7 +36,7 @@ fn misread(row: &Row) -> Option<String> {
     })
 }
 
-/// I8: a turn is cancelled if somebody asked for it, never because a client went away.
+/// I8: a turn is only cancelled if a cancel was requested, never because a client disconnected.
 fn wanted(row: &Row, asked: &BTreeSet<u32>) -> Option<String> {
     let unasked = row.events.iter().find(|event| {
         event.kind == Kind::TurnEnded(Ended::Cancelled) && !asked.contains(&event.turn)
@@ -44,7 +44,7 @@ fn wanted(row: &Row, asked: &BTreeSet<u32>) -> Option<String> {
     unasked.map(|event| format!("I8: nobody wanted turn {} cancelled", event.turn))
 }
 
-/// What is wrong with calling the model now: I4, calls are open; or its answer is there already.
+/// The violation that a model call at this point would be: I4 if calls are open, I2 if the step already has a response.
 pub(super) fn asked_in_vain(row: &Row) -> Option<String> {
     if let Err(error) = Transcript::new(row.messages.clone()).close() {
         return Some(format!("I4: a model is asked: {error}"));

@@ -1,7 +1,7 @@
-//! The decision of a turn, simulated: owners, second owners, a canceller, submitters and clients
-//! that leave, in every order that the dice give, with one transaction as the unit and a crash
-//! possible before and after each. The decision is the real one, the row is a model of it, and the
-//! invariants are looked at after every step. A seed replays a run to the letter.
+//! A simulation of the decisions of a turn: owners, stale owners, cancels, submissions and clients that disconnect, in
+//! random order. One transaction is the unit, with possible crashes before and after each. The decision function is the
+//! real one, the row is a model of the stored row, and invariants are checked after every step. A seed reproduces a run
+//! exactly.
 
 mod invariants;
 mod row;
@@ -10,7 +10,8 @@ use std::{collections::BTreeSet, time::Duration};
 
 use contextd::{
     model::{
-        CallId, CancelCause, Ending, Fence, FinishReason, Limits, Role, Transcript, UsageTotals,
+        CallId, CancelCause, Ending, Fence, FinishReason, Limits, Message, Role, Transcript,
+        UsageTotals,
     },
     turn::run::decide::{Last, Step, TurnProgress, ending_of, next_step},
 };
@@ -18,13 +19,13 @@ use contextd::{
 use crate::harness::dice::{Dice, SEED, seed};
 use row::{Ended, Row, State, Unguarded};
 
-/// Runs of one test.
+/// Number of runs per test.
 const RUNS: u64 = 400;
-/// Steps of a run, until nobody crashes any more.
+/// Number of steps of a run with crashes.
 const STEPS: usize = 160;
-/// Steps within which everything must have come to rest then.
+/// Number of further steps, without crashes, within which the turn must end.
 const REST: usize = 400;
-/// Owners at once.
+/// Maximum number of concurrent owners.
 const TASKS: usize = 3;
 
 const LIMITS: Limits = Limits {
@@ -36,21 +37,20 @@ const LIMITS: Limits = Limits {
     grace: Duration::ZERO,
 };
 
-/// A task that runs a turn, or believes so.
+/// A task that runs a turn, or assumes so.
 #[derive(Debug, Clone)]
 struct Task {
     fence: Fence,
     phase: Phase,
 }
 
-/// What a task does next. Between two phases anything may happen.
+/// The next operation of a task. Anything may happen between two phases.
 #[derive(Debug, Clone)]
 enum Phase {
-    /// Look at what is committed, and decide.
+    /// Read what is committed, and decide.
     Look,
-    /// Wait for the model's answer.
+    /// Wait for the response of the model.
     Ask,
-    /// Write.
     Write(Write),
 }
 
@@ -70,10 +70,10 @@ struct World {
     dice: Dice,
     decide: fn(&TurnProgress) -> Step,
     asked_to_cancel: BTreeSet<u32>,
-    /// Calls that a client has seen, and may answer late.
+    /// Calls that a client has seen and may submit results for late.
     seen: Vec<CallId>,
     crashes: bool,
-    /// The row that was checked last: most steps change nothing.
+    /// The row that was checked last. Most steps do not change it.
     checked: Option<Row>,
 }
 
@@ -91,12 +91,12 @@ impl World {
         }
     }
 
-    /// Everything that goes wrong, if anything does.
+    /// Runs the simulation. Returns the first violation.
     fn run(mut self) -> Result<(), String> {
         for _ in 0..STEPS {
             self.anything()?;
         }
-        // From here on nobody crashes, and no client is there any more.
+        // From here on, nothing crashes and all clients are disconnected.
         self.crashes = false;
         for _ in 0..REST {
             if self.row.state == State::Idle {
@@ -153,7 +153,7 @@ impl World {
         invariants::broken(&self.row, &self.asked_to_cancel).map_or(Ok(()), Err)
     }
 
-    /// A transaction that may make somebody an owner, who may crash before hearing of it.
+    /// A transaction that may grant the turn to a new owner, which may crash before it is notified.
     fn grant(&mut self, transaction: fn(&mut Row) -> Option<Fence>) {
         if let Some(fence) = transaction(&mut self.row) {
             self.own(fence);
@@ -175,7 +175,7 @@ impl World {
         }
     }
 
-    /// A result, perhaps for a call that was answered or closed long ago.
+    /// Submits a result, possibly for a call that already has a result or was closed.
     fn answer(&mut self) {
         self.seen.extend(self.row.open.iter().cloned());
         let begins = self.dice.chance(80);
@@ -202,7 +202,7 @@ impl World {
         self.fenced(fence, |row| row.hand_over(fence)).map(drop)
     }
 
-    /// A write under a fence: by a stale owner it must change nothing.
+    /// A write under a fence. A write of a stale owner must change nothing.
     fn fenced(
         &mut self,
         fence: Fence,
@@ -232,15 +232,21 @@ impl World {
         Ok(())
     }
 
-    /// Reads what is committed and asks the decision. None: the turn is another's.
+    /// Reads what is committed and makes the decision. Returns `None` if another owner has the turn.
     fn look(&self, fence: Fence) -> Result<Option<Phase>, String> {
         let row = &self.row;
         if row.fence.epoch != fence.epoch || row.state != State::Running {
             return Ok(None);
         }
         let transcript = Transcript::new(row.messages.clone()).close().ok();
+        let is_answer = |message: &Message| {
+            message.role == Role::Assistant
+                && message.step == row.step
+                && message.turn.as_ref() == Some(&row.turn_id())
+        };
         let facts = TurnProgress {
             step: row.step,
+            is_answered: row.messages.iter().any(is_answer),
             takeovers: row.takeovers,
             max_takeovers: 3,
             open_calls: u32::try_from(row.open.len()).unwrap(),
@@ -278,7 +284,7 @@ impl World {
         }))
     }
 
-    /// What the model says, and what is written of it.
+    /// A random response of the model, and the write for it.
     fn asked(&mut self) -> Write {
         if self.row.cancelled && self.dice.chance(50) {
             return Write::Stop(Some(FinishReason::Cancelled), Ended::Cancelled);
@@ -314,7 +320,7 @@ impl World {
         };
         let mut written = self.fenced(fence, deed)?;
         if self.crashes && self.dice.chance(15) {
-            // The answer is lost: the same again, and then a look whether the first one had landed.
+            // The response is lost: the write is repeated, and then it is checked whether the first one was applied.
             let again = self.fenced(fence, deed)?;
             let landed = self.row.fence == fence.next();
             written = again.or(landed.then_some(self.row.state));
@@ -337,7 +343,7 @@ fn how(ending: &Ending) -> Ended {
     }
 }
 
-/// The first run that goes wrong, and how.
+/// The seed of the first run with a violation, and the violation.
 fn first_broken(unguarded: Unguarded, decide: fn(&TurnProgress) -> Step) -> Option<(u64, String)> {
     let first = seed();
     (0..RUNS).map(|n| first.wrapping_add(n)).find_map(|seed| {
@@ -381,6 +387,7 @@ fn the_simulation_finds_a_weakened_decision() {
         });
         next_step(&TurnProgress {
             last,
+            is_answered: false,
             ..facts.clone()
         })
     };

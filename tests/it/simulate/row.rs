@@ -1,5 +1,5 @@
-//! A session's hot row with what hangs on it, and the transactions on it, each done at once or not
-//! at all: what a database keeps, without one.
+//! A model of a session's hot row, its dependent rows and the transactions on it. Each transaction is applied
+//! completely or not at all, without a database.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use jiff::Timestamp;
 
 use crate::harness::invariants::{self, RunState, Stored, Turn};
 
-/// Which guard of the fence is left out, to see that it is missed.
+/// The guard of the fence that is disabled, to verify that its absence is noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unguarded {
     Nothing,
@@ -30,7 +30,6 @@ pub(super) enum State {
     Waiting,
 }
 
-/// How a turn ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
     Completed,
@@ -61,7 +60,7 @@ pub(super) struct Event {
 pub(super) struct Row {
     pub(super) state: State,
     pub(super) fence: Fence,
-    /// The owner of a running turn may be gone: then its lease runs out.
+    /// Whether the lease is valid. It expires if the owner of a running turn has died.
     pub(super) lease: bool,
     pub(super) handed_over: bool,
     pub(super) takeovers: u32,
@@ -74,7 +73,7 @@ pub(super) struct Row {
     pub(super) events: Vec<Event>,
     pub(super) messages: Vec<Message>,
     results: Vec<StoredPart>,
-    /// Every call that was requested, with its turn.
+    /// Every requested call, with its turn.
     calls: Vec<(CallId, u32)>,
     turns: Vec<Turn>,
     pub(super) unguarded: Unguarded,
@@ -103,7 +102,7 @@ impl Row {
         }
     }
 
-    /// The same as the rows of a database would have it, for the checker of invariants.
+    /// The state as rows of a database, for the checker of invariants.
     pub(super) fn stored(&self) -> Stored {
         let messages = self.messages.iter();
         let parts = messages.clone().flat_map(|message| {
@@ -146,7 +145,7 @@ impl Row {
         TurnId::new(self.turn.to_string())
     }
 
-    /// A turn with its input. The fence of its owner.
+    /// Starts a turn with its input. Returns the fence of its owner.
     pub(super) fn admit(&mut self) -> Option<Fence> {
         if self.state != State::Idle {
             return None;
@@ -166,8 +165,8 @@ impl Row {
         Some(self.fence)
     }
 
-    /// An answer with calls: the turn waits, unless somebody wants it cancelled. Calls that cannot
-    /// run are closed at once.
+    /// Commits a response with calls. The turn then waits, unless a cancel was requested. Calls that cannot run are
+    /// closed immediately.
     pub(super) fn append(&mut self, fence: Fence, calls: usize, run: bool) -> Option<State> {
         self.written(fence)?;
         let ids = (0..calls).map(|n| {
@@ -214,7 +213,7 @@ impl Row {
         Some(self.state)
     }
 
-    /// The last answer: ends the turn, unless somebody wants it cancelled.
+    /// Commits the last response and ends the turn, unless a cancel was requested.
     pub(super) fn finish(&mut self, fence: Fence, answer: Option<FinishReason>) -> Option<State> {
         if !self.open.is_empty() {
             return None;
@@ -227,7 +226,7 @@ impl Row {
         Some(self.state)
     }
 
-    /// Any other end: closes what is open.
+    /// Ends the turn in any other way, and closes open calls.
     pub(super) fn stop(
         &mut self,
         fence: Fence,
@@ -251,7 +250,7 @@ impl Row {
         Some(self.state)
     }
 
-    /// The turn of an owner that is gone, or one that has waited for too long.
+    /// Takes over a turn without a live owner, or with an expired wait.
     pub(super) fn take_over(&mut self, seen: i64) -> Option<Fence> {
         let abandoned = self.state == State::Running && !self.lease;
         let overdue = self.state == State::Waiting && self.time_is_up;
@@ -271,7 +270,7 @@ impl Row {
         Some(self.fence)
     }
 
-    /// The result of a call. Whoever brings the last one to a turn that nobody owns becomes its
+    /// Submits the result of a call. The replica that submits the last result of a turn without an owner becomes its
     /// owner.
     pub(super) fn submit(&mut self, call: &CallId, limits: &Limits, begins: bool) -> Option<Fence> {
         if self.cancelled || self.state == State::Idle || !self.open.remove(call) {
@@ -287,7 +286,7 @@ impl Row {
         if self.open.is_empty() {
             self.close_batch();
         }
-        // Where the configuration is another by now, beginning the step is left to the owner.
+        // If the configuration has changed, the owner starts the step.
         if resumes && begins && after_step(self.step, &UsageTotals::default(), limits).is_none() {
             (self.step, self.attempt) = (self.step + 1, 1);
             self.tell(Kind::StepStarted);
@@ -295,7 +294,7 @@ impl Row {
         resumes.then_some(self.fence)
     }
 
-    /// A wish to cancel. Where nobody owns the turn the canceller does from now on.
+    /// Requests a cancel. If the turn has no owner, the caller becomes its owner.
     pub(super) fn cancel(&mut self) -> Option<Fence> {
         if self.state == State::Idle {
             return None;
@@ -313,7 +312,7 @@ impl Row {
         self.fence.epoch += 1;
     }
 
-    /// One more write of the owner's, if the fence is in force.
+    /// Counts one more write of the owner. Returns `None` if the fence is not in force.
     fn written(&mut self, fence: Fence) -> Option<()> {
         let epoch = self.unguarded == Unguarded::Epoch || fence.epoch == self.fence.epoch;
         let op = self.unguarded == Unguarded::Op || fence.op == self.fence.op;

@@ -1,4 +1,4 @@
-//! Compactions: one at a time, in force or not, and counters that come back.
+//! Compactions: one at a time, applied or reverted, and counters that are restored.
 
 use contextd::{
     model::{CompactionId, Seq},
@@ -15,7 +15,7 @@ use prost::Message as _;
 
 use super::*;
 
-/// Counters of a session: size, then messages, overhead, user and summary tokens.
+/// Counters of a session: size, messages, overhead, user tokens and summary tokens.
 async fn counters(world: &World, key: &SessionKey) -> [i64; 5] {
     let sql = "select r.ctx_overhead + (select sum(t) from unnest(r.ctx_tokens[1:8]) t)::bigint,
                       r.ctx_messages::bigint, r.ctx_overhead, r.ctx_tokens[1], r.ctx_tokens[7]
@@ -51,7 +51,7 @@ pub(super) async fn begin(
         .unwrap()
 }
 
-/// Puts a summary of the first message in force.
+/// Applies a summary of the first message.
 pub(super) async fn swap(store: &Store, key: &SessionKey, id: &str) -> Compacted {
     let summary = message(
         format!("{id}-summary"),
@@ -329,7 +329,7 @@ static NONE: Idempotency = Idempotency {
     hash: String::new(),
 };
 
-/// Gives up the running compaction.
+/// Marks the running compaction as failed.
 async fn give_up(world: &World, key: &SessionKey, id: &str) {
     let given_up = GivenUp {
         rows: &payloads::given_up_rows("k1"),
@@ -349,7 +349,7 @@ async fn give_up(world: &World, key: &SessionKey, id: &str) {
 async fn compactions_are_ordered_by_their_start_whatever_the_replica_clocks() {
     let world = World::new().await;
     let key = world.idle("s").await;
-    // Ids as a replica makes them whose clock is right, fast, slow.
+    // Ids from replicas whose clocks are right, fast or slow.
     let ids = [
         "0192-right",
         "0fff-fast",
@@ -357,7 +357,7 @@ async fn compactions_are_ordered_by_their_start_whatever_the_replica_clocks() {
         "0001-slow",
         "0193-newest",
     ];
-    // What is encoded beside the columns has to be readable.
+    // The encoded column must be decodable.
     let info = "update compactions set info = $1";
     let stored = pb::Compaction {
         state: 1,

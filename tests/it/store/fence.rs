@@ -1,11 +1,14 @@
-//! The fence, the leases and the calls: who may write, and that it happens once.
+//! Fences, leases and calls: who may write, and that every write happens once.
 
 use std::collections::BTreeSet;
 
 use contextd::{
     model::{CancelCause, CancelOutcome},
     session::SessionState,
-    store::{lease::Held, written::Written},
+    store::{
+        lease::{Held, Interruption},
+        written::Written,
+    },
 };
 use futures_util::future::join_all;
 
@@ -192,7 +195,7 @@ async fn of_concurrent_admissions_and_takeovers_one_succeeds() {
     world.assert_dense(&key).await;
 }
 
-/// The one that was granted the turn: which, and what.
+/// The only grant, and its index.
 fn one(grants: Vec<Option<Grant>>) -> (usize, Grant) {
     let numbered = grants.into_iter().enumerate();
     let mut winners: Vec<_> = numbered
@@ -203,7 +206,35 @@ fn one(grants: Vec<Option<Grant>>) -> (usize, Grant) {
 }
 
 #[tokio::test]
-async fn a_heartbeat_renews_held_leases_and_reports_lost_ones() {
+async fn the_heartbeat_of_a_replica_keeps_its_turns_and_no_others() {
+    let world = World::new().await;
+    let (key, grant) = world.running("s").await;
+    let (two, three) = (world.replica("two"), world.replica("three"));
+    world.store.beat().await.unwrap();
+    world.expire(&key).await;
+    let found = |store: Store| async move { store.candidates(true, 8, &[]).await.unwrap().len() };
+    assert_eq!(found(two.clone()).await, 0);
+    let taken = two.takeover(&key, grant.fence.epoch).await.unwrap();
+    assert_eq!(taken, None, "its replica lives");
+
+    world.lapse("one").await;
+    two.beat().await.unwrap();
+    assert_eq!(found(two.clone()).await, 1);
+    let taken = two.takeover(&key, grant.fence.epoch).await.unwrap();
+    let taken = taken.expect("its replica is gone");
+    world.expire(&key).await;
+    world.store.beat().await.unwrap();
+    assert_eq!(found(three.clone()).await, 0);
+    world.lapse("two").await;
+    let taken = three.takeover(&key, taken.fence.epoch).await.unwrap();
+    assert!(
+        taken.is_some(),
+        "that another replica lives again is no heartbeat of its owner"
+    );
+}
+
+#[tokio::test]
+async fn a_turn_is_lost_to_its_owner_where_another_has_it_and_cancelled_where_that_was_asked() {
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
     let held = Held {
@@ -211,39 +242,113 @@ async fn a_heartbeat_renews_held_leases_and_reports_lost_ones() {
         turn: grant.turn.clone(),
         epoch: grant.fence.epoch,
     };
-    let pulse = world
-        .store
-        .beat(std::slice::from_ref(&held))
-        .await
-        .unwrap()
-        .remove(0);
-    assert_eq!(
-        (pulse.mine, pulse.renewed, pulse.cancelled),
-        (true, true, false)
-    );
-    let other = world
-        .replica("two")
-        .beat(std::slice::from_ref(&held))
-        .await
-        .unwrap()
-        .remove(0);
-    assert_eq!((other.mine, other.renewed), (false, false));
-    let old = Held {
+    let of = |store: &Store, held: &Held| {
+        let (store, held) = (store.clone(), [held.clone()]);
+        async move {
+            store
+                .cancels(&held)
+                .await
+                .unwrap()
+                .into_iter()
+                .map(|(_, why)| why)
+                .collect::<Vec<_>>()
+        }
+    };
+    assert_eq!(of(&world.store, &held).await, []);
+    assert_eq!(of(&world.replica("two"), &held).await, [Interruption::Lost]);
+    let elder = Held {
         epoch: held.epoch - 1,
         ..held.clone()
     };
-    assert!(!world.store.beat(&[old]).await.unwrap().remove(0).mine);
-    let mut writer = world.database.client().await;
-    let writing = writer.transaction().await.unwrap();
-    writing
-        .execute(
-            "update session_run set version = version + 1, op = op where session_id = 's'",
-            &[],
-        )
+    assert_eq!(of(&world.store, &elder).await, [Interruption::Lost]);
+    let other = Held {
+        turn: TurnId::new("other"),
+        ..held.clone()
+    };
+    assert_eq!(of(&world.store, &other).await, [Interruption::Lost]);
+    let unknown = Held {
+        key: super::key("unknown"),
+        ..held.clone()
+    };
+    assert_eq!(of(&world.store, &unknown).await, [Interruption::Lost]);
+    let (two, request) = (world.replica("two"), unremembered());
+    let cancelled = two.cancel(&key, None, CancelCause::Requested, "", &request);
+    cancelled.await.unwrap();
+    assert_eq!(of(&world.store, &held).await, [Interruption::Cancelled]);
+
+    let (key, grant) = world.waiting("waits", &["c1"]).await;
+    let waits = Held {
+        key,
+        turn: grant.turn.clone(),
+        epoch: grant.fence.epoch,
+    };
+    assert_eq!(of(&world.store, &waits).await, [], "its owner left it so");
+}
+
+#[tokio::test]
+async fn turns_that_a_replica_left_are_pointed_to_until_none_is_found() {
+    let world = World::new().await;
+    let two = world.replica("two");
+    let signs = || async { two.signs().await.unwrap() };
+    let (key, grant) = world.running("s").await;
+    world.store.beat().await.unwrap();
+    assert_eq!(signs().await, []);
+    world.store.hand_over(&key, grant.right()).await.unwrap();
+    world.store.beat().await.unwrap();
+    let seen = signs().await;
+    assert_eq!(seen.len(), 1, "it gave a turn back");
+    world.store.beat().await.unwrap();
+    two.settle(&seen).await.unwrap();
+    let seen = signs().await;
+    assert_eq!(seen.len(), 1, "it said something since");
+    two.settle(&seen).await.unwrap();
+    assert_eq!(signs().await, []);
+
+    world.store.leave().await.unwrap();
+    let seen = signs().await;
+    two.settle(&seen).await.unwrap();
+    assert_eq!(
+        signs().await,
+        seen,
+        "what was granted to it last may still have its own lease"
+    );
+    world.lapse("one").await;
+    world.store.beat().await.unwrap();
+    two.settle(&seen).await.unwrap();
+    assert_eq!(signs().await, [], "it is back");
+    world.lapse("one").await;
+    two.settle(&signs().await).await.unwrap();
+    let known = "select count(*) from replicas where $1 <> ''";
+    assert_eq!(world.number(known, &key).await, 0, "it is forgotten");
+}
+
+#[tokio::test]
+async fn turns_that_a_replica_owns_without_knowing_them_are_found_when_they_are_older_than_a_lease()
+{
+    let world = World::new().await;
+    let (young, _) = world.running("young").await;
+    let (known, _) = world.running("known").await;
+    let (old, grant) = world.running("old").await;
+    world.expire(&known).await;
+    world.expire(&old).await;
+    let (others, _) = world.running("others").await;
+    world.expire(&others).await;
+    world.store.beat().await.unwrap();
+    let sql =
+        "update session_run set version = version + 1, owner = 'two' where session_id = 'others'";
+    world
+        .database
+        .client()
+        .await
+        .batch_execute(sql)
         .await
         .unwrap();
-    let pulse = world.store.beat(&[held]).await.unwrap().remove(0);
-    assert_eq!((pulse.mine, pulse.renewed), (true, false));
+    let found = world.store.owned_unknown(&[known], 8).await.unwrap();
+    let found: Vec<_> = found
+        .iter()
+        .map(|(key, grant)| (key, grant.fence.epoch))
+        .collect();
+    assert_eq!(found, [(&old, grant.fence.epoch)], "not {young:?}");
 }
 
 #[tokio::test]
@@ -450,20 +555,12 @@ async fn an_update_of_session_run_is_hot_but_where_a_turn_begins_or_ends_to_wait
     const WAITS: i64 = 20;
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
-    let held = Held {
-        key: key.clone(),
-        turn: grant.turn.clone(),
-        epoch: grant.fence.epoch,
-    };
     let mut fence = grant.right();
     for n in 0..200 {
         applied(append(&world.store, &key, fence, &format!("a{n}")).await);
         fence = fence.next();
-        if n % 10 == 0 {
-            world.store.beat(std::slice::from_ref(&held)).await.unwrap();
-        }
     }
-    // The index of what is due has the state: these two are not.
+    // The index of due turns contains the time, so the two updates that start and end a wait are not HOT.
     for n in 0..WAITS {
         let (rows, batch) = answer_with_calls(&format!("m{n}"), &[&format!("c{n}")]);
         applied(
@@ -490,10 +587,11 @@ async fn an_update_of_session_run_is_hot_but_where_a_turn_begins_or_ends_to_wait
     for _ in 0..100 {
         let row = client.query_one(sql, &[]).await.unwrap();
         let (updated, hot): (i64, i64) = (row.get(0), row.get(1));
-        if updated >= 260 {
-            // A snapshot that another test's work holds at the wrong moment costs one or two.
+        if updated >= 240 {
+            // An update that changes an indexed column is not HOT. While an ANALYZE of this database has a snapshot,
+            // pages cannot be pruned, so one update per page goes to another page.
             let others = updated - 2 * WAITS;
-            assert!(hot * 100 >= others * 98, "{hot} of {others}");
+            assert!(hot * 10 >= others * 9, "{hot} of {others}");
             return;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;

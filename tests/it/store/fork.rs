@@ -1,4 +1,4 @@
-//! Forks: all messages of the source, and nothing more once a fork is given up.
+//! Forks: all messages of the source are copied, and nothing is written after the fork was abandoned.
 
 use std::sync::{Arc, Mutex, mpsc};
 
@@ -8,7 +8,7 @@ use tokio::{runtime::Handle, task::spawn_blocking};
 
 use super::*;
 
-const COPY_MESSAGES: &str = "-- store::commit::copy_messages";
+const COMMIT: &str = "-- store::commit::commit";
 
 /// The source of the forks, with two messages.
 async fn source(world: &World) -> SessionKey {
@@ -25,7 +25,7 @@ async fn source(world: &World) -> SessionKey {
     source
 }
 
-/// Claims a fork that is copied message by message.
+/// Claims a fork that is copied one message at a time.
 async fn claim(world: &World, source: &SessionKey) -> (SessionKey, Copying) {
     let client = world.database.client().await;
     let created = "select created_at from sessions where session_id = 's'";
@@ -75,7 +75,8 @@ async fn a_fork_in_pieces_has_all_messages_of_its_source() {
     assert_eq!(messages(&world, &fork).await, 2);
 }
 
-/// A purge removes a table's rows and goes on to the next table. What a copy writes behind it would be left for ever.
+/// A purge removes the rows of one table after another. Rows that a copy writes to a table after that would never be
+/// removed.
 #[tokio::test]
 async fn a_paused_copy_writes_nothing_once_the_purge_of_its_fork_has_begun() {
     let world = World::new().await;
@@ -85,14 +86,14 @@ async fn a_paused_copy_writes_nothing_once_the_purge_of_its_fork_has_begun() {
     let (resume, resumed) = mpsc::sync_channel::<()>(1);
     let resumed = Arc::new(Mutex::new(resumed));
     let pool = world.database.pool().rewriting(move |statements| {
-        if statements.iter().any(|sql| sql.starts_with(COPY_MESSAGES)) {
+        if statements.iter().any(|sql| sql.starts_with(COMMIT)) {
             pauses.send(()).ok();
             resumed.lock().unwrap().recv().ok();
         }
         statements.to_vec()
     });
     let slow = Store::new(pool, "slow", LEASE);
-    // It blocks its thread while it is paused.
+    // The copy blocks its thread while it is paused.
     let runtime = Handle::current();
     let copy = spawn_blocking(move || runtime.block_on(slow.copy_piece(&mut copying)));
     spawn_blocking(move || paused.recv())
@@ -100,7 +101,8 @@ async fn a_paused_copy_writes_nothing_once_the_purge_of_its_fork_has_begun() {
         .unwrap()
         .unwrap();
 
-    // It finds that the lease has run out, as it would an hour later, and ends before it sets the id free.
+    // For this store, the lease has expired, as it would an hour later. The purge fails before it makes the id
+    // available again.
     let pool = world.database.pool().rewriting(|statements| {
         let later = |sql: &&'static str| -> &'static str {
             if sql.starts_with("-- store::delete::free") {

@@ -1,18 +1,18 @@
-//! Who queues a message or withdraws it, and who ends the turn meanwhile: a message that was told "turn T
-//! runs" is in T, or T did not end.
+//! Enqueueing or withdrawing a message concurrently with the end of the turn: if the response to an enqueue says that
+//! turn T is running, the message is in T, or T has not ended.
 
 use contextd::{session::SessionState, store::take::Take};
 
 use super::*;
-use crate::protocol::guards::without_version_in;
+use crate::protocol::guards::without_version;
 
-/// The head of a session and how many messages wait.
+/// The state of the session, and the number of pending messages.
 async fn state_and_waiting(world: &World, key: &SessionKey) -> (SessionState, usize) {
     let look = world.store.look(key).await.unwrap().unwrap();
     (look.state, look.waiting.len())
 }
 
-/// A write of the session that another replica has not committed.
+/// A write of the session by another replica that is not committed yet.
 async fn uncommitted(world: &World, sql: &str) -> tokio_postgres::Client {
     let client = world.database.client().await;
     client
@@ -22,19 +22,19 @@ async fn uncommitted(world: &World, sql: &str) -> tokio_postgres::Client {
     client
 }
 
-/// A message is queued: whoever writes the queue writes the session.
+/// Queues a message. A write of the queue also writes the session.
 const ENQUEUE: &str =
     "update session_run set version = version + 1, op = op where session_id = 's';
     insert into queue (tenant_id, session_id, message_id, body) values ('t', 's', 'q', '')";
 
-/// All messages that wait are withdrawn.
+/// Withdraws all pending messages.
 const WITHDRAW: &str = "insert into events (tenant_id, session_id, seq, epoch, turn_id, step, attempt, kind, refs, payload)
     select r.tenant_id, r.session_id, r.next_seq, r.epoch, r.turn_id, 0, 0, 'queued_message_cancelled', array[q.message_id], ''
       from session_run r join queue q using (tenant_id, session_id) where r.session_id = 's' and q.status = 0;
     update queue q set status = 2, ended_at = now(), seq = r.next_seq from session_run r where q.session_id = 's' and r.session_id = 's';
     update session_run set version = version + 1, next_seq = next_seq + 1 where session_id = 's'";
 
-/// The turn ends.
+/// Ends the turn.
 const END: &str = "insert into events (tenant_id, session_id, seq, epoch, turn_id, step, attempt, kind, payload)
     select r.tenant_id, r.session_id, r.next_seq, r.epoch, r.turn_id, 1, 1, 'turn_completed', '' from session_run r where r.session_id = 's';
     update turns t set state = 3, ended_at = now(), last_seq = r.next_seq, outcome = '' from session_run r where t.session_id = 's' and r.session_id = 's';
@@ -77,18 +77,11 @@ async fn the_end_of_a_turn_waits_for_a_concurrent_enqueue() {
 #[tokio::test]
 async fn without_the_version_the_same_message_is_stranded() {
     let world = World::new().await;
-    let pool = world.database.pool().rewriting(|all| {
-        let blind = |sql: &&'static str| -> &'static str {
-            let is_session = sql.starts_with("-- store::commit::session:");
-            if is_session {
-                without_version_in(sql).leak()
-            } else {
-                sql
-            }
-        };
-        all.iter().map(blind).collect()
-    });
-    let store = Store::new(pool, "one", LEASE);
+    world
+        .database
+        .write_commits_otherwise(without_version)
+        .await;
+    let store = world.store.clone();
     let (key, grant) = world.running("s").await;
     let enqueuer = uncommitted(&world, ENQUEUE).await;
     let session = key.clone();

@@ -1,11 +1,11 @@
-//! Calls that are handed out one after the other, or after a person's word, while everybody answers
-//! everything at once.
+//! Calls that are requested one at a time or after approval, while results and approvals for all calls are submitted
+//! concurrently.
 
 use futures_util::future::join_all;
 
 use super::*;
 
-/// Everything that each call went through, by seq, as the log tells it.
+/// The events of each call with their seqs.
 async fn story(world: &World, key: &SessionKey) -> BTreeMap<String, Vec<(String, i64)>> {
     let client = world.database.client().await;
     let sql = "select refs[1], kind, seq from events where session_id = $1 and turn_id is not null
@@ -20,7 +20,7 @@ async fn story(world: &World, key: &SessionKey) -> BTreeMap<String, Vec<(String,
     story
 }
 
-/// Open calls that the host was asked about, and whether the hot row counts all that are open.
+/// The number of open calls that were requested from the host, and whether the hot row counts all open calls.
 async fn asked(world: &World, key: &SessionKey) -> (i64, bool) {
     let sql = "select (select count(*) from tool_calls c where c.session_id = $1 and c.status < 3 and c.deadline is not null),
                       r.open_calls = (select count(*) from tool_calls c where c.session_id = $1 and c.status < 3)
@@ -85,7 +85,7 @@ async fn sequential_calls_stay_sequential_under_concurrent_submissions() {
     }
 }
 
-/// Each call is asked about, perhaps approved, and completed, once; and only after the one before
+/// Fails unless each call was requested, approved if necessary, and completed exactly once, each after the previous one
 /// was completed.
 fn check(story: &BTreeMap<String, Vec<(String, i64)>>, calls: &[&str]) {
     let mut over = 0;
@@ -93,7 +93,7 @@ fn check(story: &BTreeMap<String, Vec<(String, i64)>>, calls: &[&str]) {
         let told = story.get(*call).cloned().unwrap_or_default();
         let kinds: Vec<&str> = told.iter().map(|(kind, _)| kind.as_str()).collect();
         let allowed: &[&[&str]] = match n {
-            // The first one's request is written by the layer above.
+            // The request of the first call is written by the layer above.
             0 => &[&["tool_call_completed"]],
             1 | 3 => &[
                 &[

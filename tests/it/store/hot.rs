@@ -1,11 +1,11 @@
-//! The statements whose plans are looked at: those that stand alone, and those of transitions,
-//! which run after the ones before them.
+//! The statements whose plans are checked: single statements, and statements of transitions, which run after the
+//! preceding ones.
 
 use contextd::store::{hot_statements, hot_transitions, named_parameters::Named};
 
 use super::plans::arguments;
 
-/// The session and the turn that a transition is tried on.
+/// The session and the turn on which a transition is tried.
 fn place(transition: &str) -> (&'static str, &'static str) {
     match transition {
         "create" => ("new", "new-turn"),
@@ -16,7 +16,7 @@ fn place(transition: &str) -> (&'static str, &'static str) {
     }
 }
 
-/// The arguments of a plain statement of a transition, for a session with that id and its turn.
+/// The arguments of a statement of a transition, for this session and turn.
 fn named_arguments(transition: &str, statement: &Named, (session, turn): (&str, &str)) -> String {
     let argument = |name: &String| match (of_transition(transition, name), name.as_str()) {
         (Some(argument), _) => argument.to_owned(),
@@ -33,7 +33,7 @@ fn named_arguments(transition: &str, statement: &Named, (session, turn): (&str, 
         .join(", ")
 }
 
-/// What a transition takes otherwise than the others.
+/// Arguments that are specific to a transition.
 fn of_transition(transition: &str, name: &str) -> Option<&'static str> {
     let argument = match (transition, name) {
         ("create", name) => return of_creation(name).or_else(|| of_commit(name)),
@@ -44,14 +44,14 @@ fn of_transition(transition: &str, name: &str) -> Option<&'static str> {
     Some(argument)
 }
 
-/// A commit that makes a session.
+/// Arguments of a commit that creates a session.
 fn of_creation(name: &str) -> Option<&'static str> {
     let argument = match name {
         "epoch" | "op" | "new_op" => "0",
         "first_seq" => "1",
         "new_turn" => "'new-turn'",
         "known_at" => "null",
-        // It is a fork.
+        // The session is a fork.
         "source" => "'long'",
         "at" | "copied_up_to" => "400",
         "copied_after" => "390",
@@ -61,7 +61,7 @@ fn of_creation(name: &str) -> Option<&'static str> {
     Some(argument)
 }
 
-/// A commit with a result, an approval, a message, new calls, and what they cost.
+/// Arguments of a commit with a result, an approval, a message, new calls, and their cost.
 fn of_commit(name: &str) -> Option<&'static str> {
     let argument = match name {
         "version" => "version_of('turns')",
@@ -136,7 +136,7 @@ fn of_commit(name: &str) -> Option<&'static str> {
     Some(argument)
 }
 
-/// What a parameter of that name takes.
+/// The default argument for a parameter name.
 fn of_any_transition(name: &str) -> &'static str {
     match name {
         "owner" => "'one'",
@@ -159,7 +159,7 @@ fn of_any_transition(name: &str) -> &'static str {
         "toolset" => "'new-toolset'",
         "labels" => "array['label']::bytea[]",
         "title" => "'A title'",
-        // A call that is asked for, and another that waits for its turn.
+        // A call that is requested, and another one that is requested after it.
         "call_ids" => "array['n1', 'n2']",
         "call_names" => "array['look', 'look']",
         "call_parts" | "call_ords" => "array[0, 1]",
@@ -176,7 +176,7 @@ fn of_any_transition(name: &str) -> &'static str {
         "closed_overhead" => "4",
         "closed_payload" | "led" | "info" | "reason" => "''",
         "continues" => "true",
-        // Both messages that wait.
+        // Both pending messages.
         "next_seq" => "4",
         "state" | "mode" | "cause" | "purpose" | "context" => "1",
         "begun_steps" | "seen" | "open_calls" => "0",
@@ -196,14 +196,15 @@ fn of_any_transition(name: &str) -> &'static str {
         "submission" => "'submission'",
         "closed_calls" => "array['d1']",
         "overhead" => "4",
-        // What the replica has in its memory.
+        "gave_back" => "true",
+        // What the replica has cached.
         "replica" => "'one'",
         "tenants" => "array['t']",
         "sessions" => "array['run']",
         "epochs" => "array[1]",
         "turns" => "array['run-t1']",
         "at" => "399",
-        // A call that is appended with its result, an answer to a call that was open, and an output that was cut.
+        // An appended call with its result, a result for an open call, and an output that was truncated.
         "imported_calls" => "array['imported']",
         "imported_names" => "array['look']",
         "imported_messages" | "answered_messages" => "array['new-message']",
@@ -212,7 +213,7 @@ fn of_any_transition(name: &str) -> &'static str {
         "answered_calls" => "array['d1']",
         "blob_messages" => "array['new-message']",
         "blobs" => "array['blob']",
-        // A message with a part.
+        // A message with one part.
         "tenant" => "'t'",
         "message_events" => "array[1]",
         "message_ids" | "part_messages" => "array['new-message']",
@@ -236,7 +237,7 @@ fn of_any_transition(name: &str) -> &'static str {
     }
 }
 
-/// What makes a session, and what changes one.
+/// Whether a transition needs a statement: some only create a session, others only change one.
 fn is_needed(transition: &str, statement: &str) -> bool {
     const CREATES: [&str; 10] = [
         "store::commit::new_session",
@@ -266,18 +267,16 @@ fn is_needed(transition: &str, statement: &str) -> bool {
     }
 }
 
-/// What is looked at: a statement by itself, or one of a transition, which runs after those before
-/// it.
+/// A statement to check: a single one, or one of a transition, which runs after the preceding ones.
 #[derive(Clone, Copy)]
 pub(super) enum Hot {
-    /// Its name and its text.
+    /// The name and the text.
     Alone(&'static str, &'static str),
-    /// The transition, its statements, and which of them.
+    /// The transition, its statements, and the index of this one.
     Nth(&'static str, &'static [Named], usize),
 }
 
 impl Hot {
-    /// All of them.
     pub(super) fn all() -> Vec<Self> {
         let alone = hot_statements()
             .into_iter()
@@ -290,7 +289,7 @@ impl Hot {
         alone.chain(nth).filter(|hot| hot.is_needed()).collect()
     }
 
-    /// Whether it has something to write.
+    /// Whether the statement has something to write.
     fn is_needed(self) -> bool {
         match self {
             Self::Alone(..) => true,
@@ -298,7 +297,7 @@ impl Hot {
         }
     }
 
-    /// What complaints call it.
+    /// The name in complaints.
     pub(super) fn name(self) -> String {
         match self {
             Self::Alone(name, _) => name.to_owned(),
@@ -308,7 +307,6 @@ impl Hot {
         }
     }
 
-    /// Its text.
     pub(super) fn sql(self) -> &'static str {
         match self {
             Self::Alone(_, sql) => sql,
@@ -316,7 +314,7 @@ impl Hot {
         }
     }
 
-    /// Runs it as it was prepared, and before it what comes before it.
+    /// The EXECUTE commands for the preceding statements and this one.
     pub(super) fn executions(self) -> Vec<String> {
         match self {
             Self::Alone(name, _) => {
@@ -338,7 +336,7 @@ impl Hot {
         }
     }
 
-    /// The name under which it is prepared.
+    /// The name of the prepared statement.
     pub(super) fn prepared_name(self) -> String {
         match self {
             Self::Alone(name, _) => name.to_owned(),

@@ -1,4 +1,4 @@
-//! The counters: whatever happens to a session, they equal a recount of what is stored.
+//! The counters equal a recount of the stored data after any operation on a session.
 
 use contextd::{
     model::{CancelCause, CompactionId},
@@ -14,8 +14,8 @@ use proptest::{prelude::*, test_runner::TestRunner};
 
 use super::*;
 
-/// Messages, overhead, then tokens and parts of user, assistant, reasoning, tool calls, tool
-/// results and summaries, of what the model sees; results of a batch that is not complete count.
+/// Recounts the model's view: messages, overhead, then tokens and parts of user, assistant, reasoning, tool calls, tool
+/// results and summaries. Results of an incomplete batch are counted.
 const RECOUNT: &str = "
     with active as (select * from compactions where session_id = $1 and status = 2 order by active_from_seq desc limit 1),
     seen as (
@@ -36,7 +36,7 @@ const RECOUNT: &str = "
                  from parts p join seen s using (tenant_id, session_id, message_id)
                 where p.session_id = $1 and p.pruned_at_seq is not null)";
 
-/// The same numbers as they are kept, and whether the rest of the hot row agrees.
+/// The same numbers as stored, and whether the rest of the hot row is consistent.
 const KEPT: &str = "
     select array[ctx_messages, ctx_overhead] || ctx_tokens[1:5] || ctx_tokens[7] || ctx_parts[1:5]::bigint[] || ctx_parts[7]::bigint
              || ctx_tokens[9] || ctx_parts[9]::bigint,
@@ -66,7 +66,7 @@ enum Deed {
     Restore,
 }
 
-/// How calls are handed out.
+/// How calls are requested.
 #[derive(Debug, Clone, Copy)]
 enum Handing {
     AtOnce,
@@ -76,7 +76,7 @@ enum Handing {
 }
 
 impl Handing {
-    /// The notation of the n-th call.
+    /// The notation of the n-th call, see [`answer_with_calls`].
     fn notation(self, n: usize) -> &'static str {
         match (self, n) {
             (Self::AtOnce, _) | (Self::OneByOne, 0) => "",
@@ -118,7 +118,7 @@ fn deed() -> impl Strategy<Value = Deed> {
     ]
 }
 
-/// Does what can be done, and leaves out what cannot.
+/// Performs operations where they are possible, and skips them otherwise.
 struct Driver<'a> {
     world: &'a World,
     key: SessionKey,
@@ -266,7 +266,7 @@ impl Driver<'_> {
             .unwrap();
     }
 
-    /// Replaces all that the model sees by a summary.
+    /// Replaces the model's view by a summary.
     async fn compact(&mut self, to: Seq) {
         let id = self.name("k");
         let seen = self.version().await;
@@ -341,7 +341,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Clears every result that the model sees.
+    /// Clears every result in the model's view.
     async fn prune(&self) {
         let seen = self.world.store.transcript(&self.key).await.unwrap();
         let results = seen.messages.iter().flat_map(|message| {
@@ -377,7 +377,7 @@ impl Driver<'_> {
         assert!(are_cleared);
     }
 
-    /// Takes the newest prune back, as far as the model would see what it cleared.
+    /// Reverts the newest prune for the results that are still in the model's view.
     async fn restore(&self) {
         let sql = "select coalesce(max(pruned_at_seq), 0) from parts where session_id = $1";
         let at = Seq(self.world.number(sql, &self.key).await);

@@ -1,4 +1,5 @@
-//! Migrations on databases as they are found: of a newer schema, dumped meanwhile, left half way.
+//! Migrations of databases in various states: with a newer schema, during a dump, and with a partially applied
+//! migration.
 
 use std::time::{Duration, Instant};
 
@@ -7,19 +8,19 @@ use tokio_postgres::Client;
 
 use crate::harness::{TestDatabase, events::PATIENCE};
 
-/// A file that makes an index, as `migrations/README.md` asks for.
+/// A migration that creates an index, as `migrations/README.md` requires.
 const INDEX: (&str, &str) = (
     "V990__index",
     "-- oldest-program: 1\n-- no-transaction\n\
      create unique index concurrently if not exists extra on tenant_calibration (calls);",
 );
-/// A file that changes a table.
+/// A migration that changes a table.
 const COLUMN: (&str, &str) = (
     "V991__column",
     "-- oldest-program: 1\nalter table sessions add column extra int; select 1;",
 );
 
-/// What a database has of a migration.
+/// The recorded state of a migration.
 async fn noted(client: &Client, version: i32) -> Option<(String, i32)> {
     let sql = "select name, oldest_program from refinery_schema_history where version = $1";
     client
@@ -46,7 +47,7 @@ async fn a_database_lacks_the_newest_migration_or_supports_this_program() {
     migrate::run_with(&database.pool(), &[INDEX, COLUMN])
         .await
         .unwrap();
-    // This program has neither of the two, and they name it.
+    // This program has neither migration, and both name it as a compatible version.
     assert_eq!(migrate::fit(&database.pool()).await.unwrap(), Fit::Fits);
     assert_eq!(
         migrate::run(&database.pool()).await.unwrap(),
@@ -64,9 +65,7 @@ async fn a_database_lacks_the_newest_migration_or_supports_this_program() {
         panic!("not refused")
     };
     assert!(
-        why.contains(
-            "migration 992, which only a contextd with migration 992 or later can work on"
-        ),
+        why.contains("migration 992, which requires a contextd with migration 992 or later"),
         "{why}"
     );
 }
@@ -138,15 +137,14 @@ async fn a_migration_that_waits_for_a_dump_lets_statements_through() {
         .unwrap();
     let pool = database.pool();
     let mut migrating = tokio::spawn(async move { migrate::run_with(&pool, &[COLUMN]).await });
-    // A connection of the service gives a lock up after two seconds.
+    // A connection of the service has a lock timeout of two seconds.
     client
         .batch_execute("set lock_timeout = '2s'")
         .await
         .unwrap();
     let waiting = "select pid from pg_locks where relation = 'sessions'::regclass and not granted";
     crate::harness::host::until("the migration waits", || exists(&client, waiting)).await;
-    // Longer than a statement waits for a lock: one that stood behind the migration all the while
-    // would fail.
+    // Longer than the lock timeout: a statement that waited for the migration all this time would fail.
     let traffic = async {
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(4) {

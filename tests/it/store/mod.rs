@@ -1,4 +1,4 @@
-//! The store against a real PostgreSQL: facts that the layers above rely on.
+//! Tests of the store against a real PostgreSQL: guarantees that the layers above rely on.
 
 mod compaction;
 mod delete;
@@ -53,17 +53,17 @@ use contextd::{
 
 use crate::harness::{TestDatabase, payloads};
 
-/// How long leases last where a test does not wait for their end.
+/// The duration of leases in tests that do not wait for their end.
 const LEASE: Duration = Duration::from_secs(30);
-/// Bytes of what turns read that a store remembers.
+/// Maximum bytes of turn data that a store caches.
 const MEMORY: usize = 32 << 20;
-/// Who counted the tokens of these tests.
+/// The name of the estimator of token counts.
 const ESTIMATOR: &str = "test";
-/// Tokens of a synthetic result, and of a message beside its parts.
+/// Tokens of a synthetic result, and of a message in addition to its parts.
 const SYNTHETIC: u32 = 7;
 const OVERHEAD: u32 = 4;
 
-/// A database with stores over it.
+/// A database and a store.
 struct World {
     database: TestDatabase,
     store: Store,
@@ -81,7 +81,7 @@ impl World {
         Store::new(self.database.pool(), name, LEASE).with_session_memory(MEMORY)
     }
 
-    /// A session with a running turn at its first step.
+    /// A session with a running turn in its first step.
     async fn running(&self, session: &str) -> (SessionKey, Grant) {
         let key = key(session);
         let grant = admit_new(&self.store, &key).await.unwrap();
@@ -114,7 +114,7 @@ impl World {
         key
     }
 
-    /// Ends the lease of a session's turn, as time would.
+    /// Expires the lease of a session's turn.
     async fn expire(&self, key: &SessionKey) {
         let client = self.database.client().await;
         let sql = "update session_run set version = version + 1, lease_until = now() - interval '1 second' where session_id = $1";
@@ -124,7 +124,13 @@ impl World {
         );
     }
 
-    /// One number.
+    /// Expires the heartbeat of a replica.
+    async fn lapse(&self, replica: &str) {
+        let client = self.database.client().await;
+        let sql = "update replicas set lease_until = now() - interval '1 hour', said_at = now() where replica_id = $1";
+        assert_eq!(client.execute(sql, &[&replica]).await.unwrap(), 1);
+    }
+
     async fn number(&self, sql: &str, key: &SessionKey) -> i64 {
         self.database
             .client()
@@ -135,7 +141,7 @@ impl World {
             .get(0)
     }
 
-    /// Fails unless the session's seqs are 1, 2, 3 and so on, up to its head.
+    /// Fails unless the session's seqs are 1, 2, 3 and so on, up to the last one.
     async fn assert_dense(&self, key: &SessionKey) {
         let sql =
             "select coalesce(array_agg(seq order by seq), '{}') = array(select generate_series(1, max(r.next_seq) - 1))
@@ -200,7 +206,7 @@ fn message(id: impl Into<String>, role: Role, parts: Vec<StoredPart>) -> NewMess
     }
 }
 
-/// Rows that are one message.
+/// Rows with one message.
 fn says(id: &str, role: Role, tokens: u32, category: Category) -> Rows {
     let mut rows = Rows::new(ESTIMATOR, 0);
     rows.message(
@@ -210,7 +216,7 @@ fn says(id: &str, role: Role, tokens: u32, category: Category) -> Rows {
     rows
 }
 
-/// What a turn begins with.
+/// The first rows of a turn.
 fn opening(id: &str) -> Rows {
     let mut rows = Rows::new(ESTIMATOR, 10);
     rows.event(payloads::turn_started(), StepPosition::default());
@@ -226,7 +232,7 @@ fn opening(id: &str) -> Rows {
     rows
 }
 
-/// What a turn for a queued message begins with.
+/// The first rows of a turn for a queued message.
 fn opening_without_input() -> Rows {
     let mut rows = Rows::new(ESTIMATOR, 10);
     rows.event(payloads::turn_started(), StepPosition::default());
@@ -234,8 +240,8 @@ fn opening_without_input() -> Rows {
     rows
 }
 
-/// An assistant message that makes calls, and the calls. `?c` asks a person first, `>c` waits for
-/// its turn, `>?c` both.
+/// An assistant message with calls, and the calls. `?c` requires approval, `>c` is requested after the preceding call,
+/// `>?c` both.
 fn answer_with_calls(id: &str, calls: &[&str]) -> (Rows, Batch) {
     let mut rows = Rows::new(ESTIMATOR, 0);
     let fates: Vec<CallFate> = calls.iter().map(|call| fate(call)).collect();
@@ -461,7 +467,7 @@ async fn submit(
     store.submit(key, &submission).await.unwrap()
 }
 
-/// A yes or a no to a call.
+/// Approves or denies a call.
 async fn decide(store: &Store, key: &SessionKey, call: &str, yes: bool) -> Submitted {
     let id = CallId::new(call);
     let denial = Answer {
@@ -518,7 +524,7 @@ async fn decide(store: &Store, key: &SessionKey, call: &str, yes: bool) -> Submi
     store.submit(key, &submission).await.unwrap()
 }
 
-/// A message to be queued, as soon as possible and without starting a turn.
+/// A message to be queued with ASAP delivery that does not start a turn.
 fn asap<'a>(message: &'a MessageId, idempotency: &'a Idempotency) -> NewQueued<'a> {
     NewQueued {
         message,
@@ -551,7 +557,7 @@ fn placed(enqueued: Enqueued) -> Place {
     place
 }
 
-/// Takes these messages as one user message.
+/// Applies these messages as one user message.
 async fn take(
     store: &Store,
     key: &SessionKey,

@@ -1,16 +1,13 @@
-//! What a turn's owner writes is decided from what it knows: the session is read only where somebody else
-//! wrote it.
+//! The owner of a turn writes based on its cached state. It reads the session only if another replica has written it.
 
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
 };
 
-use contextd::store::lease::Held;
-
 use super::*;
 
-/// The store of replica `one`, and how often it has read a session.
+/// The store of replica `one`, and a counter of its session reads.
 fn counting(world: &World) -> (Store, Arc<AtomicUsize>) {
     let reads = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&reads);
@@ -53,18 +50,12 @@ async fn an_owner_reads_a_session_only_where_somebody_else_wrote_it() {
         "it made the session, and wrote all that came after"
     );
 
-    let held = Held {
-        key: key.clone(),
-        turn: grant.turn.clone(),
-        epoch: grant.fence.epoch,
-    };
-    store.beat(std::slice::from_ref(&held)).await.unwrap();
+    store.beat().await.unwrap();
     append(&store, &key, right, "a2").await;
     assert_eq!(reads(), 0, "its heartbeat changed nothing that it goes by");
     world.expire(&key).await;
-    store.beat(std::slice::from_ref(&held)).await.unwrap();
     append(&store, &key, right.next(), "a3").await;
-    assert_eq!(reads(), 1, "its lease had run out");
+    assert_eq!(reads(), 1, "the row was written by another");
     applied(finish(&store, &key, right.next().next(), Rows::new(ESTIMATOR, 0)).await);
 
     let grant = admit(&store, &key, "t2").await.unwrap();
@@ -106,7 +97,7 @@ async fn an_owner_of_a_turn_for_a_message_that_waits_reads_nothing_before_it_wri
     assert_eq!(reads.load(Ordering::Relaxed), 1);
 }
 
-/// A standby takes over that had not received the last commit, and another write gets its place: the same epoch, operation and seq.
+/// A standby without the last commit takes over, and another write gets its epoch, op and seq.
 #[tokio::test]
 async fn a_session_whose_last_write_was_lost_is_read_again() {
     let world = World::new().await;

@@ -1,11 +1,10 @@
-//! Transactions that are sent in one go are all or nothing, also when a statement of theirs cannot
-//! be sent.
+//! Transactions that are sent in one pipeline are atomic, also if one of their statements cannot be sent.
 
 use super::*;
 
 const READ: &str = "-- store::idempotency::Request::read
             select req_hash, result from idempotency where tenant_id = $1 and session_id = $2 and request_id = $3";
-/// The same, but for its last parameter, which is a number here.
+/// The same statement with a number as its last parameter.
 const MISTYPED: &str = "-- store::idempotency::Request::read
             select req_hash, result from idempotency where tenant_id = $1 and session_id = $2 and request_id = ($3::int)::text";
 

@@ -1,7 +1,6 @@
-//! The plans of the hot statements: each works on its session alone, however many others its tenant
-//! has.
+//! The plans of the hot statements: each reads only its session, regardless of the number of sessions of the tenant.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use contextd::{model::CancelCause, store::named_parameters::Named};
 use serde_json::Value;
@@ -18,7 +17,7 @@ fn in_session(session: &'static str, more: &[&'static str]) -> Vec<&'static str>
     with(vec!["'t'", session], more)
 }
 
-/// Arguments with which a statement does what it is for, against the sessions of [`scenes`].
+/// Arguments with which a statement finds or writes rows in the sessions of [`scenes`].
 pub(super) fn arguments(statement: &str) -> Vec<&'static str> {
     let keys = |more: &[&'static str]| with(vec!["array['t']", "array['run']"], more);
     match statement {
@@ -62,11 +61,11 @@ pub(super) fn arguments(statement: &str) -> Vec<&'static str> {
     }
 }
 
-/// The same for those that change a session, or what its context is made of.
+/// Arguments of statements about a session or its context.
 fn arguments_beside_turns(statement: &str) -> Vec<&'static str> {
     match statement {
         "session" => in_session("'run'", &["1"]),
-        // A session spends on a handful of models, not on the thousand that the others are given.
+        // A session uses a few models, not the thousand of the other sessions.
         "stats" => in_session("'long'", &[]),
         "beginnings" => vec!["'t'", "array['blob']"],
         "doomed" => in_session("'run'", &["'r'"]),
@@ -82,7 +81,7 @@ fn arguments_beside_turns(statement: &str) -> Vec<&'static str> {
     }
 }
 
-/// The same for statements about whole transcripts.
+/// Arguments of statements about whole transcripts.
 fn transcript_arguments(statement: &str) -> Vec<&'static str> {
     let in_session = |session, more: &[&'static str]| with(vec!["'t'", session], more);
     match statement {
@@ -100,20 +99,20 @@ fn transcript_arguments(statement: &str) -> Vec<&'static str> {
     }
 }
 
-/// The seq that stands for now.
+/// The seq that represents the current view.
 const NOW: &str = "9223372036854775807";
 
-/// Text of a message that is being written, which the end of the turn removes.
+/// Text of an unfinished message, which is removed at the end of the turn.
 const WRITTEN: &str = "
     insert into partial_chunks (tenant_id, session_id, epoch, message_id, n, body)
     values ('t', 'run', 1, 'written', 1, ''), ('t', 'turns', 1, 'written', 1, '')";
 
-/// A message that waits while a turn does, and another one that waits for the end of a turn.
+/// A message that is pending while a turn waits for tools, and one that is pending for the end of a turn.
 const QUEUES: &str = "
     insert into queue (tenant_id, session_id, message_id, body, delivery, starts_turn, from_execute)
     values ('t', 'turns', 'q1', '', 1, true, false), ('t', 'idle', 'later', '', 2, false, false)";
 
-/// What a commit compares and changes: which write left a session as it is, and a request.
+/// What a commit compares and changes: the version of a session, and the record of a request.
 const COMMITTED: &str = "
     create function version_of(session text) returns bigint language sql as
       'select version from session_run where tenant_id = ''t'' and session_id = session';
@@ -121,7 +120,7 @@ const COMMITTED: &str = "
       'select next_seq from session_run where tenant_id = ''t'' and session_id = session';
     insert into idempotency (tenant_id, session_id, request_id, req_hash, result) values ('t', 'turns', 'r', 'hash', '')";
 
-/// Sessions in the states that the statements are for.
+/// Creates sessions in the states that the statements require.
 async fn scenes(world: &World, client: &Client) {
     let store = &world.store;
     let (run, _) = world.running("run").await;
@@ -172,14 +171,14 @@ async fn scenes(world: &World, client: &Client) {
     assert_eq!(run, key("run"));
 }
 
-/// Text of a message that is being written, and of another that nobody swept yet; a result of
-/// several parts in a batch that is open.
+/// Text of an unfinished message and of another one that was not swept yet, and a result of several parts in an open
+/// batch.
 const OPEN: &str = "
     update parts set rest = '' where tenant_id = 't' and session_id = 'wait' and kind = 'tool_result';
     insert into partial_chunks (tenant_id, session_id, epoch, message_id, n, body)
     select 't', 'run', 1, m, n, '' from unnest(array['late', 'open']) m, generate_series(1, 2) n";
 
-/// A session that ends in a call that was appended.
+/// A session that ends with an appended call.
 const IMPORTED: &str = "
     insert into messages (tenant_id, session_id, seq, message_id, role, step, tokens, info) values ('t', 'imported', 5, 'calls', 3, 0, 4, '');
     insert into tool_calls (tenant_id, session_id, call_id, turn_id, step, status, tool_name, message_id, part_idx, result_message_id,
@@ -189,7 +188,7 @@ const IMPORTED: &str = "
     insert into blob_chunks (tenant_id, blob_id, idx, bytes) values ('t', 'blob', 0, 'x');
     update session_run set version = version + 1, next_seq = 6, context_version = 1, open_calls = 1 where session_id = 'imported'";
 
-/// A long conversation, in part compacted; a call is open at its seq 399.
+/// A long conversation that is partially compacted, with an open call at seq 399.
 const LONG: &str = "
     insert into messages (tenant_id, session_id, seq, message_id, role, step, tokens, info)
     select 't', 'long', n, 'm' || n, 2, 1, 4, '' from generate_series(4, 400) n;
@@ -216,7 +215,7 @@ const LONG: &str = "
     update sessions set created_at = '2026-01-01' where session_id = 'long';
     update session_run set version = version + 1, next_seq = 401 where session_id = 'long'";
 
-/// A past for every session above: rows that none of the statements needs.
+/// Old rows for every session above that none of the statements needs.
 const PAST: &str = "
     insert into turns (tenant_id, session_id, turn_id, state, request, model, first_seq, ended_at, last_seq, outcome)
     select tenant_id, session_id, 'old' || n, 3, '', 'scripted/demo', -n, now(), -n, '' from session_run, generate_series(1, 1000) n
@@ -250,7 +249,7 @@ const PAST: &str = "
     select tenant_id, session_id, -n, 1, 1, 1, 'message_committed', '' from session_run, generate_series(1, 1000) n
      where tenant_id = 't' and session_id = any($1)";
 
-/// Other sessions: copies of those above, as they are stored, under other names.
+/// Copies the stored sessions above under other ids.
 async fn fill(client: &Client, tenant: &str, from: u32, to: u32) {
     let tables = "select t.table_name::text, string_agg(c.column_name::text, ', ') from information_schema.tables t
                     join information_schema.columns c using (table_schema, table_name)
@@ -260,7 +259,7 @@ async fn fill(client: &Client, tenant: &str, from: u32, to: u32) {
                                   where s.table_name = t.table_name and s.column_name = 'session_id')
                    group by 1 order by 1";
     let sources = "array['run', 'wait', 'queue', 'idle', 'compacted']";
-    // Configurations refer to them.
+    // Configurations reference them.
     let tool_sets = format!(
         "insert into toolsets (tenant_id, toolset_id, tools, tokens, estimator)
          select '{tenant}', toolset_id, tools, tokens, estimator from toolsets where tenant_id = 't' on conflict do nothing"
@@ -278,7 +277,7 @@ async fn fill(client: &Client, tenant: &str, from: u32, to: u32) {
     client.batch_execute("vacuum analyze").await.unwrap();
 }
 
-/// The plan of a statement that was run and undone.
+/// Runs a statement, rolls it back, and returns its plan.
 async fn explain(client: &Client, hot: Hot) -> Value {
     let mut executions = hot.executions();
     let last = executions.pop().unwrap();
@@ -307,7 +306,7 @@ fn text<'a>(node: &'a Value, name: &str) -> &'a str {
     node[name].as_str().unwrap_or_default()
 }
 
-/// Everything in the plan that reaches beyond one session.
+/// The nodes of a plan that are not limited to one session.
 fn complaints(node: &Value) -> Vec<String> {
     let kind = text(node, "Node Type");
     let relation = text(node, "Relation Name");
@@ -326,7 +325,8 @@ fn complaints(node: &Value) -> Vec<String> {
     found
 }
 
-/// Whether the condition begins with the tenant and, where the relation has sessions, the session.
+/// Whether the condition starts with the tenant and, if the relation has sessions, the session. Replicas have no
+/// tenant.
 fn bound(condition: &str, index: &str, relation: &str) -> bool {
     let mut columns = condition.split(" AND ").map(|comparison| {
         let column = comparison
@@ -336,15 +336,17 @@ fn bound(condition: &str, index: &str, relation: &str) -> bool {
             .unwrap_or_default();
         column.rsplit('.').next().unwrap_or_default()
     });
+    if relation == "replicas" {
+        return columns.next() == Some("replica_id");
+    }
     let of_tenant = ["blobs", "blob_chunks", "toolsets", "tenant_deletions"]
         .iter()
         .any(|table| relation == *table || index.starts_with(table));
     columns.next() == Some("tenant_id") && (of_tenant || columns.next() == Some("session_id"))
 }
 
-/// Pages that the statement touched: what its scans and writes did themselves. What is computed
-/// once and read through a CTE would otherwise be counted at each place that reads it, or not at
-/// all where nobody does.
+/// The number of pages that a statement touched, summed over the nodes themselves. Otherwise a result that is computed
+/// once and read through a CTE would be counted at each place that reads it, or not at all.
 fn buffers(node: &Value) -> i64 {
     let of = |node: &Value| {
         ["Shared Hit Blocks", "Shared Read Blocks"]
@@ -363,26 +365,26 @@ fn buffers(node: &Value) -> i64 {
     itself + children(node).map(buffers).sum::<i64>()
 }
 
-/// Whether a statement found or wrote a row. One that returns none did if what feeds it did.
+/// Whether a statement found or wrote a row. For a statement that returns no rows, its input counts.
 fn did_something(plan: &Value) -> bool {
     let some = |node: &Value| node["Actual Rows"].as_f64() > Some(0.0);
     some(plan) || text(plan, "Node Type") == "ModifyTable" && children(plan).any(some)
 }
 
-/// Pages by statement and kind of plan, and the plan.
+/// Pages by statement and plan mode, and the plan.
 type Pages = BTreeMap<(String, &'static str), (i64, Value)>;
 
-/// How plans are made that serve any arguments.
+/// The plan mode for plans that are independent of the arguments.
 const GENERIC: &str = "force_generic_plan";
 
-/// It gives up a compaction that is being made, of which there is none here.
+/// This statement marks a running compaction as failed. There is none here.
 const IDLE: &str = "store::commit::fail_compaction";
 
-/// Runs them all; fails on a plan that reaches too far or a statement that did nothing.
+/// Runs all statements. Fails if a plan is not limited to one session or a statement did nothing.
 async fn measure(client: &Client) -> Pages {
     let mut touched = BTreeMap::new();
     let mut found = Vec::new();
-    // Where versions happen to lie is not what is measured: every page has room for another one.
+    // The position of row versions is not measured: every page has room for another version.
     let tables = "select relname::text from pg_class where relkind = 'r' and relnamespace = 'public'::regnamespace";
     for row in client.query(tables, &[]).await.unwrap() {
         let roomy = format!(
@@ -398,8 +400,8 @@ async fn measure(client: &Client) -> Pages {
             .await
             .unwrap();
         for hot in Hot::all() {
-            // Versions that others left behind are pages too, and so are the entries of indexes that lead to them, which stay
-            // where few pages have some.
+            // Dead row versions occupy pages too. So do their index entries, which VACUUM otherwise leaves if few pages
+            // have them.
             client
                 .batch_execute("vacuum (index_cleanup on)")
                 .await
@@ -407,8 +409,7 @@ async fn measure(client: &Client) -> Pages {
             let name = hot.name();
             explain(client, hot).await;
             let mut fewest = (i64::MAX, Value::Null);
-            // More than once: now and then an entry comes to a page of an index that is full and is
-            // split.
+            // The minimum of several runs, because a full index page is split now and then.
             for _ in 0..3 {
                 let plan = explain(client, hot).await;
                 let is_idle = name.ends_with(IDLE);
@@ -430,7 +431,7 @@ async fn measure(client: &Client) -> Pages {
     touched
 }
 
-/// A connection with the settings of the service's own, and all statements prepared.
+/// A connection with the settings of the service and all statements prepared.
 async fn prepared(database: &TestDatabase) -> Client {
     let client = database.client().await;
     client
@@ -449,11 +450,11 @@ async fn prepared(database: &TestDatabase) -> Client {
     client
 }
 
-/// Pages more that a statement may touch among many sessions: an index may be a level deeper.
+/// How many more pages a statement may touch with many sessions: an index may have one more level.
 const DEEPER: i64 = 2;
 
-/// Statements that two indexes serve alike, of which a generic plan takes one among few sessions and the other among many,
-/// and the pages more of that.
+/// Statements that can use either of two indexes, so that a generic plan chooses another one with many sessions than
+/// with few, and how many more pages that costs.
 const EITHER_INDEX: [&str; 2] = [
     "store::commit::apply_compaction",
     "store::commit::revert_compactions",
@@ -493,9 +494,9 @@ async fn the_cost_of_hot_statements_is_independent_of_session_count_and_age() {
     );
 }
 
-/// The statements that touched more than half as many pages again, and more than `slack` pages
-/// more: with more sessions an index is a level deeper, or another one is taken; in an old session
-/// two keys are two walks, and versions that earlier runs left behind lie on other pages.
+/// The statements that touched at least half more pages, and more than `slack` more: with many sessions an index has
+/// one more level or another index is chosen; in an old session two keys are two descents, and row versions of earlier
+/// runs are on other pages.
 fn grown(before: &Pages, after: &Pages, slack: i64) -> Vec<String> {
     let mut found = Vec::new();
     for ((name, mode), (pages, plan)) in before {
@@ -514,8 +515,8 @@ fn grown(before: &Pages, after: &Pages, slack: i64) -> Vec<String> {
     found
 }
 
-/// The indexes by which rows of a table are read, each with the rows that it has for the statement:
-/// also those that a filter removes.
+/// The indexes with which rows of a table are read, each with the number of rows, including those that a filter
+/// removes.
 fn scans(node: &Value, table: &str) -> Vec<String> {
     let mut found: Vec<String> = children(node)
         .flat_map(|child| scans(child, table))
@@ -555,16 +556,19 @@ fn the_plan_check_finds_a_plan_that_reads_too_much() {
     assert_eq!(complaints(&nested).len(), 1);
 }
 
-/// Turns that wait for their tools, as if they had been run.
+/// Number of turns that wait for their tools.
 const WAITING: i64 = 20_000;
 
 #[tokio::test]
-async fn turns_that_need_an_owner_are_found_without_reading_those_that_wait() {
+async fn calls_whose_time_is_up_are_found_without_reading_turns_that_wait() {
     let world = World::new().await;
     let client = world.database.client().await;
     world.waiting("waits", &["c1"]).await;
     let (lapsed, _) = world.running("lapsed").await;
     world.expire(&lapsed).await;
+    let (overdue, _) = world.waiting("overdue", &["c1"]).await;
+    let late = "update session_run set version = version + 1, tool_deadline = now() - interval '1 s' where session_id = 'overdue'";
+    client.batch_execute(late).await.unwrap();
     let copies = format!(
         "insert into sessions (tenant_id, session_id) select 't', 'w' || n from generate_series(1, {WAITING}) n;
          insert into session_run (tenant_id, session_id, state, epoch, turn_id, open_calls, tool_deadline, turn_deadline)
@@ -576,11 +580,11 @@ async fn turns_that_need_an_owner_are_found_without_reading_those_that_wait() {
         .await
         .unwrap();
     let statement = Named::new(include_str!("../../../src/store/sql/lease/candidates.sql"));
-    assert_eq!(statement.names, ["tenants", "sessions", "limit"]);
+    assert_eq!(statement.names, ["orphans", "tenants", "sessions", "limit"]);
     let explain = format!(
         "set enable_seqscan = off; set plan_cache_mode = force_generic_plan;
          prepare candidates as {};
-         explain (analyze, buffers, format json) execute candidates('{{}}', '{{}}', 128)",
+         explain (analyze, buffers, format json) execute candidates(false, '{{}}', '{{}}', 128)",
         statement.sql
     );
     let answers = client.simple_query(&explain).await.unwrap();
@@ -597,7 +601,13 @@ async fn turns_that_need_an_owner_are_found_without_reading_those_that_wait() {
     eprintln!("{pages} pages, {} ms", plan[0]["Execution Time"]);
     assert_eq!(of("Actual Rows"), 1);
     assert!(pages < 50, "{pages} pages");
-    let found = world.store.candidates(128, &[]).await.unwrap();
-    assert_eq!(found.len(), 1);
-    assert_eq!(found[0].key, lapsed);
+    let found = async |orphans| {
+        let found = world.store.candidates(orphans, 128, &[]).await.unwrap();
+        found
+            .into_iter()
+            .map(|found| found.key)
+            .collect::<BTreeSet<_>>()
+    };
+    assert_eq!(found(false).await, [overdue.clone()].into());
+    assert_eq!(found(true).await, [overdue, lapsed].into());
 }

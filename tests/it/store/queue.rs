@@ -1,4 +1,4 @@
-//! Messages that wait: queued once, taken once, or withdrawn with an event.
+//! Queued messages: queued once, applied once, or withdrawn with an event.
 
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
-//! Rules that stand both in Rust and in SQL: what one says of a session the other says too.
+//! Rules that are implemented both in Rust and in SQL. Both must give the same result for a session.
 
 use contextd::{session::SessionState, store::following::Starters};
 
 use super::*;
 
-/// `following::AHEAD` and `queue::LOOK` in Rust, `sql/fragments/more_waits.sql`.
+/// `following::AHEAD` and `queue::LOOK` in Rust, `{more_waits}` in `sql/fragments.sql`.
 async fn a_message_waits(world: &World, delivery: Delivery, waits: bool) {
     let (key, grant) = world.running(&format!("waits-{waits}")).await;
     let message = MessageId::new("m");
@@ -50,8 +50,8 @@ async fn the_transcript_asks_for_an_answer(world: &World, last: Role, asks: bool
     assert_eq!(granted.is_some(), asks, "{last:?}");
 }
 
-/// `CallState::is_open` in Rust, `status < 3` and `open_calls` in SQL: before an answer, after it,
-/// and when the end of the turn has closed the rest.
+/// `CallState::is_open` in Rust, `status < 3` and `open_calls` in SQL: before a result, after it, and after the end of
+/// the turn has closed the remaining calls.
 async fn calls_are_open(world: &World) {
     let (key, _) = world.waiting("calls", &["c1", "?c2", ">c3"]).await;
     let ids = ["c1", "c2", "c3"].map(CallId::new);

@@ -1,4 +1,4 @@
-//! What turns read is remembered by the replica that wrote it, and is what they would read.
+//! The data of turns that a replica caches equals what it would read from the database.
 
 use contextd::{
     session::{marks::Marking, steps::NewStep},
@@ -8,7 +8,7 @@ use contextd::{
 use super::*;
 use crate::harness::remembered::{remembers, remembers_calls};
 
-/// Nothing was spent.
+/// A cost of zero.
 fn free() -> StepCost<'static> {
     StepCost::default()
 }
@@ -74,7 +74,7 @@ async fn what_a_replica_remembers_of_a_turn_is_what_is_read_of_it() {
     assert!(remembers(store, &key, next.right()).await, "the next turn");
 }
 
-/// Calls of a turn whose results come in these submissions, each to a replica.
+/// Submits the results of a turn's calls in these submissions, each to one replica.
 async fn answered_by(world: &World, session: &str, submissions: &[(&Store, &[&str])]) -> bool {
     let submitted = submissions.iter().flat_map(|(_, calls)| *calls);
     let mut calls: Vec<&str> = submitted.copied().collect();
@@ -132,7 +132,7 @@ async fn answers_that_what_is_remembered_does_not_take_are_decided_by_what_is_re
     let id = request("r");
     let first = submit(two, &key, &["c1"], &id).await;
     assert_eq!(first.accepted.len(), 1);
-    // It still remembers both calls as open.
+    // It still has both calls as open in its cache.
     assert!(one.remembered_waiting(&key, &[CallId::new("c1")]).is_some());
     let again = submit(one, &key, &["c1", "c2"], &id).await;
     assert_eq!(again.first.unwrap().accepted, first.accepted);
@@ -182,7 +182,7 @@ async fn a_transcript_that_was_pruned_is_read_again() {
     assert!(!remembers(store, &key, right).await);
 }
 
-/// Content that is not the transcript's counts too.
+/// Content outside of the transcript counts too.
 #[tokio::test]
 async fn a_large_request_of_a_turn_is_not_remembered_beyond_what_one_session_may_take() {
     let world = World::new().await;

@@ -1,5 +1,4 @@
-//! Traces: from a caller through turns, on whichever replica they run, to the services that models are
-//! called at.
+//! Traces: from the caller through turns, on any replica, to the model services that are called.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,10 +30,10 @@ use super::{CANARY, echoing, echoing_turn, turn_with_tool, value};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const CALLER: &str = "b7ad6b7169203331";
-/// The model that an [`Upstream`] plays.
+/// The model of an [`Upstream`].
 const PLAYED: &str = "main/gpt-4o";
 
-/// A request of a caller that is in a trace.
+/// A request of a caller with a trace context.
 fn traced<T>(message: T, flags: &str) -> Request<T> {
     let mut request = Request::new(message);
     let metadata = request.metadata_mut();
@@ -54,7 +53,7 @@ async fn execute(
     (metadata, answer.into_inner())
 }
 
-/// The spans of the caller's trace, once there is one of that name that has ended.
+/// Waits until a span of this name has ended in the caller's trace. Returns the spans of that trace.
 async fn spans(collector: &Collector, until: &str) -> Vec<Span> {
     eventually("the spans were exported", || async {
         ours(collector).iter().any(|span| span.name == until)
@@ -81,7 +80,7 @@ fn is_database(span: &Span) -> bool {
     attribute(span, "db.system.name").as_deref() == Some("postgresql")
 }
 
-/// The names of spans beside those of the database.
+/// The names of spans, except database spans.
 fn names_of(spans: &[Span]) -> BTreeSet<&str> {
     let spans = spans.iter().filter(|span| !is_database(span));
     spans.map(|span| span.name.as_str()).collect()
@@ -308,8 +307,8 @@ async fn the_line_of_a_call_names_its_trace_and_span() {
     assert_eq!(line["fields"]["span_id"], CALLER);
 }
 
-/// Every span there is, and its attributes; those after `?` are not on each. `error.type` may be on
-/// all. Dashboards and queries of operators are made of these: a change is news for them.
+/// All spans and their attributes. Attributes with `?` are not on every span of that name. `error.type` can be on any
+/// span. Operators build dashboards and queries on these, so a change is user-visible.
 const PINNED: [(&str, &[&str]); 9] = [
     (
         "RPC",
@@ -363,12 +362,12 @@ const PINNED: [(&str, &[&str]); 9] = [
             "?contextd.compaction.tokens_after",
         ],
     ),
-    // Where a replica finds a message that waits: no call makes it.
+    // A replica that finds a queued message starts this span; no call causes it.
     ("contextd.queue.start", &[]),
     ("DATABASE", &["db.system.name", "db.operation.name"]),
 ];
 
-/// The name of a span without what differs from one to the next.
+/// The name of a span without its variable part.
 fn general(span: &Span) -> &str {
     if attribute(span, "rpc.system.name").is_some() {
         "RPC"

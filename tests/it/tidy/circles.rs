@@ -1,12 +1,12 @@
-//! Which file imports which, and where imports run in a circle. Reads names only, so that it sees
-//! what is written: a method that another file adds to a type needs no import, and is no edge.
+//! Imports between files, and circular imports. Only names are evaluated: a method that another file adds to a type
+//! requires no import, so it is not an edge.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{split, without_tests};
 
-/// Files that import each other in a circle, each circle once. `files` are paths from the root of
-/// the tree, with their text.
+/// Files that import each other in a circle, each circle once. `files` are paths relative to the root of the tree, each
+/// with its text.
 pub(super) fn circles(files: &[(String, String)]) -> Vec<Vec<String>> {
     let tree = Tree::of(files);
     let mut reached: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -34,16 +34,16 @@ pub(super) fn circles(files: &[(String, String)]) -> Vec<Vec<String>> {
     found.into_iter().collect()
 }
 
-/// A path as it is written, such as `super`, `rows`, `Key`.
+/// The segments of a path, such as `super`, `rows`, `Key`.
 type Names = Vec<String>;
 
-/// What a file names.
+/// The names that a file uses.
 #[derive(Default)]
 struct Named {
-    /// Names that `use` brings in, and what they stand for. Modules below may take them from here,
-    /// and others too where they are public.
+    /// Names that `use` declarations bring into scope, and their paths. Modules below can use them through this module,
+    /// and others too if they are public.
     used: BTreeMap<String, Names>,
-    /// Every path that takes something from another module. What is only handed on is not taken.
+    /// Every path that is used from another module. Re-exports are not included.
     paths: BTreeSet<Names>,
 }
 
@@ -76,7 +76,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// The files that one takes something from.
+    /// The files that a file imports from.
     fn imports(&self, file: &str) -> BTreeSet<&'a str> {
         let (module, named) = &self.files[file];
         let from = |path: &Names| self.file_of(&self.absolute(module, path, &named.used)?);
@@ -85,7 +85,7 @@ impl<'a> Tree<'a> {
         found
     }
 
-    /// The path from the root. `None` if it leads out of this tree.
+    /// The path relative to the root. Returns `None` if it leads out of this tree.
     fn absolute(
         &self,
         module: &[String],
@@ -117,8 +117,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// The file that defines what stands at a path; where a module hands on what another one
-    /// defines, that one. `None` for a module.
+    /// The file that defines the item at a path, following re-exports. Returns `None` for a module.
     fn file_of(&self, path: &[String]) -> Option<&'a str> {
         let depth = (0..=path.len())
             .rev()
@@ -138,7 +137,7 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// Modules of tests may import what they test.
+/// Test modules may import what they test.
 fn of_tests(path: &str) -> bool {
     path.ends_with("/tests.rs") || path.contains("/tests/")
 }
@@ -159,7 +158,7 @@ fn module_of(path: &str) -> Names {
     names
 }
 
-/// What code without comments, strings and tests names.
+/// The names that code uses, without comments, strings and tests.
 fn named(code: &str) -> Named {
     let mut named = Named::default();
     let mut rest = String::new();
@@ -188,7 +187,7 @@ fn named(code: &str) -> Named {
     named
 }
 
-/// What stands before the last `use` of a text, and its tree of paths.
+/// The text before the last `use` declaration, and its use tree.
 fn split_use(text: &str) -> Option<(&str, &str)> {
     let (at, word) = text
         .rmatch_indices("use ")
@@ -196,7 +195,7 @@ fn split_use(text: &str) -> Option<(&str, &str)> {
     Some((&text[..at], &text[at + word.len()..]))
 }
 
-/// The paths of a tree such as `a::{b, c::{self, d as e}}`, each with the name that it brings in.
+/// The paths of a use tree such as `a::{b, c::{self, d as e}}`, each with the name that it brings into scope.
 fn leaves(tree: &str) -> Vec<(Names, String)> {
     let Some((before, inner)) = tree.split_once('{') else {
         let (path, name) = tree.split_once(" as ").unwrap_or((tree, ""));
@@ -238,7 +237,7 @@ fn leaves(tree: &str) -> Vec<(Names, String)> {
     found
 }
 
-/// Every `a::b` in code.
+/// Every path such as `a::b` in code.
 fn paths(code: &str) -> BTreeSet<Names> {
     let of_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     let words = code

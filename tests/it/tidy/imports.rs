@@ -1,7 +1,7 @@
-//! Which module may import which.
+//! The allowed imports between modules.
 
-/// What each module of `src/` may import, top to bottom. A module that is not here may be imported
-/// by nobody.
+/// The modules that each module of `src/` may import, from top to bottom. No other module may import a module that is
+/// not listed here.
 pub(super) const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "cli",
@@ -16,12 +16,13 @@ pub(super) const MAY_IMPORT: &[(&str, &[&str])] = &[
             "model",
             "pb",
             "config",
+            "settings",
             "clock",
             "telemetry",
             "postgres",
         ],
     ),
-    // A client of the API beside the command line.
+    // A client of the API, next to the command line.
     ("conformance", &["pb"]),
     (
         "app",
@@ -89,18 +90,20 @@ pub(super) const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     ("quota", &["store", "model"]),
     ("context", &["model"]),
-    // What decides: pure.
+    // Pure decisions.
     ("session", &["model"]),
     ("store", &["codec", "session", "model", "telemetry"]),
     ("provider", &["fair", "model", "telemetry"]),
     ("mcp", &["fair", "model", "telemetry"]),
     ("codec", &["model", "pb"]),
-    ("model", &[]),
+    ("model", &["settings"]),
     ("pb", &[]),
     ("telemetry", &["config", "model"]),
-    ("config", &["model"]),
+    ("config", &["model", "settings"]),
+    // How sections of the configuration are declared.
+    ("settings", &[]),
     ("clock", &[]),
-    // Places that tenants share.
+    // Concurrency limits that tenants share.
     ("fair", &["model"]),
     ("postgres", &[]),
 ];

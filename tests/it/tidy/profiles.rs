@@ -1,4 +1,4 @@
-//! The profiles that programs are built with.
+//! The build profiles of programs.
 
 use std::fs;
 

@@ -1,8 +1,9 @@
-//! What is spawned for a caller keeps its reach: with row security its statements would fail without.
+//! Tasks that are spawned for a caller must keep its row-security scope. Without it their statements fail when
+//! row-level security is enabled.
 
 use super::{assert_clean, sources, without_tests};
 
-/// Tasks of connections come before the caller is known.
+/// Tasks of connections start before the caller is known.
 const CONNECTIONS: &str = "src/grpc/connection.rs";
 
 #[test]
@@ -13,7 +14,7 @@ fn what_is_spawned_for_a_caller_keeps_its_reach() {
     assert_clean(&files, spawned_without_reach);
 }
 
-/// Tasks whose first word is not about reach. Those of threads that block ask the database nothing.
+/// Tasks that do not start with setting the scope. Those of blocking threads do not use the database.
 fn spawned_without_reach(_: &str, text: &str) -> Vec<String> {
     let code = without_tests(text);
     let tasks = code.split("spawn(").skip(1);

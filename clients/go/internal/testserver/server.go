@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -65,14 +66,21 @@ func New(scripts map[string]any, variables map[string]string) (*Server, error) {
 	return &Server{Port: port, place: place, variables: variables}, err
 }
 
+// Ports that no system assigns by itself: a server that is down keeps its port to itself.
+const firstPort, endPort = 10_000, 32_000
+
 // FreePort is a port that was free a moment ago.
 func FreePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
+	for {
+		port := firstPort + rand.IntN(endPort-firstPort)
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		switch {
+		case err == nil:
+			return port, listener.Close()
+		case !errors.Is(err, syscall.EADDRINUSE):
+			return 0, err
+		}
 	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port, nil
 }
 
 // URL is where it serves.

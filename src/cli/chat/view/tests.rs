@@ -1,4 +1,4 @@
-//! Tests of what is shown, with turns as a server tells them.
+//! Tests the rendering of turns, with events as a server sends them.
 #![expect(
     clippy::wildcard_enum_match_arm,
     reason = "a test names the variants it looks for"
@@ -184,7 +184,7 @@ fn completed(id: &str, tool: &str, given: &str, outcome: pb::ToolOutcome) -> Pay
     })
 }
 
-/// A turn with reasoning, text, two tools and an answer.
+/// A turn with reasoning, text, two tools and a final response.
 fn two_tools() -> Vec<pb::Event> {
     let success = pb::ToolOutcome::Success;
     let calls = [
@@ -219,7 +219,7 @@ fn two_tools() -> Vec<pb::Event> {
         .events
 }
 
-/// A turn whose first answer becomes void; `then` is the second one.
+/// A turn with a first response that becomes void; `then` is the second one.
 fn retried(then: &str) -> Vec<pb::Event> {
     Told::default()
         .begins()
@@ -236,7 +236,7 @@ fn retried(then: &str) -> Vec<pb::Event> {
 // --- A client
 // --------------------------------------------------------------------------------------------------------
 
-/// Everything that is printed, in order.
+/// All output, in order.
 fn printed(style: Style, events: &[pb::Event]) -> String {
     let mut view = View::new(style);
     events
@@ -248,7 +248,7 @@ fn printed(style: Style, events: &[pb::Event]) -> String {
         .collect()
 }
 
-/// What goes to a program that reads the answer.
+/// Output that goes to a program that reads the response.
 fn answered(events: &[pb::Event]) -> String {
     let mut view = View::new(PIPED);
     let out = events.iter().flat_map(|event| view.show(event));
@@ -259,8 +259,8 @@ fn answered(events: &[pb::Event]) -> String {
     .collect()
 }
 
-/// What a client hears whose connection breaks before the event `cut`, and who is back when `back`
-/// events were told.
+/// The events that a client receives if its connection breaks before event `cut`, and it reconnects when the
+/// server has sent `back` events.
 fn cut_off(told: &[pb::Event], cut: usize, back: usize) -> Vec<pb::Event> {
     let cursor = told[..cut]
         .iter()
@@ -290,7 +290,7 @@ fn cut_off(told: &[pb::Event], cut: usize, back: usize) -> Vec<pb::Event> {
     heard
 }
 
-/// The message that is being written after these events.
+/// The open message after these events.
 fn open_message(told: &[pb::Event]) -> Option<pb::Message> {
     let mut open: Option<pb::Message> = None;
     for event in told {
@@ -422,7 +422,7 @@ fn a_replayed_answer_is_printed_once_wherever_the_connection_breaks() {
 
 #[test]
 fn a_retried_answer_with_other_text_is_printed_from_its_beginning() {
-    let line = "(attempt 2: the provider is overloaded)\n(the answer begins again)\n";
+    let line = "(attempt 2: the provider is overloaded)\n(the response was restarted)\n";
     assert_eq!(
         printed(LIVE, &retried("It is cold.")),
         format!("Hm.\nIt is warm\n{line}Hm.\nIt is cold.\n")
@@ -468,7 +468,7 @@ fn a_kept_partial_answer_is_shown_once_and_a_discarded_one_is_marked() {
         .durable(cancelled.clone());
     assert_eq!(printed(LIVE, &kept.events), "It is warm\n(cancelled)\n");
     let lost = said().durable(cancelled);
-    let gone = "It is wa\n(what was shown of the last answer is not kept)\n(cancelled)\n";
+    let gone = "It is wa\n(the partial response above was discarded)\n(cancelled)\n";
     assert_eq!(printed(LIVE, &lost.events), gone);
 }
 
@@ -518,7 +518,7 @@ fn unusual_events_are_shown_on_a_line_of_their_own() {
             tool_name: "time".to_owned(),
             reason,
         }),
-        "<- time: closed, since the turn was cancelled",
+        "<- time: closed because the turn was cancelled",
     );
 }
 
@@ -597,7 +597,7 @@ fn a_queued_message_is_announced_once_and_named_when_applied() {
     let mut view = View::new(LIVE);
     assert_eq!(
         shown(view.show(&waits("a", 1))),
-        "(queued, number 1)\n",
+        "(queued at position 1)\n",
         "the event may come before the answer,"
     );
     assert_eq!(
@@ -606,20 +606,20 @@ fn a_queued_message_is_announced_once_and_named_when_applied() {
     );
     assert_eq!(
         shown(view.queued(&answer("b", 2), "and be quick")),
-        "(queued, number 2)\n",
+        "(queued at position 2)\n",
         "or after it"
     );
     assert_eq!(shown(view.show(&waits("b", 2))), "");
     assert_eq!(
         shown(view.show(&waits("c", 3))),
-        "(queued, number 3)\n",
+        "(queued at position 3)\n",
         "another client's"
     );
-    let taken = "(taken now: look at the tests)\n(taken now: and be quick)\n(a queued message goes in here)\n";
+    let taken = "(sent to the model: look at the tests)\n(sent to the model: and be quick)\n(a queued message was sent to the model)\n";
     assert_eq!(shown(view.show(&applied(&["a", "b", "c"]))), taken);
     assert_eq!(
         shown(view.show(&applied(&["d", "e"]))),
-        "(2 queued messages go in here, as one)\n"
+        "(2 queued messages were sent to the model as one)\n"
     );
     assert_eq!(
         shown(view.queued(&answer("f", 0), "late")),

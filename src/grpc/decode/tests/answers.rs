@@ -1,4 +1,4 @@
-//! SubmitToolResults.
+//! Tests SubmitToolResults.
 
 use super::*;
 use crate::model::{

@@ -1,4 +1,4 @@
-//! Sessions to create: their configuration and policy.
+//! Tests the configuration and policy of new sessions.
 
 use super::*;
 use crate::model::{

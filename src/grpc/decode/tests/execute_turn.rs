@@ -1,4 +1,4 @@
-//! ExecuteTurn: its own fields, limits, generation and stream.
+//! Tests ExecuteTurn: its fields, limits, generation settings and stream options.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! How the model is to answer: what is taken, and what is not.
+//! Tests which generation settings are accepted.
 
 use super::*;
 use crate::model::{

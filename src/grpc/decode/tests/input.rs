@@ -1,4 +1,4 @@
-//! The user's message: role, parts, labels.
+//! Tests user messages: role, parts, labels.
 
 use super::*;
 use crate::model::{Content, InputMessage, command::Start};

@@ -1,4 +1,4 @@
-//! Media in messages and results.
+//! Tests media in messages and results.
 
 use super::*;
 use crate::context::testing::linear;
@@ -9,7 +9,7 @@ use crate::model::{
 };
 use pb::media::Source as Wire;
 
-/// A picture of 320 x 240 pixels, as far as its beginning says.
+/// A GIF header that claims 320 x 240 pixels.
 const PICTURE: &[u8] = b"GIF89a\x40\x01\xf0\x00";
 
 fn media(source: Option<Wire>) -> pb::Media {

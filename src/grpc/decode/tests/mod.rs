@@ -1,4 +1,4 @@
-//! Every way a request can be invalid, as tables.
+//! Table tests of the ways in which requests can be invalid.
 
 mod answers;
 mod config;
@@ -22,21 +22,21 @@ pub(super) use crate::pb::FieldReason::{
     self, Conflict, Invalid, NotJson, OutOfRange, Required, TooLarge, Unknown, Unsupported,
 };
 
-/// Reads a request that names no blob.
+/// Decodes a request that references no blob.
 pub(super) fn execute_turn(
     request: pb::ExecuteTurnRequest,
 ) -> Result<(ExecuteTurn, StreamOptions), Refused> {
     super::execute_turn(request, Stored::new())
 }
 
-/// Reads a request that names no blob.
+/// Decodes a request that references no blob.
 pub(super) fn submit_tool_results(
     request: pb::SubmitToolResultsRequest,
 ) -> Result<SubmitToolResults, Refused> {
     super::submit_tool_results(request, Stored::new())
 }
 
-/// Checks which violations a request is refused with.
+/// Checks the violations with which a request is rejected.
 #[track_caller]
 pub(super) fn check<T: Debug>(result: Result<T, Refused>, expected: &[(&str, FieldReason)]) {
     let found: Vec<_> = match &result {
@@ -59,7 +59,7 @@ pub(super) fn check<T: Debug>(result: Result<T, Refused>, expected: &[(&str, Fie
     assert_eq!(found, expected);
 }
 
-/// Checks which field a valid request is refused for.
+/// Checks the field because of which a valid request is rejected as not implemented.
 #[track_caller]
 pub(super) fn check_not_implemented<T: Debug>(result: Result<T, Refused>, expected: &str) {
     match result {
@@ -79,7 +79,7 @@ pub(super) fn text(text: &str) -> pb::Part {
     part(pb::part::Content::Text(text.into()))
 }
 
-/// The smallest turn.
+/// The smallest valid ExecuteTurnRequest.
 pub(super) fn hello() -> pb::ExecuteTurnRequest {
     let input = pb::InputMessage {
         parts: vec![text("Hello")],
@@ -103,7 +103,7 @@ pub(super) fn seconds(seconds: i64) -> Option<prost_types::Duration> {
     Some(prost_types::Duration { seconds, nanos: 0 })
 }
 
-/// Durations that are none.
+/// Malformed durations.
 pub(super) fn malformed() -> [prost_types::Duration; 4] {
     let duration = |seconds, nanos| prost_types::Duration { seconds, nanos };
     [

@@ -1,4 +1,4 @@
-//! The requests that read, and CancelTurn.
+//! Tests the requests that read, and CancelTurn.
 
 use super::*;
 use crate::model::{Seq, SessionId, TurnId};

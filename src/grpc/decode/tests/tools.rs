@@ -1,4 +1,4 @@
-//! Tools, their schemas and limits on their output.
+//! Tests tools, their schemas and the limits on their output.
 
 use std::time::Duration;
 

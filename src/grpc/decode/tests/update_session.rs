@@ -1,4 +1,4 @@
-//! Changes and deletions of sessions.
+//! Tests UpdateSession and DeleteSession.
 
 use prost_types::FieldMask;
 

@@ -1,4 +1,4 @@
-//! Answers: recorded ones, and what recordings do not show.
+//! Tests of responses: recorded ones, and cases that the recordings do not cover.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ fn decoder(_: &str) -> Decoder {
     Decoder::new(None)
 }
 
-/// The events of a stream.
+/// Serializes events as a stream.
 fn stream(events: &[Value]) -> String {
     let event = |event: &Value| {
         let kind = event["type"].as_str().unwrap_or_default();
@@ -32,7 +32,7 @@ fn outcome(events: &[Value]) -> Outcome {
     decode(Decoder::new(None), [stream(events).as_bytes()])
 }
 
-/// The whole answer of blocks, each given by its start and its deltas.
+/// Decodes a whole response from blocks, each given by its start and its deltas.
 fn answer(blocks: &[(Value, &[Value])], stop: &Value) -> Assembled {
     let mut events = vec![
         json!({"type": "message_start", "message": {"id": "msg_1", "model": "claude", "usage": {"input_tokens": 3, "output_tokens": 1}}}),
@@ -54,7 +54,7 @@ fn ends(reason: &str) -> Value {
     json!({"stop_reason": reason})
 }
 
-/// The parts in short, with what is attached.
+/// A compact form of the parts, with their metadata.
 fn shown(parts: &[Part]) -> Vec<String> {
     let show = |part: &Part| {
         let content = match &part.content {

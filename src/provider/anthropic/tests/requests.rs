@@ -1,4 +1,4 @@
-//! Requests: what is written of a prompt, and what is left out.
+//! Tests of requests: what is encoded of a prompt, and what is left out.
 
 mod cache;
 mod settings;
@@ -24,10 +24,10 @@ use crate::{
     },
 };
 
-/// A model that takes everything that the first ones with thinking took.
+/// A model that accepts everything that the first models with thinking accept.
 const OLD: &str = "claude-sonnet-4-5";
 
-/// One that binds its reasoning to what stands before it.
+/// A model that binds its reasoning to the prefix.
 const BOUND: &str = "claude-haiku-5-5";
 
 fn manner(model: &str) -> Manner<'static> {
@@ -64,7 +64,7 @@ fn sent(model: &str, messages: Vec<Message>) -> Value {
     body(&prompt(model, messages))["messages"].take()
 }
 
-/// What a model of `main` said, after a prompt of that fingerprint.
+/// A message by a model of `main`, generated after a prompt with this fingerprint.
 fn said(model: &str, fingerprint: Option<&str>, parts: Vec<Part>) -> Message {
     let response = ModelResponse {
         provider: "main".to_owned(),
@@ -200,7 +200,7 @@ fn messages_of_one_speaker_become_one_and_results_come_first() {
     );
 }
 
-/// Who says what, in short.
+/// A compact form of the messages: role and content.
 fn speakers(messages: &Value) -> Vec<String> {
     let messages = messages.as_array().expect("messages").iter();
     let short = |message: &Value| {
@@ -371,7 +371,7 @@ fn reasoning_that_was_left_out_at_an_end_is_no_part_of_what_later_reasoning_is_b
     let cut_off = vec![user("Hm?"), said(BOUND, None, vec![thought("Hm.", "s")])];
     let with = |more: &str| [cut_off.clone(), vec![user(more)]].concat();
     let plain = vec![user("Hm?"), user("So?")];
-    // The cut off reasoning is bound to what stands before it.
+    // The interrupted reasoning is bound to the content before it.
     let fingerprint = encoded(&bound(vec![user("Hm?")])).fingerprint;
     let mut valid = with("So?");
     valid[1] = said(BOUND, fingerprint.as_deref(), vec![thought("Hm.", "s")]);
@@ -470,8 +470,8 @@ fn reasoning_goes_back_to_the_model_that_signed_it_only() {
     }
 }
 
-/// A conversation whose answers were written one after the other: each has the fingerprint of the
-/// prompt that it answered.
+/// A conversation whose responses were generated one after another: each has the fingerprint of its
+/// prompt.
 fn bound_conversation() -> Vec<Message> {
     let mut messages = Vec::new();
     for n in 1..=3 {
@@ -504,7 +504,7 @@ fn bound(messages: Vec<Message>) -> Prompt {
     }
 }
 
-/// The thoughts that are sent back.
+/// The number of thinking blocks that are sent back.
 fn thoughts(prompt: &Prompt) -> usize {
     let body = body(prompt).to_string();
     body.matches(r#""type":"thinking""#).count()
@@ -530,7 +530,8 @@ fn bound_reasoning_is_dropped_exactly_from_where_the_prompt_changed() {
 
     let mut pruned = whole.clone();
     pruned[6] = results(&[("c21", "[Old tool result content cleared]")]);
-    // Question, thought and call, result, thought and answer: the second result is the seventh.
+    // Message order: question, thinking and call, result, thinking and response. The second result
+    // is the seventh message.
     assert_eq!(thoughts(&bound(pruned)), 3);
     let compacted: Vec<Message> = [user("Summary.")]
         .into_iter()
@@ -590,7 +591,7 @@ fn the_fingerprint_does_not_depend_on_markers_of_the_cache() {
     );
 }
 
-/// Where the markers stand: paths of the blocks.
+/// Paths of the blocks that have cache markers.
 fn marked(body: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let mut look = |place: String, block: &Value| {
@@ -694,7 +695,7 @@ fn items_go_back_to_their_provider_and_calls_without_results_do_not() {
     assert_eq!(kinds(vec![user("Hm?"), foreign, user("And?")]), ["text"]);
 }
 
-/// A call of one of the service's own tools.
+/// A server tool call.
 fn hosted_call(kind: &str, id: &str) -> Part {
     item(
         kind,

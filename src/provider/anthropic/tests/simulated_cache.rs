@@ -1,4 +1,5 @@
-//! Anthropic's prompt cache as it is documented, and one of every prefix, for tests and a benchmark.
+//! Simulates Anthropic's prompt cache as documented, and an ideal cache of every prefix, for tests
+//! and a benchmark.
 
 use std::{
     collections::BTreeSet,
@@ -7,22 +8,22 @@ use std::{
 
 use serde_json::Value;
 
-/// Blocks before a marker that the service looks at.
+/// Number of blocks before a marker that the service looks up.
 const LOOK_BACK: usize = 20;
 
-/// A request, block by block in the order in which the service hashes it.
+/// A request as blocks, in the order in which the service hashes them.
 #[derive(Default)]
 pub(crate) struct Request {
-    /// The hash of everything up to a block and with it.
+    /// For each block, the hash of everything up to and including it.
     prefixes: Vec<u64>,
-    /// Bytes of everything up to a block and with it.
+    /// For each block, the bytes of everything up to and including it.
     sizes: Vec<usize>,
-    /// The blocks that have a marker.
+    /// Indexes of the blocks that have a marker.
     pub(crate) marked: Vec<usize>,
 }
 
 impl Request {
-    /// The blocks of a request's body.
+    /// Splits a request body into blocks.
     pub(crate) fn of(mut body: Value) -> Self {
         let mut request = Self::default();
         for place in ["tools", "system"] {
@@ -55,7 +56,7 @@ impl Request {
         self.sizes.push(before + text.len());
     }
 
-    /// Bytes up to the last of these blocks that a cache holds.
+    /// Bytes up to and including the last of these blocks that the cache holds.
     fn held(&self, cache: &BTreeSet<u64>, blocks: impl DoubleEndedIterator<Item = usize>) -> usize {
         blocks
             .rev()
@@ -64,7 +65,7 @@ impl Request {
     }
 }
 
-/// The service's cache, and one of every prefix.
+/// The service's cache, and an ideal cache of every prefix.
 #[derive(Default)]
 pub(crate) struct Caches {
     marked: BTreeSet<u64>,
@@ -75,7 +76,7 @@ pub(crate) struct Caches {
 }
 
 impl Caches {
-    /// Reads what is held of a request, and keeps what it marks.
+    /// Reads the cached prefix of a request, and stores the marked prefixes.
     pub(crate) fn call(&mut self, request: &Request) {
         let near = |at: &usize| at.saturating_sub(LOOK_BACK)..=*at;
         let looked_at: BTreeSet<usize> = request.marked.iter().flat_map(near).collect();
@@ -87,7 +88,8 @@ impl Caches {
         self.every.extend(&request.prefixes);
     }
 
-    /// The shares of the sent bytes that this cache read, and that a cache of every prefix would have read.
+    /// The fractions of the sent bytes that this cache read, and that the ideal cache would have
+    /// read.
     pub(crate) fn shares(&self) -> (f64, f64) {
         let share = |bytes: usize| bytes as f64 / self.sent as f64;
         (share(self.read), share(self.ideal))

@@ -1,11 +1,11 @@
-//! What is written as it was said, and read again.
+//! Tests of exporting messages and reading them again.
 
 use proptest::prelude::*;
 
 use super::{round_trips::*, *};
 use crate::provider::{foreign::write, responses::TextCalls};
 
-/// A conversation as it is exported, and how many notes there are.
+/// Exports a conversation. Also returns the number of notes.
 fn exported(shape: PromptShape, messages: &[Message], contents: &Contents) -> (Value, usize) {
     let mut text_calls = TextCalls::default();
     let mut elements = Vec::new();
@@ -20,7 +20,7 @@ fn exported(shape: PromptShape, messages: &[Message], contents: &Contents) -> (V
     (Value::Array(elements), notes)
 }
 
-/// The messages, without what names them.
+/// The content of the messages without their ids.
 fn content(messages: &[Message]) -> Vec<(Role, Vec<Part>)> {
     let parts = |message: &Message| message.parts.iter().map(|it| it.part.clone()).collect();
     let content = |message: &Message| (message.role, parts(message));
@@ -33,7 +33,7 @@ fn what_is_imported_is_exported_and_imported_again_as_the_same_conversation() {
     for (case, messages) in conversations() {
         let (mut stored, contents) = case.import(&messages);
         if case.shape == PromptShape::Gemini {
-            // The export names all calls; here they have names from the beginning.
+            // The export names all calls, so they need names from the start.
             let (named, _) = exported(case.shape, &stored, &contents);
             stored = case.import(&named).0;
         }
@@ -51,7 +51,8 @@ fn recorded_answers_are_exported_and_imported_again_as_they_were() {
     for case in SERVICES {
         for (file, parts) in recorded(case) {
             let (stored, contents) = {
-                // In the form of an import: what a decoder keeps beside that is not in any message.
+                // Compared in imported form: the additional data that a decoder keeps is not part
+                // of any message.
                 let said = around(case.model, parts);
                 let (json, _) = exported(case.shape, &said, &Contents::default());
                 case.import(&json)
@@ -81,7 +82,7 @@ proptest! {
             messages: Vec::new(),
             calls: 0,
         };
-        // A conversation in which nothing can be written is none.
+        // A conversation of which nothing can be written would be invalid.
         stored.add(Turn::User(vec![Piece::Words("Hi".to_owned())]));
         turns.into_iter().for_each(|turn| stored.add(turn));
         let messages = stored.messages;

@@ -1,11 +1,11 @@
-//! What cannot be read, with its place.
+//! Tests of defects and their paths.
 
 use serde_json::{Value, json};
 
 use super::super::{FlawKind as Kind, read};
 use crate::model::PromptShape as Shape;
 
-/// Checks which flaws are found, all of them at once.
+/// Checks that reading finds exactly these defects, all at once.
 #[track_caller]
 fn check(shape: Shape, messages: &Value, expected: &[(&str, Kind)]) {
     let flaws = read(shape, &messages.to_string(), "made_").flaws;

@@ -1,4 +1,4 @@
-//! What is read and written again.
+//! Tests of reading messages and writing them again.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -6,7 +6,8 @@ use serde_json::json;
 use super::*;
 use crate::provider::{http::lenient, recordings};
 
-/// Conversations in the form in which contextd writes them, each with everything that it has.
+/// Conversations in the format in which contextd writes them, each with every kind of content of
+/// that format.
 pub(super) fn conversations() -> Vec<(Case, Value)> {
     let [chat, anthropic, responses, gemini] = SERVICES;
     let picture = "aGVsbG8=";
@@ -149,7 +150,7 @@ fn items(messages: &Value) -> &[Value] {
     messages.as_array().expect("an array")
 }
 
-/// A conversation around a recorded answer.
+/// A conversation around a recorded response.
 pub(super) fn around(model: &str, mut parts: Vec<Part>) -> Vec<Message> {
     let mut results = Vec::new();
     for part in &mut parts {
@@ -181,7 +182,7 @@ pub(super) fn around(model: &str, mut parts: Vec<Part>) -> Vec<Message> {
     messages
 }
 
-/// The recorded answers of a service: file and parts.
+/// The recorded responses of a service: file and parts.
 pub(super) fn recorded(case: Case) -> Vec<(String, Vec<Part>)> {
     let answers = match case.recorded {
         "openai_chat" => recordings::answers(case.recorded, |_| {
@@ -220,7 +221,7 @@ fn a_recorded_conversation_comes_back_as_it_was_sent() {
     assert!(read > 500, "{read}");
 }
 
-/// What a model writes with its reasoning.
+/// The metadata that a model attaches to its reasoning.
 fn proof(shape: PromptShape) -> Value {
     match shape {
         PromptShape::Anthropic => json!({"anthropic": {"signature": "s"}}),
@@ -238,7 +239,7 @@ fn proof(shape: PromptShape) -> Value {
     }
 }
 
-/// The calls of a conversation: tool and arguments as they go out.
+/// The calls of a conversation: tool, and arguments as they are sent.
 pub(super) fn calls(messages: &[Message]) -> Vec<(String, Value)> {
     let call = |part: &Part| match &part.content {
         Content::ToolCall(call) => {
@@ -258,8 +259,8 @@ pub(super) fn calls(messages: &[Message]) -> Vec<(String, Value)> {
     parts.filter_map(|stored| call(&stored.part)).collect()
 }
 
-/// What the model said in words. Where messages of one role become one, there is a break between
-/// them: blanks do not count.
+/// The text of a conversation, without whitespace: merging messages of one role adds a break
+/// between them.
 pub(super) fn words(messages: &[Message]) -> String {
     let said = |part: &Part| match &part.content {
         Content::Text(text) | Content::Refusal(text) => text.clone(),
@@ -278,7 +279,7 @@ pub(super) fn words(messages: &[Message]) -> String {
     words.split_whitespace().collect()
 }
 
-/// Texts with what JSON escapes, and none that is blank.
+/// Texts with characters that JSON escapes; never blank.
 fn text() -> impl Strategy<Value = String> {
     "[a-zäß😀\"\\\\\n ]{0,12}[a-z]"
 }
@@ -292,7 +293,7 @@ fn medium() -> impl Strategy<Value = (String, Vec<u8>)> {
     (kinds, prop::collection::vec(97_u8..123, 1..20))
 }
 
-/// What one says or gives in a piece.
+/// An element of a user message or a tool result.
 #[derive(Debug, Clone)]
 pub(super) enum Piece {
     Words(String),
@@ -306,7 +307,7 @@ fn piece() -> impl Strategy<Value = Piece> {
     ]
 }
 
-/// What a model says in a piece.
+/// An element of an assistant message.
 #[derive(Debug, Clone)]
 pub(super) enum Said {
     Words(String),
@@ -336,7 +337,7 @@ fn said() -> impl Strategy<Value = Said> {
     ]
 }
 
-/// Who speaks.
+/// A message.
 #[derive(Debug, Clone)]
 pub(super) enum Turn {
     User(Vec<Piece>),
@@ -352,7 +353,7 @@ pub(super) fn turn() -> impl Strategy<Value = Turn> {
     ]
 }
 
-/// A conversation as it is stored.
+/// A conversation in stored form.
 pub(super) struct Stored<'a> {
     pub(super) case: Case,
     pub(super) contents: &'a mut Contents,
@@ -434,7 +435,7 @@ impl Stored<'_> {
     }
 }
 
-/// Any JSON with the words of the shapes in it.
+/// Arbitrary JSON with the keywords of the formats.
 fn anything() -> impl Strategy<Value = Value> {
     let word = prop::sample::select(vec![
         "user",
@@ -550,7 +551,7 @@ proptest! {
             for case in [service, service.by_sdk()] {
                 let mut contents = Contents::default();
                 let mut stored = Stored { case: service, contents: &mut contents, messages: Vec::new(), calls: 0 };
-                // Something is sent of every conversation.
+                // Every conversation has some content that is sent.
                 stored.add(Turn::User(vec![Piece::Words("Hi".to_owned())]));
                 turns.iter().cloned().for_each(|turn| stored.add(turn));
                 let messages = stored.messages;

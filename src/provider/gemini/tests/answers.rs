@@ -1,4 +1,4 @@
-//! Answers: recorded ones, and what recordings do not show.
+//! Tests of responses: recorded ones, and cases that the recordings do not cover.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ fn decoder(_: &str) -> Decoder {
     Decoder::new()
 }
 
-/// The events of a stream.
+/// Serializes payloads as a stream.
 fn stream(payloads: &[Value]) -> String {
     let event = |payload: &Value| format!("data: {payload}\r\n\r\n");
     payloads.iter().map(event).collect()
@@ -44,7 +44,7 @@ fn ends(reason: &str) -> Value {
     json!({"candidates": [{"finishReason": reason}], "usageMetadata": {"promptTokenCount": 3, "candidatesTokenCount": 2}})
 }
 
-/// The whole answer of these parts, each in an event of its own.
+/// Decodes a whole response from these parts, one per event.
 fn answer(parts: &[Value]) -> Assembled {
     let mut payloads: Vec<Value> = parts
         .iter()
@@ -56,7 +56,7 @@ fn answer(parts: &[Value]) -> Assembled {
     assembled(&chunks)
 }
 
-/// The parts in short, with what is attached.
+/// A compact form of the parts, with their metadata.
 fn shown(parts: &[Part]) -> Vec<String> {
     let show = |part: &Part| {
         let content = match &part.content {
@@ -162,7 +162,7 @@ fn a_call_that_cannot_be_read_is_an_error() {
             (fault.kind, fault.message.as_str()),
             (
                 Kind::Broken,
-                "the answer holds a tool call that cannot be read"
+                "the response contains a tool call that cannot be parsed"
             ),
             "{part}"
         );
@@ -325,7 +325,7 @@ fn a_reason_that_is_not_specified_is_none() {
     let said = event(&[json!({"text": "a"})]);
     let none = ends("FINISH_REASON_UNSPECIFIED");
     let fault = fault(&[said.clone(), none.clone()]);
-    assert_eq!(fault.message, "the answer ended without a reason");
+    assert_eq!(fault.message, "the response ended without a finish reason");
     let (chunks, result) = outcome(&[said, ends("MAX_TOKENS"), none]);
     assert_eq!(result, Ok(()));
     assert_eq!(assembled(&chunks).finish.reason, FinishReason::Length);

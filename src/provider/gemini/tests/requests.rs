@@ -1,4 +1,4 @@
-//! Requests: what is written of a prompt, and what is left out.
+//! Tests of requests: what is encoded of a prompt, and what is left out.
 
 use serde_json::{Value, json};
 
@@ -17,13 +17,13 @@ use crate::{
     provider::ModelInfo,
 };
 
-/// A model that signs its calls.
+/// A model that requires signed calls.
 const SIGNS: &str = "gemini-3-pro-preview";
 
-/// One that need not.
+/// A model that does not.
 const OLD: &str = "gemini-2.5-flash";
 
-/// What stands for a signature.
+/// The placeholder for a missing signature.
 const UNSIGNED: &str = "skip_thought_signature_validator";
 
 fn manner(model: &str) -> Manner<'static> {
@@ -52,7 +52,7 @@ fn sent(model: &str, messages: Vec<Message>) -> Value {
     body(&prompt(model, messages))["contents"].take()
 }
 
-/// What a model of `main` said.
+/// A message by a model of `main`.
 fn said(model: &str, parts: Vec<Part>) -> Message {
     let response = ModelResponse {
         provider: "main".to_owned(),
@@ -79,7 +79,7 @@ fn thought(text: &str) -> Part {
     })
 }
 
-/// A part with what the service attached to it.
+/// A part with metadata of the service.
 fn with(part: Part, attached: &Value) -> Part {
     Part {
         provider_metadata: Some(json!({ "gemini": attached }).to_string()),
@@ -175,7 +175,7 @@ fn parts_go_back_to_the_model_that_wrote_them_as_they_came() {
     );
     let parts: Vec<_> = own.left_out.iter().map(|note| note.part).collect();
     assert_eq!(parts, [Some(1)]);
-    // Signatures of another model mean nothing.
+    // Signatures of another model are not sent.
     assert_eq!(
         sent(SIGNS, wrote("gemini-3.1-flash-lite"))[1]["parts"],
         json!([{"text": "It is"}, {"text": " red"}, {"text": "."}])
@@ -203,7 +203,7 @@ fn calls_without_a_signature_of_their_own_get_a_stand_in_where_one_is_needed() {
         sent(SIGNS, history(parallel))[1]["parts"],
         json!([first, written("b")])
     );
-    // In parallel calls of its own only the first is signed.
+    // Of a response's own parallel calls only the first is signed.
     let own = vec![signed(call("a", "{}"), "b3du"), call("b", "{}")];
     let messages = vec![
         user("?"),
@@ -369,7 +369,7 @@ fn a_message_of_which_nothing_can_be_sent_is_reported() {
     assert_eq!(parts, [Some(0), None]);
 }
 
-/// A medium of that type, and the content of it.
+/// A media part of this type. Adds its content to `contents`.
 fn medium(media_type: &str, contents: &mut Contents) -> Media {
     let bytes = media_type.as_bytes();
     let id = derive::blob(bytes);

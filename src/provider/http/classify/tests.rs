@@ -1,4 +1,4 @@
-//! Errors of services, recorded and quoted, with what is done about each.
+//! Tests of recorded and quoted errors of services, and of their classification.
 
 use std::{fs, path::Path};
 
@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Recorded errors that are not what their status alone says: a part of the message, and the kind.
+/// Recorded errors whose kind does not follow from the status alone: a part of the message, and the
+/// kind.
 const SPECIAL: &[(&str, Kind)] = &[
     (
         "You exceeded your current quota, please check your plan and billing",
@@ -55,7 +56,7 @@ fn recorded_errors_of_every_service_are_classified() {
             .as_u64()
             .and_then(|status| u16::try_from(status).ok());
         let in_stream = entry["where"] == "in_stream" || status == Some(200);
-        // Bodies of unknown status are of requests that were refused.
+        // Bodies of unknown status belong to rejected requests.
         let place = if in_stream {
             Place::Stream
         } else {
@@ -208,9 +209,9 @@ fn an_empty_400_or_413_response_is_context_overflow() {
     }
 }
 
-/// Sentences that are nearly about a prompt that is too long.
+/// Messages that resemble those for a prompt that is too long.
 const NEAR_MISSES: &[&str] = &[
-    // parameters
+    // Parameters.
     "max_tokens 16384 exceeds the limit of 8192",
     "`max_tokens`: 16384 exceeds the limit of 8192",
     "max_tokens (16384) exceeds the limit of 8192 tokens",
@@ -225,7 +226,7 @@ const NEAR_MISSES: &[&str] = &[
     "n 9 exceeds the limit of 8",
     "logit_bias exceeds the limit of 300 entries",
     "Invalid 'messages[0].name': string too long. Expected a string with maximum length 64",
-    // images and files
+    // Images and files.
     "number of images exceeds the limit of 20",
     "count of images 21 exceeds the limit of 20",
     "The image exceeds the limit of 8000 pixels",
@@ -235,17 +236,17 @@ const NEAR_MISSES: &[&str] = &[
     "Model supports at most 1 image per prompt.",
     "PDF is too large: at most 100 pages",
     "audio file is too large",
-    // tools
+    // Tools.
     "number of tools exceeds the limit of 128",
     "Invalid 'tools': array too long. Expected an array with maximum length 128, but got an array with length 130 instead.",
     "tool name length limit exceeded",
     "The schema is too large",
     "function description exceeds the limit of 1024",
-    // messages
+    // Messages.
     "number of messages exceeds the limit of 2048",
 ];
 
-/// Sentences about rates, which speak of tokens too.
+/// Messages about rate limits, which mention tokens too.
 const RATES: &[&str] = &[
     "requests per second exceeds the limit of 10",
     "Daily token limit exceeded",
@@ -255,7 +256,7 @@ const RATES: &[&str] = &[
     "Too many tokens per hour",
 ];
 
-/// Sentences about a prompt that is too long.
+/// Messages about a prompt that is too long.
 const TOO_LONG: &[&str] = &[
     "prompt token count of 138898 exceeds the limit of 64000",
     "Prompt token count of 138898 exceeds the limit of 64000.",
@@ -357,7 +358,7 @@ fn permanent_errors_are_recognized_whatever_their_status() {
         check(Place::Body(status), &body, Kind::RateLimited, Some(false));
         check(Place::Stream, &body, Kind::RateLimited, Some(false));
     }
-    // A limit that was reached, and will not be for long.
+    // A limit that was reached temporarily.
     let reached = "Rate limit reached for gpt-4o in organization org on tokens per min (TPM): Limit 30000, Used 29000, Requested 2000. Please try again in 2s.";
     check(
         Place::Body(429),

@@ -1,11 +1,12 @@
-//! Halves of characters, wherever a text is cut; words and numbers in each other's clothes.
+//! Tests of unpaired surrogates at every split of a text, and of strings and numbers in place of
+//! each other.
 
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
 
-/// A piece out of what stands between the quotes.
+/// Creates a fragment from the content of a JSON string literal.
 fn piece(body: &str) -> Piece {
     serde_json::from_str(&format!("\"{body}\"")).expect("a string")
 }
@@ -99,7 +100,7 @@ fn strings_and_numbers_are_read_in_either_form() {
     ] {
         assert_eq!(count(json), expected, "{json}");
         let amount = serde_json::from_str(json).map(|value| amount(&value));
-        // A number that is too large is no value.
+        // A number that is too large is not a valid value.
         assert_eq!(amount.unwrap_or_default(), expected, "{json}");
     }
 }

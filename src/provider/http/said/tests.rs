@@ -1,4 +1,4 @@
-//! Bodies of errors in every shape that services have.
+//! Tests of error bodies in the structures that services use.
 
 use serde_json::json;
 

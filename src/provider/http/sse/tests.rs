@@ -1,10 +1,10 @@
-//! Events out of bytes: every form of a line, every split, and the bounds.
+//! Tests of every form of a line, every split, and the limits.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// All events of a stream that comes in these pieces, the cut-off one included.
+/// All events of a stream that arrives in these pieces, including an unterminated last one.
 fn read<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Event> {
     let mut reader = Reader::default();
     let mut events = Vec::new();

@@ -1,4 +1,4 @@
-//! Generation settings: how each is sent to each service, and which cannot be sent.
+//! Tests of generation settings: how each is sent to each service, and which cannot be sent.
 
 use serde_json::json;
 
@@ -386,7 +386,7 @@ fn provider_options_override_parameters_but_never_messages() {
         (&body["model"], &body["stream"]),
         (&json!("gpt"), &json!(true))
     );
-    // What each call is charged by.
+    // The basis of billing for each call.
     assert_eq!(body["stream_options"], json!({"include_usage": true}));
     assert_eq!(body.get("n"), None);
     assert_eq!(

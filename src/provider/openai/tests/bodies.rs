@@ -1,11 +1,11 @@
-//! Every recorded body of the dialect, and arbitrary bytes.
+//! Tests of every recorded body of the dialect, and of arbitrary bytes.
 
 use super::*;
 
 /// The dialect of recorded bodies.
 const RECORDED: &str = "openai_chat";
 
-/// A decoder for a recorded body.
+/// Creates a decoder for a recorded body.
 fn decoder(file: &str) -> Decoder {
     let name = match file.split('/').next().unwrap_or_default() {
         "openai-chat" => "openai",

@@ -1,4 +1,4 @@
-//! What services leave away, repeat or invent: one small stream each.
+//! Tests of what services omit, repeat or add, with one small stream each.
 
 use serde_json::json;
 
@@ -27,7 +27,7 @@ fn input(index: u32, json: &str) -> Chunk {
     }
 }
 
-/// The chunks of fragments of calls, without the end.
+/// The chunks for fragments of calls, without the end.
 fn fragments(fragments: &[Value]) -> Vec<Chunk> {
     let mut payloads: Vec<Value> = fragments
         .iter()
@@ -61,7 +61,7 @@ fn tool_call_fragments_are_matched_whatever_fields_are_missing() {
             vec![json!({"id": "a", "function": {"name": "look", "arguments": "{}"}})],
             whole.to_vec(),
         ),
-        // An empty or null id and name later.
+        // A later empty or null id and name.
         (
             vec![
                 json!({"index": 0, "id": "a", "function": {"name": "look", "arguments": "{"}}),
@@ -70,7 +70,7 @@ fn tool_call_fragments_are_matched_whatever_fields_are_missing() {
             ],
             vec![call(0, "a", "look"), input(0, "{"), input(0, "}")],
         ),
-        // No number: fragments go on with the last call.
+        // No number: fragments continue the last call.
         (
             vec![
                 json!({"id": "a", "function": {"name": "look", "arguments": "{"}}),
@@ -85,7 +85,7 @@ fn tool_call_fragments_are_matched_whatever_fields_are_missing() {
                 input(1, "{}"),
             ],
         ),
-        // No number and no id: every name is a call.
+        // No number and no id: every name starts a call.
         (
             vec![
                 json!({"function": {"name": "look", "arguments": "{}"}}),
@@ -111,7 +111,7 @@ fn tool_call_fragments_are_matched_whatever_fields_are_missing() {
                 input(1, "{}"),
             ],
         ),
-        // Numbers that begin anywhere, and fragments of two calls in turns.
+        // Numbers that do not start at 0, and interleaved fragments of two calls.
         (
             vec![
                 json!({"index": 7, "id": "a", "function": {"name": "look", "arguments": "{"}}),
@@ -128,7 +128,7 @@ fn tool_call_fragments_are_matched_whatever_fields_are_missing() {
                 input(1, "}"),
             ],
         ),
-        // The name after the arguments began.
+        // The name after the start of the arguments.
         (
             vec![
                 json!({"index": 0, "id": "a", "function": {"arguments": "{"}}),
@@ -163,7 +163,7 @@ fn tool_call_fragments_are_matched_whatever_fields_are_missing() {
 #[test]
 fn tool_call_fragments_are_matched_whatever_the_json_types() {
     let table = [
-        // A name in pieces, and one that is repeated.
+        // A name in fragments, and a repeated name.
         (
             vec![
                 json!({"index": 0, "id": "a", "function": {"name": "lo", "arguments": ""}}),
@@ -173,7 +173,7 @@ fn tool_call_fragments_are_matched_whatever_the_json_types() {
             ],
             vec![call(0, "a", "look"), input(0, "{"), input(0, "}")],
         ),
-        // Another name under the same number, once there are arguments.
+        // Another name under the same number after arguments.
         (
             vec![
                 json!({"index": 0, "function": {"name": "look", "arguments": "{}"}}),
@@ -194,7 +194,7 @@ fn tool_call_fragments_are_matched_whatever_the_json_types() {
             ],
             vec![call(0, "7", "look"), input(0, "{"), input(0, "}")],
         ),
-        // No arguments, in the words of Groq's models.
+        // No arguments, as models at Groq write it.
         (
             vec![json!({"index": 0, "id": "a", "function": {"name": "look", "arguments": "null"}})],
             vec![call(0, "a", "look")],
@@ -212,14 +212,17 @@ fn a_tool_call_without_a_name_is_an_error() {
     let fault = fault("compatible", &stream(&[nameless, ends("tool_calls")]));
     assert_eq!(
         (fault.kind, fault.message.as_str()),
-        (Kind::Broken, "the answer holds a tool call without a name")
+        (
+            Kind::Broken,
+            "the response contains a tool call without a name"
+        )
     );
     let piece =
         delta(json!({"tool_calls": [{"index": 0, "function": {"arguments": "x".repeat(40_000)}}]}));
     let fault = self::fault("compatible", &stream(&[piece.clone(), piece]));
     assert_eq!(
         fault.message,
-        "the arguments of a tool call came without its name"
+        "received the arguments of a tool call without its name"
     );
 }
 
@@ -367,7 +370,7 @@ fn an_answer_is_complete_with_its_end_marker_or_a_finish_reason() {
     );
     assert_eq!(
         fault("compatible", &stream(&[])).message,
-        "the answer was empty"
+        "the response was empty"
     );
     for name in ["openai", "compatible", "perplexity"] {
         let (closed, result) = decode(name, [no_marker(&[said.clone(), ends("stop")]).as_bytes()]);
@@ -379,7 +382,7 @@ fn an_answer_is_complete_with_its_end_marker_or_a_finish_reason() {
         let fault = fault(name, &no_marker(std::slice::from_ref(&said)));
         assert_eq!(
             (fault.kind, fault.message.as_str()),
-            (Kind::Broken, "the answer ended without its end marker")
+            (Kind::Broken, "the response ended without its end marker")
         );
     }
     assert_eq!(fault("openai", "").kind, Kind::Broken);
@@ -613,7 +616,7 @@ fn empty_chunks_and_fields_of_other_types_are_skipped() {
     }
 }
 
-/// A text as JSON writes it, character by character as UTF-16.
+/// A JSON string literal with every UTF-16 unit escaped.
 fn escaped(units: &[u16]) -> String {
     units.iter().map(|unit| format!("\\u{unit:04x}")).collect()
 }

@@ -1,4 +1,4 @@
-//! Media: which services can be sent them, and how.
+//! Tests of media: which services accept them, and how they are encoded.
 
 use serde_json::json;
 

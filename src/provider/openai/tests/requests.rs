@@ -1,4 +1,4 @@
-//! Prompts as bodies of requests.
+//! Tests of prompts encoded as request bodies.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{
     provider::openai::{encode, form::Form},
 };
 
-/// What `main/gpt` said.
+/// A message by `main/gpt`.
 fn assistant(parts: Vec<Part>) -> Message {
     let response = ModelResponse {
         provider: "main".to_owned(),

@@ -1,4 +1,4 @@
-//! Settings of requests.
+//! Tests of the settings in requests.
 
 use super::*;
 use crate::{
@@ -139,7 +139,7 @@ fn a_model_whose_levels_are_not_known_is_asked_for_one_that_it_has() {
     }
 }
 
-/// llama.cpp reads no `text.format`, measured with b11434.
+/// llama.cpp ignores `text.format`, as measured with b11434.
 #[test]
 fn llamacpp_is_told_the_form_of_an_answer_as_in_chat_completions() {
     let schema = r#"{"type":"object"}"#;

@@ -1,11 +1,11 @@
-//! Every recorded body of the dialect.
+//! Tests of every recorded body of the dialect.
 
 use super::*;
 
 /// The dialect of recorded bodies.
 pub(super) const RECORDED: &str = "openai_responses";
 
-/// A decoder for a recorded body.
+/// Creates a decoder for a recorded body.
 pub(super) fn decoder(file: &str) -> Decoder {
     let name = match file.split('/').next().unwrap_or_default() {
         "openai-responses" => "openai",

@@ -1,4 +1,4 @@
-//! What services send, leave away or repeat: one small stream each.
+//! Tests of what services send, omit or repeat, with one small stream each.
 
 use super::*;
 
@@ -294,7 +294,10 @@ fn a_call_without_a_name_is_an_error() {
         let fault = fault(&events);
         assert_eq!(
             (fault.kind, fault.message.as_str()),
-            (Kind::Broken, "the answer holds a tool call without a name")
+            (
+                Kind::Broken,
+                "the response contains a tool call without a name"
+            )
         );
     }
 }
@@ -632,7 +635,7 @@ fn an_answer_without_its_last_event_is_an_error() {
         let fault = decode("openai", &body).1.expect_err("a fault");
         assert_eq!(
             (fault.kind, fault.message.as_str()),
-            (Kind::Broken, "the answer ended without its last event")
+            (Kind::Broken, "the response ended without its final event")
         );
     }
     let body = stream(&[text(0, "Hello"), completed()]) + "data: [DONE]\n\n";
@@ -696,7 +699,7 @@ fn an_answer_of_endless_items_is_an_error() {
     let events: Vec<Value> = (0..5_000)
         .map(|output| added(output, json!({"type": "message"})))
         .collect();
-    assert_eq!(fault(&events).message, "the answer has too many items");
+    assert_eq!(fault(&events).message, "the response has too many items");
 }
 
 fn any_event() -> impl Strategy<Value = Value> {

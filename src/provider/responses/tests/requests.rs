@@ -1,4 +1,4 @@
-//! Prompts as bodies of requests.
+//! Tests of prompts encoded as request bodies.
 
 use super::*;
 use crate::{
@@ -26,7 +26,7 @@ fn form(dialect: &str) -> Form<'static> {
     }
 }
 
-/// What a model of `main` said.
+/// A message by a model of `main`.
 fn by(model: &str, parts: Vec<Part>) -> Message {
     let response = ModelResponse {
         provider: "main".to_owned(),
@@ -38,7 +38,7 @@ fn by(model: &str, parts: Vec<Part>) -> Message {
     }
 }
 
-/// What the model said that is asked.
+/// A message by the model that is called.
 fn assistant(parts: Vec<Part>) -> Message {
     by("gpt-5", parts)
 }
@@ -308,7 +308,7 @@ fn parts_of_a_summary_are_one_item_again() {
     );
 }
 
-/// Row A1: llama.cpp (b11434) reads the first text of an item, and refuses an item without one.
+/// Row A1: llama.cpp (b11434) reads the first text of an item, and rejects an item without one.
 #[test]
 fn plain_reasoning_goes_back_in_the_tool_loop_to_services_that_read_it() {
     let said = |model: &str| {
@@ -641,13 +641,13 @@ fn what_is_left_out_of_a_request_is_reported() {
             (Some(1), unsent),
             (
                 Some(2),
-                "The item can be sent back to the model that made it only."
+                "The item can be sent back only to the model that generated it."
             ),
         ]
     );
 }
 
-/// Type and id of each item that goes back.
+/// Type and id of each item that is sent back.
 fn names(items: &[Value]) -> Vec<(String, String)> {
     let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     items
@@ -660,7 +660,7 @@ fn names(items: &[Value]) -> Vec<(String, String)> {
 fn a_recorded_answer_goes_back_as_the_items_that_it_came_as() {
     let mut seen = 0;
     for (file, body, answer) in recordings::answers(bodies::RECORDED, bodies::decoder) {
-        // Ids that change on their way, and pictures that are too large, do not go back.
+        // Ids that change during the response, and images that are too large, are not sent back.
         if !file.starts_with("openai-responses/rig") {
             continue;
         }

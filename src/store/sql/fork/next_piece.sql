@@ -1,6 +1,6 @@
 -- store::fork::next_piece: the next messages of a session that are to be copied, as far as they fit, and what those of them add up to that the
--- model sees. One message is taken however large it is. 0 rows: the session is gone, or another one has its id.
--- `after`: copied up to this seq. `is_last`: none are left behind them.
+-- model sees. One message is taken even if it exceeds the limits. No rows: the session is gone, or another session has
+-- its id. `after`: messages up to this seq are copied. `is_last`: no messages are left after these.
 {live},
 next as (
   select n.* from messages n
@@ -27,7 +27,7 @@ counted as (
     join lateral (select * from parts p
                    where p.tenant_id = :tenant and p.session_id = :session and p.message_id = m.message_id offset 0) p on true
     left join past h on h.message_id = p.message_id and h.idx = p.idx),
--- By category; 9 is what pruning has saved.
+-- By category; 9 is what pruning saved.
 size as (
   select array_agg(coalesce(c.tokens, 0)::bigint order by n) as tokens, array_agg(coalesce(c.parts, 0)::int order by n) as parts
     from generate_series(1, 9) n

@@ -1,5 +1,5 @@
 -- store::fork::open_at: the calls that had no result when the session was at a seq. Up to a seq nothing changes, so that the answer
--- holds for ever.
+-- is final.
 with last as (
   select m.message_id, m.seq
     from messages m

@@ -1,5 +1,5 @@
 -- store::message::messages (what the model sees, oldest first, up to the part with which it comes to `most_bytes`). With the version of the
--- context, which only the same snapshot can tell.
+-- context, which must be read in the same snapshot.
 {live},
 page as (
   {message_columns}, null::text as compacted_by,

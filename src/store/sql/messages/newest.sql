@@ -1,5 +1,5 @@
 -- store::message::newest: the newest messages of the live transcript, each with its variable parts; what the others take up is in its
--- overhead. `bare_reasoning`: bytes that reasoning takes up with nothing attached.
+-- overhead. `bare_reasoning`: size in bytes of reasoning with nothing attached.
 {live}
 select m.place, m.seq, m.message_id, m.turn_id, m.step, m.role, m.pinned, m.is_summary, m.created_at, m.voided_at_seq,
        m.tokens + coalesce((select sum(x.tokens) from parts x

@@ -1,6 +1,6 @@
 -- store::message::variable: the variable parts of the live transcript, with the messages that say where a tool loop begins: what the
--- user said last, before each of some seqs, and the summary; if there is neither, the first message. `bare_reasoning`: bytes that
--- reasoning takes up with nothing attached.
+-- user sent last before each of some seqs, and the summary; if neither exists, the first message. `bare_reasoning`:
+-- size in bytes of reasoning with nothing attached.
 {live},
 speaks as (
   select s.message_id

@@ -7,7 +7,7 @@ m as (
     join lateral (select * from messages m
                    where m.tenant_id = :tenant and m.session_id = :session and m.seq >= t.first_seq offset 0) m on true
    where m.turn_id = :turn and m.voided_at_seq is null),
--- Results come before the message that holds them, which comes with the last of its batch.
+-- Results are written before the message that contains them, which is written with the last result of its batch.
 i as (
   select m.message_id from m
   union

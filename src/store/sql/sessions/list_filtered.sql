@@ -1,7 +1,7 @@
 -- store::session_filter::found_sessions: as `sessions`, of those few that an index finds `by` their state, labels or text. The branches that are not
--- meant are not run.
+-- selected are not run.
 with candidates as (
-  select r.session_id from session_run r where :by::text = 'live' and r.tenant_id = :tenant and r.live
+  select t.session_id from turns t where :by::text = 'live' and t.tenant_id = :tenant and t.state = 1
   union
   select v.session_id from session_revisions v where :by = 'labels' and v.tenant_id = :tenant and v.labels @> :labels::bytea[]
   union

@@ -2,7 +2,7 @@
 select r.version, r.step, r.attempt, r.takeovers, r.open_calls, r.cancel, r.cancel_cause, r.cancel_reason, r.next_seq, {counter_columns},
        {anchor_columns},
        coalesce(extract(epoch from r.turn_deadline - now()), 0)::float8 as time_left, now() as read_at,
-       t.started_at, t.trace, t.request, t.final_message, t.calls, t.input_tokens, t.output_tokens, t.reasoning_tokens,
+       t.started_at, t.trace, t.request, t.step_count, t.final_message, t.calls, t.input_tokens, t.output_tokens, t.reasoning_tokens,
        t.cache_read_tokens, t.cache_write_tokens, v.revision, v.config, s.tools,
        octet_length(v.config) + octet_length(s.tools) as config_bytes, octet_length(t.request) as request_bytes,
        coalesce(e.at >= r.turn_deadline, false) as late,

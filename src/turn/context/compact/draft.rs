@@ -1,5 +1,5 @@
-//! The input of a compaction (`Survey`), what was requested (`Order`), and the computed result
-//! (`Draft`): first a forecast, then with the summary that was written.
+//! The input of a compaction (`Survey`), what was requested (`Order`), and the planned or completed
+//! compaction (`Draft`).
 
 use crate::{
     context::{
@@ -32,64 +32,59 @@ use crate::{
     },
 };
 
-/// Tokens below which a summary says too little to be asked for.
+/// A summary of fewer tokens has too little content to request one.
 const SMALLEST_SUMMARY: u32 = 100;
-/// About as many bytes a token of text has.
+/// Approximate bytes per token of text.
 const BYTES_PER_TOKEN: usize = 4;
 
-/// What a compaction is made from.
+/// The input of a compaction.
 #[derive(Debug)]
 pub(in crate::turn) struct Survey {
-    /// Whose session it is.
     pub tenant: TenantId,
-    /// What the model sees.
+    /// The messages that the model sees.
     pub messages: Vec<Message>,
-    /// The version of that.
+    /// Version of the context with these messages.
     pub version: i64,
-    /// The compaction in force.
     pub in_force: Option<InForce>,
-    /// The model that the prompt is for.
     pub model: Resolved,
-    /// Its window.
+    /// How the model's context window is divided.
     pub budget: Budget,
-    /// Estimated size of the prompt beside the messages.
+    /// Estimated tokens of the prompt outside of the messages.
     pub non_transcript_tokens: u32,
-    /// Size of the prompt.
     pub size: TokenCount,
-    /// What the sizes of later prompts are corrected by.
+    /// The calibration applied to the sizes of later prompts.
     pub lesson: Option<Lesson>,
 }
 
-/// What is wanted of a compaction.
+/// What is requested of a compaction.
 #[derive(Debug)]
 pub(in crate::turn) struct Order {
-    /// Why.
     pub trigger: Trigger,
-    /// When and how, with what one request wants otherwise.
+    /// The session's policy with the overrides of one request.
     pub policy: CompactionPolicy,
-    /// Wishes of one request.
+    /// Instructions of one request.
     pub instructions: (String, InstructionsMode),
-    /// The size that is asked for. `None` means by the room.
+    /// The requested size of the prompt, in tokens. `None` derives it from the window.
     pub target: Option<u32>,
-    /// Old tool results were cleared for it.
+    /// Old tool results were pruned before it.
     pub was_pruned: bool,
-    /// Whether it has to become smaller, and whatever is lost.
+    /// How far the context has to become smaller, and at what cost.
     pub need: Need,
 }
 
-/// A compaction that is worked out.
+/// A planned compaction with its summary.
 pub(super) struct Draft {
     pub compaction: Compaction,
     pub shift: Shift,
     pub summary: Option<NewMessage>,
-    /// Who counted the summary.
+    /// The estimator that counted the summary.
     pub estimator: Estimator,
     pub plan: Plan,
 }
 
 impl Order {
-    /// What only the policy asked for. What no model has answered is given up only where the prompt
-    /// cannot be sent otherwise.
+    /// The order for an automatic compaction. Messages that no model has answered yet are removed
+    /// only if the prompt cannot be sent otherwise.
     pub(in crate::turn) fn of_policy(
         policy: &CompactionPolicy,
         survey: &Survey,
@@ -122,9 +117,8 @@ impl Order {
 }
 
 impl Order {
-    /// The size that the context has to have at the end; a smaller one will do no harm, a larger
-    /// one is not put in force. What makes room for a call of its own accord takes what it
-    /// gets.
+    /// The largest allowed size of the context afterwards, for a requested compaction: a larger
+    /// result is not put in force. An automatic compaction accepts any gain.
     pub(super) fn bound(&self) -> Option<u32> {
         self.target.filter(|_| self.trigger == Trigger::Manual)
     }
@@ -144,23 +138,23 @@ impl Survey {
         }
     }
 
-    /// The size that triggers compare.
+    /// The upper bound of the prompt size, which triggers compare.
     pub(super) fn at_most(&self) -> u32 {
         self.size.at_most()
     }
 
-    /// Whether a prompt of that size is larger than the window. One that is only assumed may be
-    /// larger in fact.
+    /// Whether a prompt of this size exceeds the window. An assumed window is never exceeded: the
+    /// actual one may be larger.
     pub(super) fn exceeds(&self, tokens: u32) -> bool {
         !self.budget.assumed && tokens > self.budget.window
     }
 
-    /// What the first way that leads anywhere would stand for.
+    /// The first plan that helps.
     pub(in crate::turn) fn plan(&self, order: &Order) -> Option<Plan> {
         self.plans(order).find(|plan| self.helps(order, plan))
     }
 
-    /// Whether a plan may gain enough, before a model is asked for anything.
+    /// Whether a plan may gain enough, checked before a model is called.
     pub(super) fn helps(&self, order: &Order, plan: &Plan) -> bool {
         let substituted = self.substituted(order, plan);
         let least = plan.after(&self.shown(order), substituted.unwrap_or_default());
@@ -178,7 +172,7 @@ impl Survey {
             && !(plan.way.takes_unanswered() && self.exceeds(least))
     }
 
-    /// What stands in place of what goes where no model writes it.
+    /// The text that replaces the compacted messages, if no model writes it.
     pub(super) fn substitute(&self, order: &Order, plan: &Plan) -> Option<String> {
         match plan.way.substitute() {
             Substitute::Summary => None,
@@ -197,7 +191,7 @@ impl Survey {
         }
     }
 
-    /// Its tokens. `None` means that nothing stands there.
+    /// Tokens of that text. Returns `None` if there is none.
     fn substituted(&self, order: &Order, plan: &Plan) -> Option<u32> {
         match plan.way.substitute() {
             Substitute::Summary => None,
@@ -217,7 +211,8 @@ impl Survey {
         }
     }
 
-    /// The smallest size that any way leads to without a summary. `None` means nothing may go.
+    /// The smallest size that any way reaches without a summary. Returns `None` if no message can
+    /// be removed.
     pub(super) fn smallest(&self, order: &Order) -> Option<u32> {
         let after = |plan: Plan| {
             let substituted = self.substituted(order, &plan);
@@ -226,7 +221,7 @@ impl Survey {
         self.plans(order).map(after).min()
     }
 
-    /// The ways to try. Pinned messages go only where the prompt cannot be sent otherwise.
+    /// The ways to try. Pinned messages are removed only if the prompt cannot be sent otherwise.
     pub(super) fn ways(&self, order: &Order) -> impl Iterator<Item = Way> + use<> {
         let too_large =
             self.exceeds(self.size.tokens) || order.trigger == Trigger::ProviderOverflow;
@@ -240,8 +235,8 @@ impl Survey {
             .filter_map(move |way| compact::plan(way, &situation))
     }
 
-    /// Tokens that the model may write as the summary of a plan. `None` means the size that is
-    /// asked for leaves too little for one.
+    /// Most tokens of the summary of a plan. Returns `None` if the requested size leaves too little
+    /// for a summary.
     pub(super) fn summary_most(&self, order: &Order, plan: &Plan) -> Option<u32> {
         let most = order.policy.summary_max_tokens;
         if order.bound().is_none() {
@@ -256,7 +251,7 @@ impl Survey {
         (left >= SMALLEST_SUMMARY.min(most)).then_some(left)
     }
 
-    /// The situation with the size that is reported: triggers look further up.
+    /// The situation with the reported prompt size instead of its upper bound.
     fn shown<'a>(&'a self, order: &'a Order) -> Situation<'a> {
         Situation {
             size: self.size.tokens,
@@ -265,7 +260,7 @@ impl Survey {
         }
     }
 
-    /// What the summary in force goes on to cost, if it does.
+    /// Tokens of the summary in force, if the plan keeps it.
     fn carried(&self, plan: &Plan) -> Option<u32> {
         self.messages
             .iter()
@@ -273,7 +268,7 @@ impl Survey {
             .map(prune::size)
     }
 
-    /// What a compaction would do.
+    /// The expected outcome of a compaction.
     pub(super) fn forecast(&self, order: &Order, plan: &Plan) -> Compaction {
         if plan.strategy().summarises() {
             let read = plan
@@ -297,7 +292,8 @@ impl Survey {
         self.outlook(order, plan, self.substituted(order, plan))
     }
 
-    /// A plan with what is to stand there: words, and who wrote them.
+    /// The result of a plan. `written`: the text that replaces the messages, and the model that
+    /// wrote it.
     pub(super) fn draft(
         &self,
         order: &Order,
@@ -332,8 +328,8 @@ impl Survey {
         }
     }
 
-    /// What a plan comes to with a summary of so many tokens in its place. `None` means messages
-    /// are only left out.
+    /// The outcome of a plan with a summary of this many tokens. `None` means that messages are
+    /// only left out.
     fn outlook(&self, order: &Order, plan: &Plan, summary: Option<u32>) -> Compaction {
         let after = plan.after(&self.shown(order), summary.unwrap_or_default());
         let (referenced_tools, unreferenced_tools) = plan.tools(&self.messages);
@@ -365,7 +361,7 @@ impl Survey {
     }
 }
 
-/// The compaction in force, as the next one has to know it.
+/// The compaction in force, as input for the next one.
 pub(super) fn in_force_of((compaction, hides_pinned): (Compaction, bool)) -> Option<InForce> {
     let Compaction {
         id,
@@ -385,7 +381,7 @@ pub(super) fn in_force_of((compaction, hides_pinned): (Compaction, bool)) -> Opt
     })
 }
 
-/// The message that stands for what was compacted.
+/// The message that replaces the compacted messages.
 fn summary_message(summary: &Summary, estimator: Estimator) -> NewMessage {
     let mut part = stored(
         Part::text(summary_prompt::message(&summary.text)),
@@ -402,7 +398,7 @@ fn summary_message(summary: &Summary, estimator: Estimator) -> NewMessage {
     )
 }
 
-/// What the counters change by.
+/// The change of the session's counters.
 fn shift(messages: &[Message], plan: &Plan, summary: Option<&NewMessage>) -> Shift {
     let mut shift = Shift::default();
     for message in plan.hidden.iter().map(|at| &messages[*at]) {

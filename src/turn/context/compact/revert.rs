@@ -1,4 +1,4 @@
-//! A compaction is taken back.
+//! RevertCompaction: reverts the newest compaction.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl Engine {
-    /// Takes the newest compaction back; with the size of the next prompt.
+    /// Reverts the newest compaction. Returns it with the size of the next prompt.
     pub async fn revert_compaction(
         self: &Arc<Self>,
         tenant: TenantId,

@@ -1,4 +1,4 @@
-//! A model is asked for a summary.
+//! Requests a summary from a model.
 
 use std::{
     collections::BTreeSet,
@@ -42,17 +42,18 @@ use crate::{
     },
 };
 
-/// Pieces in which a conversation is summarised one after the other; one that needs more is not
-/// summarised.
+/// Most pieces in which a conversation is summarized one after the other. A conversation that needs
+/// more is not summarized.
 const MOST_PIECES: usize = 64;
-/// Tokens of a piece below which it is not worth asking.
+/// Smallest size of a piece in tokens.
 const SMALLEST_PIECE: u32 = 200;
-/// Estimates may be wrong: this many of ten parts of what is left are used.
+/// Tenths of the remaining window that are used, since estimates may be wrong.
 const USED_TENTHS: u32 = 8;
 
 impl Engine {
-    /// Writes the summary of what a plan hides: the words, and the model that wrote them. What does
-    /// not fit its window at once is folded into the summary piece by piece.
+    /// Summarizes the messages that a plan hides. Returns the text, and the model that wrote it.
+    /// Messages that do not fit the model's window at once are folded into the summary piece by
+    /// piece.
     pub(super) async fn summarise(
         &self,
         survey: &Survey,
@@ -108,14 +109,14 @@ impl Engine {
         if piece < SMALLEST_PIECE {
             return Err(rejected(
                 FailureReason::ContextOverflow,
-                "the window of the model that summarises is too small",
+                "the context window of the summary model is too small",
             ));
         }
         let pieces = digest::pieces(plan.gone(&survey.messages), piece);
         if pieces.len() > MOST_PIECES {
             return Err(rejected(
                 FailureReason::ContextOverflow,
-                "there is too much to summarise for the model's window",
+                "the conversation is too long to summarize in the model's context window",
             ));
         }
         let mut summary = before;
@@ -132,13 +133,13 @@ impl Engine {
         let summary = summary.ok_or_else(|| {
             rejected(
                 FailureReason::ContextOverflow,
-                "what would go says nothing that could be summarised",
+                "the messages to compact contain nothing to summarize",
             )
         })?;
         Ok((summary, model.reference))
     }
 
-    /// One call, made again where that may help.
+    /// One request for a summary, repeated while a retry may help.
     async fn ask_for_summary(
         &self,
         tenant: &TenantId,
@@ -234,7 +235,7 @@ impl Engine {
         while let Some(chunk) = answer.next().await {
             let chunk = chunk.inspect_err(|_| {
                 if written == Tally::default() {
-                    tokens.charge(0); // refused, or not answered
+                    tokens.charge(0); // refused, or no response
                 }
             })?;
             let progress = assembly.apply(chunk, || crate::model::CallId::new("none"));
@@ -255,14 +256,14 @@ impl Engine {
         Err(error::Error::new(
             Kind::Broken,
             &model.provider_name,
-            "the answer ended without its end marker",
+            "the response ended without its end marker",
         ))
     }
 }
 
-/// How much the model that summarises holds. That of the session's own model may be set by the
-/// policy; where it is smaller than anybody said, no more is known than what was requested after
-/// its refusal.
+/// Tokens of the context window of the model that summarizes. The policy may set the window of the
+/// session's own model. If the provider has rejected a prompt that was expected to fit, only the
+/// target that was set after that is known to fit.
 fn window(survey: &Survey, order: &Order, model: &Resolved) -> u32 {
     if model.reference != survey.model.reference {
         return model
@@ -302,17 +303,17 @@ fn prompt(
     })
 }
 
-/// The words of a summary, if it is whole and says something (feature row D15).
+/// The text of a summary, if it is complete and not empty (feature row D15).
 fn accepted(answer: Assembled) -> Result<String, Box<Failure>> {
     let reason = |words| Err(rejected(FailureReason::ProviderBroken, words));
     match answer.finish.reason {
         FinishReason::Stop | FinishReason::ToolCalls => {}
         FinishReason::Length => return reason("the summary was cut off"),
         FinishReason::ContentFilter | FinishReason::Refusal => {
-            return reason("the model refused to summarise");
+            return reason("the model refused to summarize");
         }
         FinishReason::Error | FinishReason::Cancelled | FinishReason::Paused => {
-            return reason("the summary broke off");
+            return reason("the summary response ended early");
         }
     }
     let texts = answer

@@ -1,4 +1,4 @@
-//! What calls have taught about the size of prompts, in memory.
+//! The in-memory part of the calibration of token estimates.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,24 +11,25 @@ use tokio_util::task::TaskTracker;
 
 use crate::model::{Calibration, TenantId};
 
-/// Whose calls, and of which model.
+/// A tenant and the reference of a model.
 pub(in crate::turn) type Subject = (TenantId, String);
 
-/// Prompts that are counted at once. What comes when all are taken teaches nothing.
+/// Most prompts that are counted concurrently. While that many are being counted, further ones are
+/// not used.
 const AT_ONCE: usize = 4;
 
-/// How long what was read of a model is taken for what the database holds now.
+/// How long a read calibration is assumed to be current.
 const FRESH: Duration = Duration::from_secs(30);
 
-/// Models of tenants of which what was read is kept at once; when there are more, all are read again.
+/// Most read calibrations in memory. Beyond that, all are dropped and read again.
 const MOST_MODELS: usize = 1_000;
 
-/// What was learnt and not yet written, and what the database was last known to hold.
+/// What was learnt and not yet written, and what was last read from the database.
 #[derive(Debug)]
 pub(in crate::turn) struct CalibrationMemory {
     pub(super) taught: Mutex<Taught>,
     pub(in crate::turn) places: Arc<Semaphore>,
-    /// Prompts of turns that are being counted, aside from the turns.
+    /// Background counts of prompts.
     pub(super) counts: TaskTracker,
 }
 
@@ -36,11 +37,11 @@ pub(in crate::turn) struct CalibrationMemory {
 #[derive(Debug, Default)]
 pub(super) struct Taught {
     pub(in crate::turn) waiting: BTreeMap<Subject, Calibration>,
-    /// On its way to the database.
+    /// Being written to the database.
     pub(in crate::turn) writing: BTreeMap<Subject, Calibration>,
-    /// What was read of a model, and when. `None` means the database had nothing.
+    /// What was read of a model, and when. `None` means the database had no row.
     pub(in crate::turn) read: BTreeMap<Subject, (Option<Calibration>, Instant)>,
-    /// Writes that have ended, well or not.
+    /// Number of completed writes, successful or failed.
     pub(in crate::turn) writes: u64,
 }
 
@@ -76,7 +77,7 @@ impl Default for CalibrationMemory {
 }
 
 impl CalibrationMemory {
-    /// Waits until everything that turns have given to count is counted.
+    /// Waits until all background counts have ended.
     pub(in crate::turn) async fn counted(&self) {
         self.counts.close();
         self.counts.wait().await;
@@ -97,8 +98,8 @@ impl CalibrationMemory {
         self.lock().of(subject)
     }
 
-    /// What is known of a model whose row is `stored`, with what is not yet written. `None` means
-    /// nothing.
+    /// The stored calibration of a model, combined with what is not yet written. Returns `None` if
+    /// there is neither.
     pub(in crate::turn) fn added(
         &self,
         subject: &Subject,
@@ -107,7 +108,7 @@ impl CalibrationMemory {
         self.lock().added(subject, stored)
     }
 
-    /// What memory has of a model, and whether the part of it that was read is fresh.
+    /// The calibration of a model from memory, and whether its stored part is fresh.
     pub(in crate::turn) fn known(&self, subject: &Subject) -> (Option<Calibration>, bool) {
         let taught = self.lock();
         let read = taught.read.get(subject);
@@ -118,14 +119,14 @@ impl CalibrationMemory {
         )
     }
 
-    /// How many writes there were. What is read from now on may be remembered unless there is
-    /// another one meanwhile.
+    /// The number of writes. A value read from the database after this call may be remembered if no
+    /// write has completed since.
     pub(in crate::turn) fn writes(&self) -> u64 {
         self.lock().writes
     }
 
-    /// Remembers what was read of a model after so many writes. `None` means the database has
-    /// nothing.
+    /// Remembers the row of a model that was read when this many writes had completed. `None` means
+    /// the database has no row.
     pub(in crate::turn) fn remember(
         &self,
         subject: &Subject,
@@ -144,7 +145,7 @@ impl CalibrationMemory {
             .insert(subject.clone(), (stored, Instant::now()));
     }
 
-    /// Everything that waits, to be written.
+    /// Takes everything that has to be written.
     pub(in crate::turn) fn take(&self) -> BTreeMap<Subject, Calibration> {
         let mut taught = self.lock();
         let waiting = std::mem::take(&mut taught.waiting);
@@ -152,7 +153,7 @@ impl CalibrationMemory {
         waiting
     }
 
-    /// Forgets what calls of these tenants taught.
+    /// Removes what was learnt from calls of these tenants.
     pub(in crate::turn) fn forget(&self, tenants: &BTreeSet<TenantId>) {
         let mut taught = self.lock();
         taught
@@ -163,7 +164,7 @@ impl CalibrationMemory {
             .retain(|(tenant, _), _| !tenants.contains(tenant));
     }
 
-    /// What was taken is written, or lost.
+    /// Ends a write: what was taken is written, or lost.
     pub(in crate::turn) fn settle(&self) {
         let mut taught = self.lock();
         for subject in std::mem::take(&mut taught.writing).into_keys() {

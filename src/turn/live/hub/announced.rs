@@ -1,27 +1,25 @@
-//! Messages that were queued, for those who follow their session here: the newest of them, each
-//! shown once to each reader.
+//! Queued messages, as announced to the readers of a session on this replica. Each reader is sent
+//! each of the newest ones once.
 
 use std::collections::VecDeque;
 
 use crate::model::{Delivery, MessageId, TurnId};
 
-/// How many are remembered for a reader that lags by a step; the list of the queue is the truth.
+/// Most announcements kept for slow readers. The queue in the database is authoritative.
 const MOST: usize = 64;
 
-/// A message that was queued.
+/// A queued message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Announced {
-    /// The turn that was running.
+    /// The turn that was running, if any.
     pub turn: Option<TurnId>,
-    /// Its id in the queue.
     pub message: MessageId,
-    /// Its rank, from 1.
+    /// Position in the queue, from 1.
     pub position: u32,
-    /// When it is to be taken.
     pub delivery: Delivery,
 }
 
-/// What was announced, and how much in all.
+/// The newest announcements, and the total number.
 #[derive(Debug, Default)]
 pub(super) struct Announcements {
     recent: VecDeque<Announced>,
@@ -37,12 +35,12 @@ impl Announcements {
         }
     }
 
-    /// How many there were up to now.
+    /// The total number of announcements.
     pub(super) fn in_all(&self) -> usize {
         self.in_all
     }
 
-    /// Those after the first `heard`, as far as they are remembered.
+    /// The announcements after the first `heard`, as far as they are kept.
     pub(super) fn after(&self, heard: usize) -> Vec<Announced> {
         let new = (self.in_all - heard.min(self.in_all)).min(self.recent.len());
         self.recent

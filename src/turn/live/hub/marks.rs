@@ -1,4 +1,4 @@
-//! What the readers of a session have seen, until it was compared with what the database has.
+//! The events that readers of a session have seen, until they are compared with the database.
 
 use std::collections::VecDeque;
 
@@ -7,16 +7,15 @@ use crate::{
     store::lost_commits::{Mark, Verdict},
 };
 
-/// Reads that are remembered until they were compared. Of more, the newest are.
+/// Most events that are kept for the comparison. The oldest are dropped.
 const MOST: usize = 64;
 
-/// The newest events that were seen, with growing seqs.
+/// The newest events that were seen, by ascending seq.
 #[derive(Debug, Default)]
 pub(super) struct Marks(VecDeque<Mark>);
 
 impl Marks {
-    /// Notes an event that was seen. One that is no newer than another is as good as compared with
-    /// it.
+    /// Adds an event that was seen. An event that is no newer than the newest one is covered by it.
     pub(super) fn add(&mut self, mark: Mark) {
         if self.0.back().is_some_and(|newest| newest.seq >= mark.seq) || mark.seq == Seq(0) {
             return;
@@ -27,7 +26,7 @@ impl Marks {
         self.0.push_back(mark);
     }
 
-    /// What is to be compared: what was seen, and the newest seq that the session is known to have.
+    /// The events to compare: those that were seen, and the newest known seq of the session.
     pub(super) fn all(&self, newest: Seq) -> Vec<Mark> {
         let known = self.0.back().is_some_and(|mark| mark.seq >= newest) || newest == Seq(0);
         let newest = (!known).then_some(Mark {
@@ -37,8 +36,8 @@ impl Marks {
         self.0.iter().copied().chain(newest).collect()
     }
 
-    /// Takes in what the database says of the marks that it was asked about: of those it has, the
-    /// newest is compared again.
+    /// Applies the result of comparing the marks in `asked` with the database. Of the compared
+    /// events, only the newest is kept, and compared again.
     pub(super) fn compared(&mut self, asked: &[Mark], found: &[(Seq, Verdict)]) {
         let Some(newest) = asked.last() else { return };
         self.add(*newest);
@@ -51,7 +50,7 @@ impl Marks {
         }
     }
 
-    /// Forgets everything: what was seen is no longer so.
+    /// Removes all marks, after events were lost.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }

@@ -1,4 +1,4 @@
-//! What readers are shown of a message on its way, whoever writes it.
+//! What readers are sent of an unfinished message, written on this replica or another one.
 
 use proptest::{collection::vec, prelude::*};
 
@@ -22,7 +22,7 @@ fn live(after: i64, what: LiveKind) -> Live {
     }
 }
 
-/// Where the turn is after an event: each attempt follows another one.
+/// The position in the turn after an event: each attempt follows another event.
 fn at(after: i64) -> StepPosition {
     StepPosition {
         step: 1,
@@ -57,8 +57,8 @@ fn words(live: Vec<Live>) -> Vec<(u32, u32, String)> {
     live.into_iter().map(delta).collect()
 }
 
-/// What another replica writes after an event: chunks from the n-th on, each with one word for the
-/// first part.
+/// What another replica stored after an event: chunks starting at `from`, each with one text for
+/// the first part.
 fn elsewhere(after: i64, message: &str, from: i32, words: &[&str]) -> Elsewhere {
     let stretch = |text: &&str| Stretch {
         after: Seq(after),
@@ -321,14 +321,14 @@ fn a_reader_after_the_end_gets_a_new_channel() {
 // --- Any parts, any reader
 // -----------------------------------------------------------------------------------------
 
-/// A reader, and what it shows of the message.
+/// A reader, and the text of the message that it shows.
 struct Screen {
     place: Subscription,
     parts: BTreeMap<u32, String>,
 }
 
 impl Screen {
-    /// One that comes now: with all text so far, then what follows.
+    /// A new reader, with the text so far.
     fn new(channel: &Arc<Channel>) -> Self {
         let mut place = channel.subscribe();
         let open = place
@@ -344,7 +344,7 @@ impl Screen {
         }
     }
 
-    /// Shows what is new; each delta must go on where the text ends.
+    /// Reads new deltas. Each delta must start where the text ends.
     fn look(&mut self) {
         for (part, offset, text) in words(self.place.more_after(|_| true)) {
             let shown = self.parts.entry(part).or_default();
@@ -358,7 +358,7 @@ impl Screen {
     }
 }
 
-/// Hands what is new on to another replica, as it goes through the database.
+/// Sends the new text to another replica, encoded as in the database.
 fn share(channel: &Channel, shown: &mut Shown, n: &mut i32, other: &Channel) {
     let Some(stretch) = channel.stretch(shown) else {
         return;
@@ -371,7 +371,7 @@ fn share(channel: &Channel, shown: &mut Shown, n: &mut i32, other: &Channel) {
     });
 }
 
-/// A piece of some part, and what happens after it.
+/// A delta of some part, and what happens after it.
 #[derive(Debug, Clone)]
 struct Piece {
     part: u32,
@@ -396,7 +396,8 @@ fn piece() -> impl Strategy<Value = Piece> {
 }
 
 proptest! {
-    /// Indices come in any order and may be missing: calls are written side by side, and a part that the provider hides has no text.
+    /// Indices arrive in any order and may be missing: calls are written in parallel, and a part
+    /// that the provider hides has no text.
     #[test]
     fn deltas_add_up_to_the_message_for_every_reader_on_every_replica(pieces in vec(piece(), 1..40)) {
         let here = Hub::default().enter(&key());

@@ -1,4 +1,4 @@
-//! Requests that are well formed and meet a state that refuses them.
+//! Well-formed requests that conflict with the current state.
 
 use super::*;
 

@@ -10,7 +10,7 @@ use crate::harness::{
     requests::turn,
 };
 
-/// A call that contextd itself runs, with a result for the model and a text for people.
+/// A call that contextd makes, with a result for the model and a text for the user.
 pub(super) async fn call_of_a_server() -> Vec<pb::Event> {
     let server = McpServer::start().await;
     server.add("structured").await;

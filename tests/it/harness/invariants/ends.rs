@@ -1,4 +1,4 @@
-//! I9: a turn ends once, with one event, and stays as it ended.
+//! I9: a turn ends once, with one event, and its end never changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ fn violation(name: &'static str, detail: String) -> Violation {
     Violation::new(Invariant::I9, name, detail)
 }
 
-/// A turn that ended has one terminal event, its last one. One that has none is the live one.
+/// A turn that ended has one terminal event, which is its last event. Only the live turn has none.
 fn ended(turn: &Turn, live: bool, events: &[&Event]) -> Vec<Violation> {
     let Turn { id, last_seq, .. } = turn;
     let mut found = Vec::new();

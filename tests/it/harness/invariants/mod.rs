@@ -1,6 +1,6 @@
-//! The invariants of a session, as ARCHITECTURE.md lists them: one function for each, on one type for
-//! what is stored. The protocol run, the races of the queue, the simulation and chaos all use them.
-//! Nothing of this goes through the program: no statement, no type and no conversion is shared with it.
+//! The invariants of a session, as ARCHITECTURE.md lists them: one function for each, on one type for the stored data.
+//! The protocol run, the race tests of the queue, the simulation and chaos use them. They share no statements, types or
+//! conversions with the program.
 
 mod ends;
 mod numbers;
@@ -17,29 +17,28 @@ pub use stored::{
 };
 pub use transcript::answers_of_a_step;
 
-/// An invariant that is checked on what is stored.
+/// An invariant that is checked on the stored data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Invariant {
     /// Events are numbered without gaps and committed with the change that they describe.
     I1,
-    /// Only the owner of a session writes for it, under its own epoch.
+    /// Only the owner of a session writes to it, under its fencing epoch.
     I2,
     /// A queued message ends exactly once, and is in the transcript only if it was applied.
     I3,
     /// The transcript is closed or ends in one batch of open calls.
     I4,
-    /// A turn ends once, with one event, and stays as it ended.
+    /// A turn ends once, with one event, and its end never changes.
     I9,
 }
 
-/// Something that an invariant forbids. It is printed as `I4 batch: ...`.
+/// A violation of an invariant. Printed as `I4 batch: ...`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// The invariant.
     pub invariant: Invariant,
-    /// Which rule of the invariant.
+    /// The violated rule of the invariant.
     pub name: &'static str,
-    /// What was found, where.
+    /// The evidence.
     pub detail: String,
 }
 
@@ -64,7 +63,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Every violation in a session.
+/// All violations in a session.
 pub fn check(session: &Stored) -> Vec<Violation> {
     [
         numbers::i1(session),

@@ -1,4 +1,4 @@
-//! I1: events are numbered without gaps, and committed with the change that they describe.
+//! I1: events are numbered without gaps and committed with the change that they describe.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ pub(super) fn i1(session: &Stored) -> Vec<Violation> {
     .concat()
 }
 
-/// A turn that went on with another model calls that one, whoever owns it by then.
+/// A turn that continued with another model calls that model, regardless of its current owner.
 fn models(session: &Stored) -> Vec<Violation> {
     let fallbacks = session
         .events
@@ -41,7 +41,7 @@ fn violation(name: &'static str, detail: String) -> Violation {
     Violation::new(Invariant::I1, name, detail)
 }
 
-/// Events are numbered from the first to the head.
+/// Events are numbered from the first to the latest seq of the session.
 fn gaps(session: &Stored) -> Vec<Violation> {
     let seqs = session.events.iter().map(|event| event.seq);
     if seqs.clone().eq(session.forked_at + 1..session.next_seq) {
@@ -54,8 +54,8 @@ fn gaps(session: &Stored) -> Vec<Violation> {
     )]
 }
 
-/// Each message has the event that committed it. What is not voided; a fork has no events of the
-/// messages that it copied.
+/// Each message that is not voided has the event that committed it. A fork has no events of the messages that it
+/// copied.
 fn unrecorded(session: &Stored) -> Vec<Violation> {
     let events: BTreeMap<i64, &Event> = session
         .events
@@ -81,7 +81,7 @@ fn unrecorded(session: &Stored) -> Vec<Violation> {
     .collect()
 }
 
-/// Each event that commits a message has the message, under its seq.
+/// Each event that commits a message has that message, under its seq.
 fn missing(session: &Stored) -> Vec<Violation> {
     let messages: BTreeSet<(i64, &str)> = session
         .messages

@@ -1,4 +1,4 @@
-//! I2: only the owner of a session writes for it, under its own epoch, each operation once.
+//! I2: only the owner of a session writes to it, under its fencing epoch, and each operation once.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ fn violation(name: &'static str, detail: String) -> Violation {
     Violation::new(Invariant::I2, name, detail)
 }
 
-/// Owners come one after the other.
+/// Epochs never decrease.
 fn epochs(session: &Stored) -> Vec<Violation> {
     let pairs = session.events.iter().zip(session.events.iter().skip(1));
     pairs
@@ -27,17 +27,17 @@ fn epochs(session: &Stored) -> Vec<Violation> {
         .collect()
 }
 
-/// The fence under which an owner made a write, where the owner notes it in a `usage_recorded`
-/// event: `verb/session/epoch/op/n`. The protocol run does.
+/// The fence under which an owner wrote, if the owner recorded it in a `usage_recorded` event as
+/// `verb/session/epoch/op/n`. The protocol run does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark<'a> {
-    /// What it did.
+    /// The operation.
     pub verb: &'a str,
     epoch: i64,
     op: i64,
 }
 
-/// The mark that a text is. Returns `None` if it is another text.
+/// Parses a mark. Returns `None` if the text is not a mark.
 pub fn mark(text: &str) -> Option<Mark<'_>> {
     let [verb, _, epoch, op, _] = text.split('/').collect::<Vec<_>>()[..] else {
         return None;
@@ -49,7 +49,7 @@ pub fn mark(text: &str) -> Option<Mark<'_>> {
     })
 }
 
-/// What an owner wrote stands under its own epoch, once, in the order of its operations.
+/// Each write of an owner is stored once, under its epoch, in the order of its operations.
 fn marks(session: &Stored) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut seen = BTreeSet::new();

@@ -1,5 +1,5 @@
-//! I3: a queued message ends exactly once, with its event, and is in the transcript if and only if it
-//! was applied, and then once.
+//! I3: a queued message ends exactly once, with an event. It is in the transcript exactly once if it was applied,
+//! otherwise not at all.
 
 use std::collections::BTreeMap;
 
@@ -58,8 +58,8 @@ fn ended_once(session: &Stored, queued: &Queued, ends: &[(i64, &str)]) -> bool {
     }
 }
 
-/// The messages whose parts have the words of a queued message, one for each part. Summaries may
-/// repeat them, and so may answers.
+/// The messages whose parts contain the text of a queued message, one for each part. Summaries and responses are
+/// ignored, since they may repeat it.
 fn places<'a>(
     session: &'a Stored,
     messages: &BTreeMap<&str, &Message>,
@@ -85,7 +85,7 @@ fn placed_once(queued: &Queued, places: Option<&[&str]>) -> bool {
     })
 }
 
-/// Whether a text has these words, and not only words that begin or end like them.
+/// Whether the text contains `words` at word boundaries.
 fn has_words(text: &str, words: &str) -> bool {
     text.match_indices(words).any(|(at, _)| {
         let before = text[..at].chars().next_back();

@@ -1,4 +1,4 @@
-//! Reads what is stored of sessions, with statements of its own.
+//! Reads the stored sessions with separate statements.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use tokio_postgres::{Client, Row};
 
 use super::{Call, Compaction, Event, Message, Part, Queued, QueuedStatus, RunState, Stored, Turn};
 
-/// The rows of a session, with the counters. Each statement's first column is the session, and `$1`
-/// is the session that is asked for, or null for all. A fork that is still being copied is no session.
+/// The rows of a session, with the counters. The first column of each statement is the session id. `$1` is the
+/// requested session, or null for all. A fork that is still being copied does not count as a session.
 const RUNS: &str = "
     select r.session_id, r.state, coalesce(r.turn_id, ''), r.next_seq, r.open_calls::bigint,
            r.ctx_overhead + (select sum(t) from unnest(r.ctx_tokens[1:8]) t)::bigint,
@@ -44,17 +44,17 @@ const REQUESTS: &str = "
     select session_id, request_id, result from idempotency
      where request_id <> '' and ($1::text is null or session_id = $1)";
 
-/// All sessions of a database, by their ids.
+/// All sessions of a database, by id.
 pub async fn read_all(client: &Client) -> BTreeMap<String, Stored> {
     sessions(client, None).await
 }
 
-/// One session. Returns `None` if there is none of that id.
+/// One session. Returns `None` if it does not exist.
 pub async fn read(client: &Client, session: &str) -> Option<Stored> {
     sessions(client, Some(session)).await.remove(session)
 }
 
-/// Puts a row into its session.
+/// Adds a row to its session.
 type Put = fn(&mut Stored, &Row);
 
 async fn sessions(client: &Client, session: Option<&str>) -> BTreeMap<String, Stored> {
@@ -76,7 +76,7 @@ async fn sessions(client: &Client, session: Option<&str>) -> BTreeMap<String, St
     ];
     for (sql, put) in statements {
         for row in client.query(sql, &[&session]).await.unwrap() {
-            // Rows that belong to no session, such as those of uploads, are left out.
+            // Rows that belong to no session, such as those of uploads, are ignored.
             if let Some(of) = all.get_mut(row.get::<_, &str>(0)) {
                 put(of, &row);
             }
@@ -109,8 +109,8 @@ fn event(row: &Row) -> Event {
     }
 }
 
-/// What an event describes. A call that the statement which stored it closed is named in the event
-/// itself, as is the model that a turn went on with, and the one that was called.
+/// The references of an event. If the statement that wrote the event closed a call, the event itself names the call.
+/// The same applies to the model with which a turn continued, and to the model that was called.
 fn refs(row: &Row) -> Vec<String> {
     let refs: Vec<String> = row.get(5);
     match row.get(4) {

@@ -1,45 +1,44 @@
-//! What is stored of a session.
+//! The stored data of a session, as the invariants use it.
 
 use std::collections::BTreeMap;
 
-/// A session. What a source does not have is left at its default.
+/// A session. Fields that a source does not have keep their default.
 #[derive(Debug, Clone, Default)]
 pub struct Stored {
-    /// What the row of the run says of its turn.
+    /// The state of the session row.
     pub state: RunState,
-    /// The turn of the run; the last one where none is live.
+    /// The live turn, or the last one if none is live.
     pub turn: String,
-    /// The number of the next event.
+    /// The seq of the next event.
     pub next_seq: i64,
-    /// How many calls are open, as the run counts them.
+    /// The number of open calls, as counted in the session row.
     pub open_calls: i64,
-    /// Tokens of the transcript, as the run counts them.
+    /// The tokens of the transcript, as counted in the session row.
     pub size: i64,
-    /// The revision of the configuration in force.
+    /// The current revision of the configuration.
     pub revision: i64,
-    /// The last seq that is the source's, for a fork; else 0.
+    /// For a fork, the last seq of the source; else 0.
     pub forked_at: i64,
-    /// In order of seq.
+    /// Ordered by seq.
     pub events: Vec<Event>,
-    /// In order of seq.
+    /// Ordered by seq.
     pub messages: Vec<Message>,
-    /// In order of message and index. Results are stored before the message that holds them.
+    /// Ordered by message and index. Results are stored before the message that contains them.
     pub parts: Vec<Part>,
     /// Calls that were requested.
     pub calls: Vec<Call>,
-    /// Messages of the queue, pending or ended.
+    /// Queued messages, pending or ended.
     pub queue: Vec<Queued>,
-    /// All turns.
     pub turns: Vec<Turn>,
-    /// In the order in which they came in force.
+    /// In the order in which they were applied.
     pub compactions: Vec<Compaction>,
     /// Messages and overhead, then tokens and parts of the categories 1 to 8.
     pub counters: Vec<i64>,
-    /// Results of requests by their ids.
+    /// Results of requests, by idempotency key.
     pub requests: BTreeMap<String, String>,
 }
 
-/// The state of a session's run.
+/// The run state of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RunState {
     /// No turn is live.
@@ -80,10 +79,10 @@ impl From<i16> for RunState {
 pub struct Event {
     pub seq: i64,
     pub epoch: i64,
-    /// Empty for an event of no turn.
+    /// Empty if the event belongs to no turn.
     pub turn: String,
     pub kind: String,
-    /// Ids of what it describes.
+    /// Ids of the content that it refers to.
     pub refs: Vec<String>,
 }
 
@@ -97,7 +96,7 @@ pub struct Message {
     pub tokens: i64,
     pub summary: bool,
     pub voided: bool,
-    /// Empty for a message of no turn.
+    /// Empty if the message belongs to no turn.
     pub turn: String,
     pub step: i32,
 }
@@ -108,7 +107,7 @@ pub struct Part {
     pub message: String,
     pub idx: i32,
     pub kind: String,
-    /// The call that it makes or answers.
+    /// The call that it requests or answers.
     pub call: String,
     pub body: String,
     pub tokens: i64,
@@ -131,22 +130,22 @@ impl Call {
     }
 }
 
-/// A message of the queue.
+/// A queued message.
 #[derive(Debug, Clone, Default)]
 pub struct Queued {
     pub id: String,
     pub status: QueuedStatus,
     pub request: String,
-    /// Of the event that ended it; 0 while it is pending.
+    /// The seq of the event that ended it; 0 while it is pending.
     pub seq: i64,
-    /// The message that it went into.
+    /// The message to which it was applied.
     pub applied_to: String,
-    /// Words that only this message has, by which it is found in the transcript. `None` if its
-    /// source does not know them: then it is not looked for.
+    /// A text that only this message contains, by which it is found in the transcript. `None` if the source does not
+    /// know one; then the transcript is not searched.
     pub words: Option<String>,
 }
 
-/// The status of a message of the queue.
+/// The status of a queued message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum QueuedStatus {
     #[default]
@@ -170,20 +169,18 @@ impl From<i16> for QueuedStatus {
     }
 }
 
-/// A turn.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Turn {
     pub id: String,
     pub live: bool,
     pub request: String,
     pub first_seq: i64,
-    /// Of its terminal event; 0 while it is live.
+    /// The seq of its terminal event; 0 while it is live.
     pub last_seq: i64,
-    /// The model that it calls in place of its session's; empty where that is the same.
+    /// The model that it calls instead of its session's; empty if they are the same.
     pub model: String,
 }
 
-/// A compaction.
 #[derive(Debug, Clone, Default)]
 pub struct Compaction {
     pub id: String,
@@ -195,7 +192,7 @@ pub struct Compaction {
 }
 
 impl Stored {
-    /// Sets the words of queued messages, by their ids.
+    /// Sets the texts of queued messages, by id.
     pub fn set_words<'a>(&mut self, words: impl Fn(&Queued) -> Option<&'a str>) {
         for queued in &mut self.queue {
             queued.words = words(queued).map(str::to_owned);

@@ -1,5 +1,5 @@
-//! I4: the transcript is closed or ends in one batch of open calls. Every call has one result, and no
-//! message stands between calls and their results.
+//! I4: the transcript is closed or ends in one batch of open calls. Every call has one result, and no message is
+//! between calls and their results.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +13,8 @@ fn violation(name: &'static str, detail: String) -> Violation {
     Violation::new(Invariant::I4, name, detail)
 }
 
-/// Each call has one result once it is closed, with its event, none is open when its turn is over,
-/// and those that are open are counted.
+/// Each closed call has one result with its event; no call is open after the end of its turn; and the number of open
+/// calls is correct.
 fn calls(session: &Stored) -> Vec<Violation> {
     let mut found = Vec::new();
     let live = if session.state.is_live() {
@@ -53,7 +53,7 @@ fn calls(session: &Stored) -> Vec<Violation> {
             let detail = format!("{id} of turn {:?}, which is not live", call.turn);
             found.push(violation("open call", detail));
         }
-        // In a fork, and where they were imported, the calls have no events.
+        // Calls in a fork and imported calls have no events.
         let its_own = session.forked_at == 0 && !call.turn.is_empty();
         if of(&ends) != usize::from(closed) && (its_own || of(&ends) > 0) {
             let detail = format!("call {id} in status {} has {} ends", call.status, of(&ends));
@@ -93,7 +93,7 @@ fn requests(session: &Stored) -> Vec<Violation> {
         .collect()
 }
 
-/// After a message with calls stand their results, and nothing else comes between.
+/// A message with calls is followed directly by their results.
 fn batches(session: &Stored) -> Vec<Violation> {
     let mut found = Vec::new();
     let said: Vec<&Message> = session
@@ -130,7 +130,7 @@ fn batches(session: &Stored) -> Vec<Violation> {
     found
 }
 
-/// The calls that the parts of a kind name, by message.
+/// The calls of the parts of a kind, by message.
 fn calls_by_message<'a>(session: &'a Stored, kind: &str) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
     let mut named: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for part in session.parts.iter().filter(|part| part.kind == kind) {
@@ -139,7 +139,7 @@ fn calls_by_message<'a>(session: &'a Stored, kind: &str) -> BTreeMap<&'a str, BT
     named
 }
 
-/// A step has one answer of the model, whoever called it: what the turn engine adds to I4. The
+/// A step has one assistant message, regardless of who called the model. The turn engine adds this rule to I4; the
 /// protocol run, which has no engine, writes several.
 pub fn answers_of_a_step(session: &Stored) -> Vec<Violation> {
     let mut answered = BTreeSet::new();

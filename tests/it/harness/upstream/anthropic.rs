@@ -1,12 +1,12 @@
-//! Answers of Anthropic's Messages, block by block. Thinking in them is signed: its signature is bound
-//! to the request that is answered.
+//! Responses of Anthropic's Messages API, block by block. Thinking blocks are signed; the signature is bound to the
+//! request.
 
 use serde_json::{Value, json};
 
 use super::{Reply, halves};
 use crate::harness::validate::anthropic::signature;
 
-/// An answer that is being put together.
+/// Builder of a response.
 #[derive(Debug, Clone, Default)]
 pub struct Answer {
     blocks: Vec<Block>,
@@ -23,23 +23,23 @@ enum Block {
     Whole(Value),
 }
 
-/// An answer that says these words.
+/// A response with one text, a delta for each of `words`.
 pub fn said(words: &[&str]) -> Reply {
     Answer::default().said(words).reply()
 }
 
-/// One event, under the name of its type.
+/// One event, named by its type.
 pub fn event(payload: &Value) -> Vec<u8> {
     let kind = payload["type"].as_str().unwrap_or_default();
     format!("event: {kind}\ndata: {payload}\n\n").into_bytes()
 }
 
-/// An error in the stream of an answer.
+/// An error event in the stream.
 pub fn error(kind: &str, message: &str) -> Vec<u8> {
     event(&json!({"type": "error", "error": {"type": kind, "message": message}}))
 }
 
-/// An error in place of an answer.
+/// An error response.
 pub fn refused(status: u16, kind: &str, message: &str) -> Reply {
     let error = json!({"type": kind, "message": message});
     let body = json!({"type": "error", "error": error, "request_id": "req_1"});
@@ -47,7 +47,7 @@ pub fn refused(status: u16, kind: &str, message: &str) -> Reply {
 }
 
 impl Answer {
-    /// A text, a delta for each of the words.
+    /// Adds a text, a delta for each of `words`.
     #[must_use]
     pub fn said(self, words: &[&str]) -> Self {
         self.with(Block::Text(
@@ -55,19 +55,19 @@ impl Answer {
         ))
     }
 
-    /// Signed thinking; it may be without a word.
+    /// Adds signed thinking, whose text may be empty.
     #[must_use]
     pub fn thinking(self, words: &str) -> Self {
         self.with(Block::Thinking(words.to_owned()))
     }
 
-    /// Thinking that is not shown.
+    /// Adds redacted thinking.
     #[must_use]
     pub fn redacted(self) -> Self {
         self.with(Block::Redacted)
     }
 
-    /// A call of a tool.
+    /// Adds a tool call.
     #[must_use]
     pub fn call(self, id: &str, name: &str, input: &Value) -> Self {
         self.with(Block::Call(
@@ -75,13 +75,13 @@ impl Answer {
         ))
     }
 
-    /// A block that comes whole, such as what the service runs itself.
+    /// Adds a block that is sent whole, such as a call of a hosted tool.
     #[must_use]
     pub fn block(self, block: Value) -> Self {
         self.with(Block::Whole(block))
     }
 
-    /// The service pauses in a search of its own.
+    /// The service pauses during a search that it runs itself.
     #[must_use]
     pub fn paused(self) -> Self {
         let search = json!({
@@ -91,26 +91,26 @@ impl Answer {
         self.block(search).stopped("pause_turn")
     }
 
-    /// Why it stops, if not for its calls or at its end.
+    /// Sets the stop reason, if it is neither `tool_use` nor `end_turn`.
     #[must_use]
     pub fn stopped(mut self, reason: &str) -> Self {
         self.stop = Some(reason.to_owned());
         self
     }
 
-    /// The usage that it ends with.
+    /// Sets the reported usage.
     #[must_use]
     pub fn usage(mut self, usage: Value) -> Self {
         self.usage = Some(usage);
         self
     }
 
-    /// As it is sent.
+    /// The complete response.
     pub fn reply(self) -> Reply {
         Reply::to(move |request| [self.beginning(&request.json), self.ending()].concat())
     }
 
-    /// As it is sent so far: what follows is up to the test.
+    /// The response without its end; the test sends the rest.
     pub fn begun(self) -> Reply {
         Reply::to(move |request| self.beginning(&request.json))
     }
@@ -169,7 +169,7 @@ impl Answer {
 }
 
 impl Block {
-    /// As it goes back to the service in the next request.
+    /// The block as the next request sends it back to the service.
     fn whole(&self, request: &Value, written: &[Value]) -> Value {
         match self {
             Self::Text(words) => json!({"type": "text", "text": words.concat()}),

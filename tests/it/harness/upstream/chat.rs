@@ -1,11 +1,11 @@
-//! Answers of Chat Completions, event by event.
+//! Responses of Chat Completions, event by event.
 
 use serde_json::{Value, json};
 
-/// What ends a stream.
+/// The end marker of a stream.
 pub(super) const DONE: &[u8; 14] = b"data: [DONE]\n\n";
 
-/// The events of an answer that says these words, with usage at its end.
+/// The events of a response with a delta for each of `words` and usage at its end.
 pub fn said(words: &[&str]) -> Vec<u8> {
     let mut body: Vec<u8> = words
         .iter()
@@ -21,7 +21,7 @@ pub fn event(delta: &Value) -> Vec<u8> {
     format!("data: {chunk}\n\n").into_bytes()
 }
 
-/// The end of an answer: why, usage, and the marker.
+/// The end of a response: finish reason, usage and the end marker.
 pub fn finished(reason: &str) -> Vec<u8> {
     let end =
         json!({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}], "usage": null});

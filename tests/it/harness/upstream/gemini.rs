@@ -1,11 +1,11 @@
-//! Answers of Gemini's generateContent, part by part.
+//! Responses of Gemini's generateContent, part by part.
 
 use serde_json::{Value, json};
 
 use super::{Received, Reply, reply::mark};
 use crate::harness::validate::gemini::model_of;
 
-/// An answer that is being put together.
+/// Builder of a response.
 #[derive(Debug, Clone)]
 pub struct Answer {
     parts: Vec<Value>,
@@ -25,28 +25,28 @@ impl Default for Answer {
     }
 }
 
-/// An answer that says these words.
+/// A response with an event for each of `words`.
 pub fn said(words: &[&str]) -> Reply {
     Answer::default().said(words).reply()
 }
 
-/// One event; its lines end as Google's do.
+/// One event, with line ends as Google sends them.
 pub fn event(payload: &Value) -> Vec<u8> {
     format!("data: {payload}\r\n\r\n").into_bytes()
 }
 
-/// An error in the stream of an answer.
+/// An error event in the stream.
 pub fn error(code: u16, status: &str, message: &str) -> Vec<u8> {
     event(&json!({"error": {"code": code, "message": message, "status": status}}))
 }
 
-/// An error in place of an answer.
+/// An error response.
 pub fn refused(code: u16, status: &str, message: &str) -> Reply {
     let body = json!({"error": {"code": code, "message": message, "status": status}});
     Reply::json(code, &body)
 }
 
-/// The prompt is blocked: there is no answer.
+/// A response without content, because the prompt is blocked.
 pub fn blocked(reason: &str) -> Reply {
     let usage = json!({"promptTokenCount": 11, "totalTokenCount": 11});
     Reply::events(event(
@@ -55,7 +55,7 @@ pub fn blocked(reason: &str) -> Reply {
 }
 
 impl Answer {
-    /// Texts, each in an event of its own.
+    /// Adds texts, each in a separate event.
     #[must_use]
     pub fn said(mut self, words: &[&str]) -> Self {
         self.parts
@@ -63,26 +63,26 @@ impl Answer {
         self
     }
 
-    /// A thought that is shown.
+    /// Adds a visible thought.
     #[must_use]
     pub fn thinking(self, words: &str) -> Self {
         self.part(json!({"text": words, "thought": true}))
     }
 
-    /// A call of a tool, without an id.
+    /// Adds a tool call without an id.
     #[must_use]
     pub fn call(self, name: &str, args: &Value) -> Self {
         self.part(json!({"functionCall": {"name": name, "args": args}}))
     }
 
-    /// Another part.
+    /// Adds a part.
     #[must_use]
     pub fn part(mut self, part: Value) -> Self {
         self.parts.push(part);
         self
     }
 
-    /// The last part so far is signed.
+    /// Signs the last part so far.
     #[must_use]
     pub fn signed(mut self) -> Self {
         if let Some(part) = self.parts.last_mut() {
@@ -91,26 +91,26 @@ impl Answer {
         self
     }
 
-    /// Why it stops, if not at its end.
+    /// Sets the finish reason, if it is not `STOP`.
     #[must_use]
     pub fn finished(mut self, reason: &str) -> Self {
         self.finish = reason.to_owned();
         self
     }
 
-    /// The usage that it reports.
+    /// Sets the reported usage.
     #[must_use]
     pub fn usage(mut self, usage: Value) -> Self {
         self.usage = usage;
         self
     }
 
-    /// As it is sent.
+    /// The complete response.
     pub fn reply(self) -> Reply {
         Reply::to(move |request| [self.beginning(request), self.ending(request)].concat())
     }
 
-    /// As it is sent so far: what follows is up to the test.
+    /// The response without its end; the test sends the rest.
     pub fn begun(self) -> Reply {
         Reply::to(move |request| self.beginning(request))
     }
@@ -122,7 +122,7 @@ impl Answer {
             .flat_map(|(at, part)| {
                 let mut part = part.clone();
                 if part["thoughtSignature"] == "" {
-                    // Base64, as all bytes are.
+                    // Base64, as for all bytes.
                     part["thoughtSignature"] = json!(format!("{unique}{at:04}"));
                 }
                 let content = json!({"role": "model", "parts": [part]});

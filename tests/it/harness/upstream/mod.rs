@@ -1,5 +1,4 @@
-//! A model service that a test plays: real HTTP/1.1 on a port of its own, answers planned one by
-//! one, every request kept.
+//! A model service for tests: real HTTP/1.1 on a free port, with responses planned one by one. Every request is kept.
 //!
 //! ```ignore
 //! let upstream = Upstream::start().await;
@@ -9,8 +8,8 @@
 //! assert_eq!(upstream.requests()[0].json["model"], "gpt-4o");
 //! ```
 //!
-//! What comes is validated as the real API of its path does. A refused request is answered with that
-//! API's error, and fails the test unless the test expects it.
+//! Requests are validated as the real API of their path does. A refused request gets the error of that API, and fails
+//! the test unless the test expects it.
 
 pub mod anthropic;
 pub mod chat;
@@ -62,53 +61,53 @@ pub use reply::Reply;
 /// The key that clients of [`Upstream::provider`] send.
 pub const KEY: &str = "sk-test-key-that-nobody-may-see";
 
-/// A model service. It ends with the test.
+/// A model service. It stops at the end of the test.
 pub struct Upstream {
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: SocketAddr,
     shared: Arc<Shared>,
     stop: CancellationToken,
 }
 
-/// A request that came.
+/// A received request.
 #[derive(Debug, Clone)]
 pub struct Received {
-    /// Its path and query.
+    /// The path and query.
     pub path: String,
-    /// Its headers, names in lower case.
+    /// The headers, with names in lower case.
     pub headers: Vec<(String, String)>,
-    /// Its body as JSON.
+    /// The body as JSON.
     pub json: Value,
-    /// Its body as it came.
+    /// The body as received.
     pub body: String,
 }
 
 #[derive(Default)]
 struct Shared {
     replies: Mutex<VecDeque<Reply>>,
-    /// What is answered to each request for a path, and how many came.
+    /// The response to each request for a path, and the number of such requests.
     lists: Mutex<BTreeMap<String, (Reply, usize)>>,
     requests: Mutex<Vec<Received>>,
     released: watch::Sender<BTreeSet<String>>,
     aborted: watch::Sender<usize>,
-    /// What it refused to read, and why.
+    /// The reasons and bodies of refused requests.
     refused: Mutex<Vec<String>>,
-    /// Refusals are what the test is about.
+    /// Set if the test expects refusals.
     may_refuse: AtomicBool,
     strict: AtomicBool,
-    /// The dialect of the service whose own rules it has; none of its own if empty.
+    /// The dialect of the service whose specific rules apply; empty for none.
     service: Mutex<String>,
-    /// What a request may not contain, and how it is refused.
+    /// A text that requests may not contain, and the response to such a request.
     refuses: Mutex<Option<(String, Reply)>>,
-    /// Reports usage by the size of the request.
+    /// Whether usage is reported by the size of the request.
     counts: AtomicBool,
-    /// What it sent, with the signatures that it will know again.
+    /// The responses sent so far; they contain the signatures that are valid in later requests.
     issued: Mutex<String>,
     asked: watch::Sender<usize>,
 }
 
 impl Upstream {
-    /// A service on a free port.
+    /// Starts a service on a free port.
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -125,13 +124,12 @@ impl Upstream {
         }
     }
 
-    /// Plans the answer to the next request that has none yet.
+    /// Plans the response to the next request without one.
     pub fn answer(&self, reply: Reply) {
         self.shared.replies.lock().unwrap().push_back(reply);
     }
 
-    /// Answers each request for a path like this from now on. Such requests are not among
-    /// [`Upstream::requests`].
+    /// Sets the response to all requests for a path. Such requests are not in [`Upstream::requests`].
     pub fn list(&self, path: &str, reply: Reply) {
         let mut lists = self.shared.lists.lock().unwrap();
         lists
@@ -140,52 +138,52 @@ impl Upstream {
             .or_insert((reply, 0));
     }
 
-    /// How many requests came for a path that [`Upstream::list`] answers.
+    /// The number of requests for a path of [`Upstream::list`].
     pub fn listed(&self, path: &str) -> usize {
         let lists = self.shared.lists.lock().unwrap();
         lists.get(path).map_or(0, |(_, times)| *times)
     }
 
-    /// Lets answers go on that hold for the signal, now and from now on.
+    /// Releases a signal: responses that hold for it continue, now and later.
     pub fn release(&self, signal: &str) {
         self.shared
             .released
             .send_modify(|released| released.extend([signal.to_owned()]));
     }
 
-    /// Every request that came, in order.
+    /// All requests, in order.
     pub fn requests(&self) -> Vec<Received> {
         self.shared.requests.lock().unwrap().clone()
     }
 
-    /// How many requests came.
+    /// The number of requests.
     pub fn count(&self) -> usize {
         self.shared.requests.lock().unwrap().len()
     }
 
-    /// The newest request that came.
+    /// The latest request.
     pub fn newest(&self) -> Received {
         let requests = self.shared.requests.lock().unwrap();
         requests.last().expect("no request came").clone()
     }
 
-    /// Drops the planned answers that no request has taken.
+    /// Drops planned responses that were not used.
     pub fn forget(&self) {
         self.shared.replies.lock().unwrap().clear();
     }
 
-    /// From now on each request that contains these words is answered like this, whatever is planned.
+    /// Answers every request that contains `words` with `reply` from now on, instead of the planned response.
     pub fn refuse(&self, words: &str, reply: Reply) {
         *self.shared.refuses.lock().unwrap() = Some((words.to_owned(), reply));
     }
 
-    /// From now on it reports a prompt of a token for each four bytes of the request, in place of the
-    /// few that planned answers report.
+    /// From now on, reports one prompt token for every four bytes of the request, instead of the few tokens of planned
+    /// responses.
     pub fn counts(&self) {
         self.shared.counts.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until so many requests have come.
+    /// Waits until this number of requests has arrived.
     pub async fn asked(&self, times: usize) {
         let mut asked = self.shared.asked.subscribe();
         timeout(PATIENCE, asked.wait_for(|asked| *asked >= times))
@@ -194,7 +192,7 @@ impl Upstream {
             .unwrap();
     }
 
-    /// Waits until clients left so many answers before their end.
+    /// Waits until clients have closed this number of responses before their end.
     pub async fn left(&self, times: usize) {
         let mut aborted = self.shared.aborted.subscribe();
         timeout(PATIENCE, aborted.wait_for(|aborted| *aborted >= times))
@@ -203,32 +201,32 @@ impl Upstream {
             .unwrap();
     }
 
-    /// From now on refusals do not fail the test, which looks at [`Upstream::refused`] itself.
+    /// From now on, refusals do not fail the test; it checks [`Upstream::refused`] itself.
     pub fn expect_refusals(&self) {
         self.shared.may_refuse.store(true, Ordering::Relaxed);
     }
 
-    /// Which requests it refused, in order: why, and their bodies.
+    /// The refused requests in order: the reasons and the bodies.
     pub fn refused(&self) -> Vec<String> {
         self.shared.refused.lock().unwrap().clone()
     }
 
-    /// A signature, or encrypted reasoning, that it takes as its own although it never sent it.
+    /// Accepts a signature, or encrypted reasoning, that the service never sent.
     pub fn knows(&self, signature: &str) {
         self.shared.issued.lock().unwrap().push_str(signature);
     }
 
-    /// Where it is, for a configuration.
+    /// The base URL, for a configuration.
     pub fn base_url(&self) -> String {
         format!("http://{}/v1", self.address)
     }
 
-    /// How a client reaches it, with [`KEY`].
+    /// The settings of a client, with [`KEY`].
     pub fn settings(&self) -> Settings {
         self.settings_for(Api::Chat)
     }
 
-    /// How a client of that protocol reaches it: its base URL, and [`KEY`] where it has keys.
+    /// The settings of a client of that protocol: its base URL, and [`KEY`] if it uses keys.
     pub fn settings_for(&self, api: Api) -> Settings {
         let bearer = (hyper::header::AUTHORIZATION, format!("Bearer {KEY}"));
         let key = |name: &'static str| (HeaderName::from_static(name), KEY.to_owned());
@@ -247,25 +245,23 @@ impl Upstream {
         }
     }
 
-    /// From now on it takes only what strict chat templates take, and fails the test of whoever
-    /// sent anything else.
+    /// From now on, accepts only what strict chat templates accept; any other request fails the test.
     pub fn strict(&self) {
         self.shared.strict.store(true, Ordering::Relaxed);
     }
 
-    /// Forgets the answers that were planned and not given.
+    /// Drops planned responses that were not used.
     pub fn plans_nothing(&self) {
         self.shared.replies.lock().unwrap().clear();
     }
 
-    /// From now on it also refuses what only the service refuses that speaks that dialect of Chat
-    /// Completions.
+    /// From now on, also applies the rules that only the service with this Chat Completions dialect has.
     pub fn plays(&self, service: &str) {
         service.clone_into(&mut self.shared.service.lock().unwrap());
     }
 
-    /// A provider of that configured name that calls it, with a model `gpt-4o`. Services whose
-    /// template may be strict are played by strict ones.
+    /// A provider with that configured name that calls this service, with a model `gpt-4o`. A dialect whose templates
+    /// may be strict makes the service strict.
     pub fn provider(&self, name: &str, dialect: &str) -> OpenAi {
         if dialect::named(dialect).unwrap().turns == dialect::Turns::Strict {
             self.strict();
@@ -273,24 +269,24 @@ impl Upstream {
         provider(name, self.settings(), dialect)
     }
 
-    /// The usual replica with this service as the provider `main`.
+    /// A default replica with this service as the provider `main`.
     pub fn options(&self, dialect: &str) -> Options {
         calling(self.provider("main", dialect))
     }
 }
 
-/// The usual replica with a provider of any kind as `main`, which is made of
-/// [`Upstream::settings_for`] its protocol.
+/// A default replica with any provider as `main`. The provider should be built from [`Upstream::settings_for`] its
+/// protocol.
 pub fn calling(provider: impl Provider + 'static) -> Options {
     Options::default().provider("main", Arc::new(provider))
 }
 
-/// A provider; what it has is not declared.
+/// A provider without declared models.
 pub fn provider(name: &str, settings: Settings, dialect: &str) -> OpenAi {
     declaring(name, settings, dialect, &[])
 }
 
-/// A provider whose operator declares the windows of these models.
+/// A provider with declared context windows of these models.
 pub fn declaring(name: &str, settings: Settings, dialect: &str, windows: &[(&str, u32)]) -> OpenAi {
     let declared = |(model, window): &(&str, u32)| {
         (
@@ -324,7 +320,7 @@ impl Drop for Upstream {
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 
-/// An answer whose prompt had that many tokens.
+/// The response with this number of prompt tokens in its usage.
 fn counted(bytes: &Bytes, tokens: usize) -> Bytes {
     let mut text = String::from_utf8_lossy(bytes).into_owned();
     for name in ["prompt_tokens", "input_tokens", "promptTokenCount"] {
@@ -404,7 +400,7 @@ async fn respond(
 }
 
 impl Shared {
-    /// The answer to a request for a list; every `GET` is one.
+    /// The response to a request for a list; every `GET` is one.
     fn list(&self, head: &hyper::http::request::Parts) -> Option<Reply> {
         let mut lists = self.lists.lock().unwrap();
         match lists.get_mut(&head.uri.to_string()) {
@@ -419,7 +415,7 @@ impl Shared {
         }
     }
 
-    /// The answer to a request that the API of its path refuses; `None` if it takes it.
+    /// The error if the API of the path refuses the request. Returns `None` if it accepts the request.
     fn refusal(&self, received: &Received) -> Option<Reply> {
         let api = Api::of(&received.path)?;
         let issued = self.issued.lock().unwrap();
@@ -453,7 +449,7 @@ impl Shared {
         planned.unwrap_or_else(unplanned)
     }
 
-    /// The moves in answer to that request; what they send is known again.
+    /// The moves of a response to that request. The text that they send is added to `issued`.
     fn moves(&self, moves: Vec<Move>, received: &Received) -> VecDeque<Move> {
         let mut issued = self.issued.lock().unwrap();
         let counts = self.counts.load(Ordering::Relaxed);
@@ -471,7 +467,7 @@ impl Shared {
     }
 }
 
-/// An answer that is being played.
+/// A response that is being sent.
 struct Playing {
     shared: Arc<Shared>,
     moves: VecDeque<Move>,
@@ -487,7 +483,7 @@ impl Playing {
                 Some(Move::Hold(signal)) => self.wait_for(&signal).await,
                 Some(Move::Cut) => {
                     self.over = true;
-                    // What was sent goes out before the connection breaks.
+                    // Let the sent data go out before the connection breaks.
                     tokio::task::yield_now().await;
                     return Some(Err(io::Error::other("cut")));
                 }

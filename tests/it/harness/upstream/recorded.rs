@@ -1,4 +1,4 @@
-//! Recorded answers as they came over the wire.
+//! Recorded responses, as they were received.
 
 use std::{fs, path::Path};
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::chat;
 
-/// A body from `tests/fixtures/providers`; payloads without framing get that of their protocol.
+/// A body from `tests/fixtures/providers`. Payloads without framing are framed as in their protocol.
 pub fn recorded(file: &str) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/fixtures/providers")
@@ -24,7 +24,7 @@ pub fn recorded(file: &str) -> Vec<u8> {
     body
 }
 
-/// The event of a payload; one that has a type is named so.
+/// The event of a payload, named by the payload's type if it has one.
 fn event(line: &str) -> Vec<u8> {
     let payload = parsed(line);
     let name = payload["type"].as_str();

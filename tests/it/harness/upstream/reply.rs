@@ -1,4 +1,4 @@
-//! A planned answer: what is sent, when, and where it breaks.
+//! A planned response: what is sent, when, and where it breaks.
 
 use std::{fmt, sync::Arc};
 
@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::Received;
 
-/// A planned answer.
+/// A planned response.
 #[derive(Debug, Clone)]
 pub struct Reply {
     pub(super) status: u16,
@@ -17,7 +17,7 @@ pub struct Reply {
     pub(super) moves: Vec<Move>,
 }
 
-/// What an answer does next.
+/// The next action of a response.
 #[derive(Debug, Clone)]
 pub(super) enum Move {
     /// Sends bytes.
@@ -32,7 +32,7 @@ pub(super) enum Move {
     Stall,
 }
 
-/// Bytes that depend on the request that they answer.
+/// Bytes that depend on the request.
 #[derive(Clone)]
 pub(super) struct Written(Arc<Write>);
 
@@ -45,7 +45,7 @@ impl fmt::Debug for Written {
 }
 
 impl Move {
-    /// The move in answer to that request.
+    /// The move in the response to that request.
     pub(super) fn to(self, request: &Received) -> Self {
         match self {
             Self::Write(Written(write)) => Self::Send(write(request).into()),
@@ -55,23 +55,23 @@ impl Move {
 }
 
 impl Reply {
-    /// A good answer with these events.
+    /// A successful response with these events.
     pub fn events(body: impl Into<Bytes>) -> Self {
         Self::new(200, "text/event-stream").then(body)
     }
 
-    /// A good answer with events that depend on the request: ids and signatures do.
+    /// A successful response with events that depend on the request, as ids and signatures do.
     pub fn to(write: impl Fn(&Received) -> Vec<u8> + Send + Sync + 'static) -> Self {
         let written = Written(Arc::new(write));
         Self::new(200, "text/event-stream").moving(Move::Write(written))
     }
 
-    /// An answer of that status with a body in JSON.
+    /// A response of that status with a JSON body.
     pub fn json(status: u16, body: &Value) -> Self {
         Self::new(status, "application/json").then(body.to_string())
     }
 
-    /// An answer of that status and type, so far without a body.
+    /// A response of that status and content type, without a body yet.
     pub fn new(status: u16, content_type: &str) -> Self {
         Self {
             status,
@@ -82,7 +82,7 @@ impl Reply {
         .header("content-type", content_type)
     }
 
-    /// An error as OpenAI writes it.
+    /// An error in OpenAI's format.
     pub fn error(status: u16, code: &str, message: &str) -> Self {
         Self::json(
             status,
@@ -97,20 +97,20 @@ impl Reply {
         self
     }
 
-    /// Nothing of it comes, not even its head, before the signal is released.
+    /// Sends nothing, not even the headers, before the signal is released.
     #[must_use]
     pub fn after(mut self, signal: &str) -> Self {
         self.hold = Some(signal.to_owned());
         self
     }
 
-    /// More of the body.
+    /// Appends to the body.
     #[must_use]
     pub fn then(self, body: impl Into<Bytes>) -> Self {
         self.moving(Move::Send(body.into()))
     }
 
-    /// More of the body, in pieces of so many bytes.
+    /// Appends to the body, in pieces of `size` bytes.
     #[must_use]
     pub fn pieces(mut self, body: &[u8], size: usize) -> Self {
         self.moves.extend(
@@ -120,19 +120,19 @@ impl Reply {
         self
     }
 
-    /// Nothing more comes before the signal is released.
+    /// Sends nothing more before the signal is released.
     #[must_use]
     pub fn hold(self, signal: &str) -> Self {
         self.moving(Move::Hold(signal.to_owned()))
     }
 
-    /// The connection breaks here.
+    /// Breaks the connection at this point.
     #[must_use]
     pub fn cut(self) -> Self {
         self.moving(Move::Cut)
     }
 
-    /// Nothing more ever comes.
+    /// Sends nothing more, but keeps the connection open.
     #[must_use]
     pub fn stall(self) -> Self {
         self.moving(Move::Stall)
@@ -144,13 +144,13 @@ impl Reply {
     }
 }
 
-/// What marks the answers to one request: 64 characters that no other request shares.
+/// A text of 64 characters that identifies the request.
 pub(super) fn mark(request: &Received) -> String {
     let digest = Sha256::digest(&request.body);
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A text in two pieces.
+/// Splits a text into two pieces.
 pub(super) fn halves(text: &str) -> [&str; 2] {
     text.split_at(text.floor_char_boundary(text.len() / 2))
         .into()

@@ -1,10 +1,10 @@
-//! Answers of OpenAI's Responses, item by item.
+//! Responses of OpenAI's Responses API, item by item.
 
 use serde_json::{Value, json};
 
 use super::{Received, Reply, halves, reply::mark};
 
-/// An answer that is being put together.
+/// Builder of a response.
 #[derive(Debug, Clone, Default)]
 pub struct Answer {
     items: Vec<Item>,
@@ -20,25 +20,25 @@ enum Item {
     Whole(Value),
 }
 
-/// An answer that says these words.
+/// A response with one message, a delta for each of `words`.
 pub fn said(words: &[&str]) -> Reply {
     Answer::default().said(words).reply()
 }
 
-/// An error in the stream of an answer.
+/// An error event in the stream.
 pub fn error(code: &str, message: &str) -> Vec<u8> {
     let error = json!({"type": code, "code": code, "message": message, "param": null});
     event(0, json!({"type": "error", "error": error}))
 }
 
-/// The end of an answer that failed.
+/// The end of a failed response.
 pub fn failed(code: &str, message: &str) -> Vec<u8> {
     let error = json!({"code": code, "message": message});
     let response = json!({"id": "resp_1", "status": "failed", "error": error, "usage": null});
     event(0, json!({"type": "response.failed", "response": response}))
 }
 
-/// One event, under the name of its type.
+/// One event, named by its type.
 pub fn event(number: usize, mut payload: Value) -> Vec<u8> {
     payload["sequence_number"] = json!(number);
     let kind = payload["type"].as_str().unwrap_or_default();
@@ -46,13 +46,13 @@ pub fn event(number: usize, mut payload: Value) -> Vec<u8> {
 }
 
 impl Answer {
-    /// Reasoning: its summary, and the rest encrypted.
+    /// Adds reasoning: its summary, and the rest encrypted.
     #[must_use]
     pub fn reasoning(self, summary: &str) -> Self {
         self.with(Item::Reasoning(summary.to_owned()))
     }
 
-    /// A message, a delta for each of the words.
+    /// Adds a message, a delta for each of `words`.
     #[must_use]
     pub fn said(self, words: &[&str]) -> Self {
         self.with(Item::Said(
@@ -60,7 +60,7 @@ impl Answer {
         ))
     }
 
-    /// A call of a tool.
+    /// Adds a tool call.
     #[must_use]
     pub fn call(self, call_id: &str, name: &str, arguments: &Value) -> Self {
         self.with(Item::Call(json!({
@@ -69,27 +69,27 @@ impl Answer {
         })))
     }
 
-    /// An item that comes whole, such as what the service runs itself.
+    /// Adds an item that is sent whole, such as a call of a hosted tool.
     #[must_use]
     pub fn item(self, item: Value) -> Self {
         self.with(Item::Whole(item))
     }
 
-    /// It is incomplete, for this reason.
+    /// Makes the response incomplete, for this reason.
     #[must_use]
     pub fn incomplete(mut self, reason: &str) -> Self {
         self.incomplete = Some(reason.to_owned());
         self
     }
 
-    /// The usage that it ends with.
+    /// Sets the reported usage.
     #[must_use]
     pub fn usage(mut self, usage: Value) -> Self {
         self.usage = Some(usage);
         self
     }
 
-    /// As it is sent.
+    /// The complete response.
     pub fn reply(self) -> Reply {
         Reply::to(move |request| {
             let mut events = self.beginning(request);
@@ -98,7 +98,7 @@ impl Answer {
         })
     }
 
-    /// As it is sent so far: what follows is up to the test.
+    /// The response without its end; the test sends the rest.
     pub fn begun(self) -> Reply {
         Reply::to(move |request| numbered(self.beginning(request)))
     }
@@ -108,7 +108,7 @@ impl Answer {
         self
     }
 
-    /// The items as they go back to the service in the next request.
+    /// The items as the next request sends them back to the service.
     fn items(&self, request: &Received) -> Vec<Value> {
         let unique = &mark(request)[..12];
         let whole = |(at, item): (usize, &Item)| item.whole(&format!("{unique}{at}"));
@@ -168,7 +168,7 @@ impl Answer {
     }
 }
 
-/// An item as it begins.
+/// The start of an item.
 fn begun(whole: &Value) -> Value {
     let mut begun = whole.clone();
     begun["status"] = json!("in_progress");
@@ -212,7 +212,7 @@ impl Item {
         }
     }
 
-    /// The events between its beginning and its end.
+    /// The events between the start and the end of an item.
     fn deltas(&self, whole: &Value) -> Vec<Value> {
         let kind = |kind: &str| format!("response.{kind}");
         match self {

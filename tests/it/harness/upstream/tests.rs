@@ -1,4 +1,4 @@
-//! The played services against requests that no test should send.
+//! Tests of the test upstream with requests that no other test should send.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Sends a request; the status and the body of the answer.
+/// Sends a request. Returns the status and the body of the response.
 async fn ask(upstream: &Upstream, path: &str, body: &Value) -> (u16, String) {
     let answer = reqwest::Client::new()
         .post(format!("http://{}/{path}", upstream.address))
@@ -50,7 +50,7 @@ async fn every_path_refuses_an_invalid_request_in_its_own_words() {
         assert!(status == 400 && said.contains(words), "{path}: {body}");
     }
     assert_eq!(upstream.refused().len(), 4);
-    // The planned answer is for a request that is taken.
+    // A planned response is used only for a request that is accepted.
     let good = json!({"model": "m", "messages": [{"role": "user", "content": "?"}]});
     assert_eq!(ask(&upstream, "v1/chat/completions", &good).await.0, 200);
 }

@@ -1,5 +1,5 @@
-//! What Anthropic's Messages refuses, and the signatures of its thinking, which are bound to all that
-//! stands before them.
+//! Validates requests as Anthropic's Messages API does, and the signatures of thinking, which are bound to all content
+//! before them.
 
 use std::collections::BTreeSet;
 
@@ -12,17 +12,17 @@ use super::{
     word,
 };
 
-/// With what a signature begins that is bound to its prefix.
+/// The prefix of a signature that is bound to the content before it.
 const BOUND: &str = "bound-";
 
-/// Fields of blocks that are no part of what the model reads.
+/// Fields of blocks that are not part of what the model reads.
 const UNREAD: &[&str] = &["cache_control", "citations", "caller"];
 
-/// Why Anthropic refuses the request; `None` if it takes it. A signature fits what stands before it,
-/// or is in `issued`.
+/// Why Anthropic refuses the request. Returns `None` if it accepts it. A signature must match the content before it, or
+/// be in `issued`.
 ///
-/// A conversation ends with a user's message; with one of the assistant's only after a paused turn,
-/// which is known by its last block: something that the service runs itself.
+/// A conversation ends with a user message. It may end with an assistant message only after a paused turn, which is
+/// recognized by its last block: a call of a hosted tool.
 pub fn refusal(body: &Value, issued: &str) -> Option<Refusal> {
     settings(body)
         .and_then(|()| thinking(body))
@@ -37,8 +37,7 @@ pub fn refusal(body: &Value, issued: &str) -> Option<Refusal> {
         .err()
 }
 
-/// The signature of thinking that follows the conversation of a request and, in the answer to it,
-/// these blocks.
+/// The signature of thinking that follows the conversation of a request and, in its response, these blocks.
 pub fn signature(request: &Value, answered: &[Value], thinking: &str) -> String {
     let mut before = flat(items(&request["messages"]));
     let said = answered.iter().map(|block| json!(["assistant", block]));
@@ -55,7 +54,7 @@ fn bound(request: &Value, before: &[Value], thinking: &str) -> String {
     format!("{BOUND}{hex}")
 }
 
-/// Every block with the role that says it: messages of one role that follow each other are one.
+/// Every block with its role; consecutive messages of one role count as one.
 fn flat(messages: &[Value]) -> Vec<Value> {
     let of = |message: &Value| {
         let role = message["role"].clone();
@@ -68,7 +67,7 @@ fn flat(messages: &[Value]) -> Vec<Value> {
     messages.iter().flat_map(of).collect()
 }
 
-/// A string is short for a text block.
+/// The blocks of a content; a string is an abbreviation of a text block.
 fn blocks(content: &Value) -> Vec<Value> {
     match content {
         Value::String(text) => vec![json!({"type": "text", "text": text})],
@@ -76,7 +75,7 @@ fn blocks(content: &Value) -> Vec<Value> {
     }
 }
 
-/// Leaves what the model reads.
+/// Removes what the model does not read.
 fn normalize(value: &mut Value) {
     match value {
         Value::Array(values) => values.iter_mut().for_each(normalize),
@@ -92,7 +91,7 @@ fn normalize(value: &mut Value) {
     }
 }
 
-/// Something that some models take and others refuse.
+/// A feature that some models accept and others refuse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Takes {
     Sampling,
@@ -107,8 +106,8 @@ enum Takes {
     Prefill,
 }
 
-/// What each model takes by its name, as Anthropic and LiteLLM document it: written down model by
-/// model, so that no rule of contextd's own about names is repeated here.
+/// The features of each model by name, as documented by Anthropic and LiteLLM. They are listed model by model, so that
+/// this does not repeat contextd's rules for names.
 const MODELS: &[(&[&str], &[Takes])] = &[
     (
         &["claude-opus-4-5"],
@@ -190,7 +189,7 @@ const MODELS: &[(&[&str], &[Takes])] = &[
     ),
 ];
 
-/// What the newest models take, and those of other names.
+/// The features of the latest models, and of models with unknown names.
 const NEWEST: &[Takes] = &[
     Takes::AdaptiveThinking,
     Takes::Effort,
@@ -198,7 +197,7 @@ const NEWEST: &[Takes] = &[
     Takes::SystemMessages,
 ];
 
-/// Whether the model of a request takes that.
+/// Whether the model of a request accepts the feature.
 fn takes(body: &Value, what: Takes) -> bool {
     let name = word(&body["model"]);
     let dated = name.rsplit_once("-20").filter(|(_, date)| date.len() == 6);
@@ -292,7 +291,7 @@ fn tools(body: &Value) -> Checked {
         ANTHROPIC.refuse("forced", &[])
     })?;
     for (at, tool) in tools.iter().enumerate() {
-        // One that the service runs itself has a type of its own.
+        // Hosted tools have their own types.
         if tool["type"].is_string() && tool["type"] != "custom" {
             continue;
         }
@@ -324,7 +323,7 @@ fn tools(body: &Value) -> Checked {
     )
 }
 
-/// At most four, those that keep longer first.
+/// Checks cache breakpoints: at most four, those with a longer TTL first.
 fn cache_marks(body: &Value) -> Checked {
     let blocks = items(&body["tools"])
         .iter()
@@ -360,7 +359,7 @@ fn inner(message: &Value) -> Vec<Value> {
         .collect()
 }
 
-/// Texts have words in them.
+/// Checks that texts are not blank.
 fn texts(place: &str, content: &Value) -> Checked {
     for (at, block) in blocks(content).iter().enumerate() {
         if block["type"] != "text" {
@@ -421,8 +420,8 @@ fn role<'a>(place: &str, body: &Value, message: &'a Value) -> Result<&'a str, Re
     }
 }
 
-/// Instructions within the conversation follow the user, or a result of one of the service's own
-/// tools, and the model follows them.
+/// Checks instructions within the conversation: they follow a user message, or the result of a hosted tool, and an
+/// assistant message follows them.
 fn instructions(body: &Value) -> Checked {
     let messages = items(&body["messages"]);
     for (at, message) in messages.iter().enumerate() {
@@ -444,8 +443,8 @@ fn instructions(body: &Value) -> Checked {
     Ok(())
 }
 
-/// Thinking has something after it; where it is switched on, each answer of the tool loop that is
-/// going on begins with it.
+/// Checks that thinking is followed by another block. If thinking is enabled, each assistant message of the current
+/// tool loop must begin with it.
 fn reasoning(body: &Value) -> Checked {
     let messages = items(&body["messages"]);
     let is_thinking =
@@ -486,8 +485,7 @@ fn is_hosted_result(kind: &str) -> bool {
     kind != "tool_result" && kind.ends_with("tool_result")
 }
 
-/// The calls of the service's own tools have results before the user says something else, and the
-/// results calls.
+/// Checks that calls of hosted tools have results before the next user message, and that results have calls.
 fn hosted(body: &Value) -> Checked {
     let mut open: Vec<String> = Vec::new();
     let mut called = BTreeSet::new();
@@ -529,7 +527,7 @@ fn hosted(body: &Value) -> Checked {
     Ok(())
 }
 
-/// The ids of the calls in an answer.
+/// The ids of the calls in an assistant message.
 fn calls(
     place: &str,
     content: &[Value],
@@ -582,12 +580,12 @@ fn unmarked(place: &str, block: &Value) -> Checked {
     })
 }
 
-/// The results of the calls before, ahead of everything else in the message.
+/// Checks the results of the previous calls, which must be the first blocks of the message.
 fn results(place: &str, content: &[Value], open: &mut Vec<String>) -> Checked {
     let mut given = BTreeSet::new();
     for (number, block) in content.iter().enumerate() {
         if block["type"] != "tool_result" {
-            // What is said ends the results; those that come later are too late.
+            // Other content ends the results; later ones are too late.
             if !open.is_empty() {
                 break;
             }
@@ -617,7 +615,7 @@ fn unanswered(next: usize, open: &[String]) -> Checked {
     })
 }
 
-/// How a conversation ends.
+/// Checks how the conversation ends.
 fn ending(body: &Value, last: &Value) -> Checked {
     let content = blocks(&last["content"]);
     let block = content.last().unwrap_or(&Value::Null);
@@ -635,9 +633,9 @@ fn ending(body: &Value, last: &Value) -> Checked {
     })
 }
 
-/// Thinking is signed, by this service, where it stands.
+/// Checks that thinking is signed by this service, at its position.
 fn signatures(body: &Value, issued: &str) -> Checked {
-    // Another maker's model signs nothing.
+    // Models of other vendors sign nothing.
     if !word(&body["model"]).contains("claude") {
         return Ok(());
     }
@@ -667,7 +665,7 @@ fn signatures(body: &Value, issued: &str) -> Checked {
     Ok(())
 }
 
-/// The signature of a block of thinking, and what it shows; `None` of another block.
+/// The signature and the text of a thinking block. Returns `None` for other blocks.
 fn signed<'a>(place: &str, block: &'a Value) -> Result<Option<(&'a str, &'a str)>, Refusal> {
     match word(&block["type"]) {
         "thinking" => {

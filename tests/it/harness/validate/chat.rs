@@ -1,4 +1,4 @@
-//! What Chat Completions refuses.
+//! Validates requests as Chat Completions does.
 
 mod services;
 
@@ -10,8 +10,8 @@ use super::{
     word,
 };
 
-/// Why OpenAI refuses the request; `None` if it takes it. To that come the rules that only the service
-/// has which speaks the dialect of that name.
+/// Why OpenAI refuses the request. Returns `None` if it accepts it. The specific rules of the service with that dialect
+/// apply too.
 pub fn refusal(service: &str, body: &Value) -> Option<Refusal> {
     settings(body)
         .and_then(|()| tools(body))
@@ -119,7 +119,7 @@ fn unanswered(open: &[&str]) -> Checked {
     })
 }
 
-/// The ids of what it calls.
+/// Checks an assistant message. Returns the ids of its calls.
 fn assistant(at: usize, message: &Value) -> Result<Vec<&str>, Refusal> {
     let calls = items(&message["tool_calls"]);
     ensure(message["tool_calls"].is_null() || !calls.is_empty(), || {
@@ -155,7 +155,7 @@ fn assistant(at: usize, message: &Value) -> Result<Vec<&str>, Refusal> {
     }
 }
 
-/// A string or parts. Empty texts are taken.
+/// Checks a content: a string or parts. Empty texts are accepted.
 fn content(at: usize, content: &Value) -> Checked {
     let place = format!("messages[{at}].content");
     match content {

@@ -1,4 +1,4 @@
-//! What Gemini's generateContent refuses.
+//! Validates requests as Gemini's generateContent does.
 
 use serde_json::Value;
 
@@ -8,10 +8,10 @@ use super::{
     word,
 };
 
-/// What stands in place of a signature where there is none: the service does not look at it.
+/// The placeholder for a missing signature, which the service does not verify.
 const UNCHECKED: &str = "skip_thought_signature_validator";
 
-/// Keywords that `parameters`, a part of OpenAPI, does not have.
+/// Keywords that `parameters`, a subset of OpenAPI, does not have.
 const NOT_OPENAPI: &[&str] = &[
     "$ref",
     "$defs",
@@ -28,8 +28,7 @@ pub fn model_of(path: &str) -> &str {
     name.split([':', '?']).next().unwrap_or_default()
 }
 
-/// Why Gemini refuses the request for that model; `None` if it takes it. A signature is in
-/// `issued`.
+/// Why Gemini refuses the request for that model. Returns `None` if it accepts it. A signature must be in `issued`.
 pub fn refusal(model: &str, body: &Value, issued: &str) -> Option<Refusal> {
     tools(body)
         .and_then(|()| settings(model, body))
@@ -39,7 +38,7 @@ pub fn refusal(model: &str, body: &Value, issued: &str) -> Option<Refusal> {
         .err()
 }
 
-/// The generation of a model by its name; a name without a number is of the newest.
+/// The generation of a model by its name; a name without a number counts as the latest.
 fn generation(model: &str) -> f32 {
     let number = |word: &str| word.parse().ok();
     model.split('-').find_map(number).unwrap_or(f32::MAX)
@@ -231,7 +230,7 @@ fn with<'a>(content: &'a Value, kind: &str) -> Vec<&'a Value> {
         .collect()
 }
 
-/// A content with calls is followed by one with as many responses, of the same names and ids.
+/// Checks that a content with calls is followed by one with as many responses, with the same names and ids.
 fn calls_are_answered(contents: &[Value]) -> Checked {
     let none = Value::Null;
     for at in 0..=contents.len() {
@@ -250,7 +249,7 @@ fn calls_are_answered(contents: &[Value]) -> Checked {
             let mut given: Vec<&str> = responses.iter().map(|it| word(&it[key])).collect();
             asked.sort_unstable();
             given.sort_unstable();
-            // A response may do without an id.
+            // A response may have no id.
             let silent = key == "id" && given.iter().all(|id| id.is_empty());
             ensure(asked == given || silent, || {
                 GEMINI.refuse(
@@ -271,7 +270,7 @@ fn calls_are_answered(contents: &[Value]) -> Checked {
     Ok(())
 }
 
-/// The first call of every step since the user spoke last is signed, by this service.
+/// Checks that the first call of every step since the last user message is signed by this service.
 fn signatures(model: &str, contents: &[Value], issued: &str) -> Checked {
     let asks =
         |content: &Value| content["role"] == "user" && with(content, "functionResponse").is_empty();
@@ -575,7 +574,7 @@ mod tests {
         )
     }
 
-    /// Settings that models have or lack of which some are newer or larger than others.
+    /// Cases of settings that some models accept and others refuse. Returns the rows that refused one.
     fn of_newer_settings() -> BTreeSet<&'static str> {
         let thinking =
             |thinking: Value| vec![("/generationConfig", json!({"thinkingConfig": thinking}))];

@@ -1,5 +1,5 @@
-//! What the real APIs refuse, in their own words: pure functions over the body of a request. The
-//! services that tests play ask them before they answer.
+//! Validates requests as the real APIs do, with their error messages: pure functions of the body of a request. The test
+//! upstream calls them before it responds.
 
 pub mod anthropic;
 pub mod chat;
@@ -11,21 +11,17 @@ use serde_json::{Value, json};
 
 use rows::Refusal;
 
-/// A protocol that a path belongs to.
+/// The protocol of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Api {
-    /// Chat Completions.
     Chat,
-    /// Anthropic's Messages.
     Anthropic,
-    /// OpenAI's Responses.
     Responses,
-    /// Gemini's generateContent.
     Gemini,
 }
 
 impl Api {
-    /// The protocol whose model calls go to that path. `None` means that it takes anything.
+    /// The protocol of the model calls on that path. Returns `None` if the path accepts anything.
     pub fn of(path: &str) -> Option<Self> {
         let path = path.split('?').next().unwrap_or_default();
         [
@@ -39,7 +35,7 @@ impl Api {
         .map(|(_, api)| api)
     }
 
-    /// The body with which it refuses a request.
+    /// The body of the error for a refused request.
     pub fn error(self, message: &str) -> Value {
         match self {
             Self::Chat | Self::Responses => json!({"error": {
@@ -56,9 +52,9 @@ impl Api {
         }
     }
 
-    /// Why it refuses the request; `None` if it takes it. What a service gave out (signatures,
-    /// encrypted reasoning) is in `issued`: it knows its own again. The rules that only some services
-    /// have are those of `service`, a dialect's name.
+    /// Why the API refuses the request. Returns `None` if it accepts it. `issued` contains what the service sent before
+    /// (signatures, encrypted reasoning) and accepts again. `service` is the name of a dialect, whose specific rules
+    /// apply too.
     pub fn refusal(self, service: &str, path: &str, body: &Value, issued: &str) -> Option<Refusal> {
         match self {
             Self::Chat => chat::refusal(service, body),
@@ -69,25 +65,25 @@ impl Api {
     }
 }
 
-/// What a check of a request says.
+/// The result of a check.
 type Checked = Result<(), Refusal>;
 
-/// Refuses unless it holds.
+/// Refuses the request unless the condition holds.
 fn ensure(holds: bool, refusal: impl FnOnce() -> Refusal) -> Checked {
     if holds { Ok(()) } else { Err(refusal()) }
 }
 
-/// The items of an array; none of anything else.
+/// The items of an array; empty for any other value.
 fn items(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The words of a string; none of anything else.
+/// The text of a string; empty for any other value.
 fn word(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Whether a name has 1 to `most` characters: letters and digits of ASCII, or one of `others`.
+/// Whether a name has 1 to `most` characters: ASCII letters and digits, or one of `others`.
 fn is_name(name: &str, most: usize, others: &[char]) -> bool {
     (1..=most).contains(&name.len())
         && name
@@ -95,13 +91,13 @@ fn is_name(name: &str, most: usize, others: &[char]) -> bool {
             .all(|character| character.is_ascii_alphanumeric() || others.contains(&character))
 }
 
-/// The first of the words that came before.
+/// The first word that occurred before.
 fn repeated<'a>(words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let mut seen = std::collections::BTreeSet::new();
     words.into_iter().find(|word| !seen.insert(*word))
 }
 
-/// Whether a model of OpenAI's reasons, so that it takes no temperature.
+/// Whether an OpenAI model reasons, and therefore accepts no temperature.
 fn reasons(model: &str) -> bool {
     ["o1", "o3", "o4", "gpt-5", "gpt-6"]
         .iter()

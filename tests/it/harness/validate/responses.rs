@@ -1,4 +1,4 @@
-//! What OpenAI's Responses refuses.
+//! Validates requests as OpenAI's Responses API does.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::{
     word,
 };
 
-/// Why OpenAI refuses the request; `None` if it takes it. Encrypted reasoning must be in `issued`.
+/// Why OpenAI refuses the request. Returns `None` if it accepts it. Encrypted reasoning must be in `issued`.
 pub fn refusal(body: &Value, issued: &str) -> Option<Refusal> {
     settings(body)
         .and_then(|()| tools(body))
@@ -87,7 +87,7 @@ fn function(at: usize, tool: &Value) -> Checked {
             ],
         )
     })?;
-    // Without a word about it, a schema is strict.
+    // A schema is strict by default.
     let strict = tool["strict"] != Value::Bool(false) && schema.is_object();
     ensure(!strict || schema["additionalProperties"] == false, || {
         RESPONSES.refuse("strict-schema", &[("name", &name)])
@@ -149,7 +149,7 @@ fn item_at(at: usize, item: &Value, stateless: bool, issued: &str) -> Checked {
         }
         "item_reference" if stateless => return Err(not_found(item)),
         "" => return Err(RESPONSES.refuse("item-type", &[("at", &at)])),
-        // What the service runs itself goes back as it came.
+        // Items of hosted tools are sent back unchanged.
         _ => return Ok(()),
     };
     let id = &item["id"];
@@ -221,7 +221,8 @@ fn reasoning(at: usize, item: &Value, stateless: bool, issued: &str) -> Checked 
     })
 }
 
-/// Whether an item is reasoning of a server that encrypts none and takes its own text, as llama.cpp's (b11434).
+/// Whether an item is plain reasoning: that of a server that does not encrypt it and accepts its own text, as llama.cpp
+/// (b11434) does.
 fn is_plain(item: &Value, issued: &str) -> bool {
     let text = word(&item["content"][0]["text"]);
     !text.is_empty() && issued.contains(text) && !issued.contains("\"encrypted_content\":\"")
@@ -231,7 +232,7 @@ fn not_found(item: &Value) -> Refusal {
     RESPONSES.refuse("not-stored", &[("id", &word(&item["id"]))])
 }
 
-/// After reasoning comes what the model wrote next.
+/// Reasoning is followed by the item that the model wrote next.
 fn reasoning_is_followed(input: &[Value]) -> Checked {
     for (at, item) in input.iter().enumerate() {
         if item["type"] != "reasoning" {
@@ -247,7 +248,7 @@ fn reasoning_is_followed(input: &[Value]) -> Checked {
     Ok(())
 }
 
-/// The outputs of calls stand before anything else is said.
+/// The outputs of calls precede any other item.
 fn calls_are_answered(input: &[Value]) -> Checked {
     let mut open: Vec<&str> = Vec::new();
     let unanswered = |open: &[&str]| match open.first() {

@@ -1,5 +1,5 @@
-//! The refusals of services as data: tests/fixtures/rules has a row for each, with the words of the service, where they
-//! were read, and when.
+//! The refusals of services as data: tests/fixtures/rules has a row for each, with the service's message, its source,
+//! and the date when the source was read.
 
 use std::{
     fmt::{self, Display},
@@ -10,48 +10,48 @@ use std::{
 
 use serde::Deserialize;
 
-/// What Chat Completions and the services that speak it refuse.
+/// The rules of Chat Completions and of the services with this protocol.
 pub static CHAT: LazyLock<Rows> = LazyLock::new(|| Rows::read("chat.toml"));
-/// What Anthropic's Messages refuses.
+/// The rules of Anthropic's Messages.
 pub static ANTHROPIC: LazyLock<Rows> = LazyLock::new(|| Rows::read("anthropic.toml"));
-/// What OpenAI's Responses refuses.
+/// The rules of OpenAI's Responses.
 pub static RESPONSES: LazyLock<Rows> = LazyLock::new(|| Rows::read("responses.toml"));
-/// What Gemini's generateContent refuses.
+/// The rules of Gemini's generateContent.
 pub static GEMINI: LazyLock<Rows> = LazyLock::new(|| Rows::read("gemini.toml"));
 
 /// The source of a row for which none was found.
 #[cfg(test)]
 const NO_SOURCE: &str = "none found";
 
-/// The refusals of one API.
+/// The rules of one API.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rows {
     /// The API, as the documentation names it.
     api: String,
-    /// The service whose rows name none.
+    /// The service of rows that name none.
     service: String,
     rows: Vec<Row>,
 }
 
-/// Something that a service refuses.
+/// A rule of a service.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Row {
     id: String,
-    /// The service, where only that one refuses it: a dialect's name.
+    /// The dialect of the only service with this rule; `None` if it applies to all.
     service: Option<String>,
     /// What is refused.
     refuses: String,
-    /// The words of the refusal. A name in braces is a value.
+    /// The error message. A name in braces is replaced by a value.
     words: String,
-    /// An address, or a file of this repository.
+    /// A URL, or a file of this repository.
     source: String,
-    /// The day on which the source was last read.
+    /// The date on which the source was last read.
     read: String,
 }
 
-/// A refusal in the words of its row.
+/// A refusal with the message of its row.
 #[derive(Debug)]
 pub struct Refusal {
     #[cfg(test)]
@@ -72,7 +72,7 @@ impl Rows {
         toml::from_str(&rows).unwrap_or_else(|error| panic!("{file}: {error}"))
     }
 
-    /// The refusal of a row, whose words have these values.
+    /// The refusal of a row, with these values in its message.
     pub fn refuse(&'static self, id: &str, values: &[(&str, &dyn Display)]) -> Refusal {
         let row = self.rows.iter().find(|row| row.id == id);
         let row = row.unwrap_or_else(|| panic!("{} has no row {id}", self.api));

@@ -25,27 +25,27 @@ class _Access:
 class _AccessEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Access.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     ACCESS_UNSPECIFIED: _Access.ValueType  # 0
-    """Nothing."""
+    """No access."""
     ACCESS_READ: _Access.ValueType  # 1
-    """Read sessions, turns, events, statistics and models of the credential's tenant."""
+    """Read sessions, turns, events, statistics, blobs and models of the credential's tenant."""
     ACCESS_WRITE: _Access.ValueType  # 2
-    """Also create, change and delete them, run turns, and compact."""
+    """Also create, change and delete sessions, run turns, queue messages, upload blobs, and compact."""
     ACCESS_ADMIN: _Access.ValueType  # 3
     """Also manage the API keys of the tenant, and read its limits and the state of its deletion."""
     ACCESS_OPERATOR: _Access.ValueType  # 4
     """Also manage the API keys of every tenant, set the limits of tenants, and delete tenants."""
 
 class Access(_Access, metaclass=_AccessEnumTypeWrapper):
-    """What a credential allows. Each level includes those before it. Without authentication
-    (auth.required = false) every caller is an operator of the tenant `default`.
+    """The access level of a credential. Each level includes the levels before it. Without authentication
+    (auth.required = false), every caller is an operator of the tenant `default`.
     """
 
 ACCESS_UNSPECIFIED: Access.ValueType  # 0
-"""Nothing."""
+"""No access."""
 ACCESS_READ: Access.ValueType  # 1
-"""Read sessions, turns, events, statistics and models of the credential's tenant."""
+"""Read sessions, turns, events, statistics, blobs and models of the credential's tenant."""
 ACCESS_WRITE: Access.ValueType  # 2
-"""Also create, change and delete them, run turns, and compact."""
+"""Also create, change and delete sessions, run turns, queue messages, upload blobs, and compact."""
 ACCESS_ADMIN: Access.ValueType  # 3
 """Also manage the API keys of the tenant, and read its limits and the state of its deletion."""
 ACCESS_OPERATOR: Access.ValueType  # 4
@@ -54,4 +54,4 @@ Global___Access: _TypeAlias = Access  # noqa: Y015
 
 ACCESS_FIELD_NUMBER: _builtins.int
 access: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, Global___Access.ValueType]
-"""The least access that a caller of this RPC needs. An RPC without it is refused to every caller."""
+"""The minimum access level of the caller. An RPC without this option is refused for every caller."""

@@ -21,8 +21,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class TenantLimits(_message.Message):
-    """What a tenant may use. An absent limit is the server's (`[limits]` of its configuration), which may be
-    none. 0 allows nothing.
+    """Limits of a tenant. An absent limit is replaced by the server's default (`[limits]` in its configuration). If
+    that is not set either, there is no limit. 0 allows nothing.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -32,25 +32,26 @@ class TenantLimits(_message.Message):
     TOKENS_PER_MINUTE_FIELD_NUMBER: _builtins.int
     STORED_BYTES_FIELD_NUMBER: _builtins.int
     running_turns: _builtins.int
-    """Turns that run at once, on all replicas together; those that wait for tools do not count, and calls
-    of Compact do. Further ones are refused with RATE_LIMITED, and queued messages wait for a place.
-    Several replicas that admit turns within the same 2 seconds may exceed it.
+    """Maximum number of turns that run at the same time, on all replicas together. Turns that wait for tools are
+    not counted, Compact calls are. Above the limit, turns are refused with RATE_LIMITED, and queued messages
+    wait. Replicas that admit turns within the same 2 seconds may together exceed the limit.
     """
     requests_per_second: _builtins.int
-    """Requests per second, on each replica; as many may come at once. Further ones are refused with
-    RATE_LIMITED. A stream is one request.
+    """Maximum number of requests per second, on each replica. This is also the maximum burst. Further requests
+    are refused with RATE_LIMITED. A stream counts as one request.
     """
     tokens_per_minute: _builtins.int
-    """Tokens that models read and write per minute, on all replicas together, compactions included. A call
-    under way counts with its predicted prompt and the most that it may answer; when it has ended, with
-    what the service reported, or else with the prediction and what arrived. Beyond it, new turns are
-    refused with RATE_LIMITED, and running ones wait before their next call of a model.
+    """Maximum number of input and output tokens of model calls per minute, on all replicas together, including
+    compactions. A call in progress counts with its predicted prompt and its maximum output. A finished call
+    counts with the reported usage or, without a report, with the predicted prompt and the output that was
+    received. Above the limit, new turns are refused with RATE_LIMITED, and running turns wait before their
+    next model call.
     """
     stored_bytes: _builtins.int
-    """Bytes of messages, events, configurations, requests and blobs, uploads under way included: measured
-    about every 30 seconds while the tenant is active, and what was written since. Beyond it, whatever
-    stores more is refused with QUOTA_EXCEEDED; running turns go on, and reading and deleting are
-    possible.
+    """Maximum number of bytes of messages, events, configurations, requests and blobs, including uploads in
+    progress. The bytes are measured about every 30 seconds while the tenant is active; bytes written since the
+    last measurement are added. Above the limit, calls that store more are refused with QUOTA_EXCEEDED. Running
+    turns continue, and reading and deleting are still possible.
     """
     def __init__(
         self,
@@ -85,7 +86,7 @@ Global___TenantLimits: _TypeAlias = TenantLimits  # noqa: Y015
 
 @_typing.final
 class TenantUse(_message.Message):
-    """What a tenant uses, as the answering replica knows it."""
+    """Current use of a tenant's limits, as known to the replica that responds."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -93,16 +94,16 @@ class TenantUse(_message.Message):
     TOKENS_OWED_FIELD_NUMBER: _builtins.int
     STORED_BYTES_FIELD_NUMBER: _builtins.int
     running_turns: _builtins.int
-    """Turns that run, on all replicas together."""
+    """Turns that are running, on all replicas together."""
     stored_bytes: _builtins.int
-    """Bytes stored when they were last measured, and those written since. Absent without that limit, and
-    before the first measure.
+    """Bytes stored at the last measurement, plus bytes written since. Absent if stored_bytes is not limited, and
+    before the first measurement.
     """
     @_builtins.property
     def tokens_owed(self) -> _duration_pb2.Duration:
-        """Time until the spent tokens are within tokens_per_minute again, and a model may be called: 0 while
-        they are, more than 1 minute after calls that exceeded the limit by more than one minute's tokens.
-        Absent without that limit.
+        """Time until the spent tokens are within tokens_per_minute again, and a model may be called. 0 while they are
+        within the limit; more than 1 minute if calls exceeded the limit by more than the tokens of one minute.
+        Absent if tokens_per_minute is not limited.
         """
 
     def __init__(
@@ -124,7 +125,7 @@ Global___TenantUse: _TypeAlias = TenantUse  # noqa: Y015
 
 @_typing.final
 class TenantDeletion(_message.Message):
-    """Record of a tenant's deletion: the only row that remains of it."""
+    """Record of a tenant's deletion. It is the only row of the tenant that remains."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -137,24 +138,24 @@ class TenantDeletion(_message.Message):
     BLOB_BYTES_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
     tenant_id: _builtins.str
-    """The tenant."""
+    """Tenant id."""
     requested_by: _builtins.str
-    """The caller that asked, as logs name it, e.g. `key:<key_id>`."""
+    """The caller that requested it, as named in the logs, e.g. `key:<key_id>`."""
     sessions: _builtins.int
-    """Sessions that were removed so far, those among them that had been deleted a moment before."""
+    """Sessions removed so far. Includes sessions that were deleted shortly before and whose rows still existed."""
     blobs: _builtins.int
-    """Blobs that were removed so far."""
+    """Blobs removed so far."""
     blob_bytes: _builtins.int
-    """Bytes of these blobs."""
+    """Bytes of the removed blobs."""
     keys: _builtins.int
-    """API keys that were removed so far."""
+    """API keys removed so far."""
     @_builtins.property
     def request_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was requested."""
+        """When the deletion was requested."""
 
     @_builtins.property
     def done_time(self) -> _timestamp_pb2.Timestamp:
-        """When it finished. Absent while in progress."""
+        """When the deletion finished. Absent while it is in progress."""
 
     def __init__(
         self,
@@ -178,7 +179,7 @@ Global___TenantDeletion: _TypeAlias = TenantDeletion  # noqa: Y015
 
 @_typing.final
 class ApiKey(_message.Message):
-    """An API key, without its secret: that is stored as a hash only."""
+    """An API key, without its secret. The server stores only a hash of the secret."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -190,24 +191,24 @@ class ApiKey(_message.Message):
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     REVOKE_TIME_FIELD_NUMBER: _builtins.int
     key_id: _builtins.str
-    """Server-assigned id, e.g. `0198c0de-...`. It is no secret."""
+    """Id chosen by the server, e.g. `0198c0de-...`. Not a secret."""
     tenant_id: _builtins.str
-    """The tenant whose data it gives access to."""
+    """The tenant that the key gives access to."""
     access: _access_pb2.Access.ValueType
-    """What it allows."""
+    """Access level of the key."""
     name: _builtins.str
-    """What it is for, in words of whoever made it, up to 200 characters."""
+    """Purpose of the key, from CreateKeyRequest.name. Up to 200 characters."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was made."""
+        """When the key was created."""
 
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp:
-        """From when on it is refused. Absent: it does not expire."""
+        """When the key expires; it is refused from then on. Absent: it does not expire."""
 
     @_builtins.property
     def revoke_time(self) -> _timestamp_pb2.Timestamp:
-        """Since when it is refused. Absent: it was not revoked."""
+        """When the key was revoked; it is refused since then. Absent: it was not revoked."""
 
     def __init__(
         self,

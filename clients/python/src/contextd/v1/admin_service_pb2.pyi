@@ -23,7 +23,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class GetServerInfoRequest(_message.Message):
-    """Which server this is."""
+    """Request message for GetServerInfo."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -40,7 +40,7 @@ Global___GetServerInfoRequest: _TypeAlias = GetServerInfoRequest  # noqa: Y015
 
 @_typing.final
 class GetServerInfoResponse(_message.Message):
-    """The server, and its caller."""
+    """Response message for GetServerInfo."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -53,21 +53,21 @@ class GetServerInfoResponse(_message.Message):
     ACCESS_FIELD_NUMBER: _builtins.int
     SUBJECT_FIELD_NUMBER: _builtins.int
     version: _builtins.str
-    """Version of the program, e.g. `0.1.0`."""
+    """Version of the server, e.g. `0.1.0`."""
     schema_version: _builtins.int
-    """Number of the newest migration that the program knows."""
+    """Number of the newest migration that the server knows."""
     max_request_bytes: _builtins.int
-    """Largest request, in bytes (server.max_request_bytes)."""
+    """Maximum size of a request, in bytes (server.max_request_bytes)."""
     max_blob_bytes: _builtins.int
-    """Largest blob, in bytes (blobs.max_bytes)."""
+    """Maximum size of a blob, in bytes (blobs.max_bytes)."""
     auth_required: _builtins.bool
-    """Whether callers have to authenticate (auth.required)."""
+    """Whether callers must authenticate (auth.required)."""
     tenant_id: _builtins.str
-    """The caller's tenant."""
+    """Tenant of the caller."""
     access: _access_pb2.Access.ValueType
-    """The caller's access."""
+    """Access level of the caller."""
     subject: _builtins.str
-    """The caller, as logs name it: `key:<key_id>`, `file:<name>`, `jwt:<sub>`, `certificate:<name>`, or
+    """The caller as named in the logs: `key:<key_id>`, `file:<name>`, `jwt:<sub>`, `certificate:<name>`, or
     `anonymous` without authentication.
     """
     def __init__(
@@ -92,7 +92,7 @@ Global___GetServerInfoResponse: _TypeAlias = GetServerInfoResponse  # noqa: Y015
 
 @_typing.final
 class CreateKeyRequest(_message.Message):
-    """A key to make."""
+    """Request message for CreateKey."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -101,16 +101,16 @@ class CreateKeyRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     TTL_FIELD_NUMBER: _builtins.int
     tenant_id: _builtins.str
-    """The tenant. Empty: the caller's own. Another one requires ACCESS_OPERATOR. A tenant exists by being
-    named: 1 to 64 characters of a-z, 0-9, `-`, `_` and `.`.
+    """Tenant of the key. Empty: the caller's own. Another tenant requires ACCESS_OPERATOR. Tenants are not
+    created explicitly: any id of 1 to 64 characters of a-z, 0-9, `-`, `_` and `.` names one.
     """
     access: _access_pb2.Access.ValueType
-    """What it allows, required; not more than the caller's own access."""
+    """Access level of the key. Required. Not above the caller's own."""
     name: _builtins.str
-    """What it is for, up to 200 characters."""
+    """Purpose of the key, up to 200 characters."""
     @_builtins.property
     def ttl(self) -> _duration_pb2.Duration:
-        """After how long it expires: a minute to ten years. Absent: never."""
+        """Time until the key expires, 1 minute to 10 years. Absent: it does not expire."""
 
     def __init__(
         self,
@@ -130,15 +130,15 @@ Global___CreateKeyRequest: _TypeAlias = CreateKeyRequest  # noqa: Y015
 
 @_typing.final
 class CreateKeyResponse(_message.Message):
-    """The key."""
+    """Response message for CreateKey."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     KEY_FIELD_NUMBER: _builtins.int
     SECRET_FIELD_NUMBER: _builtins.int
     secret: _builtins.str
-    """The secret, `ctxd_` and 72 hexadecimal digits, of which the last 8 are a checksum. Sent as
-    `authorization: Bearer ctxd_...`. It is shown only here.
+    """The secret: `ctxd_` and 72 hexadecimal digits, of which the last 8 are a checksum. Clients send it as
+    `authorization: Bearer ctxd_...`. No other response contains it.
     """
     @_builtins.property
     def key(self) -> _admin_pb2.ApiKey:
@@ -160,7 +160,7 @@ Global___CreateKeyResponse: _TypeAlias = CreateKeyResponse  # noqa: Y015
 
 @_typing.final
 class ListKeysRequest(_message.Message):
-    """Which keys to list."""
+    """Request message for ListKeys."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -168,11 +168,11 @@ class ListKeysRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     tenant_id: _builtins.str
-    """The tenant. Empty: the caller's own. Another one requires ACCESS_OPERATOR."""
+    """Tenant id. Empty: the caller's own. Another tenant requires ACCESS_OPERATOR."""
     page_size: _builtins.int
-    """Most keys of a page: default 50, at most 1,000."""
+    """Maximum number of keys per page. Default 50, at most 1,000."""
     page_token: _builtins.str
-    """next_page_token of the page before, with the same tenant_id."""
+    """next_page_token of the previous page, with the same tenant_id. Empty: the first page."""
     def __init__(
         self,
         *,
@@ -190,17 +190,17 @@ Global___ListKeysRequest: _TypeAlias = ListKeysRequest  # noqa: Y015
 
 @_typing.final
 class ListKeysResponse(_message.Message):
-    """A page of keys."""
+    """Response message for ListKeys."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     KEYS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Where the next page begins; empty at the end."""
+    """Token of the next page. Empty on the last page."""
     @_builtins.property
     def keys(self) -> _containers.RepeatedCompositeFieldContainer[_admin_pb2.ApiKey]:
-        """The keys."""
+        """Keys, newest first."""
 
     def __init__(
         self,
@@ -218,16 +218,16 @@ Global___ListKeysResponse: _TypeAlias = ListKeysResponse  # noqa: Y015
 
 @_typing.final
 class RevokeKeyRequest(_message.Message):
-    """A key to revoke."""
+    """Request message for RevokeKey."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     KEY_ID_FIELD_NUMBER: _builtins.int
     TENANT_ID_FIELD_NUMBER: _builtins.int
     key_id: _builtins.str
-    """The key, required."""
+    """Id of the key. Required."""
     tenant_id: _builtins.str
-    """Its tenant. Empty: the caller's own. Another one requires ACCESS_OPERATOR."""
+    """Tenant of the key. Empty: the caller's own. Another tenant requires ACCESS_OPERATOR."""
     def __init__(
         self,
         *,
@@ -244,14 +244,14 @@ Global___RevokeKeyRequest: _TypeAlias = RevokeKeyRequest  # noqa: Y015
 
 @_typing.final
 class RevokeKeyResponse(_message.Message):
-    """The key that was revoked."""
+    """Response message for RevokeKey."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     KEY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def key(self) -> _admin_pb2.ApiKey:
-        """With its revoke_time."""
+        """The key, with its revoke_time."""
 
     def __init__(
         self,
@@ -268,13 +268,13 @@ Global___RevokeKeyResponse: _TypeAlias = RevokeKeyResponse  # noqa: Y015
 
 @_typing.final
 class GetTenantLimitsRequest(_message.Message):
-    """Whose limits to read."""
+    """Request message for GetTenantLimits."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TENANT_ID_FIELD_NUMBER: _builtins.int
     tenant_id: _builtins.str
-    """The tenant. Empty: the caller's own. Another one requires ACCESS_OPERATOR."""
+    """Tenant id. Empty: the caller's own. Another tenant requires ACCESS_OPERATOR."""
     def __init__(
         self,
         *,
@@ -290,7 +290,7 @@ Global___GetTenantLimitsRequest: _TypeAlias = GetTenantLimitsRequest  # noqa: Y0
 
 @_typing.final
 class GetTenantLimitsResponse(_message.Message):
-    """The limits."""
+    """Response message for GetTenantLimits."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -299,18 +299,18 @@ class GetTenantLimitsResponse(_message.Message):
     IN_FORCE_FIELD_NUMBER: _builtins.int
     USE_FIELD_NUMBER: _builtins.int
     tenant_id: _builtins.str
-    """The tenant."""
+    """Tenant id."""
     @_builtins.property
     def own(self) -> _admin_pb2.TenantLimits:
-        """Its own limits."""
+        """Limits that were set for this tenant."""
 
     @_builtins.property
     def in_force(self) -> _admin_pb2.TenantLimits:
-        """The limits in force: its own, else the server's."""
+        """Limits in force: those set for this tenant, and the server's defaults for the others."""
 
     @_builtins.property
     def use(self) -> _admin_pb2.TenantUse:
-        """What it uses of them."""
+        """Current use of the limits."""
 
     def __init__(
         self,
@@ -330,18 +330,18 @@ Global___GetTenantLimitsResponse: _TypeAlias = GetTenantLimitsResponse  # noqa: 
 
 @_typing.final
 class SetTenantLimitsRequest(_message.Message):
-    """The limits to set."""
+    """Request message for SetTenantLimits."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TENANT_ID_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
     tenant_id: _builtins.str
-    """The tenant, required."""
+    """Tenant id. Required."""
     @_builtins.property
     def limits(self) -> _admin_pb2.TenantLimits:
-        """All of its own limits; absent ones are the server's from now on. Absent as a whole: it has none of
-        its own.
+        """All limits of this tenant; they replace the previous ones. For absent limits, the server's defaults are in
+        force. If `limits` itself is absent, no limits are set for the tenant.
         """
 
     def __init__(
@@ -360,14 +360,14 @@ Global___SetTenantLimitsRequest: _TypeAlias = SetTenantLimitsRequest  # noqa: Y0
 
 @_typing.final
 class SetTenantLimitsResponse(_message.Message):
-    """What is in force now."""
+    """Response message for SetTenantLimits."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     IN_FORCE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def in_force(self) -> _admin_pb2.TenantLimits:
-        """The limits in force: its own, else the server's."""
+        """Limits now in force: those set for this tenant, and the server's defaults for the others."""
 
     def __init__(
         self,
@@ -384,13 +384,13 @@ Global___SetTenantLimitsResponse: _TypeAlias = SetTenantLimitsResponse  # noqa: 
 
 @_typing.final
 class DeleteTenantRequest(_message.Message):
-    """The tenant to delete."""
+    """Request message for DeleteTenant."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TENANT_ID_FIELD_NUMBER: _builtins.int
     tenant_id: _builtins.str
-    """The tenant, required."""
+    """Tenant id. Required."""
     def __init__(
         self,
         *,
@@ -406,14 +406,14 @@ Global___DeleteTenantRequest: _TypeAlias = DeleteTenantRequest  # noqa: Y015
 
 @_typing.final
 class DeleteTenantResponse(_message.Message):
-    """A deletion that has begun."""
+    """Response message for DeleteTenant."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     DELETION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def deletion(self) -> _admin_pb2.TenantDeletion:
-        """The deletion."""
+        """The deletion that has begun."""
 
     def __init__(
         self,
@@ -430,13 +430,13 @@ Global___DeleteTenantResponse: _TypeAlias = DeleteTenantResponse  # noqa: Y015
 
 @_typing.final
 class GetTenantDeletionRequest(_message.Message):
-    """Whose deletion to read."""
+    """Request message for GetTenantDeletion."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TENANT_ID_FIELD_NUMBER: _builtins.int
     tenant_id: _builtins.str
-    """The tenant. Empty: the caller's own. Another one requires ACCESS_OPERATOR."""
+    """Tenant id. Empty: the caller's own. Another tenant requires ACCESS_OPERATOR."""
     def __init__(
         self,
         *,
@@ -452,14 +452,14 @@ Global___GetTenantDeletionRequest: _TypeAlias = GetTenantDeletionRequest  # noqa
 
 @_typing.final
 class GetTenantDeletionResponse(_message.Message):
-    """The newest deletion."""
+    """Response message for GetTenantDeletion."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     DELETION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def deletion(self) -> _admin_pb2.TenantDeletion:
-        """The deletion. Absent: the tenant was never deleted."""
+        """The newest deletion. Absent: the tenant was never deleted."""
 
     def __init__(
         self,

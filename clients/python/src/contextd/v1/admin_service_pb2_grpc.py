@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class AdminServiceStub(object):
-    """Says what the server is and who the caller is, and manages API keys and tenants.
+    """Reports what the server is and who the caller is, and manages API keys and tenants.
     """
 
     def __init__(self, channel):
@@ -78,77 +78,79 @@ class AdminServiceStub(object):
 
 
 class AdminServiceServicer(object):
-    """Says what the server is and who the caller is, and manages API keys and tenants.
+    """Reports what the server is and who the caller is, and manages API keys and tenants.
     """
 
     def GetServerInfo(self, request, context):
-        """Reads the server's version, schema and limits, and the caller's identity.
+        """Returns the version, schema and limits of the server, and the identity of the caller.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateKey(self, request, context):
-        """Makes an API key. Its secret is in this answer and nowhere else: the server keeps a hash. It is
-        accepted by this replica at once and by every other one within 5 seconds. A call whose answer is
-        lost may have made a key whose secret is lost: ListKeys shows it, RevokeKey ends it.
-        Errors: PERMISSION_DENIED for the key of another tenant, or more access than one's own;
-        QUOTA_EXCEEDED if the tenant has 100 live keys.
+        """Creates an API key. Only this response contains the secret; the server stores a hash of it. The key is
+        accepted by this replica immediately, and by all others within 5 seconds. If the response is lost, the key
+        may exist although its secret is lost: find it with ListKeys, and revoke it with RevokeKey.
+        Errors: PERMISSION_DENIED for a key of another tenant (without ACCESS_OPERATOR), or for more access than
+        the caller has; QUOTA_EXCEEDED if the tenant has 100 live keys; TENANT_BEING_DELETED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListKeys(self, request, context):
-        """Lists the API keys of a tenant, the newest first, revoked and expired ones too for as long as they
-        are kept (30 days). Keys of the server's keys file are not listed.
-        Errors: PERMISSION_DENIED for another tenant.
+        """Lists the API keys of a tenant, newest first. Revoked and expired keys are included until they are removed,
+        after 30 days. Keys from the server's keys file are not listed.
+        Errors: PERMISSION_DENIED for another tenant (without ACCESS_OPERATOR).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RevokeKey(self, request, context):
-        """Revokes an API key: it is refused by this replica at once and by every other one within 5 seconds.
-        Streams that were opened with it go on until they end. Repeated, it succeeds again.
-        Errors: KEY_NOT_FOUND; PERMISSION_DENIED for the key of another tenant.
+        """Revokes an API key. It is refused by this replica immediately, and by all others within 5 seconds. Streams
+        that were opened with it continue until they end. Revoking a revoked key succeeds.
+        Errors: KEY_NOT_FOUND; PERMISSION_DENIED for a key of another tenant (without ACCESS_OPERATOR).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTenantLimits(self, request, context):
-        """Reads what a tenant may use, and what it uses.
-        Errors: PERMISSION_DENIED for another tenant.
+        """Returns the limits of a tenant, and its current use of them.
+        Errors: PERMISSION_DENIED for another tenant (without ACCESS_OPERATOR).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetTenantLimits(self, request, context):
-        """Sets a tenant's own limits: in force on this replica at once, and on every other one within 5
-        seconds. What is running goes on, and the token debt is reset.
+        """Sets the limits of a tenant. They are in force on this replica immediately, and on all others within 5
+        seconds. Running turns continue, and tokens owed (TenantUse.tokens_owed) are reset.
+        Errors: TENANT_BEING_DELETED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteTenant(self, request, context):
-        """Deletes a tenant with everything that it has: sessions, blobs, API keys, limits. It returns when that
-        has begun: the API keys are revoked, and the tenant's calls are refused with TENANT_BEING_DELETED, by
-        this replica at once and by every other one within 5 seconds; operators may still call AdminService.
-        Live turns are cancelled, and streams end as when their session is deleted. The rest takes half a
-        minute at least, goes on when a replica stops, and ends with done_time in GetTenantDeletion. Repeated
-        meanwhile, it returns the same deletion; afterwards it deletes what has come since. When it is done, the
-        id is free: credentials from other sources (keys file, tokens, certificates) begin an empty tenant.
+        """Deletes a tenant with all its data: sessions, blobs, API keys and limits. Returns when the deletion has
+        begun: the API keys are revoked, and calls of the tenant are refused with TENANT_BEING_DELETED, by this
+        replica immediately and by all others within 5 seconds. Operators may still call AdminService. Live turns
+        are cancelled, and streams end as if their session had been deleted.
+        The rest takes at least half a minute and continues if a replica stops. It is complete when
+        GetTenantDeletion returns a done_time. If DeleteTenant is called again before that, it returns the same
+        deletion; after that, it deletes the data created since. When the deletion is complete, the tenant id is
+        free: credentials from other sources (keys file, tokens, certificates) then start an empty tenant.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTenantDeletion(self, request, context):
-        """Reads the newest deletion of a tenant. What is known of a deletion is kept for good.
-        Errors: PERMISSION_DENIED for another tenant.
+        """Returns the newest deletion of a tenant. Records of deletions are kept forever.
+        Errors: PERMISSION_DENIED for another tenant (without ACCESS_OPERATOR).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -206,7 +208,7 @@ def add_AdminServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AdminService(object):
-    """Says what the server is and who the caller is, and manages API keys and tenants.
+    """Reports what the server is and who the caller is, and manages API keys and tenants.
     """
 
     @staticmethod

@@ -27,101 +27,105 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AdminServiceStub:
-    """Says what the server is and who the caller is, and manages API keys and tenants."""
+    """Reports what the server is and who the caller is, and manages API keys and tenants."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AdminServiceAsyncStub: ...
     GetServerInfo: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.GetServerInfoRequest, _admin_service_pb2.GetServerInfoResponse]
-    """Reads the server's version, schema and limits, and the caller's identity."""
+    """Returns the version, schema and limits of the server, and the identity of the caller."""
     CreateKey: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.CreateKeyRequest, _admin_service_pb2.CreateKeyResponse]
-    """Makes an API key. Its secret is in this answer and nowhere else: the server keeps a hash. It is
-    accepted by this replica at once and by every other one within 5 seconds. A call whose answer is
-    lost may have made a key whose secret is lost: ListKeys shows it, RevokeKey ends it.
-    Errors: PERMISSION_DENIED for the key of another tenant, or more access than one's own;
-    QUOTA_EXCEEDED if the tenant has 100 live keys.
+    """Creates an API key. Only this response contains the secret; the server stores a hash of it. The key is
+    accepted by this replica immediately, and by all others within 5 seconds. If the response is lost, the key
+    may exist although its secret is lost: find it with ListKeys, and revoke it with RevokeKey.
+    Errors: PERMISSION_DENIED for a key of another tenant (without ACCESS_OPERATOR), or for more access than
+    the caller has; QUOTA_EXCEEDED if the tenant has 100 live keys; TENANT_BEING_DELETED.
     """
     ListKeys: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListKeysRequest, _admin_service_pb2.ListKeysResponse]
-    """Lists the API keys of a tenant, the newest first, revoked and expired ones too for as long as they
-    are kept (30 days). Keys of the server's keys file are not listed.
-    Errors: PERMISSION_DENIED for another tenant.
+    """Lists the API keys of a tenant, newest first. Revoked and expired keys are included until they are removed,
+    after 30 days. Keys from the server's keys file are not listed.
+    Errors: PERMISSION_DENIED for another tenant (without ACCESS_OPERATOR).
     """
     RevokeKey: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.RevokeKeyRequest, _admin_service_pb2.RevokeKeyResponse]
-    """Revokes an API key: it is refused by this replica at once and by every other one within 5 seconds.
-    Streams that were opened with it go on until they end. Repeated, it succeeds again.
-    Errors: KEY_NOT_FOUND; PERMISSION_DENIED for the key of another tenant.
+    """Revokes an API key. It is refused by this replica immediately, and by all others within 5 seconds. Streams
+    that were opened with it continue until they end. Revoking a revoked key succeeds.
+    Errors: KEY_NOT_FOUND; PERMISSION_DENIED for a key of another tenant (without ACCESS_OPERATOR).
     """
     GetTenantLimits: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.GetTenantLimitsRequest, _admin_service_pb2.GetTenantLimitsResponse]
-    """Reads what a tenant may use, and what it uses.
-    Errors: PERMISSION_DENIED for another tenant.
+    """Returns the limits of a tenant, and its current use of them.
+    Errors: PERMISSION_DENIED for another tenant (without ACCESS_OPERATOR).
     """
     SetTenantLimits: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.SetTenantLimitsRequest, _admin_service_pb2.SetTenantLimitsResponse]
-    """Sets a tenant's own limits: in force on this replica at once, and on every other one within 5
-    seconds. What is running goes on, and the token debt is reset.
+    """Sets the limits of a tenant. They are in force on this replica immediately, and on all others within 5
+    seconds. Running turns continue, and tokens owed (TenantUse.tokens_owed) are reset.
+    Errors: TENANT_BEING_DELETED.
     """
     DeleteTenant: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.DeleteTenantRequest, _admin_service_pb2.DeleteTenantResponse]
-    """Deletes a tenant with everything that it has: sessions, blobs, API keys, limits. It returns when that
-    has begun: the API keys are revoked, and the tenant's calls are refused with TENANT_BEING_DELETED, by
-    this replica at once and by every other one within 5 seconds; operators may still call AdminService.
-    Live turns are cancelled, and streams end as when their session is deleted. The rest takes half a
-    minute at least, goes on when a replica stops, and ends with done_time in GetTenantDeletion. Repeated
-    meanwhile, it returns the same deletion; afterwards it deletes what has come since. When it is done, the
-    id is free: credentials from other sources (keys file, tokens, certificates) begin an empty tenant.
+    """Deletes a tenant with all its data: sessions, blobs, API keys and limits. Returns when the deletion has
+    begun: the API keys are revoked, and calls of the tenant are refused with TENANT_BEING_DELETED, by this
+    replica immediately and by all others within 5 seconds. Operators may still call AdminService. Live turns
+    are cancelled, and streams end as if their session had been deleted.
+    The rest takes at least half a minute and continues if a replica stops. It is complete when
+    GetTenantDeletion returns a done_time. If DeleteTenant is called again before that, it returns the same
+    deletion; after that, it deletes the data created since. When the deletion is complete, the tenant id is
+    free: credentials from other sources (keys file, tokens, certificates) then start an empty tenant.
     """
     GetTenantDeletion: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.GetTenantDeletionRequest, _admin_service_pb2.GetTenantDeletionResponse]
-    """Reads the newest deletion of a tenant. What is known of a deletion is kept for good.
-    Errors: PERMISSION_DENIED for another tenant.
+    """Returns the newest deletion of a tenant. Records of deletions are kept forever.
+    Errors: PERMISSION_DENIED for another tenant (without ACCESS_OPERATOR).
     """
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
-    """Says what the server is and who the caller is, and manages API keys and tenants."""
+    """Reports what the server is and who the caller is, and manages API keys and tenants."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetServerInfo: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetServerInfoRequest, _admin_service_pb2.GetServerInfoResponse]  # type: ignore[assignment]
-    """Reads the server's version, schema and limits, and the caller's identity."""
+    """Returns the version, schema and limits of the server, and the identity of the caller."""
     CreateKey: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.CreateKeyRequest, _admin_service_pb2.CreateKeyResponse]  # type: ignore[assignment]
-    """Makes an API key. Its secret is in this answer and nowhere else: the server keeps a hash. It is
-    accepted by this replica at once and by every other one within 5 seconds. A call whose answer is
-    lost may have made a key whose secret is lost: ListKeys shows it, RevokeKey ends it.
-    Errors: PERMISSION_DENIED for the key of another tenant, or more access than one's own;
-    QUOTA_EXCEEDED if the tenant has 100 live keys.
+    """Creates an API key. Only this response contains the secret; the server stores a hash of it. The key is
+    accepted by this replica immediately, and by all others within 5 seconds. If the response is lost, the key
+    may exist although its secret is lost: find it with ListKeys, and revoke it with RevokeKey.
+    Errors: PERMISSION_DENIED for a key of another tenant (without ACCESS_OPERATOR), or for more access than
+    the caller has; QUOTA_EXCEEDED if the tenant has 100 live keys; TENANT_BEING_DELETED.
     """
     ListKeys: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListKeysRequest, _admin_service_pb2.ListKeysResponse]  # type: ignore[assignment]
-    """Lists the API keys of a tenant, the newest first, revoked and expired ones too for as long as they
-    are kept (30 days). Keys of the server's keys file are not listed.
-    Errors: PERMISSION_DENIED for another tenant.
+    """Lists the API keys of a tenant, newest first. Revoked and expired keys are included until they are removed,
+    after 30 days. Keys from the server's keys file are not listed.
+    Errors: PERMISSION_DENIED for another tenant (without ACCESS_OPERATOR).
     """
     RevokeKey: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.RevokeKeyRequest, _admin_service_pb2.RevokeKeyResponse]  # type: ignore[assignment]
-    """Revokes an API key: it is refused by this replica at once and by every other one within 5 seconds.
-    Streams that were opened with it go on until they end. Repeated, it succeeds again.
-    Errors: KEY_NOT_FOUND; PERMISSION_DENIED for the key of another tenant.
+    """Revokes an API key. It is refused by this replica immediately, and by all others within 5 seconds. Streams
+    that were opened with it continue until they end. Revoking a revoked key succeeds.
+    Errors: KEY_NOT_FOUND; PERMISSION_DENIED for a key of another tenant (without ACCESS_OPERATOR).
     """
     GetTenantLimits: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetTenantLimitsRequest, _admin_service_pb2.GetTenantLimitsResponse]  # type: ignore[assignment]
-    """Reads what a tenant may use, and what it uses.
-    Errors: PERMISSION_DENIED for another tenant.
+    """Returns the limits of a tenant, and its current use of them.
+    Errors: PERMISSION_DENIED for another tenant (without ACCESS_OPERATOR).
     """
     SetTenantLimits: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.SetTenantLimitsRequest, _admin_service_pb2.SetTenantLimitsResponse]  # type: ignore[assignment]
-    """Sets a tenant's own limits: in force on this replica at once, and on every other one within 5
-    seconds. What is running goes on, and the token debt is reset.
+    """Sets the limits of a tenant. They are in force on this replica immediately, and on all others within 5
+    seconds. Running turns continue, and tokens owed (TenantUse.tokens_owed) are reset.
+    Errors: TENANT_BEING_DELETED.
     """
     DeleteTenant: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.DeleteTenantRequest, _admin_service_pb2.DeleteTenantResponse]  # type: ignore[assignment]
-    """Deletes a tenant with everything that it has: sessions, blobs, API keys, limits. It returns when that
-    has begun: the API keys are revoked, and the tenant's calls are refused with TENANT_BEING_DELETED, by
-    this replica at once and by every other one within 5 seconds; operators may still call AdminService.
-    Live turns are cancelled, and streams end as when their session is deleted. The rest takes half a
-    minute at least, goes on when a replica stops, and ends with done_time in GetTenantDeletion. Repeated
-    meanwhile, it returns the same deletion; afterwards it deletes what has come since. When it is done, the
-    id is free: credentials from other sources (keys file, tokens, certificates) begin an empty tenant.
+    """Deletes a tenant with all its data: sessions, blobs, API keys and limits. Returns when the deletion has
+    begun: the API keys are revoked, and calls of the tenant are refused with TENANT_BEING_DELETED, by this
+    replica immediately and by all others within 5 seconds. Operators may still call AdminService. Live turns
+    are cancelled, and streams end as if their session had been deleted.
+    The rest takes at least half a minute and continues if a replica stops. It is complete when
+    GetTenantDeletion returns a done_time. If DeleteTenant is called again before that, it returns the same
+    deletion; after that, it deletes the data created since. When the deletion is complete, the tenant id is
+    free: credentials from other sources (keys file, tokens, certificates) then start an empty tenant.
     """
     GetTenantDeletion: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetTenantDeletionRequest, _admin_service_pb2.GetTenantDeletionResponse]  # type: ignore[assignment]
-    """Reads the newest deletion of a tenant. What is known of a deletion is kept for good.
-    Errors: PERMISSION_DENIED for another tenant.
+    """Returns the newest deletion of a tenant. Records of deletions are kept forever.
+    Errors: PERMISSION_DENIED for another tenant (without ACCESS_OPERATOR).
     """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Says what the server is and who the caller is, and manages API keys and tenants."""
+    """Reports what the server is and who the caller is, and manages API keys and tenants."""
 
     @_abc_1.abstractmethod
     def GetServerInfo(
@@ -129,7 +133,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.GetServerInfoRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.GetServerInfoResponse, _abc.Awaitable[_admin_service_pb2.GetServerInfoResponse]]:
-        """Reads the server's version, schema and limits, and the caller's identity."""
+        """Returns the version, schema and limits of the server, and the identity of the caller."""
 
     @_abc_1.abstractmethod
     def CreateKey(
@@ -137,11 +141,11 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.CreateKeyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.CreateKeyResponse, _abc.Awaitable[_admin_service_pb2.CreateKeyResponse]]:
-        """Makes an API key. Its secret is in this answer and nowhere else: the server keeps a hash. It is
-        accepted by this replica at once and by every other one within 5 seconds. A call whose answer is
-        lost may have made a key whose secret is lost: ListKeys shows it, RevokeKey ends it.
-        Errors: PERMISSION_DENIED for the key of another tenant, or more access than one's own;
-        QUOTA_EXCEEDED if the tenant has 100 live keys.
+        """Creates an API key. Only this response contains the secret; the server stores a hash of it. The key is
+        accepted by this replica immediately, and by all others within 5 seconds. If the response is lost, the key
+        may exist although its secret is lost: find it with ListKeys, and revoke it with RevokeKey.
+        Errors: PERMISSION_DENIED for a key of another tenant (without ACCESS_OPERATOR), or for more access than
+        the caller has; QUOTA_EXCEEDED if the tenant has 100 live keys; TENANT_BEING_DELETED.
         """
 
     @_abc_1.abstractmethod
@@ -150,9 +154,9 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.ListKeysRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.ListKeysResponse, _abc.Awaitable[_admin_service_pb2.ListKeysResponse]]:
-        """Lists the API keys of a tenant, the newest first, revoked and expired ones too for as long as they
-        are kept (30 days). Keys of the server's keys file are not listed.
-        Errors: PERMISSION_DENIED for another tenant.
+        """Lists the API keys of a tenant, newest first. Revoked and expired keys are included until they are removed,
+        after 30 days. Keys from the server's keys file are not listed.
+        Errors: PERMISSION_DENIED for another tenant (without ACCESS_OPERATOR).
         """
 
     @_abc_1.abstractmethod
@@ -161,9 +165,9 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.RevokeKeyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.RevokeKeyResponse, _abc.Awaitable[_admin_service_pb2.RevokeKeyResponse]]:
-        """Revokes an API key: it is refused by this replica at once and by every other one within 5 seconds.
-        Streams that were opened with it go on until they end. Repeated, it succeeds again.
-        Errors: KEY_NOT_FOUND; PERMISSION_DENIED for the key of another tenant.
+        """Revokes an API key. It is refused by this replica immediately, and by all others within 5 seconds. Streams
+        that were opened with it continue until they end. Revoking a revoked key succeeds.
+        Errors: KEY_NOT_FOUND; PERMISSION_DENIED for a key of another tenant (without ACCESS_OPERATOR).
         """
 
     @_abc_1.abstractmethod
@@ -172,8 +176,8 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.GetTenantLimitsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.GetTenantLimitsResponse, _abc.Awaitable[_admin_service_pb2.GetTenantLimitsResponse]]:
-        """Reads what a tenant may use, and what it uses.
-        Errors: PERMISSION_DENIED for another tenant.
+        """Returns the limits of a tenant, and its current use of them.
+        Errors: PERMISSION_DENIED for another tenant (without ACCESS_OPERATOR).
         """
 
     @_abc_1.abstractmethod
@@ -182,8 +186,9 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.SetTenantLimitsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.SetTenantLimitsResponse, _abc.Awaitable[_admin_service_pb2.SetTenantLimitsResponse]]:
-        """Sets a tenant's own limits: in force on this replica at once, and on every other one within 5
-        seconds. What is running goes on, and the token debt is reset.
+        """Sets the limits of a tenant. They are in force on this replica immediately, and on all others within 5
+        seconds. Running turns continue, and tokens owed (TenantUse.tokens_owed) are reset.
+        Errors: TENANT_BEING_DELETED.
         """
 
     @_abc_1.abstractmethod
@@ -192,13 +197,14 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.DeleteTenantRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.DeleteTenantResponse, _abc.Awaitable[_admin_service_pb2.DeleteTenantResponse]]:
-        """Deletes a tenant with everything that it has: sessions, blobs, API keys, limits. It returns when that
-        has begun: the API keys are revoked, and the tenant's calls are refused with TENANT_BEING_DELETED, by
-        this replica at once and by every other one within 5 seconds; operators may still call AdminService.
-        Live turns are cancelled, and streams end as when their session is deleted. The rest takes half a
-        minute at least, goes on when a replica stops, and ends with done_time in GetTenantDeletion. Repeated
-        meanwhile, it returns the same deletion; afterwards it deletes what has come since. When it is done, the
-        id is free: credentials from other sources (keys file, tokens, certificates) begin an empty tenant.
+        """Deletes a tenant with all its data: sessions, blobs, API keys and limits. Returns when the deletion has
+        begun: the API keys are revoked, and calls of the tenant are refused with TENANT_BEING_DELETED, by this
+        replica immediately and by all others within 5 seconds. Operators may still call AdminService. Live turns
+        are cancelled, and streams end as if their session had been deleted.
+        The rest takes at least half a minute and continues if a replica stops. It is complete when
+        GetTenantDeletion returns a done_time. If DeleteTenant is called again before that, it returns the same
+        deletion; after that, it deletes the data created since. When the deletion is complete, the tenant id is
+        free: credentials from other sources (keys file, tokens, certificates) then start an empty tenant.
         """
 
     @_abc_1.abstractmethod
@@ -207,8 +213,8 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.GetTenantDeletionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.GetTenantDeletionResponse, _abc.Awaitable[_admin_service_pb2.GetTenantDeletionResponse]]:
-        """Reads the newest deletion of a tenant. What is known of a deletion is kept for good.
-        Errors: PERMISSION_DENIED for another tenant.
+        """Returns the newest deletion of a tenant. Records of deletions are kept forever.
+        Errors: PERMISSION_DENIED for another tenant (without ACCESS_OPERATOR).
         """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

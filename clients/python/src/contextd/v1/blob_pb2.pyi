@@ -19,10 +19,9 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Blob(_message.Message):
-    """A stored piece of content too large or too binary for a message: an image, a file, the whole
-    output of a tool. Blobs are content-addressed within a tenant, immutable, and live as long as a
-    message of a session refers to them, or one that was queued in it (an unreferenced one at least 24
-    hours).
+    """Stored content that is too large or too binary for a message: an image, a file, the full output of a tool.
+    Blobs are immutable, and content-addressed within a tenant. A blob is kept as long as a message of a session,
+    or a message that was queued in it, refers to it. An unreferenced blob is kept for at least 24 hours.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -32,14 +31,14 @@ class Blob(_message.Message):
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     blob_id: _builtins.str
-    """Identifier, derived from the content. Putting the same content twice gives the same id."""
+    """Id derived from the content. Storing the same content again returns the same id."""
     media_type: _builtins.str
     """MIME type, e.g. "image/png" or "text/plain"."""
     size_bytes: _builtins.int
     """Length in bytes."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was first stored. Set by PutBlob and GetBlob only."""
+        """When the content was first stored. Set only by PutBlob and GetBlob."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class PutBlobRequest(_message.Message):
-    """A piece of an upload."""
+    """One message of an upload."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -29,7 +29,7 @@ class PutBlobRequest(_message.Message):
     """The next bytes, at most 1 MiB."""
     @_builtins.property
     def header(self) -> Global___BlobHeader:
-        """What is coming."""
+        """Description of the content that follows."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ Global___PutBlobRequest: _TypeAlias = PutBlobRequest  # noqa: Y015
 
 @_typing.final
 class BlobHeader(_message.Message):
-    """What is about to be uploaded."""
+    """Description of content to be uploaded."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -60,13 +60,11 @@ class BlobHeader(_message.Message):
     media_type: _builtins.str
     """MIME type. Required."""
     size_bytes: _builtins.int
-    """Length in bytes, to be checked at the end. 0: not known."""
+    """Length in bytes, verified at the end of the upload. 0: not verified."""
     sha256: _builtins.str
-    """SHA-256 of the content in lower-case hex, to be checked at the end. Empty: not checked."""
+    """SHA-256 of the content in lowercase hex, verified at the end of the upload. Empty: not verified."""
     request_id: _builtins.str
-    """Idempotency key, up to 128 characters. May be left empty: the same content is stored once
-    anyhow.
-    """
+    """Idempotency key, up to 128 characters. Optional, because the same content is stored only once."""
     def __init__(
         self,
         *,
@@ -85,14 +83,14 @@ Global___BlobHeader: _TypeAlias = BlobHeader  # noqa: Y015
 
 @_typing.final
 class PutBlobResponse(_message.Message):
-    """The blob."""
+    """Response message for PutBlob."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     BLOB_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def blob(self) -> _blob_pb2.Blob:
-        """Use its id in Media.blob_id. Content that was stored before keeps its first media_type."""
+        """The stored blob. Use its id in Media.blob_id. Content that was already stored keeps its first media_type."""
 
     def __init__(
         self,
@@ -109,7 +107,7 @@ Global___PutBlobResponse: _TypeAlias = PutBlobResponse  # noqa: Y015
 
 @_typing.final
 class GetBlobRequest(_message.Message):
-    """What to read."""
+    """Request message for GetBlob."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -117,11 +115,11 @@ class GetBlobRequest(_message.Message):
     OFFSET_BYTES_FIELD_NUMBER: _builtins.int
     LENGTH_BYTES_FIELD_NUMBER: _builtins.int
     blob_id: _builtins.str
-    """The blob. Required."""
+    """Id of the blob. Required."""
     offset_bytes: _builtins.int
-    """First byte to read. Default 0."""
+    """Offset of the first byte to return. Default 0."""
     length_bytes: _builtins.int
-    """Bytes to read. 0: to the end."""
+    """Number of bytes to return. 0: all bytes up to the end."""
     def __init__(
         self,
         *,
@@ -139,7 +137,7 @@ Global___GetBlobRequest: _TypeAlias = GetBlobRequest  # noqa: Y015
 
 @_typing.final
 class GetBlobResponse(_message.Message):
-    """A piece of a download."""
+    """One message of a download."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -149,7 +147,7 @@ class GetBlobResponse(_message.Message):
     """The next bytes."""
     @_builtins.property
     def blob(self) -> _blob_pb2.Blob:
-        """The description of the whole blob, also when a range was asked for."""
+        """Description of the whole blob, even if a range was requested."""
 
     def __init__(
         self,

@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class BlobServiceStub(object):
-    """Stores and serves content too large for messages. Other calls make blobs by themselves: inline
-    media, long tool outputs, prompts and configurations of sessions over 2 MiB.
+    """Stores and returns content that is too large for messages. Other calls also create blobs: for inline media,
+    for long tool outputs, and for prompts and configurations of sessions over 2 MiB.
     """
 
     def __init__(self, channel):
@@ -49,24 +49,23 @@ class BlobServiceStub(object):
 
 
 class BlobServiceServicer(object):
-    """Stores and serves content too large for messages. Other calls make blobs by themselves: inline
-    media, long tool outputs, prompts and configurations of sessions over 2 MiB.
+    """Stores and returns content that is too large for messages. Other calls also create blobs: for inline media,
+    for long tool outputs, and for prompts and configurations of sessions over 2 MiB.
     """
 
     def PutBlob(self, request_iterator, context):
-        """Stores content: first a header, then its bytes in chunks.
-        Nothing is stored before the last chunk is in, and nothing of an upload that breaks off.
-        Errors: REQUEST_TOO_LARGE (default limit 64 MiB); INVALID_REQUEST when size or
-        hash do not match; DEADLINE_EXCEEDED when nothing comes for 30 s (by default).
+        """Uploads content: a header, then the bytes in chunks. The blob is stored when the last chunk has arrived; an
+        interrupted upload stores nothing.
+        Errors: REQUEST_TOO_LARGE (default limit 64 MiB); INVALID_REQUEST if the size or the hash does not match;
+        DEADLINE_EXCEEDED if no data arrives for 30 s (default).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetBlob(self, request, context):
-        """Reads content, or a range of it: first the blob's description, then its bytes in chunks of up
-        to 64 KiB.
-        Errors: BLOB_NOT_FOUND; INVALID_REQUEST for a range outside of it.
+        """Downloads content or a range of it: the description of the blob, then the bytes in chunks of up to 64 KiB.
+        Errors: BLOB_NOT_FOUND; INVALID_REQUEST for a range outside of the content.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -94,8 +93,8 @@ def add_BlobServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class BlobService(object):
-    """Stores and serves content too large for messages. Other calls make blobs by themselves: inline
-    media, long tool outputs, prompts and configurations of sessions over 2 MiB.
+    """Stores and returns content that is too large for messages. Other calls also create blobs: for inline media,
+    for long tool outputs, and for prompts and configurations of sessions over 2 MiB.
     """
 
     @staticmethod

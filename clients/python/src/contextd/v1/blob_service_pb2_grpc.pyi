@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class BlobServiceStub:
-    """Stores and serves content too large for messages. Other calls make blobs by themselves: inline
-    media, long tool outputs, prompts and configurations of sessions over 2 MiB.
+    """Stores and returns content that is too large for messages. Other calls also create blobs: for inline media,
+    for long tool outputs, and for prompts and configurations of sessions over 2 MiB.
     """
 
     @_typing.overload
@@ -36,39 +36,37 @@ class BlobServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> BlobServiceAsyncStub: ...
     PutBlob: _grpc.StreamUnaryMultiCallable[_blob_service_pb2.PutBlobRequest, _blob_service_pb2.PutBlobResponse]
-    """Stores content: first a header, then its bytes in chunks.
-    Nothing is stored before the last chunk is in, and nothing of an upload that breaks off.
-    Errors: REQUEST_TOO_LARGE (default limit 64 MiB); INVALID_REQUEST when size or
-    hash do not match; DEADLINE_EXCEEDED when nothing comes for 30 s (by default).
+    """Uploads content: a header, then the bytes in chunks. The blob is stored when the last chunk has arrived; an
+    interrupted upload stores nothing.
+    Errors: REQUEST_TOO_LARGE (default limit 64 MiB); INVALID_REQUEST if the size or the hash does not match;
+    DEADLINE_EXCEEDED if no data arrives for 30 s (default).
     """
     GetBlob: _grpc.UnaryStreamMultiCallable[_blob_service_pb2.GetBlobRequest, _blob_service_pb2.GetBlobResponse]
-    """Reads content, or a range of it: first the blob's description, then its bytes in chunks of up
-    to 64 KiB.
-    Errors: BLOB_NOT_FOUND; INVALID_REQUEST for a range outside of it.
+    """Downloads content or a range of it: the description of the blob, then the bytes in chunks of up to 64 KiB.
+    Errors: BLOB_NOT_FOUND; INVALID_REQUEST for a range outside of the content.
     """
 
 @_typing.type_check_only
 class BlobServiceAsyncStub(BlobServiceStub):
-    """Stores and serves content too large for messages. Other calls make blobs by themselves: inline
-    media, long tool outputs, prompts and configurations of sessions over 2 MiB.
+    """Stores and returns content that is too large for messages. Other calls also create blobs: for inline media,
+    for long tool outputs, and for prompts and configurations of sessions over 2 MiB.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     PutBlob: _aio.StreamUnaryMultiCallable[_blob_service_pb2.PutBlobRequest, _blob_service_pb2.PutBlobResponse]  # type: ignore[assignment]
-    """Stores content: first a header, then its bytes in chunks.
-    Nothing is stored before the last chunk is in, and nothing of an upload that breaks off.
-    Errors: REQUEST_TOO_LARGE (default limit 64 MiB); INVALID_REQUEST when size or
-    hash do not match; DEADLINE_EXCEEDED when nothing comes for 30 s (by default).
+    """Uploads content: a header, then the bytes in chunks. The blob is stored when the last chunk has arrived; an
+    interrupted upload stores nothing.
+    Errors: REQUEST_TOO_LARGE (default limit 64 MiB); INVALID_REQUEST if the size or the hash does not match;
+    DEADLINE_EXCEEDED if no data arrives for 30 s (default).
     """
     GetBlob: _aio.UnaryStreamMultiCallable[_blob_service_pb2.GetBlobRequest, _blob_service_pb2.GetBlobResponse]  # type: ignore[assignment]
-    """Reads content, or a range of it: first the blob's description, then its bytes in chunks of up
-    to 64 KiB.
-    Errors: BLOB_NOT_FOUND; INVALID_REQUEST for a range outside of it.
+    """Downloads content or a range of it: the description of the blob, then the bytes in chunks of up to 64 KiB.
+    Errors: BLOB_NOT_FOUND; INVALID_REQUEST for a range outside of the content.
     """
 
 class BlobServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Stores and serves content too large for messages. Other calls make blobs by themselves: inline
-    media, long tool outputs, prompts and configurations of sessions over 2 MiB.
+    """Stores and returns content that is too large for messages. Other calls also create blobs: for inline media,
+    for long tool outputs, and for prompts and configurations of sessions over 2 MiB.
     """
 
     @_abc_1.abstractmethod
@@ -77,10 +75,10 @@ class BlobServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_blob_service_pb2.PutBlobRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_blob_service_pb2.PutBlobResponse, _abc.Awaitable[_blob_service_pb2.PutBlobResponse]]:
-        """Stores content: first a header, then its bytes in chunks.
-        Nothing is stored before the last chunk is in, and nothing of an upload that breaks off.
-        Errors: REQUEST_TOO_LARGE (default limit 64 MiB); INVALID_REQUEST when size or
-        hash do not match; DEADLINE_EXCEEDED when nothing comes for 30 s (by default).
+        """Uploads content: a header, then the bytes in chunks. The blob is stored when the last chunk has arrived; an
+        interrupted upload stores nothing.
+        Errors: REQUEST_TOO_LARGE (default limit 64 MiB); INVALID_REQUEST if the size or the hash does not match;
+        DEADLINE_EXCEEDED if no data arrives for 30 s (default).
         """
 
     @_abc_1.abstractmethod
@@ -89,9 +87,8 @@ class BlobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _blob_service_pb2.GetBlobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_blob_service_pb2.GetBlobResponse], _abc.AsyncIterator[_blob_service_pb2.GetBlobResponse]]:
-        """Reads content, or a range of it: first the blob's description, then its bytes in chunks of up
-        to 64 KiB.
-        Errors: BLOB_NOT_FOUND; INVALID_REQUEST for a range outside of it.
+        """Downloads content or a range of it: the description of the blob, then the bytes in chunks of up to 64 KiB.
+        Errors: BLOB_NOT_FOUND; INVALID_REQUEST for a range outside of the content.
         """
 
 def add_BlobServiceServicer_to_server(servicer: BlobServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -35,31 +35,31 @@ class _CompactionStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Compa
     COMPACTION_STATE_UNSPECIFIED: _CompactionState.ValueType  # 0
     """Never sent."""
     COMPACTION_STATE_PLANNED: _CompactionState.ValueType  # 1
-    """A preview (validate_only); not made."""
+    """A preview (validate_only). Nothing is changed."""
     COMPACTION_STATE_RUNNING: _CompactionState.ValueType  # 2
-    """Being made. The old context is in force."""
+    """In progress. The previous context is still in force."""
     COMPACTION_STATE_APPLIED: _CompactionState.ValueType  # 3
-    """In force, or built on by a later one."""
+    """In force, or a later compaction builds on it."""
     COMPACTION_STATE_FAILED: _CompactionState.ValueType  # 4
-    """Given up. Nothing changed."""
+    """Failed. Nothing changed."""
     COMPACTION_STATE_REVERTED: _CompactionState.ValueType  # 5
-    """Taken back."""
+    """Reverted: the model sees the messages again."""
 
 class CompactionState(_CompactionState, metaclass=_CompactionStateEnumTypeWrapper):
-    """Where a compaction stands."""
+    """State of a compaction."""
 
 COMPACTION_STATE_UNSPECIFIED: CompactionState.ValueType  # 0
 """Never sent."""
 COMPACTION_STATE_PLANNED: CompactionState.ValueType  # 1
-"""A preview (validate_only); not made."""
+"""A preview (validate_only). Nothing is changed."""
 COMPACTION_STATE_RUNNING: CompactionState.ValueType  # 2
-"""Being made. The old context is in force."""
+"""In progress. The previous context is still in force."""
 COMPACTION_STATE_APPLIED: CompactionState.ValueType  # 3
-"""In force, or built on by a later one."""
+"""In force, or a later compaction builds on it."""
 COMPACTION_STATE_FAILED: CompactionState.ValueType  # 4
-"""Given up. Nothing changed."""
+"""Failed. Nothing changed."""
 COMPACTION_STATE_REVERTED: CompactionState.ValueType  # 5
-"""Taken back."""
+"""Reverted: the model sees the messages again."""
 Global___CompactionState: _TypeAlias = CompactionState  # noqa: Y015
 
 class _CompactionTrigger:
@@ -69,25 +69,25 @@ class _CompactionTrigger:
 class _CompactionTriggerEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CompactionTrigger.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     COMPACTION_TRIGGER_UNSPECIFIED: _CompactionTrigger.ValueType  # 0
-    """Not known."""
+    """Unknown."""
     COMPACTION_TRIGGER_OVERFLOW: _CompactionTrigger.ValueType  # 1
-    """The size passed window - output_reserve."""
+    """The size exceeded context_window - output_reserve."""
     COMPACTION_TRIGGER_THRESHOLD: _CompactionTrigger.ValueType  # 2
-    """The size reached the policy's share of the window."""
+    """The size reached the share of the window that the policy sets."""
     COMPACTION_TRIGGER_MANUAL: _CompactionTrigger.ValueType  # 3
     """Compact was called."""
     COMPACTION_TRIGGER_PROVIDER_OVERFLOW: _CompactionTrigger.ValueType  # 4
     """The provider rejected the prompt as too long."""
 
 class CompactionTrigger(_CompactionTrigger, metaclass=_CompactionTriggerEnumTypeWrapper):
-    """What sets off a compaction."""
+    """What triggers a compaction."""
 
 COMPACTION_TRIGGER_UNSPECIFIED: CompactionTrigger.ValueType  # 0
-"""Not known."""
+"""Unknown."""
 COMPACTION_TRIGGER_OVERFLOW: CompactionTrigger.ValueType  # 1
-"""The size passed window - output_reserve."""
+"""The size exceeded context_window - output_reserve."""
 COMPACTION_TRIGGER_THRESHOLD: CompactionTrigger.ValueType  # 2
-"""The size reached the policy's share of the window."""
+"""The size reached the share of the window that the policy sets."""
 COMPACTION_TRIGGER_MANUAL: CompactionTrigger.ValueType  # 3
 """Compact was called."""
 COMPACTION_TRIGGER_PROVIDER_OVERFLOW: CompactionTrigger.ValueType  # 4
@@ -101,33 +101,37 @@ class _PromptNoteKind:
 class _PromptNoteKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PromptNoteKind.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     PROMPT_NOTE_KIND_UNSPECIFIED: _PromptNoteKind.ValueType  # 0
-    """Not known."""
+    """Unknown."""
     PROMPT_NOTE_KIND_PRUNED: _PromptNoteKind.ValueType  # 1
-    """A tool result became the placeholder."""
+    """A tool result was replaced by the placeholder."""
     PROMPT_NOTE_KIND_COMPACTED: _PromptNoteKind.ValueType  # 2
-    """A summary stands for it."""
+    """The message was replaced by a summary."""
     PROMPT_NOTE_KIND_TRUNCATED: _PromptNoteKind.ValueType  # 3
     """A tool result was cut when it was stored."""
     PROMPT_NOTE_KIND_DROPPED: _PromptNoteKind.ValueType  # 4
-    """Left out: nothing in it can be sent, or its signature is no longer valid."""
+    """Omitted: it contains nothing that can be sent, or its signature is no longer valid."""
     PROMPT_NOTE_KIND_UNSUPPORTED: _PromptNoteKind.ValueType  # 5
-    """The model cannot take it as it is; it gets the text "[unsupported content]", or a call under a name that it takes."""
+    """The model does not accept it in its stored form. It was replaced by the text "[unsupported content]" or,
+    for a call, sent under a name that the model accepts.
+    """
 
 class PromptNoteKind(_PromptNoteKind, metaclass=_PromptNoteKindEnumTypeWrapper):
-    """What happened to something on its way into a prompt."""
+    """What happened to content when the prompt was made."""
 
 PROMPT_NOTE_KIND_UNSPECIFIED: PromptNoteKind.ValueType  # 0
-"""Not known."""
+"""Unknown."""
 PROMPT_NOTE_KIND_PRUNED: PromptNoteKind.ValueType  # 1
-"""A tool result became the placeholder."""
+"""A tool result was replaced by the placeholder."""
 PROMPT_NOTE_KIND_COMPACTED: PromptNoteKind.ValueType  # 2
-"""A summary stands for it."""
+"""The message was replaced by a summary."""
 PROMPT_NOTE_KIND_TRUNCATED: PromptNoteKind.ValueType  # 3
 """A tool result was cut when it was stored."""
 PROMPT_NOTE_KIND_DROPPED: PromptNoteKind.ValueType  # 4
-"""Left out: nothing in it can be sent, or its signature is no longer valid."""
+"""Omitted: it contains nothing that can be sent, or its signature is no longer valid."""
 PROMPT_NOTE_KIND_UNSUPPORTED: PromptNoteKind.ValueType  # 5
-"""The model cannot take it as it is; it gets the text "[unsupported content]", or a call under a name that it takes."""
+"""The model does not accept it in its stored form. It was replaced by the text "[unsupported content]" or,
+for a call, sent under a name that the model accepts.
+"""
 Global___PromptNoteKind: _TypeAlias = PromptNoteKind  # noqa: Y015
 
 class _PromptFormat:
@@ -149,21 +153,21 @@ class _PromptFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PromptFo
     PROMPT_FORMAT_GEMINI: _PromptFormat.ValueType  # 5
     """Gemini generateContent."""
     PROMPT_FORMAT_AI_SDK: _PromptFormat.ValueType  # 6
-    """Messages of the AI SDK 5 and 6 (ModelMessage). As the format of a prompt: an object with the arguments of
-    streamText (system, messages, tools, maxOutputTokens, ...); wrap each tool's inputSchema in
+    """Messages of AI SDK 5 and 6 (ModelMessage). As the format of a prompt: an object with the arguments of
+    streamText (system, messages, tools, maxOutputTokens, ...). Wrap the inputSchema of each tool in
     jsonSchema().
     """
     PROMPT_FORMAT_NATIVE: _PromptFormat.ValueType  # 7
-    """The format of the prompt's own model, as contextd itself would send it; NEUTRAL for a model that
-    is sent no request (kind scripted).
+    """The format that contextd itself sends to the prompt's model. NEUTRAL for models that receive no requests
+    (kind scripted).
     """
     PROMPT_FORMAT_AI_SDK_7: _PromptFormat.ValueType  # 8
-    """Messages of the AI SDK 7. Read as AI_SDK is, which takes its messages too. Written with tagged
-    files (`data: {type: "data", ...}`), and as a prompt with `instructions` in place of `system`.
+    """Messages of AI SDK 7. As input, the same as AI_SDK, which also accepts these messages. As output, files are
+    tagged (`data: {type: "data", ...}`), and a prompt has `instructions` instead of `system`.
     """
 
 class PromptFormat(_PromptFormat, metaclass=_PromptFormatEnumTypeWrapper):
-    """The shape of a prompt or of messages."""
+    """The format of a prompt or of messages."""
 
 PROMPT_FORMAT_UNSPECIFIED: PromptFormat.ValueType  # 0
 """Same as NEUTRAL."""
@@ -178,24 +182,24 @@ PROMPT_FORMAT_ANTHROPIC: PromptFormat.ValueType  # 4
 PROMPT_FORMAT_GEMINI: PromptFormat.ValueType  # 5
 """Gemini generateContent."""
 PROMPT_FORMAT_AI_SDK: PromptFormat.ValueType  # 6
-"""Messages of the AI SDK 5 and 6 (ModelMessage). As the format of a prompt: an object with the arguments of
-streamText (system, messages, tools, maxOutputTokens, ...); wrap each tool's inputSchema in
+"""Messages of AI SDK 5 and 6 (ModelMessage). As the format of a prompt: an object with the arguments of
+streamText (system, messages, tools, maxOutputTokens, ...). Wrap the inputSchema of each tool in
 jsonSchema().
 """
 PROMPT_FORMAT_NATIVE: PromptFormat.ValueType  # 7
-"""The format of the prompt's own model, as contextd itself would send it; NEUTRAL for a model that
-is sent no request (kind scripted).
+"""The format that contextd itself sends to the prompt's model. NEUTRAL for models that receive no requests
+(kind scripted).
 """
 PROMPT_FORMAT_AI_SDK_7: PromptFormat.ValueType  # 8
-"""Messages of the AI SDK 7. Read as AI_SDK is, which takes its messages too. Written with tagged
-files (`data: {type: "data", ...}`), and as a prompt with `instructions` in place of `system`.
+"""Messages of AI SDK 7. As input, the same as AI_SDK, which also accepts these messages. As output, files are
+tagged (`data: {type: "data", ...}`), and a prompt has `instructions` instead of `system`.
 """
 Global___PromptFormat: _TypeAlias = PromptFormat  # noqa: Y015
 
 @_typing.final
 class ContextStats(_message.Message):
-    """What occupies a session's context window, and how long it will last. The same function decides
-    about compaction.
+    """What occupies a session's context window, and a forecast of the next compaction. Turns use the same
+    computation to decide about compaction.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -228,54 +232,56 @@ class ContextStats(_message.Message):
     AS_OF_SEQ_FIELD_NUMBER: _builtins.int
     APPROACHING_LIMIT_FIELD_NUMBER: _builtins.int
     model: _builtins.str
-    """The model it is computed for."""
+    """Reference of the model that the numbers are computed for."""
     context_window: _builtins.int
-    """The whole window in tokens."""
+    """The context window in tokens: Policy.context_window, else the model's, else the assumed window
+    (UNKNOWN_WINDOW_ASSUME).
+    """
     output_reserve: _builtins.int
-    """Tokens kept free for the answer."""
+    """Tokens of the window that are kept free for the response (Policy.output_reserve)."""
     used_ratio: _builtins.float
     """used / context_window; 0.26 is 26%."""
     free_tokens: _builtins.int
     """context_window - used - auto_compact_buffer, at least 0."""
     auto_compact_buffer: _builtins.int
-    """Tokens at the end of the window that are never filled, because compaction comes first. 500 when
-    automatic compaction is off.
+    """Tokens at the end of the window that are never filled, because compaction starts first. 500 if automatic
+    compaction is off.
     """
     compaction_threshold: _builtins.int
-    """used.tokens + used.margin at which compaction starts; 0 when automatic compaction is off."""
+    """Value of used.tokens + used.margin at which compaction starts. 0 if automatic compaction is off."""
     tokens_until_compaction: _builtins.int
-    """What is left until then, at least 0."""
+    """Tokens left until compaction starts, at least 0. 0 if automatic compaction is off."""
     steps_until_compaction: _builtins.int
-    """How many steps that is at the rate of the last ones. Absent: not known."""
+    """Forecast of the number of steps until compaction starts, from the growth of the latest prompts. Absent if
+    not known.
+    """
     categories_adjusted: _builtins.bool
-    """The messages' share would have been negative and was set to 0: an estimate is off."""
+    """The share of the messages would have been negative and was set to 0, because an estimate is inaccurate."""
     calibration_ratio: _builtins.float
-    """Reported over estimated tokens for this model, within 0.5 and 2; 1 before the first call."""
+    """Ratio of reported to estimated tokens for this model, from 0.5 to 2. 1 before the first call."""
     cache_hit_ratio: _builtins.float
-    """Share of all input tokens that came from the provider's cache, 0 to 1."""
+    """Share of all input tokens that was read from the provider's cache, 0 to 1."""
     pruned_count: _builtins.int
-    """Tool results that are pruned now."""
+    """Number of tool results that are currently pruned."""
     pruned_tokens: _builtins.int
-    """Tokens that saves."""
+    """Tokens saved by the pruned results."""
     compacted_count: _builtins.int
-    """Messages that are compacted now."""
+    """Number of messages that are currently compacted."""
     queued_count: _builtins.int
-    """Messages waiting in the queue."""
+    """Number of messages waiting in the queue."""
     context_version: _builtins.int
-    """Version of the transcript that this describes."""
+    """Version of the transcript and configuration that these numbers describe, as Prompt.context_version."""
     as_of_seq: _builtins.int
-    """The newest seq that this takes into account."""
+    """The newest seq that is included."""
     approaching_limit: _builtins.bool
-    """The window is nearly full: used is more than 0.9 of context_window - output_reserve."""
+    """The window is nearly full: `used` exceeds 0.9 of context_window - output_reserve."""
     @_builtins.property
     def used(self) -> _usage_pb2.TokenCount:
-        """Size of the next prompt. The categories that are in_total add up to it."""
+        """Size of the next prompt: the sum of the categories that are in_total."""
 
     @_builtins.property
     def categories(self) -> _containers.RepeatedCompositeFieldContainer[_usage_pb2.CategoryTokens]:
-        """What the tokens are spent on. USER, ASSISTANT and the other messages are scaled so that the
-        parts add up.
-        """
+        """Tokens by category. USER, ASSISTANT and the other message categories are scaled so that the sum is correct."""
 
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolTokens]:
@@ -283,23 +289,27 @@ class ContextStats(_message.Message):
 
     @_builtins.property
     def size_basis(self) -> Global___SizeBasis:
-        """How `used` was computed."""
+        """How the size in `used` was computed."""
 
     @_builtins.property
     def last_estimate(self) -> _usage_pb2.CallEstimate:
-        """The last model call: predicted against reported. Absent before the first, and after one whose tools the provider ran."""
+        """Predicted and reported size of the prompt of the last model call. Absent before the first call, and after a
+        call in which the provider ran its own tools.
+        """
 
     @_builtins.property
     def recent_compactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Compaction]:
-        """The newest compactions, at most 10. ListCompactions has them all."""
+        """The newest compactions, at most 10. ListCompactions returns all."""
 
     @_builtins.property
     def recent_turns(self) -> _containers.RepeatedCompositeFieldContainer[Global___TurnUsage]:
-        """The newest turns, at most 10. Usage of others: Turn.result; of messages: Message.response."""
+        """Usage of the newest turns, at most 10. Turn.result has the usage of any turn, and Message.response that of
+        a message.
+        """
 
     @_builtins.property
     def usage(self) -> _containers.RepeatedCompositeFieldContainer[Global___UsageByModel]:
-        """Everything ever spent by the session, by purpose and model; at most 100 of these."""
+        """All usage of the session by purpose and model, at most 100 entries."""
 
     def __init__(
         self,
@@ -344,7 +354,7 @@ Global___ContextStats: _TypeAlias = ContextStats  # noqa: Y015
 
 @_typing.final
 class ToolTokens(_message.Message):
-    """Tokens of one tool's definition."""
+    """Size of one tool definition."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -352,11 +362,11 @@ class ToolTokens(_message.Message):
     TOKENS_FIELD_NUMBER: _builtins.int
     CATEGORY_FIELD_NUMBER: _builtins.int
     tool_name: _builtins.str
-    """The tool's name."""
+    """Name of the tool."""
     tokens: _builtins.int
-    """Its definition's size."""
+    """Tokens of the definition."""
     category: _usage_pb2.ContextCategory.ValueType
-    """Its category."""
+    """Category of the tool."""
     def __init__(
         self,
         *,
@@ -374,9 +384,9 @@ Global___ToolTokens: _TypeAlias = ToolTokens  # noqa: Y015
 
 @_typing.final
 class SizeBasis(_message.Message):
-    """How the size of the next prompt was computed: last_input_tokens + last_output_tokens +
-    new_tokens, e.g. 5,000 + 100 + 20 = 5,120. Without a usable last call everything is in
-    new_tokens, and ContextStats.used is an estimate.
+    """How the size of the next prompt was computed: last_input_tokens + last_output_tokens + new_tokens, e.g.
+    5,000 + 100 + 20 = 5,120. If there is no last call that can be used, all tokens are in new_tokens, and
+    ContextStats.used is an estimate.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -385,11 +395,11 @@ class SizeBasis(_message.Message):
     LAST_OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
     NEW_TOKENS_FIELD_NUMBER: _builtins.int
     last_input_tokens: _builtins.int
-    """Prompt of the last call as reported, cached tokens included."""
+    """Reported size of the last call's prompt, including cached tokens."""
     last_output_tokens: _builtins.int
-    """Its answer, less the reasoning that is not sent back."""
+    """Tokens of the last call's response, without reasoning that is not sent back."""
     new_tokens: _builtins.int
-    """Estimate of everything since; may be negative after tools or instructions were taken away."""
+    """Estimate of everything added since. May be negative, if tools or instructions were removed."""
     def __init__(
         self,
         *,
@@ -407,7 +417,7 @@ Global___SizeBasis: _TypeAlias = SizeBasis  # noqa: Y015
 
 @_typing.final
 class TurnUsage(_message.Message):
-    """Tokens of one turn."""
+    """Usage of one turn."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -415,12 +425,12 @@ class TurnUsage(_message.Message):
     STEP_COUNT_FIELD_NUMBER: _builtins.int
     TOTAL_USAGE_FIELD_NUMBER: _builtins.int
     turn_id: _builtins.str
-    """The turn."""
+    """Turn id."""
     step_count: _builtins.int
-    """Its steps."""
+    """Number of steps."""
     @_builtins.property
     def total_usage(self) -> _usage_pb2.UsageTotals:
-        """All its calls."""
+        """Sum over all its model calls."""
 
     def __init__(
         self,
@@ -439,7 +449,7 @@ Global___TurnUsage: _TypeAlias = TurnUsage  # noqa: Y015
 
 @_typing.final
 class UsageByModel(_message.Message):
-    """Tokens spent for one purpose on one model."""
+    """Usage of one model for one purpose."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -447,12 +457,12 @@ class UsageByModel(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
     purpose: _usage_pb2.UsagePurpose.ValueType
-    """What for."""
+    """Purpose of the calls."""
     model: _builtins.str
     """Model reference."""
     @_builtins.property
     def usage(self) -> _usage_pb2.UsageTotals:
-        """The sums."""
+        """Sum over the calls."""
 
     def __init__(
         self,
@@ -471,8 +481,8 @@ Global___UsageByModel: _TypeAlias = UsageByModel  # noqa: Y015
 
 @_typing.final
 class Compaction(_message.Message):
-    """A compaction: an overlay that stands for older messages. The messages themselves stay, and the
-    overlay can be taken back.
+    """A compaction: an overlay that replaces older messages in the prompt. The messages themselves are kept, and
+    the overlay can be reverted.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -504,52 +514,52 @@ class Compaction(_message.Message):
     END_TIME_FIELD_NUMBER: _builtins.int
     REVERT_TIME_FIELD_NUMBER: _builtins.int
     compaction_id: _builtins.str
-    """Identifier; empty in the answer to validate_only."""
+    """Compaction id. Empty in the response to a request with validate_only."""
     session_id: _builtins.str
-    """The session it belongs to."""
+    """Session id."""
     state: Global___CompactionState.ValueType
-    """Where it stands."""
+    """State of the compaction."""
     trigger: Global___CompactionTrigger.ValueType
-    """What triggered it."""
+    """What triggered the compaction."""
     strategy: _policy_pb2.CompactionStrategy.ValueType
-    """The strategy that made it, which is not the first one when that failed."""
+    """The strategy that was used. Differs from the requested one if that one failed."""
     from_seq: _builtins.int
-    """The seq of the first message it stands for."""
+    """Seq of the first message that it replaces. 0 while not known."""
     to_seq: _builtins.int
-    """The seq of the last one."""
+    """Seq of the last message that it replaces. 0 while not known."""
     messages_compacted: _builtins.int
-    """How many messages that is."""
+    """Number of messages that it replaces, including those of the compaction that it builds on."""
     messages_before: _builtins.int
-    """Messages in the prompt before."""
+    """Number of messages in the prompt before the compaction."""
     messages_after: _builtins.int
-    """And after."""
+    """Number of messages in the prompt after the compaction."""
     limit_tokens: _builtins.int
-    """The size limit that it had to stay below."""
+    """Maximum size of the prompt after the compaction: CompactRequest.target_tokens, else context_window -
+    output_reserve.
+    """
     was_pruned: _builtins.bool
-    """Old tool results were pruned first."""
+    """Old tool results were pruned before the compaction."""
     was_summarized: _builtins.bool
     """A model wrote a summary."""
     summary: _builtins.str
-    """The summary, readable. Empty for strategies that only remove, unless they leave an earlier
-    summary where it is.
-    """
+    """Text of the summary. Empty for strategies that only remove messages, unless they keep an earlier summary."""
     summary_message_id: _builtins.str
-    """The message that holds it."""
+    """Id of the message that holds the summary."""
     summary_model: _builtins.str
-    """The model that wrote it."""
+    """Reference of the model that wrote the summary."""
     predecessor_id: _builtins.str
-    """The compaction before it that it builds on; empty for the first."""
+    """The previous compaction, on which this one builds. Empty for the first."""
     @_builtins.property
     def tokens_before(self) -> _usage_pb2.TokenCount:
-        """Size before."""
+        """Size of the prompt before the compaction."""
 
     @_builtins.property
     def tokens_after(self) -> _usage_pb2.TokenCount:
-        """Size after; a forecast while PLANNED or RUNNING."""
+        """Size of the prompt after the compaction. A forecast while PLANNED or RUNNING."""
 
     @_builtins.property
     def usage(self) -> _usage_pb2.UsageTotals:
-        """What that cost; a forecast of the input while PLANNED."""
+        """Usage of the model calls for this compaction. While PLANNED: a forecast of the input."""
 
     @_builtins.property
     def referenced_tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -557,25 +567,23 @@ class Compaction(_message.Message):
 
     @_builtins.property
     def unreferenced_tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Tools that only the compacted messages mentioned: a host may drop them if it found them on
-        demand.
-        """
+        """Tools that only the compacted messages mention. A host that reveals tools on demand may remove them."""
 
     @_builtins.property
     def failure(self) -> _error_pb2.Failure:
-        """FAILED: what went wrong."""
+        """FAILED: why it failed."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was started."""
+        """When the compaction started."""
 
     @_builtins.property
     def end_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was applied, or failed."""
+        """When the compaction was applied or failed."""
 
     @_builtins.property
     def revert_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was taken back."""
+        """When the compaction was reverted."""
 
     def __init__(
         self,
@@ -617,7 +625,7 @@ Global___Compaction: _TypeAlias = Compaction  # noqa: Y015
 
 @_typing.final
 class PruneReport(_message.Message):
-    """What a prune cleared."""
+    """The result of a prune."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -628,22 +636,22 @@ class PruneReport(_message.Message):
     REBILLED_TOKENS_FIELD_NUMBER: _builtins.int
     PRUNED_AT_SEQ_FIELD_NUMBER: _builtins.int
     outputs_pruned: _builtins.int
-    """Tool results cleared."""
+    """Number of tool results that were pruned."""
     tokens_saved: _builtins.int
     """Tokens saved."""
     rebilled_tokens: _builtins.int
-    """Cached tokens that the provider bills again because the prefix changed; what WHEN_IT_PAYS
-    weighed against the saving.
+    """Cached tokens that the provider bills again because the prefix changed. PRUNE_MODE_WHEN_IT_PAYS compares
+    them with the saving.
     """
     pruned_at_seq: _builtins.int
-    """Names the prune: RestoreToolOutputs takes it back. 0 when nothing was pruned."""
+    """Identifies the prune for RestoreToolOutputs. 0 if nothing was pruned."""
     @_builtins.property
     def tool_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The tools they came from, each once."""
+        """Tools whose results were pruned, without duplicates."""
 
     @_builtins.property
     def call_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The calls whose results were cleared."""
+        """Calls whose results were pruned."""
 
     def __init__(
         self,
@@ -665,7 +673,7 @@ Global___PruneReport: _TypeAlias = PruneReport  # noqa: Y015
 
 @_typing.final
 class Prompt(_message.Message):
-    """The exact next prompt."""
+    """The exact next prompt of a session."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -679,40 +687,40 @@ class Prompt(_message.Message):
     CONTEXT_VERSION_FIELD_NUMBER: _builtins.int
     NOTES_FIELD_NUMBER: _builtins.int
     model: _builtins.str
-    """The model it is made for."""
+    """Reference of the model that the prompt is for."""
     system_prompt: _builtins.str
-    """NEUTRAL: the system prompt with the pinned blocks."""
+    """NEUTRAL: the system prompt, including the pinned blocks."""
     request_json: _builtins.str
-    """Any other format: the request body as JSON, ready to be sent. It asks for a stream, as contextd
-    does. Empty when it is in request_blob.
+    """Other formats: the request body as JSON, ready to be sent. It requests a streaming response, as contextd
+    does. Empty if the body is in request_blob.
     """
     context_version: _builtins.int
-    """Version of the transcript and the configuration it was made from. Send it with AppendMessages to
-    be sure that nothing came into the transcript in between, and with RecordUsage to tell which
-    prompt was sent. 0 for a look back (at_seq).
+    """Version of the transcript and configuration that the prompt was made from. Pass it to AppendMessages to
+    ensure that the transcript was not changed concurrently, and to RecordUsage to identify the prompt that was
+    sent. 0 for a prompt as of an earlier seq (at_seq).
     """
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.Message]:
-        """NEUTRAL: the messages, pruned results as their placeholder, media as blobs."""
+        """NEUTRAL: the messages. Pruned results contain the placeholder, and media are blobs."""
 
     @_builtins.property
     def tools(self) -> _tool_pb2.ToolSet:
-        """NEUTRAL: the tools, deferred ones left out."""
+        """NEUTRAL: the tools, without deferred ones."""
 
     @_builtins.property
     def request_blob(self) -> _blob_pb2.Blob:
-        """Set when the prompt exceeds 2 MiB: the body, or for NEUTRAL this message as JSON, in place of
-        the fields above.
+        """Set if the prompt exceeds 2 MiB, instead of the fields above: the request body or, for NEUTRAL, this
+        message as JSON.
         """
 
     @_builtins.property
     def tokens(self) -> _usage_pb2.TokenCount:
-        """Its size."""
+        """Size of the prompt."""
 
     @_builtins.property
     def notes(self) -> _containers.RepeatedCompositeFieldContainer[Global___PromptNote]:
-        """What is not in it, and why. At most 256 KiB; if there are more, the last one says how many are
-        left out.
+        """What the prompt does not contain, and why. At most 256 KiB; if there are more notes, the last one has the
+        number of notes left out.
         """
 
     def __init__(
@@ -738,7 +746,7 @@ Global___Prompt: _TypeAlias = Prompt  # noqa: Y015
 
 @_typing.final
 class PromptNote(_message.Message):
-    """Something that is stored but not, or not as it was, in a prompt."""
+    """Stored content that a prompt does not contain, or contains in another form."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -747,13 +755,13 @@ class PromptNote(_message.Message):
     PART_INDEX_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     kind: Global___PromptNoteKind.ValueType
-    """What happened to it. Show an unknown kind by its text."""
+    """What happened to the content. For an unknown kind, show the text."""
     message_id: _builtins.str
-    """The message; empty when it concerns several."""
+    """The message. Empty if the note concerns several messages."""
     part_index: _builtins.int
-    """The part, from 0; -1 for the whole message."""
+    """Index of the part, from 0. -1 for the whole message."""
     text: _builtins.str
-    """One sentence for people."""
+    """One sentence for users."""
     def __init__(
         self,
         *,

@@ -31,22 +31,22 @@ class _StatsFormat:
 class _StatsFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StatsFormat.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     STATS_FORMAT_UNSPECIFIED: _StatsFormat.ValueType  # 0
-    """Only as fields."""
+    """Only fields."""
     STATS_FORMAT_TEXT: _StatsFormat.ValueType  # 1
-    """Also as text."""
+    """Fields and text."""
 
 class StatsFormat(_StatsFormat, metaclass=_StatsFormatEnumTypeWrapper):
-    """How to give statistics."""
+    """Format of statistics."""
 
 STATS_FORMAT_UNSPECIFIED: StatsFormat.ValueType  # 0
-"""Only as fields."""
+"""Only fields."""
 STATS_FORMAT_TEXT: StatsFormat.ValueType  # 1
-"""Also as text."""
+"""Fields and text."""
 Global___StatsFormat: _TypeAlias = StatsFormat  # noqa: Y015
 
 @_typing.final
 class GetContextStatsRequest(_message.Message):
-    """Whose context to describe."""
+    """Request message for GetContextStats."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -54,11 +54,11 @@ class GetContextStatsRequest(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     FORMAT_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Required."""
+    """Session id. Required."""
     model: _builtins.str
-    """As if the session used this model. Empty: that of the live turn, else its own."""
+    """Reference of the model to compute the statistics for. Empty: the live turn's model, else the session's."""
     format: Global___StatsFormat.ValueType
-    """Whether to also render them as text."""
+    """Whether to also return the statistics as text."""
     def __init__(
         self,
         *,
@@ -76,19 +76,19 @@ Global___GetContextStatsRequest: _TypeAlias = GetContextStatsRequest  # noqa: Y0
 
 @_typing.final
 class GetContextStatsResponse(_message.Message):
-    """The statistics."""
+    """Response message for GetContextStats."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     STATS_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """STATS_FORMAT_TEXT: as a text of some 25 lines with a bar, 80 columns wide. May change between
-    versions.
+    """With STATS_FORMAT_TEXT: the statistics as text of about 25 lines with a bar, 80 columns wide. May change
+    between versions.
     """
     @_builtins.property
     def stats(self) -> _context_pb2.ContextStats:
-        """As fields."""
+        """The statistics as fields."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ Global___GetContextStatsResponse: _TypeAlias = GetContextStatsResponse  # noqa: 
 
 @_typing.final
 class CompactRequest(_message.Message):
-    """A compaction to make. What is not set comes from the session's policy."""
+    """Request message for Compact. Fields that are not set are taken from the session's policy."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -120,27 +120,29 @@ class CompactRequest(_message.Message):
     WAIT_FIELD_NUMBER: _builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Required."""
+    """Session id. Required."""
     request_id: _builtins.str
-    """Idempotency key, up to 128 characters, kept for 7 days. `wait` may differ when it is repeated."""
+    """Idempotency key, up to 128 characters, kept for 7 days. A repeated request may have another value of
+    `wait`.
+    """
     strategy: _policy_pb2.CompactionStrategy.ValueType
     """The strategy to try first."""
     target_tokens: _builtins.int
-    """Make the prompt at most this large. A summary may use what remains of it; where the strategy
-    cannot meet it, MIDDLE_REMOVAL and TRUNCATION are tried. Where none can, nothing changes: the
-    error is COMPACTION_NO_GAIN with the smallest size that can be reached, or the state is FAILED if
-    only the summary that was written showed it. 0: by the strategy.
+    """Maximum size of the prompt after the compaction, in tokens; a summary may use the space that remains. If
+    the strategy cannot reach this size, MIDDLE_REMOVAL and TRUNCATION are tried. If they cannot either,
+    nothing changes: the call fails with COMPACTION_NO_GAIN and the smallest reachable size or, if this was
+    found only after a summary was written, the compaction has state FAILED. 0: the strategy decides.
     """
     instructions: _builtins.str
     """Instructions for this summary, e.g. "Keep the migration plan in detail." At most 16,384 characters."""
     instructions_mode: _policy_pb2.InstructionsMode.ValueType
-    """Whether they are added to the session's, or replace everything."""
+    """Whether `instructions` are added to the session's instructions, or replace all instructions."""
     summary_model: _builtins.str
-    """Model reference of the summariser."""
+    """Reference of the model that writes the summary."""
     wait: _builtins.bool
-    """Respond when it is done. Default false: respond when it is started."""
+    """Respond when the compaction has ended. Default false: respond when it has started."""
     validate_only: _builtins.bool
-    """Only report what would be removed and what would stay. Default false."""
+    """Only report what would be removed and what would be kept. Default false."""
     def __init__(
         self,
         *,
@@ -164,14 +166,14 @@ Global___CompactRequest: _TypeAlias = CompactRequest  # noqa: Y015
 
 @_typing.final
 class CompactResponse(_message.Message):
-    """The compaction."""
+    """Response message for Compact."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     COMPACTION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def compaction(self) -> _context_pb2.Compaction:
-        """RUNNING, APPLIED or FAILED; PLANNED for validate_only."""
+        """The compaction, in state RUNNING, APPLIED or FAILED; PLANNED for validate_only."""
 
     def __init__(
         self,
@@ -188,7 +190,7 @@ Global___CompactResponse: _TypeAlias = CompactResponse  # noqa: Y015
 
 @_typing.final
 class PruneToolOutputsRequest(_message.Message):
-    """What to prune."""
+    """Request message for PruneToolOutputs."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -199,17 +201,17 @@ class PruneToolOutputsRequest(_message.Message):
     PROTECT_TURNS_FIELD_NUMBER: _builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Required."""
+    """Session id. Required."""
     request_id: _builtins.str
     """Idempotency key, up to 128 characters, kept for 7 days."""
     minimum_tokens: _builtins.int
-    """In place of the policy: prune only if at least this many tokens are saved."""
+    """Overrides PrunePolicy.minimum_tokens: prune only if at least this many tokens are saved."""
     protect_tokens: _builtins.int
-    """In place of the policy: the newest tool output of this many tokens is kept."""
+    """Overrides PrunePolicy.protect_tokens: the newest tool outputs, up to this many tokens, are not pruned."""
     protect_turns: _builtins.int
-    """In place of the policy: the newest turns are kept."""
+    """Overrides PrunePolicy.protect_turns: this many of the newest turns are not pruned."""
     validate_only: _builtins.bool
-    """Only report what would be cleared. Default false."""
+    """Only report what would be pruned. Default false."""
     def __init__(
         self,
         *,
@@ -241,14 +243,14 @@ Global___PruneToolOutputsRequest: _TypeAlias = PruneToolOutputsRequest  # noqa: 
 
 @_typing.final
 class PruneToolOutputsResponse(_message.Message):
-    """What was pruned."""
+    """Response message for PruneToolOutputs."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     REPORT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def report(self) -> _context_pb2.PruneReport:
-        """outputs_pruned is 0 when there was too little to save."""
+        """The result. outputs_pruned is 0 if too little would have been saved."""
 
     def __init__(
         self,
@@ -265,7 +267,7 @@ Global___PruneToolOutputsResponse: _TypeAlias = PruneToolOutputsResponse  # noqa
 
 @_typing.final
 class RestoreToolOutputsRequest(_message.Message):
-    """Which prune to take back."""
+    """Request message for RestoreToolOutputs."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -273,11 +275,11 @@ class RestoreToolOutputsRequest(_message.Message):
     PRUNED_AT_SEQ_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Required."""
+    """Session id. Required."""
     pruned_at_seq: _builtins.int
-    """PruneReport.pruned_at_seq. Required."""
+    """The prune to revert: PruneReport.pruned_at_seq. Required."""
     request_id: _builtins.str
-    """Idempotency key, up to 128 characters. May be left empty: restoring twice changes nothing."""
+    """Idempotency key, up to 128 characters. Optional, because restoring twice changes nothing."""
     def __init__(
         self,
         *,
@@ -295,17 +297,17 @@ Global___RestoreToolOutputsRequest: _TypeAlias = RestoreToolOutputsRequest  # no
 
 @_typing.final
 class RestoreToolOutputsResponse(_message.Message):
-    """What is back."""
+    """Response message for RestoreToolOutputs."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CALL_IDS_FIELD_NUMBER: _builtins.int
     TOKENS_RESTORED_FIELD_NUMBER: _builtins.int
     tokens_restored: _builtins.int
-    """Tokens that costs."""
+    """Tokens by which the context grows."""
     @_builtins.property
     def call_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The calls whose results are back."""
+        """Calls whose results were restored."""
 
     def __init__(
         self,
@@ -323,7 +325,7 @@ Global___RestoreToolOutputsResponse: _TypeAlias = RestoreToolOutputsResponse  # 
 
 @_typing.final
 class PrepareContextRequest(_message.Message):
-    """What to prepare."""
+    """Request message for PrepareContext."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -333,20 +335,20 @@ class PrepareContextRequest(_message.Message):
     FORMAT_FIELD_NUMBER: _builtins.int
     APPLY_QUEUED_MESSAGES_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Required."""
+    """Session id. Required."""
     request_id: _builtins.str
-    """Idempotency key, up to 128 characters, kept for 7 days. Repeating it returns the report of the
-    first time with the current prompt.
+    """Idempotency key, up to 128 characters, kept for 7 days. A repeated request returns the report of the first
+    one, with the current prompt.
     """
     model: _builtins.str
-    """Model reference to prepare for. Empty: the session's."""
+    """Reference of the model to prepare the prompt for. Empty: the session's."""
     format: _context_pb2.PromptFormat.ValueType
-    """The shape of the prompt."""
+    """Format of the prompt."""
     apply_queued_messages: _builtins.bool
-    """Take waiting messages into the transcript first, as a turn does at its step boundaries: by the
-    session's QueuePolicy, merged into one user message, with a `messages_applied` event that belongs to no turn.
-    WHEN_IDLE messages and the input of an ExecuteTurn go on waiting for a turn. Default false: all of
-    them stay queued.
+    """First move queued messages into the transcript, as a turn does at its step boundaries: by the session's
+    QueuePolicy, merged into one user message, with a `messages_applied` event that has no turn_id. WHEN_IDLE
+    messages and the input of an ExecuteTurn keep waiting for a turn. Default false: all messages stay in the
+    queue.
     """
     def __init__(
         self,
@@ -367,7 +369,7 @@ Global___PrepareContextRequest: _TypeAlias = PrepareContextRequest  # noqa: Y015
 
 @_typing.final
 class PrepareContextResponse(_message.Message):
-    """The prompt, and what was done for it."""
+    """Response message for PrepareContext."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -379,7 +381,7 @@ class PrepareContextResponse(_message.Message):
 
     @_builtins.property
     def report(self) -> Global___PrepareReport:
-        """What was done."""
+        """The pruning and the compaction that made the prompt fit."""
 
     def __init__(
         self,
@@ -410,31 +412,31 @@ class PrepareReport(_message.Message):
     APPLIED_MESSAGES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def tokens_before(self) -> _usage_pb2.TokenCount:
-        """Size before anything was done, applied messages included."""
+        """Size before any change, including the messages taken from the queue."""
 
     @_builtins.property
     def tokens_after_prune(self) -> _usage_pb2.TokenCount:
-        """Size after pruning; the same when nothing was pruned."""
+        """Size after pruning. Equal to tokens_before if nothing was pruned."""
 
     @_builtins.property
     def tokens_after_compaction(self) -> _usage_pb2.TokenCount:
-        """Size after compaction; the same when nothing was compacted."""
+        """Size after compaction. Equal to tokens_after_prune if nothing was compacted."""
 
     @_builtins.property
     def tokens_final(self) -> _usage_pb2.TokenCount:
-        """Size of the prompt in the answer."""
+        """Size of the prompt in the response."""
 
     @_builtins.property
     def prune(self) -> _context_pb2.PruneReport:
-        """What was pruned. Absent: nothing."""
+        """The pruned tool results. Absent if there are none."""
 
     @_builtins.property
     def compaction(self) -> _context_pb2.Compaction:
-        """The compaction, with messages_compacted. Absent: none was needed."""
+        """The compaction, with messages_compacted. Absent if none was needed."""
 
     @_builtins.property
     def applied_messages(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.AppliedMessage]:
-        """The queued messages that were taken, in order."""
+        """Messages that were taken from the queue, in order."""
 
     def __init__(
         self,
@@ -457,7 +459,7 @@ Global___PrepareReport: _TypeAlias = PrepareReport  # noqa: Y015
 
 @_typing.final
 class RenderContextRequest(_message.Message):
-    """What to show."""
+    """Request message for RenderContext."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -466,13 +468,13 @@ class RenderContextRequest(_message.Message):
     FORMAT_FIELD_NUMBER: _builtins.int
     AT_SEQ_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Required."""
+    """Session id. Required."""
     model: _builtins.str
-    """Model reference to render for. Empty: the session's."""
+    """Reference of the model to render the prompt for. Empty: the session's."""
     format: _context_pb2.PromptFormat.ValueType
-    """The shape of the prompt."""
+    """Format of the prompt."""
     at_seq: _builtins.int
-    """As it was at this seq, with the configuration at that seq. 0: as it is now."""
+    """Return the prompt as of this seq, with the configuration at that seq. 0: the current prompt."""
     def __init__(
         self,
         *,
@@ -491,14 +493,14 @@ Global___RenderContextRequest: _TypeAlias = RenderContextRequest  # noqa: Y015
 
 @_typing.final
 class RenderContextResponse(_message.Message):
-    """The prompt."""
+    """Response message for RenderContext."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PROMPT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def prompt(self) -> _context_pb2.Prompt:
-        """The prompt, with notes about what is not in it."""
+        """The prompt, with notes about what it does not contain."""
 
     def __init__(
         self,
@@ -515,7 +517,7 @@ Global___RenderContextResponse: _TypeAlias = RenderContextResponse  # noqa: Y015
 
 @_typing.final
 class CountTokensRequest(_message.Message):
-    """What to count."""
+    """Request message for CountTokens."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -526,22 +528,22 @@ class CountTokensRequest(_message.Message):
     TOOLS_FIELD_NUMBER: _builtins.int
     EXACT_FIELD_NUMBER: _builtins.int
     model: _builtins.str
-    """Model reference to count for. Empty: the session's, or the server's default."""
+    """Reference of the model to count for. Empty: the session's, or the server's default without session_id."""
     session_id: _builtins.str
-    """Count the session's next prompt with the messages below added to it; what the last call measured
-    of it is taken as measured. Empty: count only what is given here.
+    """Session id. Set: count the session's next prompt with `messages` added to it; the part that the last call
+    measured keeps its measured size. Empty: count only the content of this request.
     """
     system_prompt: _builtins.str
-    """System prompt. Only without session_id."""
+    """System prompt to count. Only without session_id."""
     exact: _builtins.bool
-    """Use the provider's own counter where there is one: exact, but a network call. Default false."""
+    """Use the provider's own counter, if it has one: exact, but requires a network call. Default false."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.InputMessage]:
-        """Messages."""
+        """Messages to count."""
 
     @_builtins.property
     def tools(self) -> _tool_pb2.ToolSet:
-        """Tools. With session_id: in place of the session's."""
+        """Tools to count. With session_id, they replace the session's."""
 
     def __init__(
         self,
@@ -563,7 +565,7 @@ Global___CountTokensRequest: _TypeAlias = CountTokensRequest  # noqa: Y015
 
 @_typing.final
 class CountTokensResponse(_message.Message):
-    """The count."""
+    """Response message for CountTokens."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -572,15 +574,15 @@ class CountTokensResponse(_message.Message):
     MESSAGE_TOKENS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def total(self) -> _usage_pb2.TokenCount:
-        """The whole prompt. basis is ACTUAL when the provider counted."""
+        """Size of the whole prompt. basis is ACTUAL if the provider counted."""
 
     @_builtins.property
     def categories(self) -> _containers.RepeatedCompositeFieldContainer[_usage_pb2.CategoryTokens]:
-        """What it is made of."""
+        """The total by category."""
 
     @_builtins.property
     def message_tokens(self) -> _containers.RepeatedCompositeFieldContainer[_usage_pb2.TokenCount]:
-        """Each of the given messages, in order, with its own overhead."""
+        """Size of each given message, in order, including its overhead."""
 
     def __init__(
         self,
@@ -599,7 +601,7 @@ Global___CountTokensResponse: _TypeAlias = CountTokensResponse  # noqa: Y015
 
 @_typing.final
 class ListCompactionsRequest(_message.Message):
-    """Whose compactions to list."""
+    """Request message for ListCompactions."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -607,13 +609,13 @@ class ListCompactionsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Required."""
+    """Session id. Required."""
     page_size: _builtins.int
-    """Most compactions of a page: default 50, at most 1,000; a page may hold fewer, so that it stays under
-    2 MiB.
+    """Maximum number of compactions per page. Default 50, at most 1,000. A page may have fewer, so that it stays
+    under 2 MiB.
     """
     page_token: _builtins.str
-    """ListCompactionsResponse.next_page_token of the page before; empty for the first."""
+    """ListCompactionsResponse.next_page_token of the previous page. Empty: the first page."""
     def __init__(
         self,
         *,
@@ -631,14 +633,14 @@ Global___ListCompactionsRequest: _TypeAlias = ListCompactionsRequest  # noqa: Y0
 
 @_typing.final
 class ListCompactionsResponse(_message.Message):
-    """A page of compactions."""
+    """Response message for ListCompactions."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     COMPACTIONS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Token of the next page; empty after the last."""
+    """Token of the next page. Empty on the last page."""
     @_builtins.property
     def compactions(self) -> _containers.RepeatedCompositeFieldContainer[_context_pb2.Compaction]:
         """Compactions, newest first."""
@@ -659,7 +661,7 @@ Global___ListCompactionsResponse: _TypeAlias = ListCompactionsResponse  # noqa: 
 
 @_typing.final
 class RevertCompactionRequest(_message.Message):
-    """Which compaction to take back."""
+    """Request message for RevertCompaction."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -667,11 +669,11 @@ class RevertCompactionRequest(_message.Message):
     COMPACTION_ID_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Required."""
+    """Session id. Required."""
     compaction_id: _builtins.str
-    """The compaction, the newest in force. Required."""
+    """The compaction. It must be the newest one in force. Required."""
     request_id: _builtins.str
-    """Idempotency key, up to 128 characters. May be left empty: reverting twice changes nothing."""
+    """Idempotency key, up to 128 characters. Optional, because reverting twice changes nothing."""
     def __init__(
         self,
         *,
@@ -689,7 +691,7 @@ Global___RevertCompactionRequest: _TypeAlias = RevertCompactionRequest  # noqa: 
 
 @_typing.final
 class RevertCompactionResponse(_message.Message):
-    """What was taken back."""
+    """Response message for RevertCompaction."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -697,7 +699,7 @@ class RevertCompactionResponse(_message.Message):
     CONTEXT_TOKENS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def compaction(self) -> _context_pb2.Compaction:
-        """The compaction, REVERTED."""
+        """The compaction, in state REVERTED."""
 
     @_builtins.property
     def context_tokens(self) -> _usage_pb2.TokenCount:
@@ -719,7 +721,7 @@ Global___RevertCompactionResponse: _TypeAlias = RevertCompactionResponse  # noqa
 
 @_typing.final
 class RecordUsageRequest(_message.Message):
-    """What a model call used."""
+    """Request message for RecordUsage."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -731,26 +733,26 @@ class RecordUsageRequest(_message.Message):
     MESSAGE_ID_FIELD_NUMBER: _builtins.int
     CONTEXT_VERSION_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Required."""
+    """Session id. Required."""
     request_id: _builtins.str
-    """Idempotency key, up to 128 characters, kept for 7 days. Set it: usage is added each time
-    otherwise.
+    """Idempotency key, up to 128 characters, kept for 7 days. Without it, a repeated request adds the usage
+    again.
     """
     model: _builtins.str
-    """Model reference that was called. Empty: the session's."""
+    """Reference of the model that was called. Empty: the session's."""
     purpose: _usage_pb2.UsagePurpose.ValueType
-    """What the call was for. Default TURN."""
+    """Purpose of the call. Default TURN."""
     message_id: _builtins.str
-    """The assistant message the call wrote, which then carries the usage. Empty: none."""
+    """The assistant message that the call produced; the usage is stored with it. Empty: none."""
     context_version: _builtins.int
-    """Prompt.context_version of the prompt that was sent. The size is anchored only when it is given
-    and still describes the prompt: nothing but AppendMessages came since, the first of which began
-    with the message above; without that message, nothing at all. UpdateSession makes another prompt
-    too.
+    """Prompt.context_version of the prompt that was sent. The usage becomes the basis of the context size only if
+    this field is set and the prompt is still current: since then, the only changes were AppendMessages calls,
+    of which the first one began with the message in message_id; without a message_id, there was no change at
+    all. UpdateSession also changes the prompt.
     """
     @_builtins.property
     def usage(self) -> _usage_pb2.Usage:
-        """What the provider reported. Required."""
+        """Usage that the provider reported. Required."""
 
     def __init__(
         self,
@@ -773,7 +775,7 @@ Global___RecordUsageRequest: _TypeAlias = RecordUsageRequest  # noqa: Y015
 
 @_typing.final
 class RecordUsageResponse(_message.Message):
-    """The effect of a usage report."""
+    """Response message for RecordUsage."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -781,15 +783,15 @@ class RecordUsageResponse(_message.Message):
     CALIBRATION_RATIO_FIELD_NUMBER: _builtins.int
     CONTEXT_TOKENS_FIELD_NUMBER: _builtins.int
     calibration_ratio: _builtins.float
-    """The model's ratio as this replica knows it, learnt from this call too. Not every call is used for
-    it: prompts of more than 65,536 tokens and prompts with media are not; of the calls of one model
-    reported within 30 seconds, at least the first four are. In the response to a repeated request:
-    the ratio at that time.
+    """Ratio of reported to estimated tokens of the model, as known to this replica, including this call. Not
+    every call is used for calibration: prompts with media, and prompts of more than 65,536 tokens or 256 KiB,
+    are not; of the calls of one model that are reported within 30 seconds, at least the first four are. In the
+    response to a repeated request: the ratio at the time of that response.
     """
     @_builtins.property
     def estimate(self) -> _usage_pb2.CallEstimate:
-        """The prediction beside the report. Absent: nothing was anchored, since it is not known which prompt
-        was sent, or the report cannot be its size.
+        """Predicted and reported size of the prompt. Absent if the usage did not become the basis of the context
+        size: it is not known which prompt was sent, or the reported number cannot be the size of that prompt.
         """
 
     @_builtins.property

@@ -26,12 +26,11 @@ if _version_not_supported:
 
 
 class ContextServiceStub(object):
-    """Reports what fills the context window, and makes the context smaller. Turns do all of this by themselves;
-    these calls are for displays, for people who intervene, and for hosts that call the model
-    themselves.
+    """Reports what fills the context window, and makes the context smaller. Turns do both automatically. These
+    calls are for user interfaces, for manual intervention, and for hosts that call the model themselves.
 
-    Such a host repeats: PrepareContext, call the model, AppendMessages with the answer, RecordUsage;
-    and after tool calls, AppendMessages with the results.
+    Such a host repeats: PrepareContext, call the model, AppendMessages with the response, RecordUsage; and after
+    tool calls, AppendMessages with the results.
     """
 
     def __init__(self, channel):
@@ -93,18 +92,17 @@ class ContextServiceStub(object):
 
 
 class ContextServiceServicer(object):
-    """Reports what fills the context window, and makes the context smaller. Turns do all of this by themselves;
-    these calls are for displays, for people who intervene, and for hosts that call the model
-    themselves.
+    """Reports what fills the context window, and makes the context smaller. Turns do both automatically. These
+    calls are for user interfaces, for manual intervention, and for hosts that call the model themselves.
 
-    Such a host repeats: PrepareContext, call the model, AppendMessages with the answer, RecordUsage;
-    and after tool calls, AppendMessages with the results.
+    Such a host repeats: PrepareContext, call the model, AppendMessages with the response, RecordUsage; and after
+    tool calls, AppendMessages with the results.
     """
 
     def GetContextStats(self, request, context):
-        """Reports what occupies the context window and how long it will last. Answers from counters: cheap
-        enough for every keystroke. Counts the tools of the newest turn where it named its own, else the
-        session's.
+        """Returns what occupies the context window, and a forecast of the next compaction. The numbers come from
+        counters, so that the call is cheap enough for every keystroke. If the newest turn has its own tools, those
+        are counted, else the session's.
         Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -112,10 +110,10 @@ class ContextServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Compact(self, request, context):
-        """Compacts now, in a session that is idle or busy. The compaction goes on when the caller's
-        deadline passes; WatchEvents shows its progress, and repeating the request_id finds it again.
-        One that fails on its way, for example because the model that summarises does, is answered with
-        state FAILED and changes nothing.
+        """Compacts the context now, whether the session is idle or busy. The compaction continues after the caller's
+        deadline. WatchEvents shows its progress, and a repeated request with the same request_id returns it. A
+        compaction that fails after its start, e.g. because the call of the summary model fails, has state FAILED
+        in the response and changes nothing.
         Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN, COMPACTION_IN_PROGRESS,
         COMPACTION_NO_GAIN.
         """
@@ -124,7 +122,8 @@ class ContextServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PruneToolOutputs(self, request, context):
-        """Clears old tool results now, by the session's policy. Clears nothing below its minimum.
+        """Prunes old tool results now, by the session's policy. Prunes nothing if less than the policy's minimum
+        would be saved.
         Errors: SESSION_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -132,27 +131,27 @@ class ContextServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RestoreToolOutputs(self, request, context):
-        """Takes a prune back.
-        Errors: SESSION_NOT_FOUND; INVALID_REQUEST when no prune has that seq.
+        """Reverts a prune.
+        Errors: SESSION_NOT_FOUND; INVALID_REQUEST if no prune has this seq.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PrepareContext(self, request, context):
-        """Makes the next prompt for a host that calls the model itself: prunes by the session's policy and
-        compacts if needed, as a turn does before each call of its model. A compaction that fails leaves
-        the context as it is, and is in the report.
-        Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, MODEL_NOT_FOUND, TRANSCRIPT_OPEN,
-        CONTEXT_OVERFLOW, CONTEXT_WINDOW_UNKNOWN.
+        """Makes the next prompt for a host that calls the model itself. Prunes by the session's policy and compacts
+        if needed, as a turn does before each model call. A failed compaction leaves the context unchanged and is
+        included in the report.
+        Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, MODEL_NOT_FOUND, TRANSCRIPT_OPEN, CONTEXT_OVERFLOW,
+        CONTEXT_WINDOW_UNKNOWN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RenderContext(self, request, context):
-        """Shows the exact next prompt and changes nothing: with the configuration in force, and while a
-        turn runs with the turn's own model, tools and limits.
+        """Returns the exact next prompt, and changes nothing. Uses the configuration in force and, while a turn is
+        running, the model, tools and limits of the turn.
         Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, TRANSCRIPT_OPEN, CURSOR_AHEAD.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -160,9 +159,8 @@ class ContextServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CountTokens(self, request, context):
-        """Counts tokens: of the given messages and tools, or of a session with them added. Stores
-        nothing.
-        Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, PROVIDER_FAILED (exact).
+        """Counts the tokens of the given messages and tools, or of a session with them added. Stores nothing.
+        Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, PROVIDER_FAILED (with `exact`).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -177,8 +175,8 @@ class ContextServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RevertCompaction(self, request, context):
-        """Takes the newest compaction back: the model sees the messages again. On one that is reverted it
-        changes nothing.
+        """Reverts the newest compaction: the model sees the messages again. Reverting a reverted compaction changes
+        nothing.
         Errors: SESSION_NOT_FOUND, COMPACTION_NOT_FOUND, COMPACTION_SUPERSEDED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -186,10 +184,9 @@ class ContextServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RecordUsage(self, request, context):
-        """Records what a model call made by the host used. Anchors the size of the context, corrects the
-        estimator, adds to the totals.
-        Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS; INVALID_REQUEST when no assistant message has that
-        message_id.
+        """Records the usage of a model call made by the host. The usage becomes the basis of the context size,
+        calibrates the estimator, and is added to the totals.
+        Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS; INVALID_REQUEST if no assistant message has this message_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -257,12 +254,11 @@ def add_ContextServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ContextService(object):
-    """Reports what fills the context window, and makes the context smaller. Turns do all of this by themselves;
-    these calls are for displays, for people who intervene, and for hosts that call the model
-    themselves.
+    """Reports what fills the context window, and makes the context smaller. Turns do both automatically. These
+    calls are for user interfaces, for manual intervention, and for hosts that call the model themselves.
 
-    Such a host repeats: PrepareContext, call the model, AppendMessages with the answer, RecordUsage;
-    and after tool calls, AppendMessages with the results.
+    Such a host repeats: PrepareContext, call the model, AppendMessages with the response, RecordUsage; and after
+    tool calls, AppendMessages with the results.
     """
 
     @staticmethod

@@ -27,12 +27,11 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ContextServiceStub:
-    """Reports what fills the context window, and makes the context smaller. Turns do all of this by themselves;
-    these calls are for displays, for people who intervene, and for hosts that call the model
-    themselves.
+    """Reports what fills the context window, and makes the context smaller. Turns do both automatically. These
+    calls are for user interfaces, for manual intervention, and for hosts that call the model themselves.
 
-    Such a host repeats: PrepareContext, call the model, AppendMessages with the answer, RecordUsage;
-    and after tool calls, AppendMessages with the results.
+    Such a host repeats: PrepareContext, call the model, AppendMessages with the response, RecordUsage; and after
+    tool calls, AppendMessages with the results.
     """
 
     @_typing.overload
@@ -40,133 +39,129 @@ class ContextServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ContextServiceAsyncStub: ...
     GetContextStats: _grpc.UnaryUnaryMultiCallable[_context_service_pb2.GetContextStatsRequest, _context_service_pb2.GetContextStatsResponse]
-    """Reports what occupies the context window and how long it will last. Answers from counters: cheap
-    enough for every keystroke. Counts the tools of the newest turn where it named its own, else the
-    session's.
+    """Returns what occupies the context window, and a forecast of the next compaction. The numbers come from
+    counters, so that the call is cheap enough for every keystroke. If the newest turn has its own tools, those
+    are counted, else the session's.
     Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN.
     """
     Compact: _grpc.UnaryUnaryMultiCallable[_context_service_pb2.CompactRequest, _context_service_pb2.CompactResponse]
-    """Compacts now, in a session that is idle or busy. The compaction goes on when the caller's
-    deadline passes; WatchEvents shows its progress, and repeating the request_id finds it again.
-    One that fails on its way, for example because the model that summarises does, is answered with
-    state FAILED and changes nothing.
+    """Compacts the context now, whether the session is idle or busy. The compaction continues after the caller's
+    deadline. WatchEvents shows its progress, and a repeated request with the same request_id returns it. A
+    compaction that fails after its start, e.g. because the call of the summary model fails, has state FAILED
+    in the response and changes nothing.
     Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN, COMPACTION_IN_PROGRESS,
     COMPACTION_NO_GAIN.
     """
     PruneToolOutputs: _grpc.UnaryUnaryMultiCallable[_context_service_pb2.PruneToolOutputsRequest, _context_service_pb2.PruneToolOutputsResponse]
-    """Clears old tool results now, by the session's policy. Clears nothing below its minimum.
+    """Prunes old tool results now, by the session's policy. Prunes nothing if less than the policy's minimum
+    would be saved.
     Errors: SESSION_NOT_FOUND.
     """
     RestoreToolOutputs: _grpc.UnaryUnaryMultiCallable[_context_service_pb2.RestoreToolOutputsRequest, _context_service_pb2.RestoreToolOutputsResponse]
-    """Takes a prune back.
-    Errors: SESSION_NOT_FOUND; INVALID_REQUEST when no prune has that seq.
+    """Reverts a prune.
+    Errors: SESSION_NOT_FOUND; INVALID_REQUEST if no prune has this seq.
     """
     PrepareContext: _grpc.UnaryUnaryMultiCallable[_context_service_pb2.PrepareContextRequest, _context_service_pb2.PrepareContextResponse]
-    """Makes the next prompt for a host that calls the model itself: prunes by the session's policy and
-    compacts if needed, as a turn does before each call of its model. A compaction that fails leaves
-    the context as it is, and is in the report.
-    Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, MODEL_NOT_FOUND, TRANSCRIPT_OPEN,
-    CONTEXT_OVERFLOW, CONTEXT_WINDOW_UNKNOWN.
+    """Makes the next prompt for a host that calls the model itself. Prunes by the session's policy and compacts
+    if needed, as a turn does before each model call. A failed compaction leaves the context unchanged and is
+    included in the report.
+    Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, MODEL_NOT_FOUND, TRANSCRIPT_OPEN, CONTEXT_OVERFLOW,
+    CONTEXT_WINDOW_UNKNOWN.
     """
     RenderContext: _grpc.UnaryUnaryMultiCallable[_context_service_pb2.RenderContextRequest, _context_service_pb2.RenderContextResponse]
-    """Shows the exact next prompt and changes nothing: with the configuration in force, and while a
-    turn runs with the turn's own model, tools and limits.
+    """Returns the exact next prompt, and changes nothing. Uses the configuration in force and, while a turn is
+    running, the model, tools and limits of the turn.
     Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, TRANSCRIPT_OPEN, CURSOR_AHEAD.
     """
     CountTokens: _grpc.UnaryUnaryMultiCallable[_context_service_pb2.CountTokensRequest, _context_service_pb2.CountTokensResponse]
-    """Counts tokens: of the given messages and tools, or of a session with them added. Stores
-    nothing.
-    Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, PROVIDER_FAILED (exact).
+    """Counts the tokens of the given messages and tools, or of a session with them added. Stores nothing.
+    Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, PROVIDER_FAILED (with `exact`).
     """
     ListCompactions: _grpc.UnaryUnaryMultiCallable[_context_service_pb2.ListCompactionsRequest, _context_service_pb2.ListCompactionsResponse]
     """Lists the compactions of a session, newest first.
     Errors: SESSION_NOT_FOUND.
     """
     RevertCompaction: _grpc.UnaryUnaryMultiCallable[_context_service_pb2.RevertCompactionRequest, _context_service_pb2.RevertCompactionResponse]
-    """Takes the newest compaction back: the model sees the messages again. On one that is reverted it
-    changes nothing.
+    """Reverts the newest compaction: the model sees the messages again. Reverting a reverted compaction changes
+    nothing.
     Errors: SESSION_NOT_FOUND, COMPACTION_NOT_FOUND, COMPACTION_SUPERSEDED.
     """
     RecordUsage: _grpc.UnaryUnaryMultiCallable[_context_service_pb2.RecordUsageRequest, _context_service_pb2.RecordUsageResponse]
-    """Records what a model call made by the host used. Anchors the size of the context, corrects the
-    estimator, adds to the totals.
-    Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS; INVALID_REQUEST when no assistant message has that
-    message_id.
+    """Records the usage of a model call made by the host. The usage becomes the basis of the context size,
+    calibrates the estimator, and is added to the totals.
+    Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS; INVALID_REQUEST if no assistant message has this message_id.
     """
 
 @_typing.type_check_only
 class ContextServiceAsyncStub(ContextServiceStub):
-    """Reports what fills the context window, and makes the context smaller. Turns do all of this by themselves;
-    these calls are for displays, for people who intervene, and for hosts that call the model
-    themselves.
+    """Reports what fills the context window, and makes the context smaller. Turns do both automatically. These
+    calls are for user interfaces, for manual intervention, and for hosts that call the model themselves.
 
-    Such a host repeats: PrepareContext, call the model, AppendMessages with the answer, RecordUsage;
-    and after tool calls, AppendMessages with the results.
+    Such a host repeats: PrepareContext, call the model, AppendMessages with the response, RecordUsage; and after
+    tool calls, AppendMessages with the results.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetContextStats: _aio.UnaryUnaryMultiCallable[_context_service_pb2.GetContextStatsRequest, _context_service_pb2.GetContextStatsResponse]  # type: ignore[assignment]
-    """Reports what occupies the context window and how long it will last. Answers from counters: cheap
-    enough for every keystroke. Counts the tools of the newest turn where it named its own, else the
-    session's.
+    """Returns what occupies the context window, and a forecast of the next compaction. The numbers come from
+    counters, so that the call is cheap enough for every keystroke. If the newest turn has its own tools, those
+    are counted, else the session's.
     Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN.
     """
     Compact: _aio.UnaryUnaryMultiCallable[_context_service_pb2.CompactRequest, _context_service_pb2.CompactResponse]  # type: ignore[assignment]
-    """Compacts now, in a session that is idle or busy. The compaction goes on when the caller's
-    deadline passes; WatchEvents shows its progress, and repeating the request_id finds it again.
-    One that fails on its way, for example because the model that summarises does, is answered with
-    state FAILED and changes nothing.
+    """Compacts the context now, whether the session is idle or busy. The compaction continues after the caller's
+    deadline. WatchEvents shows its progress, and a repeated request with the same request_id returns it. A
+    compaction that fails after its start, e.g. because the call of the summary model fails, has state FAILED
+    in the response and changes nothing.
     Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN, COMPACTION_IN_PROGRESS,
     COMPACTION_NO_GAIN.
     """
     PruneToolOutputs: _aio.UnaryUnaryMultiCallable[_context_service_pb2.PruneToolOutputsRequest, _context_service_pb2.PruneToolOutputsResponse]  # type: ignore[assignment]
-    """Clears old tool results now, by the session's policy. Clears nothing below its minimum.
+    """Prunes old tool results now, by the session's policy. Prunes nothing if less than the policy's minimum
+    would be saved.
     Errors: SESSION_NOT_FOUND.
     """
     RestoreToolOutputs: _aio.UnaryUnaryMultiCallable[_context_service_pb2.RestoreToolOutputsRequest, _context_service_pb2.RestoreToolOutputsResponse]  # type: ignore[assignment]
-    """Takes a prune back.
-    Errors: SESSION_NOT_FOUND; INVALID_REQUEST when no prune has that seq.
+    """Reverts a prune.
+    Errors: SESSION_NOT_FOUND; INVALID_REQUEST if no prune has this seq.
     """
     PrepareContext: _aio.UnaryUnaryMultiCallable[_context_service_pb2.PrepareContextRequest, _context_service_pb2.PrepareContextResponse]  # type: ignore[assignment]
-    """Makes the next prompt for a host that calls the model itself: prunes by the session's policy and
-    compacts if needed, as a turn does before each call of its model. A compaction that fails leaves
-    the context as it is, and is in the report.
-    Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, MODEL_NOT_FOUND, TRANSCRIPT_OPEN,
-    CONTEXT_OVERFLOW, CONTEXT_WINDOW_UNKNOWN.
+    """Makes the next prompt for a host that calls the model itself. Prunes by the session's policy and compacts
+    if needed, as a turn does before each model call. A failed compaction leaves the context unchanged and is
+    included in the report.
+    Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, MODEL_NOT_FOUND, TRANSCRIPT_OPEN, CONTEXT_OVERFLOW,
+    CONTEXT_WINDOW_UNKNOWN.
     """
     RenderContext: _aio.UnaryUnaryMultiCallable[_context_service_pb2.RenderContextRequest, _context_service_pb2.RenderContextResponse]  # type: ignore[assignment]
-    """Shows the exact next prompt and changes nothing: with the configuration in force, and while a
-    turn runs with the turn's own model, tools and limits.
+    """Returns the exact next prompt, and changes nothing. Uses the configuration in force and, while a turn is
+    running, the model, tools and limits of the turn.
     Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, TRANSCRIPT_OPEN, CURSOR_AHEAD.
     """
     CountTokens: _aio.UnaryUnaryMultiCallable[_context_service_pb2.CountTokensRequest, _context_service_pb2.CountTokensResponse]  # type: ignore[assignment]
-    """Counts tokens: of the given messages and tools, or of a session with them added. Stores
-    nothing.
-    Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, PROVIDER_FAILED (exact).
+    """Counts the tokens of the given messages and tools, or of a session with them added. Stores nothing.
+    Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, PROVIDER_FAILED (with `exact`).
     """
     ListCompactions: _aio.UnaryUnaryMultiCallable[_context_service_pb2.ListCompactionsRequest, _context_service_pb2.ListCompactionsResponse]  # type: ignore[assignment]
     """Lists the compactions of a session, newest first.
     Errors: SESSION_NOT_FOUND.
     """
     RevertCompaction: _aio.UnaryUnaryMultiCallable[_context_service_pb2.RevertCompactionRequest, _context_service_pb2.RevertCompactionResponse]  # type: ignore[assignment]
-    """Takes the newest compaction back: the model sees the messages again. On one that is reverted it
-    changes nothing.
+    """Reverts the newest compaction: the model sees the messages again. Reverting a reverted compaction changes
+    nothing.
     Errors: SESSION_NOT_FOUND, COMPACTION_NOT_FOUND, COMPACTION_SUPERSEDED.
     """
     RecordUsage: _aio.UnaryUnaryMultiCallable[_context_service_pb2.RecordUsageRequest, _context_service_pb2.RecordUsageResponse]  # type: ignore[assignment]
-    """Records what a model call made by the host used. Anchors the size of the context, corrects the
-    estimator, adds to the totals.
-    Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS; INVALID_REQUEST when no assistant message has that
-    message_id.
+    """Records the usage of a model call made by the host. The usage becomes the basis of the context size,
+    calibrates the estimator, and is added to the totals.
+    Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS; INVALID_REQUEST if no assistant message has this message_id.
     """
 
 class ContextServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Reports what fills the context window, and makes the context smaller. Turns do all of this by themselves;
-    these calls are for displays, for people who intervene, and for hosts that call the model
-    themselves.
+    """Reports what fills the context window, and makes the context smaller. Turns do both automatically. These
+    calls are for user interfaces, for manual intervention, and for hosts that call the model themselves.
 
-    Such a host repeats: PrepareContext, call the model, AppendMessages with the answer, RecordUsage;
-    and after tool calls, AppendMessages with the results.
+    Such a host repeats: PrepareContext, call the model, AppendMessages with the response, RecordUsage; and after
+    tool calls, AppendMessages with the results.
     """
 
     @_abc_1.abstractmethod
@@ -175,9 +170,9 @@ class ContextServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _context_service_pb2.GetContextStatsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_context_service_pb2.GetContextStatsResponse, _abc.Awaitable[_context_service_pb2.GetContextStatsResponse]]:
-        """Reports what occupies the context window and how long it will last. Answers from counters: cheap
-        enough for every keystroke. Counts the tools of the newest turn where it named its own, else the
-        session's.
+        """Returns what occupies the context window, and a forecast of the next compaction. The numbers come from
+        counters, so that the call is cheap enough for every keystroke. If the newest turn has its own tools, those
+        are counted, else the session's.
         Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN.
         """
 
@@ -187,10 +182,10 @@ class ContextServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _context_service_pb2.CompactRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_context_service_pb2.CompactResponse, _abc.Awaitable[_context_service_pb2.CompactResponse]]:
-        """Compacts now, in a session that is idle or busy. The compaction goes on when the caller's
-        deadline passes; WatchEvents shows its progress, and repeating the request_id finds it again.
-        One that fails on its way, for example because the model that summarises does, is answered with
-        state FAILED and changes nothing.
+        """Compacts the context now, whether the session is idle or busy. The compaction continues after the caller's
+        deadline. WatchEvents shows its progress, and a repeated request with the same request_id returns it. A
+        compaction that fails after its start, e.g. because the call of the summary model fails, has state FAILED
+        in the response and changes nothing.
         Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN, COMPACTION_IN_PROGRESS,
         COMPACTION_NO_GAIN.
         """
@@ -201,7 +196,8 @@ class ContextServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _context_service_pb2.PruneToolOutputsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_context_service_pb2.PruneToolOutputsResponse, _abc.Awaitable[_context_service_pb2.PruneToolOutputsResponse]]:
-        """Clears old tool results now, by the session's policy. Clears nothing below its minimum.
+        """Prunes old tool results now, by the session's policy. Prunes nothing if less than the policy's minimum
+        would be saved.
         Errors: SESSION_NOT_FOUND.
         """
 
@@ -211,8 +207,8 @@ class ContextServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _context_service_pb2.RestoreToolOutputsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_context_service_pb2.RestoreToolOutputsResponse, _abc.Awaitable[_context_service_pb2.RestoreToolOutputsResponse]]:
-        """Takes a prune back.
-        Errors: SESSION_NOT_FOUND; INVALID_REQUEST when no prune has that seq.
+        """Reverts a prune.
+        Errors: SESSION_NOT_FOUND; INVALID_REQUEST if no prune has this seq.
         """
 
     @_abc_1.abstractmethod
@@ -221,11 +217,11 @@ class ContextServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _context_service_pb2.PrepareContextRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_context_service_pb2.PrepareContextResponse, _abc.Awaitable[_context_service_pb2.PrepareContextResponse]]:
-        """Makes the next prompt for a host that calls the model itself: prunes by the session's policy and
-        compacts if needed, as a turn does before each call of its model. A compaction that fails leaves
-        the context as it is, and is in the report.
-        Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, MODEL_NOT_FOUND, TRANSCRIPT_OPEN,
-        CONTEXT_OVERFLOW, CONTEXT_WINDOW_UNKNOWN.
+        """Makes the next prompt for a host that calls the model itself. Prunes by the session's policy and compacts
+        if needed, as a turn does before each model call. A failed compaction leaves the context unchanged and is
+        included in the report.
+        Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, MODEL_NOT_FOUND, TRANSCRIPT_OPEN, CONTEXT_OVERFLOW,
+        CONTEXT_WINDOW_UNKNOWN.
         """
 
     @_abc_1.abstractmethod
@@ -234,8 +230,8 @@ class ContextServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _context_service_pb2.RenderContextRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_context_service_pb2.RenderContextResponse, _abc.Awaitable[_context_service_pb2.RenderContextResponse]]:
-        """Shows the exact next prompt and changes nothing: with the configuration in force, and while a
-        turn runs with the turn's own model, tools and limits.
+        """Returns the exact next prompt, and changes nothing. Uses the configuration in force and, while a turn is
+        running, the model, tools and limits of the turn.
         Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, TRANSCRIPT_OPEN, CURSOR_AHEAD.
         """
 
@@ -245,9 +241,8 @@ class ContextServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _context_service_pb2.CountTokensRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_context_service_pb2.CountTokensResponse, _abc.Awaitable[_context_service_pb2.CountTokensResponse]]:
-        """Counts tokens: of the given messages and tools, or of a session with them added. Stores
-        nothing.
-        Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, PROVIDER_FAILED (exact).
+        """Counts the tokens of the given messages and tools, or of a session with them added. Stores nothing.
+        Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, PROVIDER_FAILED (with `exact`).
         """
 
     @_abc_1.abstractmethod
@@ -266,8 +261,8 @@ class ContextServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _context_service_pb2.RevertCompactionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_context_service_pb2.RevertCompactionResponse, _abc.Awaitable[_context_service_pb2.RevertCompactionResponse]]:
-        """Takes the newest compaction back: the model sees the messages again. On one that is reverted it
-        changes nothing.
+        """Reverts the newest compaction: the model sees the messages again. Reverting a reverted compaction changes
+        nothing.
         Errors: SESSION_NOT_FOUND, COMPACTION_NOT_FOUND, COMPACTION_SUPERSEDED.
         """
 
@@ -277,10 +272,9 @@ class ContextServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _context_service_pb2.RecordUsageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_context_service_pb2.RecordUsageResponse, _abc.Awaitable[_context_service_pb2.RecordUsageResponse]]:
-        """Records what a model call made by the host used. Anchors the size of the context, corrects the
-        estimator, adds to the totals.
-        Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS; INVALID_REQUEST when no assistant message has that
-        message_id.
+        """Records the usage of a model call made by the host. The usage becomes the basis of the context size,
+        calibrates the estimator, and is added to the totals.
+        Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS; INVALID_REQUEST if no assistant message has this message_id.
         """
 
 def add_ContextServiceServicer_to_server(servicer: ContextServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -30,36 +30,34 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_UNSPECIFIED: _ErrorReason.ValueType  # 0
     """Never sent."""
     ERROR_REASON_INVALID_REQUEST: _ErrorReason.ValueType  # 1
-    """INVALID_ARGUMENT. One or more fields are wrong. BadRequest lists up to 25 of them at once, with
-    FieldReason as `reason`.
+    """INVALID_ARGUMENT. One or more fields are invalid. BadRequest lists up to 25 of them, with FieldReason as
+    `reason`.
     """
     ERROR_REASON_IDEMPOTENCY_MISMATCH: _ErrorReason.ValueType  # 2
     """INVALID_ARGUMENT {request_id}. The request_id was used within the last 7 days with a different
     request.
     """
     ERROR_REASON_PAGE_TOKEN_INVALID: _ErrorReason.ValueType  # 3
-    """INVALID_ARGUMENT. The page_token is damaged, or belongs to another list or filter."""
+    """INVALID_ARGUMENT. The page_token is malformed, or belongs to another list or filter."""
     ERROR_REASON_CURSOR_AHEAD: _ErrorReason.ValueType  # 4
-    """INVALID_ARGUMENT {last_seq}. after_seq or at_seq is ahead of the session. If the seq
-    came from this server, handle it as EVENTS_LOST.
+    """INVALID_ARGUMENT {last_seq}. after_seq or at_seq is greater than the session's newest seq. If this server
+    returned that seq before, handle the error like EVENTS_LOST.
     """
     ERROR_REASON_EVENTS_EXPIRED: _ErrorReason.ValueType  # 5
-    """OUT_OF_RANGE {oldest_seq}. Events after after_seq were removed by retention. Go on from
-    oldest_seq - 1.
-    """
+    """OUT_OF_RANGE {oldest_seq}. Events after after_seq were removed by retention. Continue from oldest_seq - 1."""
     ERROR_REASON_REQUEST_TOO_LARGE: _ErrorReason.ValueType  # 6
-    """RESOURCE_EXHAUSTED {limit_bytes}. The request is larger than the server reads. Put large
-    content in a blob; where limit_bytes is of the decoded request, send fewer messages at a time.
-    Also where the messages of the session that a model sees are as large as they may be: compact or
-    prune them.
+    """RESOURCE_EXHAUSTED {limit_bytes}. The request is larger than the server accepts. Store large content in a
+    blob. If limit_bytes refers to the decoded request, send fewer messages per request. Also returned if the
+    messages of the session that a model sees have reached their maximum size: compact or prune them.
     """
     ERROR_REASON_EVENTS_LOST: _ErrorReason.ValueType  # 7
-    """DATA_LOSS {last_seq}. A stream ends: the database no longer has events that the stream has
-    shown, e.g. after a failover to a standby that had not received them. Their seqs are reused. Read the session anew (ListMessages, ListEvents) and follow it from its last_seq; a
-    request whose effect is gone may be sent again with its request_id.
+    """DATA_LOSS {last_seq}. The stream ends because the database no longer has events that the stream has sent,
+    e.g. after a failover to a standby that had not received them. Their seqs are reused. Read the session
+    again (ListMessages, ListEvents) and follow it from its last_seq. A request whose effect was lost may be
+    sent again with its request_id.
     """
     ERROR_REASON_SESSION_NOT_FOUND: _ErrorReason.ValueType  # 10
-    """NOT_FOUND + ResourceInfo. No session of this tenant has the id."""
+    """NOT_FOUND + ResourceInfo. The tenant has no session with this id."""
     ERROR_REASON_TURN_NOT_FOUND: _ErrorReason.ValueType  # 11
     """NOT_FOUND + ResourceInfo. The session has no such turn."""
     ERROR_REASON_QUEUED_MESSAGE_NOT_FOUND: _ErrorReason.ValueType  # 12
@@ -67,70 +65,65 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_COMPACTION_NOT_FOUND: _ErrorReason.ValueType  # 13
     """NOT_FOUND + ResourceInfo. The session has no such compaction."""
     ERROR_REASON_BLOB_NOT_FOUND: _ErrorReason.ValueType  # 14
-    """NOT_FOUND + ResourceInfo. No blob of this tenant has the id."""
+    """NOT_FOUND + ResourceInfo. The tenant has no blob with this id."""
     ERROR_REASON_MODEL_NOT_FOUND: _ErrorReason.ValueType  # 15
-    """NOT_FOUND + ResourceInfo. No configured provider has this model. ListModels shows what there
-    is.
-    """
+    """NOT_FOUND + ResourceInfo. No configured provider has this model. ListModels lists the available models."""
     ERROR_REASON_POLICY_NOT_FOUND: _ErrorReason.ValueType  # 16
-    """NOT_FOUND + ResourceInfo. The configuration names no such policy."""
+    """NOT_FOUND + ResourceInfo. The configuration has no policy with this name."""
     ERROR_REASON_KEY_NOT_FOUND: _ErrorReason.ValueType  # 18
     """NOT_FOUND + ResourceInfo. The tenant has no such API key."""
     ERROR_REASON_MCP_SERVER_NOT_FOUND: _ErrorReason.ValueType  # 19
-    """NOT_FOUND + ResourceInfo. The configuration names no such MCP server."""
+    """NOT_FOUND + ResourceInfo. The configuration has no MCP server with this name."""
     ERROR_REASON_SESSION_ALREADY_EXISTS: _ErrorReason.ValueType  # 17
-    """ALREADY_EXISTS + ResourceInfo. A session with the chosen id exists, or was deleted a moment
-    ago.
+    """ALREADY_EXISTS + ResourceInfo. A session with the chosen id exists, or was deleted and its rows are not
+    removed yet.
     """
     ERROR_REASON_ETAG_MISMATCH: _ErrorReason.ValueType  # 20
     """ABORTED + PreconditionFailure {etag}. The session changed since it was read. Read it again,
     then retry.
     """
     ERROR_REASON_CONTEXT_CHANGED: _ErrorReason.ValueType  # 21
-    """ABORTED + PreconditionFailure {context_version}. The transcript changed since it was prepared.
-    Prepare again.
+    """ABORTED + PreconditionFailure {context_version}. The transcript changed since the prompt was prepared.
+    Prepare the prompt again.
     """
     ERROR_REASON_TURN_IN_PROGRESS: _ErrorReason.ValueType  # 22
-    """FAILED_PRECONDITION + PreconditionFailure {turn_id, last_seq}. A turn is running. Watch it,
-    queue, or cancel it.
+    """FAILED_PRECONDITION + PreconditionFailure {turn_id, last_seq}. A turn is running. Watch it, queue the
+    input, or cancel the turn.
     """
     ERROR_REASON_NO_INPUT: _ErrorReason.ValueType  # 23
-    """FAILED_PRECONDITION. Nothing to run: no input, an empty queue and no continue_transcript, or a
-    transcript that ends in the model's own words.
+    """FAILED_PRECONDITION. There is nothing to run: no input, an empty queue and no continue_transcript, or a
+    transcript that ends with a response of the model.
     """
     ERROR_REASON_TRANSCRIPT_OPEN: _ErrorReason.ValueType  # 24
-    """FAILED_PRECONDITION {call_ids}. The transcript ends in tool calls without results. Append or
-    submit the results first. The ids are separated by commas; a long list is cut.
+    """FAILED_PRECONDITION {call_ids}. The transcript ends with tool calls without results. Append or submit the
+    results first. The ids are separated by commas; a long list is truncated.
     """
     ERROR_REASON_CONTEXT_OVERFLOW: _ErrorReason.ValueType  # 25
-    """FAILED_PRECONDITION {used_tokens, window_tokens, largest_category}. The prompt cannot be made
-    to fit.
+    """FAILED_PRECONDITION {used_tokens, window_tokens, largest_category}. The prompt does not fit the context
+    window and cannot be made smaller.
     """
     ERROR_REASON_CONTEXT_WINDOW_UNKNOWN: _ErrorReason.ValueType  # 26
-    """FAILED_PRECONDITION {model}. The model's window is not known and the policy asks for one. Set
-    policy_overrides.context_window.
+    """FAILED_PRECONDITION {model}. The model's context window is not known, and the policy requires a known one
+    (UNKNOWN_WINDOW_REFUSE). Set policy_overrides.context_window.
     """
     ERROR_REASON_COMPACTION_IN_PROGRESS: _ErrorReason.ValueType  # 27
-    """ABORTED {compaction_id}. Another compaction of this session is running. Wait for it, or repeat
-    later.
-    """
+    """ABORTED {compaction_id}. Another compaction of this session is running. Wait for it, or retry later."""
     ERROR_REASON_COMPACTION_NO_GAIN: _ErrorReason.ValueType  # 28
-    """FAILED_PRECONDITION {tokens_before, tokens_after}. There is nothing to compact, the result would
-    not be smaller, or not as small as target_tokens asks for.
+    """FAILED_PRECONDITION {tokens_before, tokens_after}. There is nothing to compact, or the result would not be
+    smaller, or would exceed target_tokens.
     """
     ERROR_REASON_COMPACTION_SUPERSEDED: _ErrorReason.ValueType  # 29
-    """FAILED_PRECONDITION {compaction_id}. A later compaction builds on this one. Revert that one
-    first.
-    """
+    """FAILED_PRECONDITION {compaction_id}. A later compaction builds on this one. Revert the later one first."""
     ERROR_REASON_QUEUE_FULL: _ErrorReason.ValueType  # 30
     """RESOURCE_EXHAUSTED + QuotaFailure + RetryInfo {limit}. The session's queue is full."""
     ERROR_REASON_RATE_LIMITED: _ErrorReason.ValueType  # 31
-    """RESOURCE_EXHAUSTED + QuotaFailure + RetryInfo {quota, limit}. The tenant is at a limit that waiting
-    helps with: running_turns, requests_per_second or tokens_per_minute (TenantLimits).
+    """RESOURCE_EXHAUSTED + QuotaFailure + RetryInfo {quota, limit}. The tenant has reached a limit that is
+    temporary: running_turns, requests_per_second or tokens_per_minute (TenantLimits). Retry after the given
+    delay.
     """
     ERROR_REASON_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 32
-    """RESOURCE_EXHAUSTED + QuotaFailure {quota, limit}. A lasting quota is used up: stored_bytes,
-    live_keys, or a limit of 0. Do not retry.
+    """RESOURCE_EXHAUSTED + QuotaFailure {quota, limit}. The tenant has reached a limit that waiting does not help
+    with: stored_bytes, live_keys, or a limit of 0. Do not retry.
     """
     ERROR_REASON_OVERLOADED: _ErrorReason.ValueType  # 33
     """UNAVAILABLE + RetryInfo. The server is overloaded. Retry after the given delay."""
@@ -141,86 +134,82 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_DATABASE_UNAVAILABLE: _ErrorReason.ValueType  # 35
     """UNAVAILABLE + RetryInfo. The database cannot be reached."""
     ERROR_REASON_PROVIDER_FAILED: _ErrorReason.ValueType  # 36
-    """UNAVAILABLE {provider, failure_reason, provider_request_id}. The model provider failed in a
-    unary call (CountTokens with exact).
+    """UNAVAILABLE {provider, failure_reason, provider_request_id}. The model provider failed in a unary call
+    (CountTokens with `exact`).
     """
     ERROR_REASON_SCHEMA_OUTDATED: _ErrorReason.ValueType  # 37
-    """UNAVAILABLE + RetryInfo. The schema of the database lacks a migration that this server needs.
-    It serves as soon as `contextd migrate` was run.
+    """UNAVAILABLE + RetryInfo. The database schema lacks a migration that this server requires. The server
+    becomes available when `contextd migrate` has run.
     """
     ERROR_REASON_MCP_SERVER_FAILED: _ErrorReason.ValueType  # 38
-    """UNAVAILABLE {server}. An MCP server could not be asked for its tools. Nothing was stored."""
+    """UNAVAILABLE {server}. The tools of an MCP server could not be listed. Nothing was stored."""
     ERROR_REASON_MCP_TOOLS_UNUSABLE: _ErrorReason.ValueType  # 39
-    """FAILED_PRECONDITION {server}. The tools that an MCP server lists cannot be used as the set asks:
-    one is missing, two have the same name, a name is too long, or there are too many.
+    """FAILED_PRECONDITION {server}. The tools that an MCP server lists cannot be used as the tool set requests: a
+    tool is missing, two have the same name, a name is too long, or there are too many.
     """
     ERROR_REASON_DEADLINE_EXCEEDED: _ErrorReason.ValueType  # 40
-    """DEADLINE_EXCEEDED. The caller's deadline passed, or the request or an upload took too long to arrive.
-    Turns and compactions go on; repeat the call to attach again.
+    """DEADLINE_EXCEEDED. The caller's deadline passed, or the request or an upload took too long to arrive. Turns
+    and compactions continue; repeat the call to attach to them.
     """
     ERROR_REASON_UNAUTHENTICATED: _ErrorReason.ValueType  # 41
-    """UNAUTHENTICATED. The credential is missing, unknown, expired or revoked. The response does not
-    say which.
+    """UNAUTHENTICATED. The credential is missing, unknown, expired or revoked. The response does not indicate the
+    cause.
     """
     ERROR_REASON_PERMISSION_DENIED: _ErrorReason.ValueType  # 42
-    """PERMISSION_DENIED {access}. The RPC requires more access than the credential has; `access` is what
-    would be enough (`read`, `write`, `admin` or `operator`).
+    """PERMISSION_DENIED {access}. The RPC requires a higher access level than the credential has. `access` is the
+    level that would be sufficient (`read`, `write`, `admin` or `operator`).
     """
     ERROR_REASON_NOT_IMPLEMENTED: _ErrorReason.ValueType  # 43
-    """UNIMPLEMENTED {rpc, field}. This server does not implement the RPC, or what a field of the
-    request asks for. `field` is the path of that field, and absent when it is the whole RPC.
+    """UNIMPLEMENTED {rpc, field}. This server does not implement the RPC, or a feature that a field of the
+    request selects. `field` is the path of that field; absent if the whole RPC is not implemented.
     """
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 44
-    """INTERNAL + RequestInfo. An internal error. The details are in its log under the request
-    id.
-    """
+    """INTERNAL + RequestInfo. An internal error. The server's log has the details, under the request id."""
     ERROR_REASON_TENANT_BEING_DELETED: _ErrorReason.ValueType  # 45
-    """FAILED_PRECONDITION + PreconditionFailure. The tenant is being deleted with everything that it has, and
-    its calls are refused until that is done (DeleteTenant).
+    """FAILED_PRECONDITION + PreconditionFailure. The tenant is being deleted (DeleteTenant). Its calls are
+    refused until the deletion is complete.
     """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
-    """The `reason` of the google.rpc.ErrorInfo that every non-OK status carries (domain
-    "contextd.dev"), written there without the prefix: ERROR_REASON_QUEUE_FULL is sent as
-    "QUEUE_FULL". Switch on the reason, never on the text; for a reason you do not know, fall back on
-    the gRPC code. Each value names its code, the ErrorInfo metadata keys in braces, and the further
-    details. A status is about transport or admission only: what goes wrong inside an admitted turn
-    is a Failure in an event, and the stream then ends OK.
+    """The `reason` of the google.rpc.ErrorInfo in every non-OK status (domain "contextd.dev"). It is sent without
+    the prefix: ERROR_REASON_QUEUE_FULL is sent as "QUEUE_FULL". Switch on the reason, never on the message. For
+    an unknown reason, fall back to the gRPC code. The comment of each value has the gRPC code, the metadata keys
+    of the ErrorInfo in braces, and the additional error details. A status reports only errors of transport and
+    admission. An error in an admitted turn is reported as a Failure in an event, and the stream then ends with
+    OK.
     """
 
 ERROR_REASON_UNSPECIFIED: ErrorReason.ValueType  # 0
 """Never sent."""
 ERROR_REASON_INVALID_REQUEST: ErrorReason.ValueType  # 1
-"""INVALID_ARGUMENT. One or more fields are wrong. BadRequest lists up to 25 of them at once, with
-FieldReason as `reason`.
+"""INVALID_ARGUMENT. One or more fields are invalid. BadRequest lists up to 25 of them, with FieldReason as
+`reason`.
 """
 ERROR_REASON_IDEMPOTENCY_MISMATCH: ErrorReason.ValueType  # 2
 """INVALID_ARGUMENT {request_id}. The request_id was used within the last 7 days with a different
 request.
 """
 ERROR_REASON_PAGE_TOKEN_INVALID: ErrorReason.ValueType  # 3
-"""INVALID_ARGUMENT. The page_token is damaged, or belongs to another list or filter."""
+"""INVALID_ARGUMENT. The page_token is malformed, or belongs to another list or filter."""
 ERROR_REASON_CURSOR_AHEAD: ErrorReason.ValueType  # 4
-"""INVALID_ARGUMENT {last_seq}. after_seq or at_seq is ahead of the session. If the seq
-came from this server, handle it as EVENTS_LOST.
+"""INVALID_ARGUMENT {last_seq}. after_seq or at_seq is greater than the session's newest seq. If this server
+returned that seq before, handle the error like EVENTS_LOST.
 """
 ERROR_REASON_EVENTS_EXPIRED: ErrorReason.ValueType  # 5
-"""OUT_OF_RANGE {oldest_seq}. Events after after_seq were removed by retention. Go on from
-oldest_seq - 1.
-"""
+"""OUT_OF_RANGE {oldest_seq}. Events after after_seq were removed by retention. Continue from oldest_seq - 1."""
 ERROR_REASON_REQUEST_TOO_LARGE: ErrorReason.ValueType  # 6
-"""RESOURCE_EXHAUSTED {limit_bytes}. The request is larger than the server reads. Put large
-content in a blob; where limit_bytes is of the decoded request, send fewer messages at a time.
-Also where the messages of the session that a model sees are as large as they may be: compact or
-prune them.
+"""RESOURCE_EXHAUSTED {limit_bytes}. The request is larger than the server accepts. Store large content in a
+blob. If limit_bytes refers to the decoded request, send fewer messages per request. Also returned if the
+messages of the session that a model sees have reached their maximum size: compact or prune them.
 """
 ERROR_REASON_EVENTS_LOST: ErrorReason.ValueType  # 7
-"""DATA_LOSS {last_seq}. A stream ends: the database no longer has events that the stream has
-shown, e.g. after a failover to a standby that had not received them. Their seqs are reused. Read the session anew (ListMessages, ListEvents) and follow it from its last_seq; a
-request whose effect is gone may be sent again with its request_id.
+"""DATA_LOSS {last_seq}. The stream ends because the database no longer has events that the stream has sent,
+e.g. after a failover to a standby that had not received them. Their seqs are reused. Read the session
+again (ListMessages, ListEvents) and follow it from its last_seq. A request whose effect was lost may be
+sent again with its request_id.
 """
 ERROR_REASON_SESSION_NOT_FOUND: ErrorReason.ValueType  # 10
-"""NOT_FOUND + ResourceInfo. No session of this tenant has the id."""
+"""NOT_FOUND + ResourceInfo. The tenant has no session with this id."""
 ERROR_REASON_TURN_NOT_FOUND: ErrorReason.ValueType  # 11
 """NOT_FOUND + ResourceInfo. The session has no such turn."""
 ERROR_REASON_QUEUED_MESSAGE_NOT_FOUND: ErrorReason.ValueType  # 12
@@ -228,70 +217,65 @@ ERROR_REASON_QUEUED_MESSAGE_NOT_FOUND: ErrorReason.ValueType  # 12
 ERROR_REASON_COMPACTION_NOT_FOUND: ErrorReason.ValueType  # 13
 """NOT_FOUND + ResourceInfo. The session has no such compaction."""
 ERROR_REASON_BLOB_NOT_FOUND: ErrorReason.ValueType  # 14
-"""NOT_FOUND + ResourceInfo. No blob of this tenant has the id."""
+"""NOT_FOUND + ResourceInfo. The tenant has no blob with this id."""
 ERROR_REASON_MODEL_NOT_FOUND: ErrorReason.ValueType  # 15
-"""NOT_FOUND + ResourceInfo. No configured provider has this model. ListModels shows what there
-is.
-"""
+"""NOT_FOUND + ResourceInfo. No configured provider has this model. ListModels lists the available models."""
 ERROR_REASON_POLICY_NOT_FOUND: ErrorReason.ValueType  # 16
-"""NOT_FOUND + ResourceInfo. The configuration names no such policy."""
+"""NOT_FOUND + ResourceInfo. The configuration has no policy with this name."""
 ERROR_REASON_KEY_NOT_FOUND: ErrorReason.ValueType  # 18
 """NOT_FOUND + ResourceInfo. The tenant has no such API key."""
 ERROR_REASON_MCP_SERVER_NOT_FOUND: ErrorReason.ValueType  # 19
-"""NOT_FOUND + ResourceInfo. The configuration names no such MCP server."""
+"""NOT_FOUND + ResourceInfo. The configuration has no MCP server with this name."""
 ERROR_REASON_SESSION_ALREADY_EXISTS: ErrorReason.ValueType  # 17
-"""ALREADY_EXISTS + ResourceInfo. A session with the chosen id exists, or was deleted a moment
-ago.
+"""ALREADY_EXISTS + ResourceInfo. A session with the chosen id exists, or was deleted and its rows are not
+removed yet.
 """
 ERROR_REASON_ETAG_MISMATCH: ErrorReason.ValueType  # 20
 """ABORTED + PreconditionFailure {etag}. The session changed since it was read. Read it again,
 then retry.
 """
 ERROR_REASON_CONTEXT_CHANGED: ErrorReason.ValueType  # 21
-"""ABORTED + PreconditionFailure {context_version}. The transcript changed since it was prepared.
-Prepare again.
+"""ABORTED + PreconditionFailure {context_version}. The transcript changed since the prompt was prepared.
+Prepare the prompt again.
 """
 ERROR_REASON_TURN_IN_PROGRESS: ErrorReason.ValueType  # 22
-"""FAILED_PRECONDITION + PreconditionFailure {turn_id, last_seq}. A turn is running. Watch it,
-queue, or cancel it.
+"""FAILED_PRECONDITION + PreconditionFailure {turn_id, last_seq}. A turn is running. Watch it, queue the
+input, or cancel the turn.
 """
 ERROR_REASON_NO_INPUT: ErrorReason.ValueType  # 23
-"""FAILED_PRECONDITION. Nothing to run: no input, an empty queue and no continue_transcript, or a
-transcript that ends in the model's own words.
+"""FAILED_PRECONDITION. There is nothing to run: no input, an empty queue and no continue_transcript, or a
+transcript that ends with a response of the model.
 """
 ERROR_REASON_TRANSCRIPT_OPEN: ErrorReason.ValueType  # 24
-"""FAILED_PRECONDITION {call_ids}. The transcript ends in tool calls without results. Append or
-submit the results first. The ids are separated by commas; a long list is cut.
+"""FAILED_PRECONDITION {call_ids}. The transcript ends with tool calls without results. Append or submit the
+results first. The ids are separated by commas; a long list is truncated.
 """
 ERROR_REASON_CONTEXT_OVERFLOW: ErrorReason.ValueType  # 25
-"""FAILED_PRECONDITION {used_tokens, window_tokens, largest_category}. The prompt cannot be made
-to fit.
+"""FAILED_PRECONDITION {used_tokens, window_tokens, largest_category}. The prompt does not fit the context
+window and cannot be made smaller.
 """
 ERROR_REASON_CONTEXT_WINDOW_UNKNOWN: ErrorReason.ValueType  # 26
-"""FAILED_PRECONDITION {model}. The model's window is not known and the policy asks for one. Set
-policy_overrides.context_window.
+"""FAILED_PRECONDITION {model}. The model's context window is not known, and the policy requires a known one
+(UNKNOWN_WINDOW_REFUSE). Set policy_overrides.context_window.
 """
 ERROR_REASON_COMPACTION_IN_PROGRESS: ErrorReason.ValueType  # 27
-"""ABORTED {compaction_id}. Another compaction of this session is running. Wait for it, or repeat
-later.
-"""
+"""ABORTED {compaction_id}. Another compaction of this session is running. Wait for it, or retry later."""
 ERROR_REASON_COMPACTION_NO_GAIN: ErrorReason.ValueType  # 28
-"""FAILED_PRECONDITION {tokens_before, tokens_after}. There is nothing to compact, the result would
-not be smaller, or not as small as target_tokens asks for.
+"""FAILED_PRECONDITION {tokens_before, tokens_after}. There is nothing to compact, or the result would not be
+smaller, or would exceed target_tokens.
 """
 ERROR_REASON_COMPACTION_SUPERSEDED: ErrorReason.ValueType  # 29
-"""FAILED_PRECONDITION {compaction_id}. A later compaction builds on this one. Revert that one
-first.
-"""
+"""FAILED_PRECONDITION {compaction_id}. A later compaction builds on this one. Revert the later one first."""
 ERROR_REASON_QUEUE_FULL: ErrorReason.ValueType  # 30
 """RESOURCE_EXHAUSTED + QuotaFailure + RetryInfo {limit}. The session's queue is full."""
 ERROR_REASON_RATE_LIMITED: ErrorReason.ValueType  # 31
-"""RESOURCE_EXHAUSTED + QuotaFailure + RetryInfo {quota, limit}. The tenant is at a limit that waiting
-helps with: running_turns, requests_per_second or tokens_per_minute (TenantLimits).
+"""RESOURCE_EXHAUSTED + QuotaFailure + RetryInfo {quota, limit}. The tenant has reached a limit that is
+temporary: running_turns, requests_per_second or tokens_per_minute (TenantLimits). Retry after the given
+delay.
 """
 ERROR_REASON_QUOTA_EXCEEDED: ErrorReason.ValueType  # 32
-"""RESOURCE_EXHAUSTED + QuotaFailure {quota, limit}. A lasting quota is used up: stored_bytes,
-live_keys, or a limit of 0. Do not retry.
+"""RESOURCE_EXHAUSTED + QuotaFailure {quota, limit}. The tenant has reached a limit that waiting does not help
+with: stored_bytes, live_keys, or a limit of 0. Do not retry.
 """
 ERROR_REASON_OVERLOADED: ErrorReason.ValueType  # 33
 """UNAVAILABLE + RetryInfo. The server is overloaded. Retry after the given delay."""
@@ -302,42 +286,40 @@ resume with after_seq.
 ERROR_REASON_DATABASE_UNAVAILABLE: ErrorReason.ValueType  # 35
 """UNAVAILABLE + RetryInfo. The database cannot be reached."""
 ERROR_REASON_PROVIDER_FAILED: ErrorReason.ValueType  # 36
-"""UNAVAILABLE {provider, failure_reason, provider_request_id}. The model provider failed in a
-unary call (CountTokens with exact).
+"""UNAVAILABLE {provider, failure_reason, provider_request_id}. The model provider failed in a unary call
+(CountTokens with `exact`).
 """
 ERROR_REASON_SCHEMA_OUTDATED: ErrorReason.ValueType  # 37
-"""UNAVAILABLE + RetryInfo. The schema of the database lacks a migration that this server needs.
-It serves as soon as `contextd migrate` was run.
+"""UNAVAILABLE + RetryInfo. The database schema lacks a migration that this server requires. The server
+becomes available when `contextd migrate` has run.
 """
 ERROR_REASON_MCP_SERVER_FAILED: ErrorReason.ValueType  # 38
-"""UNAVAILABLE {server}. An MCP server could not be asked for its tools. Nothing was stored."""
+"""UNAVAILABLE {server}. The tools of an MCP server could not be listed. Nothing was stored."""
 ERROR_REASON_MCP_TOOLS_UNUSABLE: ErrorReason.ValueType  # 39
-"""FAILED_PRECONDITION {server}. The tools that an MCP server lists cannot be used as the set asks:
-one is missing, two have the same name, a name is too long, or there are too many.
+"""FAILED_PRECONDITION {server}. The tools that an MCP server lists cannot be used as the tool set requests: a
+tool is missing, two have the same name, a name is too long, or there are too many.
 """
 ERROR_REASON_DEADLINE_EXCEEDED: ErrorReason.ValueType  # 40
-"""DEADLINE_EXCEEDED. The caller's deadline passed, or the request or an upload took too long to arrive.
-Turns and compactions go on; repeat the call to attach again.
+"""DEADLINE_EXCEEDED. The caller's deadline passed, or the request or an upload took too long to arrive. Turns
+and compactions continue; repeat the call to attach to them.
 """
 ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 41
-"""UNAUTHENTICATED. The credential is missing, unknown, expired or revoked. The response does not
-say which.
+"""UNAUTHENTICATED. The credential is missing, unknown, expired or revoked. The response does not indicate the
+cause.
 """
 ERROR_REASON_PERMISSION_DENIED: ErrorReason.ValueType  # 42
-"""PERMISSION_DENIED {access}. The RPC requires more access than the credential has; `access` is what
-would be enough (`read`, `write`, `admin` or `operator`).
+"""PERMISSION_DENIED {access}. The RPC requires a higher access level than the credential has. `access` is the
+level that would be sufficient (`read`, `write`, `admin` or `operator`).
 """
 ERROR_REASON_NOT_IMPLEMENTED: ErrorReason.ValueType  # 43
-"""UNIMPLEMENTED {rpc, field}. This server does not implement the RPC, or what a field of the
-request asks for. `field` is the path of that field, and absent when it is the whole RPC.
+"""UNIMPLEMENTED {rpc, field}. This server does not implement the RPC, or a feature that a field of the
+request selects. `field` is the path of that field; absent if the whole RPC is not implemented.
 """
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 44
-"""INTERNAL + RequestInfo. An internal error. The details are in its log under the request
-id.
-"""
+"""INTERNAL + RequestInfo. An internal error. The server's log has the details, under the request id."""
 ERROR_REASON_TENANT_BEING_DELETED: ErrorReason.ValueType  # 45
-"""FAILED_PRECONDITION + PreconditionFailure. The tenant is being deleted with everything that it has, and
-its calls are refused until that is done (DeleteTenant).
+"""FAILED_PRECONDITION + PreconditionFailure. The tenant is being deleted (DeleteTenant). Its calls are
+refused until the deletion is complete.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
@@ -350,44 +332,43 @@ class _FieldReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FieldReas
     FIELD_REASON_UNSPECIFIED: _FieldReason.ValueType  # 0
     """Never sent."""
     FIELD_REASON_INVALID: _FieldReason.ValueType  # 1
-    """A value that the comment on the field does not allow."""
+    """A value that the comment of the field does not allow."""
     FIELD_REASON_REQUIRED: _FieldReason.ValueType  # 2
     """The field must be set."""
     FIELD_REASON_TOO_LARGE: _FieldReason.ValueType  # 3
-    """Longer, larger or more than allowed."""
+    """The value is longer or larger than allowed, or has too many elements."""
     FIELD_REASON_OUT_OF_RANGE: _FieldReason.ValueType  # 4
-    """A number or time outside its range."""
+    """A number or time is outside of its range."""
     FIELD_REASON_NOT_JSON: _FieldReason.ValueType  # 5
-    """A `_json` field that does not hold JSON of the expected shape."""
+    """A `_json` field does not contain JSON of the expected type."""
     FIELD_REASON_UNKNOWN: _FieldReason.ValueType  # 6
     """An enum number, path or name that the server does not know."""
     FIELD_REASON_CONFLICT: _FieldReason.ValueType  # 7
-    """Contradicts another field; the description names it."""
+    """The value contradicts another field, which the description names."""
     FIELD_REASON_UNSUPPORTED: _FieldReason.ValueType  # 8
     """Valid in general, but not for this RPC or model."""
 
 class FieldReason(_FieldReason, metaclass=_FieldReasonEnumTypeWrapper):
-    """The `reason` of each google.rpc.BadRequest.FieldViolation, written without the prefix. `field` is
-    the path as in the proto, e.g. "input.parts[2].media.media_type". Treat an unknown reason like
-    INVALID.
+    """The `reason` of each google.rpc.BadRequest.FieldViolation, sent without the prefix. `field` is the path as in
+    the proto, e.g. "input.parts[2].media.media_type". Treat an unknown reason like INVALID.
     """
 
 FIELD_REASON_UNSPECIFIED: FieldReason.ValueType  # 0
 """Never sent."""
 FIELD_REASON_INVALID: FieldReason.ValueType  # 1
-"""A value that the comment on the field does not allow."""
+"""A value that the comment of the field does not allow."""
 FIELD_REASON_REQUIRED: FieldReason.ValueType  # 2
 """The field must be set."""
 FIELD_REASON_TOO_LARGE: FieldReason.ValueType  # 3
-"""Longer, larger or more than allowed."""
+"""The value is longer or larger than allowed, or has too many elements."""
 FIELD_REASON_OUT_OF_RANGE: FieldReason.ValueType  # 4
-"""A number or time outside its range."""
+"""A number or time is outside of its range."""
 FIELD_REASON_NOT_JSON: FieldReason.ValueType  # 5
-"""A `_json` field that does not hold JSON of the expected shape."""
+"""A `_json` field does not contain JSON of the expected type."""
 FIELD_REASON_UNKNOWN: FieldReason.ValueType  # 6
 """An enum number, path or name that the server does not know."""
 FIELD_REASON_CONFLICT: FieldReason.ValueType  # 7
-"""Contradicts another field; the description names it."""
+"""The value contradicts another field, which the description names."""
 FIELD_REASON_UNSUPPORTED: FieldReason.ValueType  # 8
 """Valid in general, but not for this RPC or model."""
 Global___FieldReason: _TypeAlias = FieldReason  # noqa: Y015
@@ -399,77 +380,73 @@ class _FailureReason:
 class _FailureReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureReason.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     FAILURE_REASON_UNSPECIFIED: _FailureReason.ValueType  # 0
-    """Not known."""
+    """Unknown."""
     FAILURE_REASON_PROVIDER_AUTH: _FailureReason.ValueType  # 1
-    """The provider refused the credentials configured on the server."""
+    """The provider rejected the credentials that are configured on the server."""
     FAILURE_REASON_PROVIDER_RATE_LIMITED: _FailureReason.ValueType  # 2
-    """Rate limited by the provider, and still so after all retries."""
+    """The provider's rate limit was exceeded, also in all retries."""
     FAILURE_REASON_PROVIDER_TIMEOUT: _FailureReason.ValueType  # 3
-    """No answer in time, or the stream stalled."""
+    """No response arrived in time, or the stream stalled."""
     FAILURE_REASON_PROVIDER_OVERLOADED: _FailureReason.ValueType  # 4
-    """The provider is overloaded or answered with a server error."""
+    """The provider is overloaded, or responded with a server error."""
     FAILURE_REASON_PROVIDER_BAD_REQUEST: _FailureReason.ValueType  # 5
-    """The provider refused the request as invalid."""
+    """The provider rejected the request as invalid."""
     FAILURE_REASON_PROVIDER_BROKEN: _FailureReason.ValueType  # 6
-    """The provider could not be reached, or its answer broke off or cannot be read."""
+    """The provider could not be reached, or its response was interrupted or cannot be decoded."""
     FAILURE_REASON_CONTEXT_OVERFLOW: _FailureReason.ValueType  # 7
-    """The prompt does not fit and cannot be made smaller. Failure.categories says what fills the
-    window. Also if the model's window is not known, and the policy refuses that
+    """The prompt does not fit the context window and cannot be made smaller. Failure.categories lists what fills
+    the window. Also used if the model's window is not known and the policy requires a known one
     (UNKNOWN_WINDOW_REFUSE).
     """
     FAILURE_REASON_POISONED: _FailureReason.ValueType  # 8
-    """Replica after replica stopped while working on this turn. ExecuteTurn with continue_transcript
-    goes on.
+    """Several replicas in succession stopped while they ran this turn. ExecuteTurn with continue_transcript
+    continues.
     """
     FAILURE_REASON_INTERNAL: _FailureReason.ValueType  # 9
-    """An internal error of the server."""
+    """An internal error of contextd."""
     FAILURE_REASON_MODEL_NOT_FOUND: _FailureReason.ValueType  # 10
-    """No configured provider has the turn's model any more: the server's configuration changed while
-    the turn waited or was taken over. Name another model with UpdateSession, or configure it again;
-    ExecuteTurn with continue_transcript goes on.
+    """No configured provider has the turn's model any more: the server's configuration changed while the turn
+    waited or was taken over. Set another model with UpdateSession, or configure the model again; then
+    ExecuteTurn with continue_transcript continues.
     """
     FAILURE_REASON_POLICY_NOT_FOUND: _FailureReason.ValueType  # 11
-    """The server's configuration no longer names the policy of the turn's session. As
-    MODEL_NOT_FOUND.
-    """
+    """The server's configuration no longer has the policy of the turn's session. Handle it like MODEL_NOT_FOUND."""
 
 class FailureReason(_FailureReason, metaclass=_FailureReasonEnumTypeWrapper):
-    """Why a model call or a turn failed. For a value you do not know, go by Failure.recoverable."""
+    """Why a model call or a turn failed. For an unknown value, use Failure.recoverable."""
 
 FAILURE_REASON_UNSPECIFIED: FailureReason.ValueType  # 0
-"""Not known."""
+"""Unknown."""
 FAILURE_REASON_PROVIDER_AUTH: FailureReason.ValueType  # 1
-"""The provider refused the credentials configured on the server."""
+"""The provider rejected the credentials that are configured on the server."""
 FAILURE_REASON_PROVIDER_RATE_LIMITED: FailureReason.ValueType  # 2
-"""Rate limited by the provider, and still so after all retries."""
+"""The provider's rate limit was exceeded, also in all retries."""
 FAILURE_REASON_PROVIDER_TIMEOUT: FailureReason.ValueType  # 3
-"""No answer in time, or the stream stalled."""
+"""No response arrived in time, or the stream stalled."""
 FAILURE_REASON_PROVIDER_OVERLOADED: FailureReason.ValueType  # 4
-"""The provider is overloaded or answered with a server error."""
+"""The provider is overloaded, or responded with a server error."""
 FAILURE_REASON_PROVIDER_BAD_REQUEST: FailureReason.ValueType  # 5
-"""The provider refused the request as invalid."""
+"""The provider rejected the request as invalid."""
 FAILURE_REASON_PROVIDER_BROKEN: FailureReason.ValueType  # 6
-"""The provider could not be reached, or its answer broke off or cannot be read."""
+"""The provider could not be reached, or its response was interrupted or cannot be decoded."""
 FAILURE_REASON_CONTEXT_OVERFLOW: FailureReason.ValueType  # 7
-"""The prompt does not fit and cannot be made smaller. Failure.categories says what fills the
-window. Also if the model's window is not known, and the policy refuses that
+"""The prompt does not fit the context window and cannot be made smaller. Failure.categories lists what fills
+the window. Also used if the model's window is not known and the policy requires a known one
 (UNKNOWN_WINDOW_REFUSE).
 """
 FAILURE_REASON_POISONED: FailureReason.ValueType  # 8
-"""Replica after replica stopped while working on this turn. ExecuteTurn with continue_transcript
-goes on.
+"""Several replicas in succession stopped while they ran this turn. ExecuteTurn with continue_transcript
+continues.
 """
 FAILURE_REASON_INTERNAL: FailureReason.ValueType  # 9
-"""An internal error of the server."""
+"""An internal error of contextd."""
 FAILURE_REASON_MODEL_NOT_FOUND: FailureReason.ValueType  # 10
-"""No configured provider has the turn's model any more: the server's configuration changed while
-the turn waited or was taken over. Name another model with UpdateSession, or configure it again;
-ExecuteTurn with continue_transcript goes on.
+"""No configured provider has the turn's model any more: the server's configuration changed while the turn
+waited or was taken over. Set another model with UpdateSession, or configure the model again; then
+ExecuteTurn with continue_transcript continues.
 """
 FAILURE_REASON_POLICY_NOT_FOUND: FailureReason.ValueType  # 11
-"""The server's configuration no longer names the policy of the turn's session. As
-MODEL_NOT_FOUND.
-"""
+"""The server's configuration no longer has the policy of the turn's session. Handle it like MODEL_NOT_FOUND."""
 Global___FailureReason: _TypeAlias = FailureReason  # noqa: Y015
 
 class _FailurePhase:
@@ -481,24 +458,24 @@ class _FailurePhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureP
     FAILURE_PHASE_UNSPECIFIED: _FailurePhase.ValueType  # 0
     """Not in a model call."""
     FAILURE_PHASE_GENERATE: _FailurePhase.ValueType  # 1
-    """Before the first byte of the answer: nothing was shown."""
+    """Before the first byte of the response. Nothing was shown."""
     FAILURE_PHASE_STREAM: _FailurePhase.ValueType  # 2
-    """While the answer was streaming."""
+    """While the response was streaming."""
 
 class FailurePhase(_FailurePhase, metaclass=_FailurePhaseEnumTypeWrapper):
-    """Where in a model call something failed."""
+    """The phase of a model call in which it failed."""
 
 FAILURE_PHASE_UNSPECIFIED: FailurePhase.ValueType  # 0
 """Not in a model call."""
 FAILURE_PHASE_GENERATE: FailurePhase.ValueType  # 1
-"""Before the first byte of the answer: nothing was shown."""
+"""Before the first byte of the response. Nothing was shown."""
 FAILURE_PHASE_STREAM: FailurePhase.ValueType  # 2
-"""While the answer was streaming."""
+"""While the response was streaming."""
 Global___FailurePhase: _TypeAlias = FailurePhase  # noqa: Y015
 
 @_typing.final
 class Failure(_message.Message):
-    """What went wrong in a turn, a model call or a compaction."""
+    """An error of a turn, a model call or a compaction."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -513,30 +490,30 @@ class Failure(_message.Message):
     RETRY_AFTER_FIELD_NUMBER: _builtins.int
     CATEGORIES_FIELD_NUMBER: _builtins.int
     reason: Global___FailureReason.ValueType
-    """The kind. Switch on this."""
+    """The kind of error. Switch on this field."""
     message: _builtins.str
-    """One sentence for people, free of secrets. May change between versions."""
+    """One sentence for users, without secrets. May change between versions."""
     recoverable: _builtins.bool
-    """Whether the same request may succeed later: in turn_retrying it is being repeated, in
-    turn_failed a new turn with continue_transcript is worth a try.
+    """Whether the same request may succeed later. In turn_retrying, it is being retried. In turn_failed, a new
+    turn with continue_transcript may succeed.
     """
     phase: Global___FailurePhase.ValueType
-    """Where in the model call. UNSPECIFIED when no model was involved."""
+    """Phase of the model call. UNSPECIFIED if no model was involved."""
     provider: _builtins.str
-    """Configured name of the provider, e.g. "anthropic". Empty when none was involved."""
+    """Configured name of the provider, e.g. "anthropic". Empty if none was involved."""
     provider_status: _builtins.int
-    """HTTP status of the provider's answer; 0 when there was none."""
+    """HTTP status of the provider's response. 0 if there was none."""
     provider_code: _builtins.str
     """The provider's own error code or type, e.g. "overloaded_error"."""
     provider_request_id: _builtins.str
-    """The provider's id of the request, for its support."""
+    """The provider's id of the request, for its support team."""
     @_builtins.property
     def retry_after(self) -> _duration_pb2.Duration:
-        """How long the provider asked to wait. Absent when it gave none."""
+        """Delay before a retry that the provider requested. Absent if it requested none."""
 
     @_builtins.property
     def categories(self) -> _containers.RepeatedCompositeFieldContainer[_usage_pb2.CategoryTokens]:
-        """CONTEXT_OVERFLOW: what fills the window, largest first."""
+        """CONTEXT_OVERFLOW: what fills the context window, largest first."""
 
     def __init__(
         self,

@@ -36,25 +36,25 @@ class _Admission:
 class _AdmissionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Admission.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     ADMISSION_UNSPECIFIED: _Admission.ValueType  # 0
-    """Not known. Read on."""
+    """Unknown. Continue to read the stream."""
     ADMISSION_STARTED: _Admission.ValueType  # 1
     """A turn was started."""
     ADMISSION_QUEUED: _Admission.ValueType  # 2
-    """A turn was running; the input waits in the queue."""
+    """A turn was running; the input is in the queue."""
     ADMISSION_ATTACHED: _Admission.ValueType  # 3
-    """The request_id is known: attached to what it started."""
+    """The request_id was used before: the stream is attached to what that request started."""
 
 class Admission(_Admission, metaclass=_AdmissionEnumTypeWrapper):
-    """How an ExecuteTurn was admitted."""
+    """How an ExecuteTurn request was admitted."""
 
 ADMISSION_UNSPECIFIED: Admission.ValueType  # 0
-"""Not known. Read on."""
+"""Unknown. Continue to read the stream."""
 ADMISSION_STARTED: Admission.ValueType  # 1
 """A turn was started."""
 ADMISSION_QUEUED: Admission.ValueType  # 2
-"""A turn was running; the input waits in the queue."""
+"""A turn was running; the input is in the queue."""
 ADMISSION_ATTACHED: Admission.ValueType  # 3
-"""The request_id is known: attached to what it started."""
+"""The request_id was used before: the stream is attached to what that request started."""
 Global___Admission: _TypeAlias = Admission  # noqa: Y015
 
 class _ToolCallCancelReason:
@@ -64,27 +64,27 @@ class _ToolCallCancelReason:
 class _ToolCallCancelReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ToolCallCancelReason.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     TOOL_CALL_CANCEL_REASON_UNSPECIFIED: _ToolCallCancelReason.ValueType  # 0
-    """Not known."""
+    """Unknown."""
     TOOL_CALL_CANCEL_REASON_TURN_CANCELLED: _ToolCallCancelReason.ValueType  # 1
     """The turn was cancelled."""
     TOOL_CALL_CANCEL_REASON_TURN_ENDED: _ToolCallCancelReason.ValueType  # 2
-    """The turn ended first: a deadline or a failure."""
+    """The turn ended first, because of a deadline or a failure."""
     TOOL_CALL_CANCEL_REASON_INCOMPLETE: _ToolCallCancelReason.ValueType  # 3
-    """The model did not finish the call, or its arguments are not JSON. It was never requested."""
+    """The model did not complete the call, or its arguments are not a JSON object. It was never requested."""
     TOOL_CALL_CANCEL_REASON_UNKNOWN_TOOL: _ToolCallCancelReason.ValueType  # 4
     """The model called a tool that the turn does not have. It was never requested."""
 
 class ToolCallCancelReason(_ToolCallCancelReason, metaclass=_ToolCallCancelReasonEnumTypeWrapper):
-    """Why a call was closed without a result."""
+    """Why a tool call was closed without a result."""
 
 TOOL_CALL_CANCEL_REASON_UNSPECIFIED: ToolCallCancelReason.ValueType  # 0
-"""Not known."""
+"""Unknown."""
 TOOL_CALL_CANCEL_REASON_TURN_CANCELLED: ToolCallCancelReason.ValueType  # 1
 """The turn was cancelled."""
 TOOL_CALL_CANCEL_REASON_TURN_ENDED: ToolCallCancelReason.ValueType  # 2
-"""The turn ended first: a deadline or a failure."""
+"""The turn ended first, because of a deadline or a failure."""
 TOOL_CALL_CANCEL_REASON_INCOMPLETE: ToolCallCancelReason.ValueType  # 3
-"""The model did not finish the call, or its arguments are not JSON. It was never requested."""
+"""The model did not complete the call, or its arguments are not a JSON object. It was never requested."""
 TOOL_CALL_CANCEL_REASON_UNKNOWN_TOOL: ToolCallCancelReason.ValueType  # 4
 """The model called a tool that the turn does not have. It was never requested."""
 Global___ToolCallCancelReason: _TypeAlias = ToolCallCancelReason  # noqa: Y015
@@ -96,21 +96,21 @@ class _RecoveryCause:
 class _RecoveryCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RecoveryCause.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     RECOVERY_CAUSE_UNSPECIFIED: _RecoveryCause.ValueType  # 0
-    """Not known."""
+    """Unknown."""
     RECOVERY_CAUSE_LEASE_EXPIRED: _RecoveryCause.ValueType  # 1
-    """The previous replica stopped answering."""
+    """The previous replica did not renew its lease."""
     RECOVERY_CAUSE_HANDED_OVER: _RecoveryCause.ValueType  # 2
-    """The previous replica is shutting down and handed it over."""
+    """The previous replica is shutting down and handed the turn over."""
 
 class RecoveryCause(_RecoveryCause, metaclass=_RecoveryCauseEnumTypeWrapper):
-    """Why a turn changed hands."""
+    """Why another replica took a turn over."""
 
 RECOVERY_CAUSE_UNSPECIFIED: RecoveryCause.ValueType  # 0
-"""Not known."""
+"""Unknown."""
 RECOVERY_CAUSE_LEASE_EXPIRED: RecoveryCause.ValueType  # 1
-"""The previous replica stopped answering."""
+"""The previous replica did not renew its lease."""
 RECOVERY_CAUSE_HANDED_OVER: RecoveryCause.ValueType  # 2
-"""The previous replica is shutting down and handed it over."""
+"""The previous replica is shutting down and handed the turn over."""
 Global___RecoveryCause: _TypeAlias = RecoveryCause  # noqa: Y015
 
 class _NoticeCode:
@@ -124,16 +124,16 @@ class _NoticeCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NoticeCode
     NOTICE_CODE_COMPACTING: _NoticeCode.ValueType  # 1
     """The conversation is being compacted."""
     NOTICE_CODE_CONTEXT_NEARLY_FULL: _NoticeCode.ValueType  # 2
-    """The context is nearly full: a step_started with a prompt of more than 0.9 of context_window -
-    output_reserve. Sent once on a stream, and again after a step whose prompt was smaller.
+    """The context is nearly full: follows a step_started whose prompt exceeds 0.9 of context_window -
+    output_reserve. Sent once per stream, and again after a step with a smaller prompt.
     """
     NOTICE_CODE_WAITING_FOR_PROVIDER: _NoticeCode.ValueType  # 3
-    """Waiting for the provider's rate limit: a turn_retrying with FAILURE_REASON_PROVIDER_RATE_LIMITED
+    """Waiting for the provider's rate limit: follows a turn_retrying with FAILURE_REASON_PROVIDER_RATE_LIMITED
     and a delay.
     """
     NOTICE_CODE_COMPACTION_TRIPPED: _NoticeCode.ValueType  # 4
-    """A compaction that the server began by itself was given up: the context stays as it is, and what
-    does not have to be smaller is not tried again until it changes.
+    """A compaction that the server started automatically failed. The context is unchanged. No further compaction
+    is started until it changes, unless it must become smaller.
     """
 
 class NoticeCode(_NoticeCode, metaclass=_NoticeCodeEnumTypeWrapper):
@@ -144,32 +144,31 @@ NOTICE_CODE_UNSPECIFIED: NoticeCode.ValueType  # 0
 NOTICE_CODE_COMPACTING: NoticeCode.ValueType  # 1
 """The conversation is being compacted."""
 NOTICE_CODE_CONTEXT_NEARLY_FULL: NoticeCode.ValueType  # 2
-"""The context is nearly full: a step_started with a prompt of more than 0.9 of context_window -
-output_reserve. Sent once on a stream, and again after a step whose prompt was smaller.
+"""The context is nearly full: follows a step_started whose prompt exceeds 0.9 of context_window -
+output_reserve. Sent once per stream, and again after a step with a smaller prompt.
 """
 NOTICE_CODE_WAITING_FOR_PROVIDER: NoticeCode.ValueType  # 3
-"""Waiting for the provider's rate limit: a turn_retrying with FAILURE_REASON_PROVIDER_RATE_LIMITED
+"""Waiting for the provider's rate limit: follows a turn_retrying with FAILURE_REASON_PROVIDER_RATE_LIMITED
 and a delay.
 """
 NOTICE_CODE_COMPACTION_TRIPPED: NoticeCode.ValueType  # 4
-"""A compaction that the server began by itself was given up: the context stays as it is, and what
-does not have to be smaller is not tried again until it changes.
+"""A compaction that the server started automatically failed. The context is unchanged. No further compaction
+is started until it changes, unless it must become smaller.
 """
 Global___NoticeCode: _TypeAlias = NoticeCode  # noqa: Y015
 
 @_typing.final
 class Event(_message.Message):
-    """Something that happened in a session. There are two kinds:
+    """Something that happened in a session. There are two kinds of events:
 
-    Durable events have a seq above 0: 1, 2, 3 and so on in each session, without gaps; in a fork they
-    go on after Session.forked_at_seq. They are the record of the session. (session_id, seq) identifies one; every
-    reader sees each of them once, in order, also after a reconnect with after_seq.
+    Durable events have a seq above 0: 1, 2, 3 and so on in each session, without gaps. In a fork, the numbers
+    continue after Session.forked_at_seq. They are the record of the session. (session_id, seq) identifies an
+    event; every reader receives each event once, in order, also after reconnecting with after_seq.
 
-    Ephemeral events have seq 0. They are for live displays, are not stored and may be missed: whatever
-    matters in them comes again in a durable event.
+    Ephemeral events have seq 0. They are for live displays, are not stored, and may be missed: a durable event
+    later contains everything that matters in them.
 
-    No event is larger than 1 MiB. A client ignores a payload it does not know, and still moves its
-    cursor to the seq.
+    No event is larger than 1 MiB. A client ignores an unknown payload, and still advances its cursor to the seq.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -219,26 +218,26 @@ class Event(_message.Message):
     THINKING_FIELD_NUMBER: _builtins.int
     NOTICE_FIELD_NUMBER: _builtins.int
     seq: _builtins.int
-    """Position in the session; 0 for ephemeral events. After handling the event, remember a seq above
-    0 as your cursor.
+    """Position in the session. 0 for ephemeral events. After handling an event with a seq above 0, store the seq
+    as your cursor.
     """
     session_id: _builtins.str
-    """The session."""
+    """Session id."""
     turn_id: _builtins.str
-    """The turn; empty when it belongs to none."""
+    """Turn id. Empty if the event belongs to no turn."""
     step: _builtins.int
-    """The step of the turn, from 1; 0 outside of steps."""
+    """Step of the turn, from 1. 0 outside of steps."""
     attempt: _builtins.int
-    """Which attempt at the step, from 1; above 1 after a retry or recovery. 0 outside of steps."""
+    """Attempt at the step, from 1; above 1 after a retry or recovery. 0 outside of steps."""
     replay: _builtins.bool
-    """It happened before this stream began: show the result, skip the animation."""
+    """The event happened before this stream began. Show the result without animation."""
     @_builtins.property
     def time(self) -> _timestamp_pb2.Timestamp:
-        """When it happened."""
+        """When the event happened."""
 
     @_builtins.property
     def text_delta(self) -> Global___TextDelta:
-        """Ephemeral. More text of the open message."""
+        """Ephemeral. More text of the open message (the message that the model is writing)."""
 
     @_builtins.property
     def reasoning_delta(self) -> Global___ReasoningDelta:
@@ -246,11 +245,11 @@ class Event(_message.Message):
 
     @_builtins.property
     def tool_input_delta(self) -> Global___ToolInputDelta:
-        """Ephemeral. More of the arguments of a call that the model is writing. Never run a tool on it."""
+        """Ephemeral. More of the arguments of a call that the model is writing. Never run a tool based on it."""
 
     @_builtins.property
     def heartbeat(self) -> Global___Heartbeat:
-        """Ephemeral. The stream is alive; at least every 10 s when nothing else is sent."""
+        """Ephemeral. The stream is alive. Sent at least every 10 s if nothing else is sent."""
 
     @_builtins.property
     def admitted(self) -> Global___Admitted:
@@ -258,7 +257,7 @@ class Event(_message.Message):
 
     @_builtins.property
     def sync(self) -> Global___Sync:
-        """Ephemeral. Replay is over: the state at this point. Not sent when the replay ended with the
+        """Ephemeral. The replay is complete; this is the state at this point. Not sent if the replay ended with the
         terminal event of the turn.
         """
 
@@ -272,49 +271,49 @@ class Event(_message.Message):
 
     @_builtins.property
     def message_committed(self) -> Global___MessageCommitted:
-        """A message is final, in full. Supersedes all deltas with its message_id."""
+        """A message is final; this is the whole message. Replaces all deltas with its message_id."""
 
     @_builtins.property
     def tool_call_requested(self) -> _turn_pb2.PendingCall:
-        """The host is to run a tool. At most once per call. On replay do not act on it: what still
-        waits is in Sync.pending_calls.
+        """The host must run a tool. At most once per call. Do not act on it in a replay: Sync.pending_calls has the
+        calls that still wait.
         """
 
     @_builtins.property
     def approval_requested(self) -> _turn_pb2.PendingApproval:
-        """A person is to decide about a call. At most once per call; tool_call_requested follows when it
-        is approved, tool_call_completed when it is denied or not decided in time.
+        """A person must decide about a call. At most once per call. Followed by tool_call_requested if the call is
+        approved, or by tool_call_completed if it is denied or not decided in time.
         """
 
     @_builtins.property
     def tool_call_completed(self) -> Global___ToolCallCompleted:
-        """A call has its result."""
+        """A tool call has a result."""
 
     @_builtins.property
     def tool_call_cancelled(self) -> Global___ToolCallCancelled:
-        """A call was closed without a result."""
+        """A tool call was closed without a result."""
 
     @_builtins.property
     def action_required(self) -> Global___ActionRequired:
-        """The turn waits for the host. Sent after the requests of a step, and after each request
-        that follows on an answer.
+        """The turn waits for the host. Sent after the requests of a step, and after each request that follows an
+        answer.
         """
 
     @_builtins.property
     def usage_recorded(self) -> Global___UsageRecorded:
-        """A model call was accounted for."""
+        """The usage of a model call was recorded."""
 
     @_builtins.property
     def unsupported_input(self) -> Global___UnsupportedInput:
-        """The model could not take something; what was sent instead."""
+        """The model does not accept part of the input or a setting. Describes the replacement that was sent."""
 
     @_builtins.property
     def turn_retrying(self) -> Global___TurnRetrying:
-        """A step is being repeated; its deltas are void."""
+        """A step is being retried. Discard its deltas."""
 
     @_builtins.property
     def turn_recovered(self) -> Global___TurnRecovered:
-        """Another replica took the turn over."""
+        """Another replica took over the turn."""
 
     @_builtins.property
     def model_switched(self) -> Global___ModelSwitched:
@@ -326,13 +325,13 @@ class Event(_message.Message):
 
     @_builtins.property
     def model_fallback(self) -> Global___ModelFallback:
-        """The turn goes on with another model of Policy.fallback_models. Follows on the turn_retrying of
-        the call that failed.
+        """The turn continues with another model of Policy.fallback_models. Follows the turn_retrying of the call
+        that failed.
         """
 
     @_builtins.property
     def turn_completed(self) -> Global___TurnCompleted:
-        """Terminal. The turn ended in the ordinary way."""
+        """Terminal. The turn completed."""
 
     @_builtins.property
     def turn_cancelled(self) -> Global___TurnCancelled:
@@ -356,7 +355,7 @@ class Event(_message.Message):
 
     @_builtins.property
     def queued_message_expired(self) -> Global___QueuedMessageExpired:
-        """A queued message's time passed."""
+        """A queued message expired."""
 
     @_builtins.property
     def queued_message_dropped(self) -> Global___QueuedMessageDropped:
@@ -364,15 +363,15 @@ class Event(_message.Message):
 
     @_builtins.property
     def context_pruned(self) -> Global___ContextPruned:
-        """Old tool results were cleared."""
+        """Old tool results were pruned."""
 
     @_builtins.property
     def context_restored(self) -> Global___ContextRestored:
-        """Cleared tool results are back."""
+        """Pruned tool results were restored."""
 
     @_builtins.property
     def compaction_started(self) -> Global___CompactionStarted:
-        """A compaction began."""
+        """A compaction started."""
 
     @_builtins.property
     def compaction_completed(self) -> Global___CompactionCompleted:
@@ -380,22 +379,22 @@ class Event(_message.Message):
 
     @_builtins.property
     def compaction_failed(self) -> Global___CompactionFailed:
-        """A compaction was given up."""
+        """A compaction failed."""
 
     @_builtins.property
     def compaction_reverted(self) -> Global___CompactionReverted:
-        """A compaction was taken back."""
+        """A compaction was reverted."""
 
     @_builtins.property
     def thinking(self) -> Global___Thinking:
-        """Ephemeral. The model was called and has not answered yet: show a spinner. Its reasoning comes
-        as reasoning_delta.
+        """Ephemeral. The model was called and has not responded yet: show a spinner. Reasoning arrives as
+        reasoning_delta.
         """
 
     @_builtins.property
     def notice(self) -> Global___Notice:
-        """Ephemeral. A line for people, after the event that carries the same for programs, e.g.
-        "Compacting conversation history...". Not sent again in a replay.
+        """Ephemeral. One line for users, after the event that has the same information for programs, e.g.
+        "Compacting conversation history...". Not sent in a replay.
         """
 
     def __init__(
@@ -458,7 +457,7 @@ Global___Event: _TypeAlias = Event  # noqa: Y015
 
 @_typing.final
 class TextDelta(_message.Message):
-    """More text, or more of a refusal."""
+    """More text of a text part or a refusal."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -467,12 +466,12 @@ class TextDelta(_message.Message):
     BYTE_OFFSET_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     message_id: _builtins.str
-    """The open message. A new attempt has a new message_id."""
+    """Id of the open message. Each attempt has a new message_id."""
     part_index: _builtins.int
-    """Which part of the message, from 0."""
+    """Index of the part in the message, from 0."""
     byte_offset: _builtins.int
-    """Where in the part's text this goes, in bytes of UTF-8. After a sync, deltas follow without
-    gaps: append, and use it as a check.
+    """Offset of this text in the part's text, in bytes of UTF-8. After a sync, deltas arrive without gaps: append
+    the text, and use the offset as a check.
     """
     text: _builtins.str
     """The text to append."""
@@ -494,7 +493,7 @@ Global___TextDelta: _TypeAlias = TextDelta  # noqa: Y015
 
 @_typing.final
 class ReasoningDelta(_message.Message):
-    """More reasoning."""
+    """More reasoning text."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -503,11 +502,11 @@ class ReasoningDelta(_message.Message):
     BYTE_OFFSET_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     message_id: _builtins.str
-    """The open message."""
+    """Id of the open message."""
     part_index: _builtins.int
-    """Which part, from 0."""
+    """Index of the part in the message, from 0."""
     byte_offset: _builtins.int
-    """Where in the part's text, in bytes."""
+    """Offset of this text in the part's text, in bytes of UTF-8."""
     text: _builtins.str
     """The text to append."""
     def __init__(
@@ -528,7 +527,7 @@ Global___ReasoningDelta: _TypeAlias = ReasoningDelta  # noqa: Y015
 
 @_typing.final
 class ToolInputDelta(_message.Message):
-    """More of a call's arguments."""
+    """More of the arguments of a tool call."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -539,17 +538,17 @@ class ToolInputDelta(_message.Message):
     CALL_ID_FIELD_NUMBER: _builtins.int
     TOOL_NAME_FIELD_NUMBER: _builtins.int
     message_id: _builtins.str
-    """The open message."""
+    """Id of the open message."""
     part_index: _builtins.int
-    """Which part, from 0."""
+    """Index of the part in the message, from 0."""
     byte_offset: _builtins.int
-    """Where in the arguments, in bytes."""
+    """Offset of this fragment in the arguments, in bytes of UTF-8."""
     text: _builtins.str
-    """The fragment to append: a piece of JSON, cut anywhere."""
+    """The fragment to append: JSON, split at any position."""
     call_id: _builtins.str
-    """The call."""
+    """Id of the call."""
     tool_name: _builtins.str
-    """The tool."""
+    """Name of the tool."""
     def __init__(
         self,
         *,
@@ -570,13 +569,13 @@ Global___ToolInputDelta: _TypeAlias = ToolInputDelta  # noqa: Y015
 
 @_typing.final
 class Heartbeat(_message.Message):
-    """The stream is alive."""
+    """A sign that the stream is alive."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     LAST_SEQ_FIELD_NUMBER: _builtins.int
     last_seq: _builtins.int
-    """The newest seq of the session. Larger than your cursor: you are still catching up."""
+    """The newest seq of the session. If it is greater than your cursor, you are still catching up."""
     def __init__(
         self,
         *,
@@ -592,7 +591,7 @@ Global___Heartbeat: _TypeAlias = Heartbeat  # noqa: Y015
 
 @_typing.final
 class Admitted(_message.Message):
-    """How an ExecuteTurn was admitted. Event.turn_id is the turn that was started or is running."""
+    """How an ExecuteTurn request was admitted. Event.turn_id is the turn that was started or is running."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -602,17 +601,17 @@ class Admitted(_message.Message):
     IGNORED_FIELDS_FIELD_NUMBER: _builtins.int
     SESSION_CREATED_FIELD_NUMBER: _builtins.int
     admission: Global___Admission.ValueType
-    """The answer."""
+    """The kind of admission."""
     queued_message_id: _builtins.str
-    """QUEUED: the input's id in the queue."""
+    """QUEUED: id of the input in the queue."""
     position: _builtins.int
-    """QUEUED: its rank there, from 1."""
+    """QUEUED: position of the input in the queue, from 1."""
     session_created: _builtins.bool
-    """The session was created by this request."""
+    """This request created the session."""
     @_builtins.property
     def ignored_fields(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """QUEUED: fields of the request that the running turn cannot apply if it takes the input, e.g.
-        "limits.max_steps". They hold if the input gets a turn of its own.
+        """QUEUED: fields of the request that are ignored if the running turn takes the input, e.g.
+        "limits.max_steps". They apply if the input starts a separate turn.
         """
 
     def __init__(
@@ -634,7 +633,7 @@ Global___Admitted: _TypeAlias = Admitted  # noqa: Y015
 
 @_typing.final
 class Sync(_message.Message):
-    """The state at this point of the stream. Replaces what the client held of the open message."""
+    """The state at this point of the stream. Replaces the client's copy of the open message."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -647,33 +646,33 @@ class Sync(_message.Message):
     CURRENTLY_COMPACTING_FIELD_NUMBER: _builtins.int
     PENDING_APPROVALS_FIELD_NUMBER: _builtins.int
     last_seq: _builtins.int
-    """The newest seq sent before this."""
+    """The newest seq sent before this event."""
     caught_up: _builtins.bool
-    """What follows is live. Always true in this version: a reader that is too slow gets more text in
-    each delta instead.
+    """The following events are live. Always true in this version: a reader that is too slow receives more text
+    per delta instead.
     """
     state: _session_pb2.SessionState.ValueType
-    """Where the session stands."""
+    """State of the session."""
     queued_count: _builtins.int
-    """Messages waiting in the queue."""
+    """Number of messages waiting in the queue."""
     currently_compacting: _builtins.bool
-    """A compaction is being made."""
+    """A compaction is in progress."""
     @_builtins.property
     def open_message(self) -> _message_pb2.Message:
-        """The message being written, with all text so far; seq 0. Absent when none is. A part that has no
-        text so far because the provider hides it is redacted reasoning, so that each part is at its
-        part_index. Of a turn that runs on another replica the text may come as deltas a moment later.
+        """The message that the model is writing, with all text so far; its seq is 0. Absent if there is none. A part
+        without text, because the provider hides it, is shown as redacted reasoning, so that each part is at its
+        part_index. If the turn runs on another replica, the text may follow as deltas shortly afterwards.
         """
 
     @_builtins.property
     def pending_calls(self) -> _containers.RepeatedCompositeFieldContainer[_turn_pb2.PendingCall]:
-        """Calls that wait for a result. A host runs those it has not begun: after a lost connection and
-        after a restart, no call is missed, and none runs again because it was replayed.
+        """Calls that wait for a result. A host runs the ones that it has not started. This way, after a lost
+        connection and after a restart, no call is missed, and no call is run again because it was replayed.
         """
 
     @_builtins.property
     def pending_approvals(self) -> _containers.RepeatedCompositeFieldContainer[_turn_pb2.PendingApproval]:
-        """Calls that wait for a person."""
+        """Calls that wait for a person's decision."""
 
     def __init__(
         self,
@@ -707,18 +706,18 @@ class TurnStarted(_message.Message):
     TOOL_NAMES_FIELD_NUMBER: _builtins.int
     INPUT_MESSAGE_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """The request_id that started it; may be empty."""
+    """The request_id of the request that started the turn. May be empty."""
     model: _builtins.str
-    """The model."""
+    """Model reference."""
     input_message_id: _builtins.str
-    """The user message it starts with; empty when it goes on from the transcript."""
+    """The user message that starts the turn. Empty if the turn continues the transcript."""
     @_builtins.property
     def limits(self) -> _turn_pb2.TurnLimits:
-        """The bounds in force, defaults filled in."""
+        """The limits in force, including defaults."""
 
     @_builtins.property
     def tool_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of the tools the model gets."""
+        """Names of the tools that the model receives."""
 
     def __init__(
         self,
@@ -749,19 +748,19 @@ class StepStarted(_message.Message):
     CONTEXT_WINDOW_FIELD_NUMBER: _builtins.int
     OUTPUT_RESERVE_FIELD_NUMBER: _builtins.int
     model: _builtins.str
-    """The model to be called."""
+    """Reference of the model that is called."""
     etag: _builtins.str
-    """The session's configuration in force: Session.etag."""
+    """Session.etag of the configuration in force."""
     context_window: _builtins.int
-    """The window, for a bar: Policy.context_window, else the model's. 0: not known."""
+    """The context window in tokens, for a progress bar: Policy.context_window, else the model's. 0 if not known."""
     output_reserve: _builtins.int
-    """Tokens of the window that are kept free for the answer (Policy.output_reserve). 0 also where the
-    window is not known and the policy assumes none.
+    """Tokens of the window that are kept free for the response (Policy.output_reserve). 0 also if the window is
+    not known and the policy does not assume one.
     """
     @_builtins.property
     def context_tokens(self) -> _usage_pb2.TokenCount:
-        """Predicted size of the prompt, with the queued messages that the step begins with. Messages that
-        are applied after this event, and before the call, are not included.
+        """Predicted size of the prompt, including queued messages that are applied at the beginning of the step.
+        Messages that are applied after this event and before the call are not included.
         """
 
     def __init__(
@@ -790,8 +789,8 @@ class MessageCommitted(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def message(self) -> _message_pb2.Message:
-        """All of it. Parts that would make the event larger than 1 MiB are previews (Part.preview_of). Read
-        again later it is the same message with its current marks: voided_at_seq, ToolResult.prune_mark.
+        """The whole message. Parts that would make the event larger than 1 MiB are previews (Part.preview_of). If the
+        event is read again later, the message has its current marks: voided_at_seq and ToolResult.prune_mark.
         """
 
     def __init__(
@@ -809,7 +808,7 @@ Global___MessageCommitted: _TypeAlias = MessageCommitted  # noqa: Y015
 
 @_typing.final
 class ToolCallCompleted(_message.Message):
-    """A call has its result: from the host, denied, or timed out."""
+    """A tool call has a result: submitted by the host, returned by an MCP server, denied, or timed out."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -818,18 +817,18 @@ class ToolCallCompleted(_message.Message):
     RAW_PARTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def result(self) -> _message_pb2.ToolResult:
-        """The result as the model will see it."""
+        """The result as the model sees it."""
 
     @_builtins.property
     def elapsed(self) -> _duration_pb2.Duration:
-        """From the request to the result."""
+        """Time from the request to the result."""
 
     @_builtins.property
     def raw_parts(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.Part]:
-        """With StreamOptions.include_raw_tool_output, for a result that was cut: its parts with the whole
-        output in place of the texts. An output over 256 KiB is its first 4 KiB, and preview_of the
-        whole. Characters that cannot be stored are replaced here too. Empty where the result already
-        holds everything.
+        """With StreamOptions.include_raw_tool_output, for a result that was cut: its parts, with the full output
+        instead of the cut texts. For an output over 256 KiB, only its first 4 KiB, and preview_of is the full
+        output. Characters that cannot be stored are replaced here too. Empty if the result already has the full
+        output.
         """
 
     def __init__(
@@ -849,7 +848,7 @@ Global___ToolCallCompleted: _TypeAlias = ToolCallCompleted  # noqa: Y015
 
 @_typing.final
 class ToolCallCancelled(_message.Message):
-    """A call was closed without a result. The model sees a result that states it."""
+    """A tool call was closed without a result. The model sees a result that states this."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -857,11 +856,11 @@ class ToolCallCancelled(_message.Message):
     TOOL_NAME_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
-    """The call."""
+    """Id of the call."""
     tool_name: _builtins.str
-    """The tool."""
+    """Name of the tool."""
     reason: Global___ToolCallCancelReason.ValueType
-    """Why."""
+    """Why the call was closed."""
     def __init__(
         self,
         *,
@@ -909,7 +908,7 @@ Global___ActionRequired: _TypeAlias = ActionRequired  # noqa: Y015
 
 @_typing.final
 class UsageRecorded(_message.Message):
-    """A model call was accounted for."""
+    """The usage of a model call was recorded."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -921,25 +920,26 @@ class UsageRecorded(_message.Message):
     MESSAGE_ID_FIELD_NUMBER: _builtins.int
     COMPACTION_ID_FIELD_NUMBER: _builtins.int
     purpose: _usage_pb2.UsagePurpose.ValueType
-    """What the call was for."""
+    """Purpose of the call."""
     model: _builtins.str
-    """The model."""
+    """Model reference."""
     calibration_ratio: _builtins.float
-    """Reported over estimated tokens of the model, learnt from calls before this one as far as the
-    replica knows of them, within 0.5 and 2; 1 before the first call. This call's effect appears in
-    the next event.
+    """Ratio of reported to estimated tokens of the model, learned from earlier calls that this replica knows of,
+    from 0.5 to 2. 1 before the first call. Does not include this call; the next event does.
     """
     message_id: _builtins.str
-    """The message that was written; empty when none was."""
+    """The message that the call produced. Empty if it produced none."""
     compaction_id: _builtins.str
-    """COMPACTION: which one."""
+    """COMPACTION: id of the compaction."""
     @_builtins.property
     def usage(self) -> _usage_pb2.Usage:
-        """Its tokens. Absent when the provider reported none, or the call was cut off."""
+        """Tokens of the call. Absent if the provider reported none, or the call was interrupted."""
 
     @_builtins.property
     def estimate(self) -> _usage_pb2.CallEstimate:
-        """The prediction beside it. Absent where the report is not the size of the prompt that was sent."""
+        """Predicted and reported size of the prompt. Absent if the reported number is not the size of the prompt that
+        was sent.
+        """
 
     def __init__(
         self,
@@ -962,9 +962,9 @@ Global___UsageRecorded: _TypeAlias = UsageRecorded  # noqa: Y015
 
 @_typing.final
 class UnsupportedInput(_message.Message):
-    """The model could not take something. Settings are reported when the turn begins
-    and when it goes on with another model (model_fallback), parts with the first
-    answer of a model that did not get them.
+    """The model does not accept a part of the input or a setting. Settings are reported when the turn begins, and
+    when it continues with another model (model_fallback). Parts are reported with the first response of a model
+    that did not receive them.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -979,26 +979,24 @@ class UnsupportedInput(_message.Message):
     ERRORS_FIELD_NUMBER: _builtins.int
     REPLACEMENT_FIELD_NUMBER: _builtins.int
     message_id: _builtins.str
-    """The message; empty for a setting."""
+    """The message. Empty for a setting."""
     part_index: _builtins.int
-    """The part, from 0; of media in a tool's result, the part that is the result; -1 for a
-    setting.
-    """
+    """Index of the part, from 0. For media in a tool result: the index of the result. -1 for a setting."""
     field: _builtins.str
-    """The setting, e.g. "generation.temperature"; empty for a part."""
+    """Path of the setting, e.g. "generation.temperature". Empty for a part."""
     provider: _builtins.str
     """Configured name of the provider."""
     model: _builtins.str
-    """The model."""
+    """Model reference."""
     media_type: _builtins.str
     """MIME type of the part."""
     filename: _builtins.str
-    """Name of the file, if it has one."""
+    """File name, if there is one."""
     replacement: _builtins.str
-    """What the model got instead, e.g. "[unsupported content]"; empty when it was left out."""
+    """What the model received instead, e.g. "[unsupported content]". Empty if it was omitted."""
     @_builtins.property
     def errors(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What was wrong, one sentence each."""
+        """What is not supported, one sentence each."""
 
     def __init__(
         self,
@@ -1023,7 +1021,7 @@ Global___UnsupportedInput: _TypeAlias = UnsupportedInput  # noqa: Y015
 
 @_typing.final
 class TurnRetrying(_message.Message):
-    """A step is being repeated."""
+    """A step is being retried."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1032,16 +1030,16 @@ class TurnRetrying(_message.Message):
     DELAY_FIELD_NUMBER: _builtins.int
     VOIDED_MESSAGE_ID_FIELD_NUMBER: _builtins.int
     next_attempt: _builtins.int
-    """The attempt that begins now."""
+    """Number of the next attempt."""
     voided_message_id: _builtins.str
-    """The open message that is void: remove its preview. Empty when nothing was shown."""
+    """The open message that is now void: remove its preview. Empty if nothing was shown."""
     @_builtins.property
     def failure(self) -> _error_pb2.Failure:
-        """What went wrong."""
+        """Why the previous attempt failed."""
 
     @_builtins.property
     def delay(self) -> _duration_pb2.Duration:
-        """How long until then."""
+        """Delay before the next attempt."""
 
     def __init__(
         self,
@@ -1061,7 +1059,7 @@ Global___TurnRetrying: _TypeAlias = TurnRetrying  # noqa: Y015
 
 @_typing.final
 class TurnRecovered(_message.Message):
-    """Another replica took the turn over."""
+    """Another replica took over the turn."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1069,11 +1067,11 @@ class TurnRecovered(_message.Message):
     VOIDED_MESSAGE_ID_FIELD_NUMBER: _builtins.int
     TAKEOVERS_FIELD_NUMBER: _builtins.int
     cause: Global___RecoveryCause.ValueType
-    """Why."""
+    """Why the turn was taken over."""
     voided_message_id: _builtins.str
-    """The open message that is void: remove its preview. Empty when nothing was shown."""
+    """The open message that is now void: remove its preview. Empty if nothing was shown."""
     takeovers: _builtins.int
-    """Takeovers without progress so far. A few more, and the turn fails as POISONED."""
+    """Number of takeovers without progress so far. At a limit, the turn fails as POISONED."""
     def __init__(
         self,
         *,
@@ -1091,7 +1089,7 @@ Global___TurnRecovered: _TypeAlias = TurnRecovered  # noqa: Y015
 
 @_typing.final
 class ModelSwitched(_message.Message):
-    """The session's model changed. The history stays."""
+    """The session's model changed. The history is kept."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1101,16 +1099,16 @@ class ModelSwitched(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     MESSAGES_RETAINED_FIELD_NUMBER: _builtins.int
     from_model: _builtins.str
-    """The model before."""
+    """Reference of the previous model."""
     to_model: _builtins.str
-    """The model from the next step on."""
+    """Reference of the model from the next step on."""
     etag: _builtins.str
-    """The configuration with this model: Session.etag."""
+    """Session.etag of the configuration with this model."""
     messages_retained: _builtins.int
-    """Messages that stay in the prompt: all of them."""
+    """Number of messages that stay in the prompt: all of them."""
     @_builtins.property
     def generation(self) -> _generation_pb2.Generation:
-        """How the new model is to answer."""
+        """Generation settings for the new model."""
 
     def __init__(
         self,
@@ -1131,9 +1129,7 @@ Global___ModelSwitched: _TypeAlias = ModelSwitched  # noqa: Y015
 
 @_typing.final
 class ModelFallback(_message.Message):
-    """The turn goes on with another model, from the attempt that begins now to its end. The session's
-    model stays as it is.
-    """
+    """The turn continues with another model, from the next attempt to its end. The session's model does not change."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1143,15 +1139,15 @@ class ModelFallback(_message.Message):
     CONTEXT_WINDOW_FIELD_NUMBER: _builtins.int
     OUTPUT_RESERVE_FIELD_NUMBER: _builtins.int
     from_model: _builtins.str
-    """The model that could not be called."""
+    """Reference of the model that could not be called."""
     to_model: _builtins.str
-    """The model that is called now."""
+    """Reference of the model that is called from now on."""
     reason: _error_pb2.FailureReason.ValueType
-    """What was wrong with the model before. turn_retrying has the whole failure."""
+    """Why the previous model could not be called. turn_retrying has the whole failure."""
     context_window: _builtins.int
-    """The window of the new model, in place of StepStarted.context_window."""
+    """Context window of the new model in tokens. Replaces StepStarted.context_window."""
     output_reserve: _builtins.int
-    """In place of StepStarted.output_reserve."""
+    """Output reserve for the new model in tokens. Replaces StepStarted.output_reserve."""
     def __init__(
         self,
         *,
@@ -1171,7 +1167,7 @@ Global___ModelFallback: _TypeAlias = ModelFallback  # noqa: Y015
 
 @_typing.final
 class SessionUpdated(_message.Message):
-    """The session's configuration changed; in force from the next step. A change of the model is also
+    """The session's configuration changed. The change is in force from the next step. A change of the model is also
     reported as model_switched.
     """
 
@@ -1180,11 +1176,11 @@ class SessionUpdated(_message.Message):
     ETAG_FIELD_NUMBER: _builtins.int
     CHANGED_PATHS_FIELD_NUMBER: _builtins.int
     etag: _builtins.str
-    """The configuration now: Session.etag."""
+    """Session.etag of the new configuration."""
     @_builtins.property
     def changed_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What changed, as in UpdateSessionRequest.update_mask, e.g. "tools": those of its paths whose
-        field changed.
+        """Paths of the fields that changed, as in UpdateSessionRequest.update_mask, e.g. "tools". Includes only paths
+        of the update whose field actually changed.
         """
 
     def __init__(
@@ -1203,7 +1199,7 @@ Global___SessionUpdated: _TypeAlias = SessionUpdated  # noqa: Y015
 
 @_typing.final
 class TurnCompleted(_message.Message):
-    """The turn ended in the ordinary way."""
+    """The turn completed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1213,7 +1209,7 @@ class TurnCompleted(_message.Message):
     """Why it stopped."""
     @_builtins.property
     def result(self) -> _turn_pb2.TurnResult:
-        """The result."""
+        """Result of the turn."""
 
     def __init__(
         self,
@@ -1243,24 +1239,24 @@ class TurnCancelled(_message.Message):
     VOIDED_MESSAGE_IDS_FIELD_NUMBER: _builtins.int
     EXECUTED_CALL_IDS_FIELD_NUMBER: _builtins.int
     cause: _turn_pb2.CancelCause.ValueType
-    """By what."""
+    """What cancelled the turn."""
     outcome: _turn_pb2.CancelOutcome.ValueType
-    """What it was doing."""
+    """What the turn was doing when it was cancelled."""
     mode: _turn_pb2.CancelMode.ValueType
-    """What happened to its messages."""
+    """What happened to the turn's messages."""
     reason: _builtins.str
-    """CancelTurnRequest.reason."""
+    """Reason from CancelTurnRequest.reason. Empty if none was given."""
     @_builtins.property
     def result(self) -> _turn_pb2.TurnResult:
-        """The result."""
+        """Result of the turn."""
 
     @_builtins.property
     def voided_message_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """ROLLBACK: the messages that are void."""
+        """ROLLBACK: messages that are now void."""
 
     @_builtins.property
     def executed_call_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """ROLLBACK: calls whose tools had run. Their effects remain."""
+        """ROLLBACK: calls whose tools had run. Their effects outside of contextd remain."""
 
     def __init__(
         self,
@@ -1291,11 +1287,11 @@ class TurnFailed(_message.Message):
     RESULT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def failure(self) -> _error_pb2.Failure:
-        """What went wrong."""
+        """Why the turn failed."""
 
     @_builtins.property
     def result(self) -> _turn_pb2.TurnResult:
-        """The result."""
+        """Result of the turn."""
 
     def __init__(
         self,
@@ -1321,11 +1317,11 @@ class MessageQueued(_message.Message):
     POSITION_FIELD_NUMBER: _builtins.int
     DELIVERY_FIELD_NUMBER: _builtins.int
     queued_message_id: _builtins.str
-    """Its id in the queue."""
+    """Id of the message in the queue."""
     position: _builtins.int
-    """Its rank, from 1."""
+    """Position in the queue, from 1."""
     delivery: _queue_pb2.Delivery.ValueType
-    """When it is to be taken."""
+    """When the message will be taken."""
     def __init__(
         self,
         *,
@@ -1351,12 +1347,12 @@ class MessagesApplied(_message.Message):
     MESSAGES_FIELD_NUMBER: _builtins.int
     COALESCED_FIELD_NUMBER: _builtins.int
     message_id: _builtins.str
-    """The user message."""
+    """Id of the user message."""
     coalesced: _builtins.bool
-    """More than one was merged into the message."""
+    """More than one queued message was merged."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.AppliedMessage]:
-        """What was taken, in order."""
+        """The queued messages that were taken, in order."""
 
     def __init__(
         self,
@@ -1381,7 +1377,7 @@ class QueuedMessageCancelled(_message.Message):
 
     QUEUED_MESSAGE_ID_FIELD_NUMBER: _builtins.int
     queued_message_id: _builtins.str
-    """Which one."""
+    """Id of the message in the queue."""
     def __init__(
         self,
         *,
@@ -1397,13 +1393,13 @@ Global___QueuedMessageCancelled: _TypeAlias = QueuedMessageCancelled  # noqa: Y0
 
 @_typing.final
 class QueuedMessageExpired(_message.Message):
-    """A queued message's time passed before it was taken."""
+    """A queued message expired before it was taken."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     QUEUED_MESSAGE_ID_FIELD_NUMBER: _builtins.int
     queued_message_id: _builtins.str
-    """Which one."""
+    """Id of the message in the queue."""
     def __init__(
         self,
         *,
@@ -1426,9 +1422,9 @@ class QueuedMessageDropped(_message.Message):
     QUEUED_MESSAGE_ID_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     queued_message_id: _builtins.str
-    """Which one."""
+    """Id of the message in the queue."""
     reason: _queue_pb2.DropReason.ValueType
-    """Why."""
+    """Why it was dropped."""
     def __init__(
         self,
         *,
@@ -1445,14 +1441,14 @@ Global___QueuedMessageDropped: _TypeAlias = QueuedMessageDropped  # noqa: Y015
 
 @_typing.final
 class ContextPruned(_message.Message):
-    """Old tool results were cleared."""
+    """Old tool results were pruned."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     REPORT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def report(self) -> _context_pb2.PruneReport:
-        """What, and what it saves."""
+        """The pruned tool results, and the tokens saved."""
 
     def __init__(
         self,
@@ -1469,7 +1465,7 @@ Global___ContextPruned: _TypeAlias = ContextPruned  # noqa: Y015
 
 @_typing.final
 class ContextRestored(_message.Message):
-    """Cleared tool results are back."""
+    """Pruned tool results were restored."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1477,12 +1473,12 @@ class ContextRestored(_message.Message):
     CALL_IDS_FIELD_NUMBER: _builtins.int
     TOKENS_RESTORED_FIELD_NUMBER: _builtins.int
     pruned_at_seq: _builtins.int
-    """The prune that was taken back."""
+    """The prune that was reverted: PruneReport.pruned_at_seq."""
     tokens_restored: _builtins.int
-    """Tokens that costs."""
+    """Tokens by which the context grows."""
     @_builtins.property
     def call_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The calls whose results are back."""
+        """Calls whose results were restored."""
 
     def __init__(
         self,
@@ -1501,7 +1497,7 @@ Global___ContextRestored: _TypeAlias = ContextRestored  # noqa: Y015
 
 @_typing.final
 class CompactionStarted(_message.Message):
-    """A compaction began: state RUNNING, with trigger, strategy, tokens_before and limit_tokens."""
+    """A compaction started: state RUNNING, with trigger, strategy, tokens_before and limit_tokens."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1525,7 +1521,7 @@ Global___CompactionStarted: _TypeAlias = CompactionStarted  # noqa: Y015
 
 @_typing.final
 class CompactionCompleted(_message.Message):
-    """A compaction is in force: state APPLIED, all fields set."""
+    """A compaction is in force: state APPLIED, with all fields."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1549,7 +1545,7 @@ Global___CompactionCompleted: _TypeAlias = CompactionCompleted  # noqa: Y015
 
 @_typing.final
 class CompactionFailed(_message.Message):
-    """A compaction was given up: state FAILED, with failure. Nothing changed."""
+    """A compaction failed: state FAILED, with failure. Nothing changed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1573,8 +1569,9 @@ Global___CompactionFailed: _TypeAlias = CompactionFailed  # noqa: Y015
 
 @_typing.final
 class CompactionReverted(_message.Message):
-    """A compaction was taken back: state REVERTED. After a turn_cancelled with ROLLBACK, one that reached
-    into that turn was; only its id, session and state are set then. ListCompactions has the rest.
+    """A compaction was reverted: state REVERTED. After a turn_cancelled with ROLLBACK, a compaction that includes
+    messages of that turn is reverted too; then only its id, session and state are set. ListCompactions has the
+    other fields.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1599,13 +1596,13 @@ Global___CompactionReverted: _TypeAlias = CompactionReverted  # noqa: Y015
 
 @_typing.final
 class Thinking(_message.Message):
-    """The model was called and has not answered yet."""
+    """The model was called and has not responded yet."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MODEL_FIELD_NUMBER: _builtins.int
     model: _builtins.str
-    """The model."""
+    """Model reference."""
     def __init__(
         self,
         *,
@@ -1621,16 +1618,16 @@ Global___Thinking: _TypeAlias = Thinking  # noqa: Y015
 
 @_typing.final
 class Notice(_message.Message):
-    """A line for people."""
+    """One line for users."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CODE_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     code: Global___NoticeCode.ValueType
-    """What it is about. Show an unknown code by its text."""
+    """What the notice is about. For an unknown code, show the text."""
     text: _builtins.str
-    """The line, in English."""
+    """The text, in English."""
     def __init__(
         self,
         *,

@@ -27,9 +27,9 @@ class _ReasoningEffort:
 class _ReasoningEffortEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReasoningEffort.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     REASONING_EFFORT_UNSPECIFIED: _ReasoningEffort.ValueType  # 0
-    """Not set: the layer below decides."""
+    """Not set: taken from the next layer (Session, then the model's default)."""
     REASONING_EFFORT_NONE: _ReasoningEffort.ValueType  # 1
-    """Not at all, where the model allows that."""
+    """No reasoning, if the model allows that."""
     REASONING_EFFORT_MINIMAL: _ReasoningEffort.ValueType  # 2
     """As little as possible."""
     REASONING_EFFORT_LOW: _ReasoningEffort.ValueType  # 3
@@ -41,15 +41,15 @@ class _ReasoningEffortEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reaso
     REASONING_EFFORT_XHIGH: _ReasoningEffort.ValueType  # 6
     """Very high."""
     REASONING_EFFORT_MAX: _ReasoningEffort.ValueType  # 7
-    """As much as the model has."""
+    """The highest level of the model."""
 
 class ReasoningEffort(_ReasoningEffort, metaclass=_ReasoningEffortEnumTypeWrapper):
-    """How much a model should reason."""
+    """How much the model should reason."""
 
 REASONING_EFFORT_UNSPECIFIED: ReasoningEffort.ValueType  # 0
-"""Not set: the layer below decides."""
+"""Not set: taken from the next layer (Session, then the model's default)."""
 REASONING_EFFORT_NONE: ReasoningEffort.ValueType  # 1
-"""Not at all, where the model allows that."""
+"""No reasoning, if the model allows that."""
 REASONING_EFFORT_MINIMAL: ReasoningEffort.ValueType  # 2
 """As little as possible."""
 REASONING_EFFORT_LOW: ReasoningEffort.ValueType  # 3
@@ -61,7 +61,7 @@ REASONING_EFFORT_HIGH: ReasoningEffort.ValueType  # 5
 REASONING_EFFORT_XHIGH: ReasoningEffort.ValueType  # 6
 """Very high."""
 REASONING_EFFORT_MAX: ReasoningEffort.ValueType  # 7
-"""As much as the model has."""
+"""The highest level of the model."""
 Global___ReasoningEffort: _TypeAlias = ReasoningEffort  # noqa: Y015
 
 class _ToolChoiceMode:
@@ -75,28 +75,28 @@ class _ToolChoiceModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ToolCh
     TOOL_CHOICE_MODE_AUTO: _ToolChoiceMode.ValueType  # 1
     """The model decides."""
     TOOL_CHOICE_MODE_NONE: _ToolChoiceMode.ValueType  # 2
-    """No calls. The definitions stay in the prompt."""
+    """No calls. The tool definitions stay in the prompt."""
     TOOL_CHOICE_MODE_REQUIRED: _ToolChoiceMode.ValueType  # 3
-    """At least one call."""
+    """The model must make at least one call."""
 
 class ToolChoiceMode(_ToolChoiceMode, metaclass=_ToolChoiceModeEnumTypeWrapper):
-    """A rule for calling tools."""
+    """Whether the model may or must call tools."""
 
 TOOL_CHOICE_MODE_UNSPECIFIED: ToolChoiceMode.ValueType  # 0
 """Same as AUTO."""
 TOOL_CHOICE_MODE_AUTO: ToolChoiceMode.ValueType  # 1
 """The model decides."""
 TOOL_CHOICE_MODE_NONE: ToolChoiceMode.ValueType  # 2
-"""No calls. The definitions stay in the prompt."""
+"""No calls. The tool definitions stay in the prompt."""
 TOOL_CHOICE_MODE_REQUIRED: ToolChoiceMode.ValueType  # 3
-"""At least one call."""
+"""The model must make at least one call."""
 Global___ToolChoiceMode: _TypeAlias = ToolChoiceMode  # noqa: Y015
 
 @_typing.final
 class Generation(_message.Message):
-    """How the model is to answer. A field that is not set leaves the choice to the layer below:
-    ExecuteTurnRequest over Session over the model's own default, field by field. What a model cannot
-    take is left out and reported as unsupported_input when the turn begins; it never fails the turn.
+    """Settings for the model's responses. A field that is not set is taken from the next layer, field by field:
+    ExecuteTurnRequest, then Session, then the model's own default. Settings that a model does not support are
+    omitted and reported as unsupported_input when the turn begins; they never fail the turn.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -113,45 +113,45 @@ class Generation(_message.Message):
     RESPONSE_FORMAT_FIELD_NUMBER: _builtins.int
     PROVIDER_OPTIONS_JSON_FIELD_NUMBER: _builtins.int
     temperature: _builtins.float
-    """Randomness, 0 to 2. Many reasoning models take none."""
+    """Sampling temperature, 0 to 2. Many reasoning models do not support it."""
     top_p: _builtins.float
     """Nucleus sampling, 0 to 1."""
     top_k: _builtins.int
-    """Sample from the k likeliest tokens."""
+    """Sample only from the k most likely tokens."""
     seed: _builtins.int
-    """Seed for repeatable sampling, where there is such a thing."""
+    """Seed for reproducible sampling, if the provider supports it."""
     reasoning_effort: Global___ReasoningEffort.ValueType
-    """How much to reason. Mapped to the nearest level or budget that the model has; of two levels
-    equally near, the lower one.
+    """How much the model should reason. Mapped to the nearest level or budget that the model supports; of two
+    levels that are equally near, the lower one.
     """
     reasoning_budget_tokens: _builtins.int
-    """Tokens the model may spend on reasoning, for models that take a budget. Wins over
-    reasoning_effort there.
+    """Maximum number of tokens for reasoning, for models that support a budget. For these models, it takes
+    precedence over reasoning_effort.
     """
     parallel_tool_calls: _builtins.bool
-    """Whether the model may call several tools at once. Whether the host gets them at once is
-    ToolPolicy.execution.
+    """Whether the model may make several tool calls in one response. ToolPolicy.execution determines whether the
+    host receives them at the same time.
     """
     provider_options_json: _builtins.str
-    """What has no field here, as a JSON object keyed by kind of provider:
-    {"anthropic":{"service_tier":"priority"}}. The matching entry is merged into the provider's
-    request as it is, and wins over the fields above. At most 64 KiB.
+    """Options without a field here, as a JSON object keyed by kind of provider:
+    {"anthropic":{"service_tier":"priority"}}. The matching entry is merged unchanged into the provider's
+    request, and takes precedence over the fields above. At most 64 KiB.
     """
     @_builtins.property
     def stop_sequences(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Words that end the answer: at most 16, of up to 256 characters each; providers take 4 or 5 at
-        most. Set: replaces the session's list.
+        """Texts that end the response: at most 16, of up to 256 characters each. Providers support 4 or 5 at most. If
+        set, it replaces the session's list.
         """
 
     @_builtins.property
     def tool_choice(self) -> Global___ToolChoice:
-        """Whether and which tools the model must call. A forced call (REQUIRED or tool_name) holds for
-        the first step of a turn only, so that it cannot loop.
+        """Whether the model must call a tool, and which. A forced call (REQUIRED or tool_name) applies only to the
+        first step of a turn, so that it cannot loop.
         """
 
     @_builtins.property
     def response_format(self) -> Global___ResponseFormat:
-        """Ask for JSON. Absent: free text."""
+        """Request a response in JSON. Absent: free text."""
 
     def __init__(
         self,
@@ -201,16 +201,16 @@ Global___Generation: _TypeAlias = Generation  # noqa: Y015
 
 @_typing.final
 class ToolChoice(_message.Message):
-    """Whether the model must call a tool."""
+    """Whether the model must call a tool, and which."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MODE_FIELD_NUMBER: _builtins.int
     TOOL_NAME_FIELD_NUMBER: _builtins.int
     mode: Global___ToolChoiceMode.ValueType
-    """A rule for all tools."""
+    """A mode for all tools."""
     tool_name: _builtins.str
-    """This tool must be called."""
+    """The model must call this tool."""
     def __init__(
         self,
         *,
@@ -229,7 +229,7 @@ Global___ToolChoice: _TypeAlias = ToolChoice  # noqa: Y015
 
 @_typing.final
 class ResponseFormat(_message.Message):
-    """Ask for an answer in JSON."""
+    """Requests a response in JSON."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -237,14 +237,12 @@ class ResponseFormat(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     STRICT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """A name for the schema, which some providers want: up to 64 characters of [A-Za-z0-9_-]. Default
-    "answer".
-    """
+    """Name of the schema, which some providers require: up to 64 characters of [A-Za-z0-9_-]. Default "answer"."""
     strict: _builtins.bool
-    """Hold to the schema exactly. Absent: true where the provider can."""
+    """Enforce the schema exactly. Absent: true if the provider supports it."""
     @_builtins.property
     def json_schema(self) -> _tool_pb2.JsonSchema:
-        """The schema to follow. Absent: any JSON object."""
+        """Schema of the response. Absent: any JSON object."""
 
     def __init__(
         self,

@@ -36,25 +36,25 @@ class _Role:
 class _RoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Role.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     ROLE_UNSPECIFIED: _Role.ValueType  # 0
-    """Not set. In a request it means USER."""
+    """Not set. In a request, it means USER."""
     ROLE_SYSTEM: _Role.ValueType  # 1
-    """Instructions inside the conversation. The session's system prompt is not a message."""
+    """Instructions within the conversation. The session's system prompt is not a message."""
     ROLE_USER: _Role.ValueType  # 2
-    """The user, also through the queue."""
+    """The user. Includes messages from the queue."""
     ROLE_ASSISTANT: _Role.ValueType  # 3
     """The model."""
     ROLE_TOOL: _Role.ValueType  # 4
     """Results of tool calls."""
 
 class Role(_Role, metaclass=_RoleEnumTypeWrapper):
-    """The author of a message."""
+    """Author of a message."""
 
 ROLE_UNSPECIFIED: Role.ValueType  # 0
-"""Not set. In a request it means USER."""
+"""Not set. In a request, it means USER."""
 ROLE_SYSTEM: Role.ValueType  # 1
-"""Instructions inside the conversation. The session's system prompt is not a message."""
+"""Instructions within the conversation. The session's system prompt is not a message."""
 ROLE_USER: Role.ValueType  # 2
-"""The user, also through the queue."""
+"""The user. Includes messages from the queue."""
 ROLE_ASSISTANT: Role.ValueType  # 3
 """The model."""
 ROLE_TOOL: Role.ValueType  # 4
@@ -68,54 +68,54 @@ class _FinishReason:
 class _FinishReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FinishReason.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     FINISH_REASON_UNSPECIFIED: _FinishReason.ValueType  # 0
-    """Not known. Treat it like STOP."""
+    """Unknown. Treat it like STOP."""
     FINISH_REASON_STOP: _FinishReason.ValueType  # 1
-    """It was done, or met a stop sequence."""
+    """The response is complete, or a stop sequence was reached."""
     FINISH_REASON_TOOL_CALLS: _FinishReason.ValueType  # 2
-    """It asks for tools."""
+    """The model calls tools."""
     FINISH_REASON_LENGTH: _FinishReason.ValueType  # 3
-    """It reached its output limit or the end of the window. Calls cut short are not run."""
+    """The output limit or the end of the context window was reached. Incomplete tool calls are not run."""
     FINISH_REASON_CONTENT_FILTER: _FinishReason.ValueType  # 4
-    """Stopped by a filter."""
+    """A content filter stopped the response."""
     FINISH_REASON_REFUSAL: _FinishReason.ValueType  # 5
-    """It refused."""
+    """The model refused."""
     FINISH_REASON_ERROR: _FinishReason.ValueType  # 6
-    """The call failed; see ModelResponse.failure. Only in appended messages: turns keep no part of a
-    failed call.
+    """The call failed; see ModelResponse.failure. Only in appended messages: turns discard the output of a failed
+    call.
     """
     FINISH_REASON_CANCELLED: _FinishReason.ValueType  # 7
-    """Cancelled; the text up to then was kept."""
+    """The turn was cancelled; the text received until then was kept."""
     FINISH_REASON_PAUSED: _FinishReason.ValueType  # 8
-    """The provider paused a long turn of its own tools. contextd calls it again with the answer so far;
-    the next assistant message goes on.
+    """The provider paused a long response that uses its own tools. contextd calls it again with the response so
+    far, and the next assistant message continues it.
     """
 
 class FinishReason(_FinishReason, metaclass=_FinishReasonEnumTypeWrapper):
-    """Why a model stopped writing, in one vocabulary for all providers. Do not conclude from it whether
-    there are tool calls: look at the parts.
+    """Why a model stopped, with the same values for all providers. To find out whether there are tool calls, check
+    the parts, not this value.
     """
 
 FINISH_REASON_UNSPECIFIED: FinishReason.ValueType  # 0
-"""Not known. Treat it like STOP."""
+"""Unknown. Treat it like STOP."""
 FINISH_REASON_STOP: FinishReason.ValueType  # 1
-"""It was done, or met a stop sequence."""
+"""The response is complete, or a stop sequence was reached."""
 FINISH_REASON_TOOL_CALLS: FinishReason.ValueType  # 2
-"""It asks for tools."""
+"""The model calls tools."""
 FINISH_REASON_LENGTH: FinishReason.ValueType  # 3
-"""It reached its output limit or the end of the window. Calls cut short are not run."""
+"""The output limit or the end of the context window was reached. Incomplete tool calls are not run."""
 FINISH_REASON_CONTENT_FILTER: FinishReason.ValueType  # 4
-"""Stopped by a filter."""
+"""A content filter stopped the response."""
 FINISH_REASON_REFUSAL: FinishReason.ValueType  # 5
-"""It refused."""
+"""The model refused."""
 FINISH_REASON_ERROR: FinishReason.ValueType  # 6
-"""The call failed; see ModelResponse.failure. Only in appended messages: turns keep no part of a
-failed call.
+"""The call failed; see ModelResponse.failure. Only in appended messages: turns discard the output of a failed
+call.
 """
 FINISH_REASON_CANCELLED: FinishReason.ValueType  # 7
-"""Cancelled; the text up to then was kept."""
+"""The turn was cancelled; the text received until then was kept."""
 FINISH_REASON_PAUSED: FinishReason.ValueType  # 8
-"""The provider paused a long turn of its own tools. contextd calls it again with the answer so far;
-the next assistant message goes on.
+"""The provider paused a long response that uses its own tools. contextd calls it again with the response so
+far, and the next assistant message continues it.
 """
 Global___FinishReason: _TypeAlias = FinishReason  # noqa: Y015
 
@@ -126,39 +126,43 @@ class _ToolOutcome:
 class _ToolOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ToolOutcome.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     TOOL_OUTCOME_UNSPECIFIED: _ToolOutcome.ValueType  # 0
-    """Not known. Read the parts."""
+    """Unknown. Read the parts."""
     TOOL_OUTCOME_SUCCESS: _ToolOutcome.ValueType  # 1
-    """The tool did its work."""
+    """The tool succeeded."""
     TOOL_OUTCOME_ERROR: _ToolOutcome.ValueType  # 2
-    """The tool failed; the parts say how."""
+    """The tool failed, or the call was not run because it was incomplete or named an unknown tool. The parts
+    describe the error.
+    """
     TOOL_OUTCOME_DENIED: _ToolOutcome.ValueType  # 3
-    """A person denied it; the parts hold the reason."""
+    """A person denied the call. The parts have the reason."""
     TOOL_OUTCOME_TIMED_OUT: _ToolOutcome.ValueType  # 4
-    """No result came in time."""
+    """No result, or no decision about the approval, arrived before the deadline."""
     TOOL_OUTCOME_CANCELLED: _ToolOutcome.ValueType  # 5
-    """Closed without a result, because the turn ended or the call was not complete."""
+    """Closed without a result, because the turn ended or was cancelled."""
 
 class ToolOutcome(_ToolOutcome, metaclass=_ToolOutcomeEnumTypeWrapper):
     """How a tool call ended."""
 
 TOOL_OUTCOME_UNSPECIFIED: ToolOutcome.ValueType  # 0
-"""Not known. Read the parts."""
+"""Unknown. Read the parts."""
 TOOL_OUTCOME_SUCCESS: ToolOutcome.ValueType  # 1
-"""The tool did its work."""
+"""The tool succeeded."""
 TOOL_OUTCOME_ERROR: ToolOutcome.ValueType  # 2
-"""The tool failed; the parts say how."""
+"""The tool failed, or the call was not run because it was incomplete or named an unknown tool. The parts
+describe the error.
+"""
 TOOL_OUTCOME_DENIED: ToolOutcome.ValueType  # 3
-"""A person denied it; the parts hold the reason."""
+"""A person denied the call. The parts have the reason."""
 TOOL_OUTCOME_TIMED_OUT: ToolOutcome.ValueType  # 4
-"""No result came in time."""
+"""No result, or no decision about the approval, arrived before the deadline."""
 TOOL_OUTCOME_CANCELLED: ToolOutcome.ValueType  # 5
-"""Closed without a result, because the turn ended or the call was not complete."""
+"""Closed without a result, because the turn ended or was cancelled."""
 Global___ToolOutcome: _TypeAlias = ToolOutcome  # noqa: Y015
 
 @_typing.final
 class InputMessage(_message.Message):
-    """A message to be stored: the input of a turn, a message for the queue, or one of AppendMessages.
-    {"parts":[{"text":"What is the weather in Paris?"}]} is a complete one.
+    """A message in a request: the input of a turn, a message for the queue, or a message for AppendMessages. A
+    minimal example: {"parts":[{"text":"What is the weather in Paris?"}]}
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -190,28 +194,28 @@ class InputMessage(_message.Message):
     RESPONSE_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     role: Global___Role.ValueType
-    """The author. Default USER, the only role that ExecuteTurn and EnqueueMessage take."""
+    """Author. Default USER, which is the only role that ExecuteTurn and EnqueueMessage accept."""
     pinned: _builtins.bool
-    """Never summarised, never removed by a compaction, unless the prompt does not fit the window whatever
-    else goes. Results stay or go with the message that makes their calls. Default false.
+    """The message is never summarised or removed by a compaction, unless the prompt does not fit the window
+    otherwise. Tool results are kept or removed together with the message that has their calls. Default false.
     """
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]:
-        """The content, 1 to 256 parts in order. ExecuteTurn and EnqueueMessage take text and media."""
+        """Content, 1 to 256 parts in order. ExecuteTurn and EnqueueMessage accept text and media."""
 
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """The host's own labels, kept and given back: at most 32, keys up to 64 and values up to 1,024
+        """Labels of the host, stored and returned unchanged: at most 32, keys up to 64 and values up to 1,024
         characters. Not sent to the model.
         """
 
     @_builtins.property
     def response(self) -> Global___ModelResponse:
-        """AppendMessages with role ASSISTANT: which model answered, and what it used."""
+        """AppendMessages with role ASSISTANT: the model call that produced the message."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """AppendMessages: when the message was written. Default now."""
+        """AppendMessages: when the message was written. Default: now."""
 
     def __init__(
         self,
@@ -233,7 +237,7 @@ Global___InputMessage: _TypeAlias = InputMessage  # noqa: Y015
 
 @_typing.final
 class Message(_message.Message):
-    """A stored message. Messages are never changed; pruning, compaction and rollback only leave marks."""
+    """A stored message. Messages are never changed; pruning, compaction and rollback only add marks."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -274,59 +278,60 @@ class Message(_message.Message):
     COMPACTED_BY_FIELD_NUMBER: _builtins.int
     VOIDED_AT_SEQ_FIELD_NUMBER: _builtins.int
     message_id: _builtins.str
-    """Identifier. Deltas carried it before the message was committed."""
+    """Message id. Deltas have this id before the message is committed."""
     session_id: _builtins.str
-    """The session it belongs to."""
+    """Session id."""
     turn_id: _builtins.str
-    """The turn that made it; empty for appended messages. In a fork it may be a turn of the session
+    """The turn that produced the message. Empty for appended messages. In a fork, it may be a turn of the session
     that was forked.
     """
     step: _builtins.int
-    """The step of that turn, from 1; 0 for appended messages and for the input."""
+    """Step of the turn, from 1. 0 for appended messages and for the input."""
     seq: _builtins.int
-    """Position in the session: the seq of its message_committed event. 0 while it is open
+    """Position in the session: the seq of its message_committed event. 0 while the message is open
     (Sync.open_message).
     """
     role: Global___Role.ValueType
-    """The author."""
+    """Author."""
     is_summary: _builtins.bool
-    """Written by a compaction in place of older messages. Its only part is a compaction_marker. Not in
-    events: compaction_completed has the summary and its message_id.
+    """A compaction wrote this message to replace older ones. Its only part is a compaction_marker. Not in events:
+    compaction_completed has the summary and its message_id.
     """
     pinned: _builtins.bool
-    """Compactions leave it alone."""
+    """Compactions keep the message (InputMessage.pinned)."""
     compacted_by: _builtins.str
-    """The compaction that took it out of the prompt; empty while the model sees it. The message stays
-    readable. A summary that was taken back names its own compaction. Not set in events.
+    """The compaction that removed the message from the prompt. Empty while the model sees the message. The
+    message stays readable. A summary of a reverted compaction has the id of that compaction. Not set in
+    events.
     """
     voided_at_seq: _builtins.int
-    """The seq at which a rollback voided it; 0 when valid."""
+    """The seq at which a rollback voided the message. 0 if the message is valid."""
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]:
-        """The content in order."""
+        """Content, in order."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was committed. For appended messages: InputMessage.create_time, where it was given."""
+        """When the message was committed. For appended messages: InputMessage.create_time, if it was set."""
 
     @_builtins.property
     def response(self) -> Global___ModelResponse:
-        """Assistant messages: the model call that wrote it. Absent for others."""
+        """Assistant messages: the model call that produced the message. Absent for other roles."""
 
     @_builtins.property
     def tokens(self) -> _usage_pb2.TokenCount:
-        """Size in the context window, the message's own overhead included, pruned results as their
+        """Size in the context window, including the overhead of the message. Pruned results count as their
         placeholder.
         """
 
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """The host's labels. Those of queued messages are in `queued`."""
+        """Labels of the host. Labels of queued messages are in `queued`."""
 
     @_builtins.property
     def queued(self) -> _containers.RepeatedCompositeFieldContainer[Global___AppliedMessage]:
-        """User messages that came through the queue: what was taken, in order. More than one: they were
-        coalesced.
+        """User messages from the queue: the queued messages, in order. If there are several, they were merged into
+        this message.
         """
 
     def __init__(
@@ -387,14 +392,14 @@ class AppliedMessage(_message.Message):
     ENQUEUE_TIME_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     queued_message_id: _builtins.str
-    """Its id in the queue."""
+    """Id of the message in the queue."""
     @_builtins.property
     def enqueue_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was queued."""
+        """When the message was queued."""
 
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """The labels it was queued with."""
+        """Labels of the queued message."""
 
     def __init__(
         self,
@@ -432,41 +437,41 @@ class ModelResponse(_message.Message):
     provider: _builtins.str
     """Configured name of the provider, e.g. "anthropic"."""
     model: _builtins.str
-    """Model reference as requested, e.g. "anthropic/claude-sonnet-5-5"."""
+    """Requested model reference, e.g. "anthropic/claude-sonnet-5-5"."""
     provider_model: _builtins.str
-    """The model as the provider reports it, e.g. a dated version. Empty when it reports none."""
+    """Model name as reported by the provider, e.g. a dated version. Empty if not reported."""
     provider_response_id: _builtins.str
     """The provider's id of the response or request."""
     finish_reason: Global___FinishReason.ValueType
-    """Why it stopped."""
+    """Why the model stopped."""
     provider_finish_reason: _builtins.str
-    """The provider's own name for it, e.g. "end_turn"."""
+    """The provider's own value of the finish reason, e.g. "end_turn"."""
     provider_metadata_json: _builtins.str
-    """What the provider attached to the whole answer, e.g. the container of its code execution: a JSON
-    object keyed by kind of provider. Empty when there is nothing. Opaque, as that of parts.
+    """Data that the provider attached to the whole response, e.g. the container of its code execution: a JSON
+    object keyed by kind of provider. Empty if there is none. Opaque, like Part.provider_metadata_json.
     """
     prompt_fingerprint: _builtins.str
-    """A hash of all that the answer continues, as it was sent: instructions, tools and messages. Set for
-    models whose reasoning is bound to it: the reasoning is sent back while a prompt begins with the
-    same, and left out otherwise. Empty for other models.
+    """Hash of everything that precedes the response, as it was sent: instructions, tools and messages. Set for
+    models whose reasoning is bound to it: the reasoning is sent back only while a prompt begins with the same
+    content. Empty for other models.
     """
     @_builtins.property
     def usage(self) -> _usage_pb2.Usage:
-        """Tokens of this call. Absent when the provider reported none."""
+        """Tokens of this call. Absent if the provider reported none."""
 
     @_builtins.property
     def failure(self) -> _error_pb2.Failure:
-        """Set when the call failed and the part that had arrived was kept: in appended messages only. Turns
-        keep no part of a failed call; usage_recorded and turn_retrying or turn_failed report it.
+        """Set if the call failed and its partial output was kept: only in appended messages. Turns discard the output
+        of a failed call, and report it in usage_recorded and turn_retrying or turn_failed.
         """
 
     @_builtins.property
     def time_to_first_token(self) -> _duration_pb2.Duration:
-        """From sending the request to the first content."""
+        """Time from sending the request to the first content."""
 
     @_builtins.property
     def elapsed(self) -> _duration_pb2.Duration:
-        """From sending the request to the end of the answer."""
+        """Time from sending the request to the end of the response."""
 
     def __init__(
         self,
@@ -494,7 +499,7 @@ Global___ModelResponse: _TypeAlias = ModelResponse  # noqa: Y015
 
 @_typing.final
 class Part(_message.Message):
-    """One piece of a message."""
+    """One part of a message."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -513,55 +518,55 @@ class Part(_message.Message):
     PREVIEW_OF_FIELD_NUMBER: _builtins.int
     SANITIZED_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """Text, at most 1 MiB. May be empty only where provider_metadata_json is set. Texts of a tool
-    result: see SubmitToolResultsRequest.results.
+    """Text, at most 1 MiB. May be empty only if provider_metadata_json is set. For texts of tool results, see
+    SubmitToolResultsRequest.results.
     """
     refusal: _builtins.str
-    """The text of a refusal by the model."""
+    """Text of a refusal by the model."""
     provider_metadata_json: _builtins.str
-    """What the provider attached to the part: signatures, encrypted reasoning, item ids, cache marks.
-    A JSON object keyed by kind of provider, e.g. {"anthropic":{"signature":"EqQB..."}}. Opaque:
-    hand it back unchanged. contextd returns it to the provider exactly, and drops it with its part
-    when a model switch or compaction made it invalid.
+    """Data that the provider attached to the part: signatures, encrypted reasoning, item ids, cache marks. A JSON
+    object keyed by kind of provider, e.g. {"anthropic":{"signature":"EqQB..."}}. Opaque: return it unchanged.
+    contextd sends it back to the provider unchanged, and drops it together with its part if a change of the
+    model or a compaction made it invalid.
     """
     sanitized: _builtins.bool
-    """Output only. Characters that cannot be stored (NUL, lone surrogates) were replaced by U+FFFD."""
+    """Output only. Characters that cannot be stored (NUL, lone surrogates) were replaced with U+FFFD."""
     @_builtins.property
     def reasoning(self) -> Global___Reasoning:
         """The model's reasoning, or a summary of it."""
 
     @_builtins.property
     def tool_call(self) -> Global___ToolCall:
-        """The model calls a tool."""
+        """A tool call by the model."""
 
     @_builtins.property
     def tool_result(self) -> Global___ToolResult:
-        """The result of a call."""
+        """The result of a tool call."""
 
     @_builtins.property
     def media(self) -> Global___Media:
-        """An image, document, sound or video, in either direction."""
+        """An image, document, audio or video, from the user or the model."""
 
     @_builtins.property
     def provider_item(self) -> Global___ProviderItem:
-        """Something only its provider can read, such as a web search it made. It has no deltas. In a
-        request: messages of the assistant only.
+        """Content that only its provider can read, such as a web search that the provider ran. It has no deltas. In
+        a request: only in assistant messages.
         """
 
     @_builtins.property
     @_deprecated("""This field has been marked as deprecated using proto field options.""")
     def step_start(self) -> Global___StepStart:
-        """Deprecated. Neither sent nor accepted: a request with it is refused as UNIMPLEMENTED. Message.step
-        has the number of the step.
+        """Deprecated. Neither sent nor accepted: a request with it is refused as UNIMPLEMENTED. Message.step has
+        the number of the step.
         """
 
     @_builtins.property
     def compaction_marker(self) -> Global___CompactionMarker:
-        """The summary that stands for compacted messages. Not in events."""
+        """The summary that replaces compacted messages. Not in events."""
 
     @_builtins.property
     def citations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Citation]:
-        """Sources of a text part of the assistant; at most 256 in a request."""
+        """Sources of an assistant's text part. At most 256 in a request."""
 
     @_builtins.property
     def tokens(self) -> _usage_pb2.TokenCount:
@@ -569,9 +574,9 @@ class Part(_message.Message):
 
     @_builtins.property
     def preview_of(self) -> _blob_pb2.Blob:
-        """Output only. Set when this text or result would make the answer too large and is only its first
-        4 KiB, or when the item_json of a ProviderItem would and is left out; the blob is the whole. For the
-        arguments of a call see ToolCall.arguments_blob.
+        """Output only. Set if the part would make the response too large: its text is then only the first 4 KiB, or
+        the item_json of a ProviderItem is empty. The blob has the full content. The texts of a tool result have
+        their own preview_of. For the arguments of a call, see ToolCall.arguments_blob.
         """
 
     def __init__(
@@ -604,18 +609,16 @@ Global___Part: _TypeAlias = Part  # noqa: Y015
 
 @_typing.final
 class Reasoning(_message.Message):
-    """The model's reasoning. The signature that proves it to the provider is in
-    Part.provider_metadata_json.
-    """
+    """The model's reasoning. The signature with which the provider verifies it is in Part.provider_metadata_json."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TEXT_FIELD_NUMBER: _builtins.int
     REDACTED_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """What the provider shows of it. Empty when it shows nothing."""
+    """The reasoning that the provider reveals. Empty if it reveals none."""
     redacted: _builtins.bool
-    """The provider hid the text on purpose; the part must still be kept."""
+    """The provider hides the text. The part must still be kept."""
     def __init__(
         self,
         *,
@@ -632,7 +635,7 @@ Global___Reasoning: _TypeAlias = Reasoning  # noqa: Y015
 
 @_typing.final
 class ToolCall(_message.Message):
-    """A tool call made by the model."""
+    """A tool call by the model."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -641,20 +644,20 @@ class ToolCall(_message.Message):
     ARGUMENTS_JSON_FIELD_NUMBER: _builtins.int
     ARGUMENTS_BLOB_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
-    """Identifies the call in its session. The provider's own id, or one that contextd made where that
-    was missing or taken.
+    """Id of the call, unique in the session. The provider's id, or an id that contextd generated if the
+    provider's was missing or already used.
     """
     tool_name: _builtins.str
-    """The tool's name."""
+    """Name of the tool."""
     arguments_json: _builtins.str
-    """The arguments exactly as the model wrote them, a JSON object; "{}" when there are none. In a
-    PendingCall after an edited approval: the approver's. Not JSON when the model wrote none: such a
+    """Arguments exactly as the model wrote them: a JSON object, "{}" if there are none. In a PendingCall whose
+    arguments were edited in the approval: the edited ones. Not JSON if the model wrote invalid JSON; such a
     call is not run.
     """
     @_builtins.property
     def arguments_blob(self) -> _blob_pb2.Blob:
-        """Output only. Set in place of arguments_json when the arguments would make the answer too large:
-        read them with GetBlob.
+        """Output only. Set instead of arguments_json if the arguments would make the response too large. Read them
+        with GetBlob.
         """
 
     def __init__(
@@ -675,7 +678,7 @@ Global___ToolCall: _TypeAlias = ToolCall  # noqa: Y015
 
 @_typing.final
 class ToolResult(_message.Message):
-    """The result of a tool call as the model sees it: cleaned, and cut to the tool's limits."""
+    """The result of a tool call as the model sees it: sanitized, and cut to the tool's limits."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -687,28 +690,27 @@ class ToolResult(_message.Message):
     PRUNE_MARK_FIELD_NUMBER: _builtins.int
     DISPLAY_TEXT_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
-    """The call it answers."""
+    """Id of the call."""
     tool_name: _builtins.str
-    """The tool's name. In a request it may be left empty."""
+    """Name of the tool. Ignored in requests."""
     outcome: Global___ToolOutcome.ValueType
-    """How the call ended. In a request: SUCCESS (also when not set) or ERROR."""
+    """How the call ended. In a request: SUCCESS (default) or ERROR."""
     display_text: _builtins.str
-    """Output only. What the tool says to people, at most 1,000 characters; the model does not read it.
-    Set for a result of an MCP server that has structured content, which the model reads in place of
-    the text beside it.
+    """Output only. Text of the tool for users, at most 1,000 characters; the model does not see it. Set for a
+    result of an MCP server with structured content, which the model sees instead of the text.
     """
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]:
-        """Text and media."""
+        """Text and media parts."""
 
     @_builtins.property
     def truncation(self) -> Global___Truncation:
-        """Output only. Set when the output was cut."""
+        """Output only. Set if the output was cut."""
 
     @_builtins.property
     def prune_mark(self) -> Global___PruneMark:
-        """Output only. Set when the result was pruned: the model sees "[Old tool result content cleared]"
-        instead of the parts.
+        """Output only. Set if the result was pruned: the model sees "[Old tool result content cleared]" instead of
+        the parts.
         """
 
     def __init__(
@@ -741,14 +743,14 @@ class Truncation(_message.Message):
     FULL_OUTPUT_FIELD_NUMBER: _builtins.int
     FOR_ROOM_FIELD_NUMBER: _builtins.int
     original_chars: _builtins.int
-    """Length of the whole output in characters."""
+    """Length of the full output, in characters."""
     kept_chars: _builtins.int
-    """Characters kept, without the marker."""
+    """Number of characters that were kept, without the marker."""
     for_room: _builtins.bool
-    """Cut to the room left in the window rather than by the tool's limits."""
+    """Cut to the space left in the context window, not by the tool's limits."""
     @_builtins.property
     def full_output(self) -> _blob_pb2.Blob:
-        """The whole output. Read it, or a range of it, with GetBlob."""
+        """The full output. Read it or a range of it with GetBlob."""
 
     def __init__(
         self,
@@ -768,7 +770,7 @@ Global___Truncation: _TypeAlias = Truncation  # noqa: Y015
 
 @_typing.final
 class PruneMark(_message.Message):
-    """When and how much a tool result was pruned."""
+    """Marks a pruned tool result."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -776,12 +778,12 @@ class PruneMark(_message.Message):
     COMPACTED_TIME_FIELD_NUMBER: _builtins.int
     ORIGINAL_TOKENS_FIELD_NUMBER: _builtins.int
     pruned_at_seq: _builtins.int
-    """The context_pruned event that did it; RestoreToolOutputs takes it back."""
+    """Seq of the context_pruned event. RestoreToolOutputs reverts it."""
     original_tokens: _builtins.int
-    """Size before."""
+    """Size of the result before it was pruned, in tokens."""
     @_builtins.property
     def compacted_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was pruned. Absent in a fork."""
+        """When the result was pruned. Absent in a fork."""
 
     def __init__(
         self,
@@ -800,10 +802,10 @@ Global___PruneMark: _TypeAlias = PruneMark  # noqa: Y015
 
 @_typing.final
 class Media(_message.Message):
-    """An image, document, sound or video. The model gets it where the service and the model take such a
-    type (Model.input_media_types); else it reads "[unsupported content]" in its place, and an
-    unsupported_input event says why. Media in a tool's result that the service takes from users only
-    follow the results as a user's message.
+    """An image, document, audio or video. The model receives it if the provider and the model support its type
+    (Model.input_media_types). Otherwise the model receives "[unsupported content]" instead, and an
+    unsupported_input event reports the reason. Media in a tool result, of a type that the provider accepts only
+    in user messages, are sent in a user message after the results.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -819,23 +821,23 @@ class Media(_message.Message):
     media_type: _builtins.str
     """MIME type, e.g. "image/png" or "application/pdf". Required in requests."""
     data: _builtins.bytes
-    """The content itself, in requests, at most 3 MiB; it is stored as a blob."""
+    """In requests: the content itself, at most 3 MiB. It is stored as a blob."""
     blob_id: _builtins.str
-    """Content stored before, with PutBlob or by a message. A request names at most 256 blobs."""
+    """Id of a blob that was stored before, with PutBlob or as part of a message. At most 256 blobs per request."""
     url: _builtins.str
-    """An address that the provider fetches; contextd does not. Begins with https:// or http://, at
-    most 8,192 characters.
+    """URL that the provider fetches; contextd does not. Starts with https:// or http://. At most 8,192
+    characters.
     """
     filename: _builtins.str
-    """Name of the file, if it has one; at most 255 characters."""
+    """File name, at most 255 characters. May be empty."""
     size_bytes: _builtins.int
-    """Output only. Length in bytes; 0 for a url."""
+    """Output only. Length in bytes. 0 for a url."""
     width: _builtins.int
-    """Output only. Pixels of a PNG, JPEG, GIF or WebP image that is stored, from left to right; 0 when
-    not known. Its tokens are counted by them.
+    """Output only. Width in pixels of a stored PNG, JPEG, GIF or WebP image. 0 if not known. The size in tokens
+    is computed from width and height.
     """
     height: _builtins.int
-    """Output only. The same from top to bottom."""
+    """Output only. Height in pixels. 0 if not known."""
     def __init__(
         self,
         *,
@@ -860,8 +862,8 @@ Global___Media: _TypeAlias = Media  # noqa: Y015
 
 @_typing.final
 class ProviderItem(_message.Message):
-    """Something the provider made that only it can read: server-side tool calls and their results, code
-    runs, hosted search. Kept and returned to that provider exactly, left out of prompts for others.
+    """Content made by the provider that only the provider can read: server-side tool calls and their results, code
+    runs, hosted search. Stored and sent back to the same provider unchanged; not sent to other providers.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -873,11 +875,11 @@ class ProviderItem(_message.Message):
     provider: _builtins.str
     """Configured name of the provider."""
     kind: _builtins.str
-    """The provider's type name, e.g. "web_search_call"."""
+    """The provider's name of the type, e.g. "web_search_call"."""
     item_json: _builtins.str
-    """The item, unchanged. Empty where Part.preview_of names it."""
+    """The item as JSON, unchanged. Empty if Part.preview_of has it."""
     title: _builtins.str
-    """A line for people, e.g. "Searched the web: weather paris". May be empty."""
+    """One line for users, e.g. "Searched the web: weather paris". May be empty."""
     def __init__(
         self,
         *,
@@ -896,13 +898,13 @@ Global___ProviderItem: _TypeAlias = ProviderItem  # noqa: Y015
 
 @_typing.final
 class StepStart(_message.Message):
-    """The beginning of a step."""
+    """Deprecated. The beginning of a step; see Part.step_start."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     STEP_FIELD_NUMBER: _builtins.int
     step: _builtins.int
-    """Its number in the turn, from 1."""
+    """Number of the step in the turn, from 1."""
     def __init__(
         self,
         *,
@@ -918,8 +920,8 @@ Global___StepStart: _TypeAlias = StepStart  # noqa: Y015
 
 @_typing.final
 class CompactionMarker(_message.Message):
-    """The summary that stands for compacted messages. The model gets it with the prefix "[Previous
-    conversation summary]".
+    """The summary that replaces compacted messages. The model receives it with the prefix "[Previous conversation
+    summary]".
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -929,13 +931,13 @@ class CompactionMarker(_message.Message):
     MESSAGES_COMPACTED_FIELD_NUMBER: _builtins.int
     ORIGINAL_TOKENS_FIELD_NUMBER: _builtins.int
     compaction_id: _builtins.str
-    """The compaction that wrote it."""
+    """Id of the compaction."""
     summary: _builtins.str
-    """The summary, plain text. Empty for a strategy that only removes."""
+    """The summary as plain text. Empty for a strategy that only removes messages."""
     messages_compacted: _builtins.int
-    """How many messages it stands for, those of earlier summaries included."""
+    """Number of messages that it replaces, including those of earlier summaries."""
     original_tokens: _builtins.int
-    """What they occupied."""
+    """Size of these messages, in tokens."""
     def __init__(
         self,
         *,
@@ -954,7 +956,7 @@ Global___CompactionMarker: _TypeAlias = CompactionMarker  # noqa: Y015
 
 @_typing.final
 class Citation(_message.Message):
-    """A source that a text part refers to."""
+    """A source that a text part cites."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -965,15 +967,15 @@ class Citation(_message.Message):
     END_BYTE_FIELD_NUMBER: _builtins.int
     PROVIDER_METADATA_JSON_FIELD_NUMBER: _builtins.int
     url: _builtins.str
-    """Address of the source; empty for an attached document."""
+    """URL of the source. Empty for an attached document."""
     title: _builtins.str
     """Title of the source."""
     cited_text: _builtins.str
-    """The words that were cited."""
+    """The text of the source that is cited."""
     start_byte: _builtins.int
-    """First byte of the passage in the part's text (UTF-8)."""
+    """Offset of the citing passage in the part's text, in bytes of UTF-8."""
     end_byte: _builtins.int
-    """The byte after its last one; 0 when the provider gave no range."""
+    """Offset of the byte after the passage. 0 if the provider gave no range."""
     provider_metadata_json: _builtins.str
     """The provider's own citation object, unchanged."""
     def __init__(

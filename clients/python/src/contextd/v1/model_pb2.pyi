@@ -28,33 +28,33 @@ class _ReasoningKept:
 class _ReasoningKeptEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReasoningKept.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     REASONING_KEPT_UNSPECIFIED: _ReasoningKept.ValueType  # 0
-    """Not known to this client."""
+    """Unknown to this client."""
     REASONING_KEPT_NEVER: _ReasoningKept.ValueType  # 1
-    """None."""
+    """No reasoning is sent."""
     REASONING_KEPT_TOOL_LOOP: _ReasoningKept.ValueType  # 2
-    """That of the current tool loop: since the user's last message."""
+    """Reasoning in the current tool loop, i.e. since the last user message."""
     REASONING_KEPT_WHILE_CALLS: _ReasoningKept.ValueType  # 3
-    """That of the current tool loop, and in all later requests that of answers between two messages of
-    the user if one of these answers calls tools.
+    """Reasoning in the current tool loop, and, in all later requests, between two user messages if one of the
+    responses between them calls tools.
     """
     REASONING_KEPT_ALWAYS: _ReasoningKept.ValueType  # 4
-    """All."""
+    """All reasoning is sent."""
 
 class ReasoningKept(_ReasoningKept, metaclass=_ReasoningKeptEnumTypeWrapper):
-    """Which reasoning of earlier answers is sent, by its place in the conversation."""
+    """Which reasoning of earlier responses is sent, by its position in the conversation."""
 
 REASONING_KEPT_UNSPECIFIED: ReasoningKept.ValueType  # 0
-"""Not known to this client."""
+"""Unknown to this client."""
 REASONING_KEPT_NEVER: ReasoningKept.ValueType  # 1
-"""None."""
+"""No reasoning is sent."""
 REASONING_KEPT_TOOL_LOOP: ReasoningKept.ValueType  # 2
-"""That of the current tool loop: since the user's last message."""
+"""Reasoning in the current tool loop, i.e. since the last user message."""
 REASONING_KEPT_WHILE_CALLS: ReasoningKept.ValueType  # 3
-"""That of the current tool loop, and in all later requests that of answers between two messages of
-the user if one of these answers calls tools.
+"""Reasoning in the current tool loop, and, in all later requests, between two user messages if one of the
+responses between them calls tools.
 """
 REASONING_KEPT_ALWAYS: ReasoningKept.ValueType  # 4
-"""All."""
+"""All reasoning is sent."""
 Global___ReasoningKept: _TypeAlias = ReasoningKept  # noqa: Y015
 
 class _ReasoningAuthor:
@@ -64,25 +64,29 @@ class _ReasoningAuthor:
 class _ReasoningAuthorEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReasoningAuthor.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     REASONING_AUTHOR_UNSPECIFIED: _ReasoningAuthor.ValueType  # 0
-    """Not known to this client, or none is sent."""
+    """Unknown to this client, or no reasoning is sent."""
     REASONING_AUTHOR_ANY_MODEL: _ReasoningAuthor.ValueType  # 1
-    """That of any model."""
+    """Reasoning of any model."""
     REASONING_AUTHOR_SAME_MODEL: _ReasoningAuthor.ValueType  # 2
-    """That of the same model of the same provider."""
+    """Reasoning of the same model of the same provider."""
     REASONING_AUTHOR_SAME_MODEL_SIGNED: _ReasoningAuthor.ValueType  # 3
-    """The same, if it came with a signature, encrypted content or details of the service."""
+    """Reasoning of the same model of the same provider, if it has a signature, encrypted content or details of
+    the service.
+    """
 
 class ReasoningAuthor(_ReasoningAuthor, metaclass=_ReasoningAuthorEnumTypeWrapper):
-    """Which reasoning of earlier answers is sent, by the model that wrote it."""
+    """Which reasoning of earlier responses is sent, by the model that wrote it."""
 
 REASONING_AUTHOR_UNSPECIFIED: ReasoningAuthor.ValueType  # 0
-"""Not known to this client, or none is sent."""
+"""Unknown to this client, or no reasoning is sent."""
 REASONING_AUTHOR_ANY_MODEL: ReasoningAuthor.ValueType  # 1
-"""That of any model."""
+"""Reasoning of any model."""
 REASONING_AUTHOR_SAME_MODEL: ReasoningAuthor.ValueType  # 2
-"""That of the same model of the same provider."""
+"""Reasoning of the same model of the same provider."""
 REASONING_AUTHOR_SAME_MODEL_SIGNED: ReasoningAuthor.ValueType  # 3
-"""The same, if it came with a signature, encrypted content or details of the service."""
+"""Reasoning of the same model of the same provider, if it has a signature, encrypted content or details of
+the service.
+"""
 Global___ReasoningAuthor: _TypeAlias = ReasoningAuthor  # noqa: Y015
 
 class _MissingReasoning:
@@ -92,28 +96,28 @@ class _MissingReasoning:
 class _MissingReasoningEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MissingReasoning.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     MISSING_REASONING_UNSPECIFIED: _MissingReasoning.ValueType  # 0
-    """Not known to this client."""
+    """Unknown to this client."""
     MISSING_REASONING_NOTHING: _MissingReasoning.ValueType  # 1
-    """The call alone."""
+    """Only the call."""
     MISSING_REASONING_PLACEHOLDER: _MissingReasoning.ValueType  # 2
-    """ModelRules.reasoning_placeholder in the place of the reasoning or of its signature."""
+    """ModelRules.reasoning_placeholder, instead of the reasoning or its signature."""
     MISSING_REASONING_NO_BUDGET: _MissingReasoning.ValueType  # 3
-    """The call alone. If it is in the current tool loop, the request asks for no reasoning by a budget,
-    nor by an effort that becomes one: the model refuses such a call while it reasons.
+    """Only the call. If the call is in the current tool loop, the request does not request reasoning by a budget,
+    or by an effort that is mapped to a budget: while it reasons, the model rejects such a call.
     """
 
 class MissingReasoning(_MissingReasoning, metaclass=_MissingReasoningEnumTypeWrapper):
     """What is sent with a tool call that has no reasoning."""
 
 MISSING_REASONING_UNSPECIFIED: MissingReasoning.ValueType  # 0
-"""Not known to this client."""
+"""Unknown to this client."""
 MISSING_REASONING_NOTHING: MissingReasoning.ValueType  # 1
-"""The call alone."""
+"""Only the call."""
 MISSING_REASONING_PLACEHOLDER: MissingReasoning.ValueType  # 2
-"""ModelRules.reasoning_placeholder in the place of the reasoning or of its signature."""
+"""ModelRules.reasoning_placeholder, instead of the reasoning or its signature."""
 MISSING_REASONING_NO_BUDGET: MissingReasoning.ValueType  # 3
-"""The call alone. If it is in the current tool loop, the request asks for no reasoning by a budget,
-nor by an effort that becomes one: the model refuses such a call while it reasons.
+"""Only the call. If the call is in the current tool loop, the request does not request reasoning by a budget,
+or by an effort that is mapped to a budget: while it reasons, the model rejects such a call.
 """
 Global___MissingReasoning: _TypeAlias = MissingReasoning  # noqa: Y015
 
@@ -124,25 +128,25 @@ class _CallIdFormat:
 class _CallIdFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CallIdFormat.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     CALL_ID_FORMAT_UNSPECIFIED: _CallIdFormat.ValueType  # 0
-    """Not known to this client."""
+    """Unknown to this client."""
     CALL_ID_FORMAT_SHORT: _CallIdFormat.ValueType  # 1
-    """1 to 40 letters and digits of ASCII, "_" and "-"."""
+    """1 to 40 ASCII letters and digits, "_" and "-"."""
     CALL_ID_FORMAT_NINE: _CallIdFormat.ValueType  # 2
-    """Nine letters and digits of ASCII."""
+    """Nine ASCII letters and digits."""
     CALL_ID_FORMAT_OWN_ONLY: _CallIdFormat.ValueType  # 3
-    """No ids are sent but those that the service gave itself."""
+    """Only ids that the service itself assigned are sent."""
 
 class CallIdFormat(_CallIdFormat, metaclass=_CallIdFormatEnumTypeWrapper):
-    """Ids of tool calls that a service takes."""
+    """Format of tool call ids that a service accepts."""
 
 CALL_ID_FORMAT_UNSPECIFIED: CallIdFormat.ValueType  # 0
-"""Not known to this client."""
+"""Unknown to this client."""
 CALL_ID_FORMAT_SHORT: CallIdFormat.ValueType  # 1
-"""1 to 40 letters and digits of ASCII, "_" and "-"."""
+"""1 to 40 ASCII letters and digits, "_" and "-"."""
 CALL_ID_FORMAT_NINE: CallIdFormat.ValueType  # 2
-"""Nine letters and digits of ASCII."""
+"""Nine ASCII letters and digits."""
 CALL_ID_FORMAT_OWN_ONLY: CallIdFormat.ValueType  # 3
-"""No ids are sent but those that the service gave itself."""
+"""Only ids that the service itself assigned are sent."""
 Global___CallIdFormat: _TypeAlias = CallIdFormat  # noqa: Y015
 
 class _ForcedCalls:
@@ -152,27 +156,27 @@ class _ForcedCalls:
 class _ForcedCallsEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ForcedCalls.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     FORCED_CALLS_UNSPECIFIED: _ForcedCalls.ValueType  # 0
-    """Not known to this client."""
+    """Unknown to this client."""
     FORCED_CALLS_BOTH: _ForcedCalls.ValueType  # 1
     """Both: the call is forced and the model reasons."""
     FORCED_CALLS_WITHOUT_REASONING: _ForcedCalls.ValueType  # 2
-    """The forced call. The request asks for no reasoning."""
+    """The call is forced. No reasoning is requested."""
     FORCED_CALLS_NOT_FORCED: _ForcedCalls.ValueType  # 3
-    """The reasoning. The call is not forced."""
+    """Reasoning is requested. The call is not forced."""
     FORCED_CALLS_NEVER: _ForcedCalls.ValueType  # 4
     """The model cannot be forced to call a tool, with reasoning or without."""
 
 class ForcedCalls(_ForcedCalls, metaclass=_ForcedCallsEnumTypeWrapper):
-    """What is sent if a call is forced while the model reasons."""
+    """What is sent if a tool call is forced while the model reasons."""
 
 FORCED_CALLS_UNSPECIFIED: ForcedCalls.ValueType  # 0
-"""Not known to this client."""
+"""Unknown to this client."""
 FORCED_CALLS_BOTH: ForcedCalls.ValueType  # 1
 """Both: the call is forced and the model reasons."""
 FORCED_CALLS_WITHOUT_REASONING: ForcedCalls.ValueType  # 2
-"""The forced call. The request asks for no reasoning."""
+"""The call is forced. No reasoning is requested."""
 FORCED_CALLS_NOT_FORCED: ForcedCalls.ValueType  # 3
-"""The reasoning. The call is not forced."""
+"""Reasoning is requested. The call is not forced."""
 FORCED_CALLS_NEVER: ForcedCalls.ValueType  # 4
 """The model cannot be forced to call a tool, with reasoning or without."""
 Global___ForcedCalls: _TypeAlias = ForcedCalls  # noqa: Y015
@@ -184,30 +188,30 @@ class _ModelSource:
 class _ModelSourceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ModelSource.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     MODEL_SOURCE_UNSPECIFIED: _ModelSource.ValueType  # 0
-    """Not known."""
+    """Unknown."""
     MODEL_SOURCE_ASSUMED: _ModelSource.ValueType  # 1
-    """A default, for lack of anything better."""
+    """A default, because no other source has the fact."""
     MODEL_SOURCE_SHIPPED: _ModelSource.ValueType  # 2
-    """The table shipped with contextd."""
+    """The table that is part of contextd."""
     MODEL_SOURCE_DISCOVERED: _ModelSource.ValueType  # 3
-    """The provider's own list of models, read at start and then at intervals. For a
-    self-hosted server, the window is the one that the model was loaded with.
+    """The provider's list of models, read at startup and then at intervals. For a self-hosted server, the window
+    is the one with which the model was loaded.
     """
     MODEL_SOURCE_CONFIGURED: _ModelSource.ValueType  # 4
     """The server's configuration."""
 
 class ModelSource(_ModelSource, metaclass=_ModelSourceEnumTypeWrapper):
-    """Where a fact about a model comes from. Later ones win."""
+    """Source of a fact about a model. Later values take precedence over earlier ones."""
 
 MODEL_SOURCE_UNSPECIFIED: ModelSource.ValueType  # 0
-"""Not known."""
+"""Unknown."""
 MODEL_SOURCE_ASSUMED: ModelSource.ValueType  # 1
-"""A default, for lack of anything better."""
+"""A default, because no other source has the fact."""
 MODEL_SOURCE_SHIPPED: ModelSource.ValueType  # 2
-"""The table shipped with contextd."""
+"""The table that is part of contextd."""
 MODEL_SOURCE_DISCOVERED: ModelSource.ValueType  # 3
-"""The provider's own list of models, read at start and then at intervals. For a
-self-hosted server, the window is the one that the model was loaded with.
+"""The provider's list of models, read at startup and then at intervals. For a self-hosted server, the window
+is the one with which the model was loaded.
 """
 MODEL_SOURCE_CONFIGURED: ModelSource.ValueType  # 4
 """The server's configuration."""
@@ -238,61 +242,63 @@ class Model(_message.Message):
     DISCOVER_TIME_FIELD_NUMBER: _builtins.int
     RULES_FIELD_NUMBER: _builtins.int
     model: _builtins.str
-    """The reference to use in Session.model, PROVIDER/MODEL, e.g. "anthropic/claude-sonnet-5-5"."""
+    """Model reference for Session.model: PROVIDER/MODEL, e.g. "anthropic/claude-sonnet-5-5"."""
     provider: _builtins.str
-    """Configured name of its provider."""
+    """Configured name of the provider."""
     provider_kind: _builtins.str
-    """The protocol spoken with the provider: "openai" (Chat Completions), "openai-responses",
-    "anthropic", "gemini" or "scripted". Later versions may speak more.
+    """Protocol of the provider: "openai" (Chat Completions), "openai-responses", "anthropic", "gemini" or
+    "scripted". Later versions may have others.
     """
     display_name: _builtins.str
-    """Name for people."""
+    """Name for users."""
     supports_tools: _builtins.bool
-    """Whether it can call tools. When not, it is never sent any."""
+    """Whether the model can call tools. If false, no tools are sent to it."""
     supports_parallel_tool_calls: _builtins.bool
-    """Whether it can make several calls at once. False also when that is not known."""
+    """Whether the model can make several tool calls in one response. False also if not known."""
     supports_json_schema: _builtins.bool
-    """Whether it can hold to a JSON schema. False also when that is not known."""
+    """Whether the model can produce JSON that follows a schema. False also if not known."""
     estimator: _builtins.str
-    """The estimator used for its tokens, e.g. "o200k+openai"."""
+    """Estimator of the model's tokens, e.g. "o200k+openai"."""
     supports_exact_count: _builtins.bool
-    """Whether CountTokens with `exact` can ask its provider."""
+    """Whether CountTokens with `exact` is supported."""
     calibration_ratio: _builtins.float
-    """Reported over estimated tokens, learnt from calls, within 0.5 and 2; 1 before the first."""
+    """Ratio of reported to estimated tokens, learned from calls, from 0.5 to 2. 1 before the first call."""
     source: Global___ModelSource.ValueType
-    """Where the entry comes from: the last of those that know the model. Facts of the others are in it
-    too; limits have sources of their own.
+    """Source of this entry: the last source in ModelSource that knows the model. Other sources may contribute
+    facts; limits have their own `source`.
     """
     @_builtins.property
     def aliases(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Other references that mean this model."""
+        """Other references to this model."""
 
     @_builtins.property
     def context_window(self) -> Global___ModelLimit:
-        """The whole context window in tokens. Absent: not known."""
+        """The context window. Absent if not known."""
 
     @_builtins.property
     def max_output(self) -> Global___ModelLimit:
-        """Most tokens of one answer. Absent: not known."""
+        """Maximum size of one response. Absent if not known."""
 
     @_builtins.property
     def input_media_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """MIME types it takes as input beside text; "image/*" stands for all images."""
+        """MIME types that the model accepts as input, in addition to text. "image/*" means all images."""
 
     @_builtins.property
     def reasoning_efforts(self) -> _containers.RepeatedScalarFieldContainer[_generation_pb2.ReasoningEffort.ValueType]:
-        """Reasoning levels that it has. Empty: it does not reason, has no levels, or they are not known."""
+        """Levels of reasoning effort that the model supports. Empty if it does not reason, has no levels, or they are
+        not known.
+        """
 
     @_builtins.property
     def discover_time(self) -> _timestamp_pb2.Timestamp:
-        """When the provider's list was last read, with the model in it. Absent: the provider has not listed
-        it. Later readings that failed change nothing, so the time says how old the discovered facts are.
+        """When the provider's list of models, including this model, was last read. Absent if the provider has not
+        listed the model. Failed reads do not change it, so that it is the age of the discovered facts.
         """
 
     @_builtins.property
     def rules(self) -> Global___ModelRules:
-        """What requests to the model contain, as far as services differ in it. Absent for models that are
-        sent no requests, such as scripted ones.
+        """How requests to the model differ from those to other services. Absent for models that receive no requests,
+        such as scripted ones.
         """
 
     def __init__(
@@ -327,9 +333,9 @@ Global___Model: _TypeAlias = Model  # noqa: Y015
 
 @_typing.final
 class ModelRules(_message.Message):
-    """The rules by which requests to a model are written. They follow from the kind of the provider, its
-    dialect, the rules in its configuration ([providers.NAME.rules]) and the name of the model; requests
-    are written by the same values. RenderContext shows a whole request.
+    """The rules for requests to a model. They are derived from the kind of the provider, its dialect, its
+    configured rules ([providers.NAME.rules]) and the name of the model. Requests are written by the same values.
+    RenderContext shows a whole request.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -350,60 +356,58 @@ class ModelRules(_message.Message):
     KIND_FOR_REASONING_WITH_TOOLS_FIELD_NUMBER: _builtins.int
     MAX_STOP_SEQUENCES_FIELD_NUMBER: _builtins.int
     dialect: _builtins.str
-    """The dialect of the protocol, as it is named in the configuration, e.g. "deepseek". Empty: the
-    protocol has no dialects ("anthropic" and "gemini").
+    """Dialect of the protocol, as named in the configuration, e.g. "deepseek". Empty if the protocol has no
+    dialects ("anthropic" and "gemini").
     """
     reasoning_kept: Global___ReasoningKept.ValueType
-    """Which reasoning of earlier answers is sent, by its place in the conversation."""
+    """Which reasoning of earlier responses is sent, by its position in the conversation."""
     reasoning_author: Global___ReasoningAuthor.ValueType
-    """Which reasoning of earlier answers is sent, by the model that wrote it. Both rules must hold.
-    Reasoning that is not sent takes no room in the window.
+    """Which reasoning of earlier responses is sent, by the model that wrote it. Reasoning is sent only if both
+    rules allow it. Reasoning that is not sent takes no space in the context window.
     """
     reasoning_field: _builtins.str
-    """The field or block of the request that contains it, e.g. "reasoning_content". Empty: none is sent."""
+    """Field or block of the request that has the reasoning, e.g. "reasoning_content". Empty if none is sent."""
     reasoning_bound_to_prefix: _builtins.bool
-    """Whether reasoning is sent only while nothing before it has changed since it was written: its
-    signature covers the prompt. After a prune, a compaction or another system prompt it is left out.
+    """Whether reasoning is sent only while nothing before it has changed since it was written, because its
+    signature covers the prompt. It is omitted after a prune, a compaction, or a change of the system prompt.
     """
     missing_reasoning: Global___MissingReasoning.ValueType
-    """What is sent with a tool call that has no reasoning, for example one of another model, while the
-    model reasons.
+    """What is sent, while the model reasons, with a tool call that has no reasoning, e.g. a call by another
+    model.
     """
     reasoning_placeholder: _builtins.str
-    """The text for MISSING_REASONING_PLACEHOLDER; empty otherwise."""
+    """Text for MISSING_REASONING_PLACEHOLDER. Empty otherwise."""
     call_id_format: Global___CallIdFormat.ValueType
-    """The ids of tool calls that the service takes. An id of another form is sent as a derived one, the
+    """Format of tool call ids that the service accepts. An id in another format is replaced by a derived one, the
     same for a call and its result. ToolCall.call_id does not change.
     """
     keeps_own_call_ids: _builtins.bool
-    """Whether ids of calls that the model made itself are sent unchanged, also in a form that
-    call_id_format does not allow.
-    """
+    """Whether ids of calls that this model made are sent unchanged, even if call_id_format does not allow them."""
     forced_calls_with_effort: Global___ForcedCalls.ValueType
     """What is sent if Generation.tool_choice forces a call while the model reasons by
-    Generation.reasoning_effort. What is left out is reported as unsupported_input.
+    Generation.reasoning_effort. Omitted settings are reported as unsupported_input.
     """
     forced_calls_with_budget: Global___ForcedCalls.ValueType
-    """The same if Generation.reasoning_budget_tokens is set, for a model that takes a budget."""
+    """The same for Generation.reasoning_budget_tokens, for a model that supports a budget."""
     kind_for_reasoning_with_tools: _builtins.str
-    """The kind of provider that sends the model all levels beside tools, if this one does not:
-    "openai-responses". Empty: this one does.
+    """The kind of provider that supports all levels in requests with tools, if this kind does not:
+    "openai-responses". Empty if this kind does.
     """
     max_stop_sequences: _builtins.int
-    """Most Generation.stop_sequences of a request. With more, none is sent, which is reported as
-    unsupported_input. 0: the model takes none. Absent: no limit is known.
+    """Maximum number of Generation.stop_sequences in a request. If there are more, none is sent, which is
+    reported as unsupported_input. 0: the model supports none. Absent: no limit is known.
     """
     @_builtins.property
     def reasoning_efforts(self) -> _containers.RepeatedScalarFieldContainer[_generation_pb2.ReasoningEffort.ValueType]:
-        """The levels that a request can have, in order. Any other Generation.reasoning_effort is sent as
-        one of them. Empty: none is sent. Levels that make the same request are listed once, as the
-        highest of them; a level for which nothing is sent is not listed.
+        """The levels that a request can have, in ascending order. Any other Generation.reasoning_effort is mapped to
+        one of them. Empty if none is sent. Of levels that result in the same request, only the highest is listed.
+        Levels for which nothing is sent are not listed.
         """
 
     @_builtins.property
     def reasoning_efforts_with_tools(self) -> _containers.RepeatedScalarFieldContainer[_generation_pb2.ReasoningEffort.ValueType]:
-        """The same for requests with tools. OpenAI's models since gpt-5.4 have NONE only over Chat
-        Completions; the reduced effort is reported as unsupported_input.
+        """The same for requests with tools. Over Chat Completions, OpenAI's models since gpt-5.4 have only NONE; the
+        reduced effort is reported as unsupported_input.
         """
 
     def __init__(
@@ -437,16 +441,16 @@ Global___ModelRules: _TypeAlias = ModelRules  # noqa: Y015
 
 @_typing.final
 class ModelLimit(_message.Message):
-    """A limit of a model, and where it comes from."""
+    """A limit of a model, with its source."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TOKENS_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
     tokens: _builtins.int
-    """Tokens."""
+    """The limit in tokens."""
     source: Global___ModelSource.ValueType
-    """Where it comes from."""
+    """Source of the limit."""
     def __init__(
         self,
         *,

@@ -21,7 +21,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ListModelsRequest(_message.Message):
-    """Which models to list."""
+    """Request message for ListModels."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -29,11 +29,11 @@ class ListModelsRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     PROVIDER_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """Most models of a page: default 50, at most 1,000."""
+    """Maximum number of models per page. Default 50, at most 1,000."""
     page_token: _builtins.str
-    """ListModelsResponse.next_page_token of the page before; empty for the first."""
+    """ListModelsResponse.next_page_token of the previous page. Empty: the first page."""
     provider: _builtins.str
-    """Only models of this provider, by its configured name. Empty: all."""
+    """Configured name of a provider: list only its models. Empty: all models."""
     def __init__(
         self,
         *,
@@ -51,14 +51,14 @@ Global___ListModelsRequest: _TypeAlias = ListModelsRequest  # noqa: Y015
 
 @_typing.final
 class ListModelsResponse(_message.Message):
-    """A page of models."""
+    """Response message for ListModels."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MODELS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Token of the next page; empty after the last."""
+    """Token of the next page. Empty on the last page."""
     @_builtins.property
     def models(self) -> _containers.RepeatedCompositeFieldContainer[_model_pb2.Model]:
         """The models."""
@@ -79,13 +79,13 @@ Global___ListModelsResponse: _TypeAlias = ListModelsResponse  # noqa: Y015
 
 @_typing.final
 class GetModelRequest(_message.Message):
-    """Which model to read."""
+    """Request message for GetModel."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MODEL_FIELD_NUMBER: _builtins.int
     model: _builtins.str
-    """Its reference, or an alias. Required."""
+    """Model reference or alias. Required."""
     def __init__(
         self,
         *,
@@ -101,7 +101,7 @@ Global___GetModelRequest: _TypeAlias = GetModelRequest  # noqa: Y015
 
 @_typing.final
 class GetModelResponse(_message.Message):
-    """A model."""
+    """Response message for GetModel."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class ModelServiceStub(object):
-    """Shows the models of the configured providers. Providers, their keys and addresses are the
-    server's configuration; clients never send them.
+    """Lists the models of the configured providers. Providers, their keys and their URLs are part of the server's
+    configuration; clients never send them.
     """
 
     def __init__(self, channel):
@@ -49,19 +49,19 @@ class ModelServiceStub(object):
 
 
 class ModelServiceServicer(object):
-    """Shows the models of the configured providers. Providers, their keys and addresses are the
-    server's configuration; clients never send them.
+    """Lists the models of the configured providers. Providers, their keys and their URLs are part of the server's
+    configuration; clients never send them.
     """
 
     def ListModels(self, request, context):
-        """Lists models by reference.
+        """Lists models, in the order of their references.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetModel(self, request, context):
-        """Reads one model.
+        """Returns one model.
         Errors: MODEL_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -90,8 +90,8 @@ def add_ModelServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ModelService(object):
-    """Shows the models of the configured providers. Providers, their keys and addresses are the
-    server's configuration; clients never send them.
+    """Lists the models of the configured providers. Providers, their keys and their URLs are part of the server's
+    configuration; clients never send them.
     """
 
     @staticmethod

@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ModelServiceStub:
-    """Shows the models of the configured providers. Providers, their keys and addresses are the
-    server's configuration; clients never send them.
+    """Lists the models of the configured providers. Providers, their keys and their URLs are part of the server's
+    configuration; clients never send them.
     """
 
     @_typing.overload
@@ -36,29 +36,29 @@ class ModelServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ModelServiceAsyncStub: ...
     ListModels: _grpc.UnaryUnaryMultiCallable[_model_service_pb2.ListModelsRequest, _model_service_pb2.ListModelsResponse]
-    """Lists models by reference."""
+    """Lists models, in the order of their references."""
     GetModel: _grpc.UnaryUnaryMultiCallable[_model_service_pb2.GetModelRequest, _model_service_pb2.GetModelResponse]
-    """Reads one model.
+    """Returns one model.
     Errors: MODEL_NOT_FOUND.
     """
 
 @_typing.type_check_only
 class ModelServiceAsyncStub(ModelServiceStub):
-    """Shows the models of the configured providers. Providers, their keys and addresses are the
-    server's configuration; clients never send them.
+    """Lists the models of the configured providers. Providers, their keys and their URLs are part of the server's
+    configuration; clients never send them.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListModels: _aio.UnaryUnaryMultiCallable[_model_service_pb2.ListModelsRequest, _model_service_pb2.ListModelsResponse]  # type: ignore[assignment]
-    """Lists models by reference."""
+    """Lists models, in the order of their references."""
     GetModel: _aio.UnaryUnaryMultiCallable[_model_service_pb2.GetModelRequest, _model_service_pb2.GetModelResponse]  # type: ignore[assignment]
-    """Reads one model.
+    """Returns one model.
     Errors: MODEL_NOT_FOUND.
     """
 
 class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Shows the models of the configured providers. Providers, their keys and addresses are the
-    server's configuration; clients never send them.
+    """Lists the models of the configured providers. Providers, their keys and their URLs are part of the server's
+    configuration; clients never send them.
     """
 
     @_abc_1.abstractmethod
@@ -67,7 +67,7 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_service_pb2.ListModelsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_service_pb2.ListModelsResponse, _abc.Awaitable[_model_service_pb2.ListModelsResponse]]:
-        """Lists models by reference."""
+        """Lists models, in the order of their references."""
 
     @_abc_1.abstractmethod
     def GetModel(
@@ -75,7 +75,7 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_service_pb2.GetModelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_service_pb2.GetModelResponse, _abc.Awaitable[_model_service_pb2.GetModelResponse]]:
-        """Reads one model.
+        """Returns one model.
         Errors: MODEL_NOT_FOUND.
         """
 

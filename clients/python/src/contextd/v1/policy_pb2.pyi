@@ -33,21 +33,21 @@ class _UnknownWindow:
 class _UnknownWindowEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_UnknownWindow.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     UNKNOWN_WINDOW_UNSPECIFIED: _UnknownWindow.ValueType  # 0
-    """Not set: the named policy decides; shipped default ASSUME."""
+    """Not set: the named policy applies. Shipped default: ASSUME."""
     UNKNOWN_WINDOW_ASSUME: _UnknownWindow.ValueType  # 1
-    """Assume 16,000 tokens with 4,096 for the answer, and mark it in the statistics."""
+    """Assume 16,000 tokens, with at most 4,096 for the response."""
     UNKNOWN_WINDOW_REFUSE: _UnknownWindow.ValueType  # 2
-    """Refuse with CONTEXT_WINDOW_UNKNOWN; a turn that runs already fails as CONTEXT_OVERFLOW."""
+    """Refuse with CONTEXT_WINDOW_UNKNOWN. A turn that is already running fails with CONTEXT_OVERFLOW."""
 
 class UnknownWindow(_UnknownWindow, metaclass=_UnknownWindowEnumTypeWrapper):
-    """What to do about a model whose window is not known."""
+    """What to do if a model's context window is not known."""
 
 UNKNOWN_WINDOW_UNSPECIFIED: UnknownWindow.ValueType  # 0
-"""Not set: the named policy decides; shipped default ASSUME."""
+"""Not set: the named policy applies. Shipped default: ASSUME."""
 UNKNOWN_WINDOW_ASSUME: UnknownWindow.ValueType  # 1
-"""Assume 16,000 tokens with 4,096 for the answer, and mark it in the statistics."""
+"""Assume 16,000 tokens, with at most 4,096 for the response."""
 UNKNOWN_WINDOW_REFUSE: UnknownWindow.ValueType  # 2
-"""Refuse with CONTEXT_WINDOW_UNKNOWN; a turn that runs already fails as CONTEXT_OVERFLOW."""
+"""Refuse with CONTEXT_WINDOW_UNKNOWN. A turn that is already running fails with CONTEXT_OVERFLOW."""
 Global___UnknownWindow: _TypeAlias = UnknownWindow  # noqa: Y015
 
 class _CompactionStrategy:
@@ -57,41 +57,49 @@ class _CompactionStrategy:
 class _CompactionStrategyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CompactionStrategy.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     COMPACTION_STRATEGY_UNSPECIFIED: _CompactionStrategy.ValueType  # 0
-    """Not set: the policy decides; shipped default REACTIVE_OVERFLOW."""
+    """Not set: the policy applies. Shipped default: REACTIVE_OVERFLOW."""
     COMPACTION_STRATEGY_REACTIVE_OVERFLOW: _CompactionStrategy.ValueType  # 1
-    """Once used tokens pass window - output_reserve: summarise all but the newest keep_turns turns."""
+    """When the used tokens exceed window - output_reserve: summarise everything except the newest keep_turns
+    turns.
+    """
     COMPACTION_STRATEGY_PROACTIVE_THRESHOLD: _CompactionStrategy.ValueType  # 2
-    """Once used tokens reach threshold x window (default 0.5): summarise all but the newest
-    keep_ratio (default 0.3).
+    """When the used tokens reach threshold x window (default 0.5): summarise everything except the newest
+    messages, keep_ratio (default 0.3) of the used tokens.
     """
     COMPACTION_STRATEGY_MIDDLE_REMOVAL: _CompactionStrategy.ValueType  # 3
-    """Once used tokens reach threshold x window (default 0.8): drop the middle, keep both ends. Calls
-    no model.
+    """When the used tokens reach threshold x window (default 0.8): remove the middle, keep both ends. Calls no
+    model.
     """
     COMPACTION_STRATEGY_TRUNCATION: _CompactionStrategy.ValueType  # 4
-    """Drop the oldest until it fits. Calls no model."""
+    """When the used tokens exceed window - output_reserve: remove the oldest messages until the prompt fits.
+    Calls no model.
+    """
 
 class CompactionStrategy(_CompactionStrategy, metaclass=_CompactionStrategyEnumTypeWrapper):
-    """Ways to make a context smaller. Where the context has to become smaller, because it does not fit
-    or because a size was asked for, a strategy that fails or does not shrink it by at least 5%
-    hands over to the next: MIDDLE_REMOVAL, then TRUNCATION. Otherwise nothing is removed without
-    a summary, and the compaction fails.
+    """Strategies that make a context smaller. If the context must become smaller, because it does not fit or
+    because a size was requested, and a strategy fails or reduces the size by less than 5%, the next one is
+    tried: MIDDLE_REMOVAL, then TRUNCATION. Otherwise no other strategy is tried and the compaction fails, so
+    that no message is removed without a summary.
     """
 
 COMPACTION_STRATEGY_UNSPECIFIED: CompactionStrategy.ValueType  # 0
-"""Not set: the policy decides; shipped default REACTIVE_OVERFLOW."""
+"""Not set: the policy applies. Shipped default: REACTIVE_OVERFLOW."""
 COMPACTION_STRATEGY_REACTIVE_OVERFLOW: CompactionStrategy.ValueType  # 1
-"""Once used tokens pass window - output_reserve: summarise all but the newest keep_turns turns."""
+"""When the used tokens exceed window - output_reserve: summarise everything except the newest keep_turns
+turns.
+"""
 COMPACTION_STRATEGY_PROACTIVE_THRESHOLD: CompactionStrategy.ValueType  # 2
-"""Once used tokens reach threshold x window (default 0.5): summarise all but the newest
-keep_ratio (default 0.3).
+"""When the used tokens reach threshold x window (default 0.5): summarise everything except the newest
+messages, keep_ratio (default 0.3) of the used tokens.
 """
 COMPACTION_STRATEGY_MIDDLE_REMOVAL: CompactionStrategy.ValueType  # 3
-"""Once used tokens reach threshold x window (default 0.8): drop the middle, keep both ends. Calls
-no model.
+"""When the used tokens reach threshold x window (default 0.8): remove the middle, keep both ends. Calls no
+model.
 """
 COMPACTION_STRATEGY_TRUNCATION: CompactionStrategy.ValueType  # 4
-"""Drop the oldest until it fits. Calls no model."""
+"""When the used tokens exceed window - output_reserve: remove the oldest messages until the prompt fits.
+Calls no model.
+"""
 Global___CompactionStrategy: _TypeAlias = CompactionStrategy  # noqa: Y015
 
 class _InstructionsMode:
@@ -105,17 +113,17 @@ class _InstructionsModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Inst
     INSTRUCTIONS_MODE_APPEND: _InstructionsMode.ValueType  # 1
     """Added to the built-in prompt."""
     INSTRUCTIONS_MODE_REPLACE: _InstructionsMode.ValueType  # 2
-    """Used in place of the built-in prompt."""
+    """Replace the built-in prompt."""
 
 class InstructionsMode(_InstructionsMode, metaclass=_InstructionsModeEnumTypeWrapper):
-    """How instructions for a summary are used."""
+    """How instructions for a summary are combined with the built-in prompt."""
 
 INSTRUCTIONS_MODE_UNSPECIFIED: InstructionsMode.ValueType  # 0
 """Same as APPEND."""
 INSTRUCTIONS_MODE_APPEND: InstructionsMode.ValueType  # 1
 """Added to the built-in prompt."""
 INSTRUCTIONS_MODE_REPLACE: InstructionsMode.ValueType  # 2
-"""Used in place of the built-in prompt."""
+"""Replace the built-in prompt."""
 Global___InstructionsMode: _TypeAlias = InstructionsMode  # noqa: Y015
 
 class _ContextGuard:
@@ -125,17 +133,17 @@ class _ContextGuard:
 class _ContextGuardEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ContextGuard.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     CONTEXT_GUARD_UNSPECIFIED: _ContextGuard.ValueType  # 0
-    """Not set: TWO_LEVEL for local model servers, else NONE."""
+    """Not set: TWO_LEVEL for local model servers, NONE for others."""
     CONTEXT_GUARD_NONE: _ContextGuard.ValueType  # 1
     """Before each request only."""
     CONTEXT_GUARD_TWO_LEVEL: _ContextGuard.ValueType  # 2
     """Before each request and while streaming."""
 
 class ContextGuard(_ContextGuard, metaclass=_ContextGuardEnumTypeWrapper):
-    """How closely the size is watched."""
+    """When the size of the context is checked."""
 
 CONTEXT_GUARD_UNSPECIFIED: ContextGuard.ValueType  # 0
-"""Not set: TWO_LEVEL for local model servers, else NONE."""
+"""Not set: TWO_LEVEL for local model servers, NONE for others."""
 CONTEXT_GUARD_NONE: ContextGuard.ValueType  # 1
 """Before each request only."""
 CONTEXT_GUARD_TWO_LEVEL: ContextGuard.ValueType  # 2
@@ -149,29 +157,31 @@ class _PruneMode:
 class _PruneModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PruneMode.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     PRUNE_MODE_UNSPECIFIED: _PruneMode.ValueType  # 0
-    """Not set: the policy decides; shipped default WHEN_IT_PAYS."""
+    """Not set: the policy applies. Shipped default: WHEN_IT_PAYS."""
     PRUNE_MODE_ALWAYS: _PruneMode.ValueType  # 1
-    """Whenever minimum_tokens can be saved."""
+    """Always if minimum_tokens can be saved."""
     PRUNE_MODE_WHEN_IT_PAYS: _PruneMode.ValueType  # 2
-    """Only if the saving exceeds what the provider bills again for the cached prefix that changes: by the provider's prices for cached tokens where these are known (docs/providers.md),
-    else token by token.
+    """Only if the saving exceeds what the provider bills again for the cached prefix that changes, or if the
+    prompt does not fit otherwise. The amounts are compared by the provider's prices for cached tokens if these
+    are known (docs/providers.md), else by the number of tokens.
     """
     PRUNE_MODE_ON_OVERFLOW: _PruneMode.ValueType  # 3
-    """Only when the context is too large otherwise."""
+    """Only if the prompt does not fit otherwise."""
 
 class PruneMode(_PruneMode, metaclass=_PruneModeEnumTypeWrapper):
     """When tool results are pruned."""
 
 PRUNE_MODE_UNSPECIFIED: PruneMode.ValueType  # 0
-"""Not set: the policy decides; shipped default WHEN_IT_PAYS."""
+"""Not set: the policy applies. Shipped default: WHEN_IT_PAYS."""
 PRUNE_MODE_ALWAYS: PruneMode.ValueType  # 1
-"""Whenever minimum_tokens can be saved."""
+"""Always if minimum_tokens can be saved."""
 PRUNE_MODE_WHEN_IT_PAYS: PruneMode.ValueType  # 2
-"""Only if the saving exceeds what the provider bills again for the cached prefix that changes: by the provider's prices for cached tokens where these are known (docs/providers.md),
-else token by token.
+"""Only if the saving exceeds what the provider bills again for the cached prefix that changes, or if the
+prompt does not fit otherwise. The amounts are compared by the provider's prices for cached tokens if these
+are known (docs/providers.md), else by the number of tokens.
 """
 PRUNE_MODE_ON_OVERFLOW: PruneMode.ValueType  # 3
-"""Only when the context is too large otherwise."""
+"""Only if the prompt does not fit otherwise."""
 Global___PruneMode: _TypeAlias = PruneMode  # noqa: Y015
 
 class _ToolExecution:
@@ -181,24 +191,24 @@ class _ToolExecution:
 class _ToolExecutionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ToolExecution.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     TOOL_EXECUTION_UNSPECIFIED: _ToolExecution.ValueType  # 0
-    """Not set: the policy decides; shipped default PARALLEL."""
+    """Not set: the policy applies. Shipped default: PARALLEL."""
     TOOL_EXECUTION_PARALLEL: _ToolExecution.ValueType  # 1
-    """All at once."""
+    """All at the same time."""
     TOOL_EXECUTION_SEQUENTIAL: _ToolExecution.ValueType  # 2
-    """The next one after the result of the one before, in the order the model made them. A call's time
-    runs from its own request.
+    """One after the other, in the order of the model's calls, each after the result of the previous one. The
+    timeout of a call starts when the call is requested.
     """
 
 class ToolExecution(_ToolExecution, metaclass=_ToolExecutionEnumTypeWrapper):
-    """The order in which the calls of one step are handed out."""
+    """The order in which the calls of one step are handed to the host."""
 
 TOOL_EXECUTION_UNSPECIFIED: ToolExecution.ValueType  # 0
-"""Not set: the policy decides; shipped default PARALLEL."""
+"""Not set: the policy applies. Shipped default: PARALLEL."""
 TOOL_EXECUTION_PARALLEL: ToolExecution.ValueType  # 1
-"""All at once."""
+"""All at the same time."""
 TOOL_EXECUTION_SEQUENTIAL: ToolExecution.ValueType  # 2
-"""The next one after the result of the one before, in the order the model made them. A call's time
-runs from its own request.
+"""One after the other, in the order of the model's calls, each after the result of the previous one. The
+timeout of a call starts when the call is requested.
 """
 Global___ToolExecution: _TypeAlias = ToolExecution  # noqa: Y015
 
@@ -209,37 +219,37 @@ class _TakeMode:
 class _TakeModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TakeMode.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     TAKE_MODE_UNSPECIFIED: _TakeMode.ValueType  # 0
-    """Not set: the policy decides; shipped default ALL."""
+    """Not set: the policy applies. Shipped default: ALL."""
     TAKE_MODE_ALL: _TakeMode.ValueType  # 1
-    """All, coalesced into one user message: one stays as it is; two get "First: " and "Also: "; more
-    get "[1]: ", "[2]: " and so on.
+    """All, merged into one user message. A single message is unchanged; two get the prefixes "First: " and "Also:
+    "; more get "[1]: ", "[2]: " and so on.
     """
     TAKE_MODE_ONE_AT_A_TIME: _TakeMode.ValueType  # 2
-    """The oldest; the others wait for the next boundary. The input of an ExecuteTurn does not count."""
+    """The oldest; the others wait for the next step boundary. The input of an ExecuteTurn is not counted."""
     TAKE_MODE_LATEST: _TakeMode.ValueType  # 3
     """The newest; older ones are dropped with the reason SUPERSEDED."""
 
 class TakeMode(_TakeMode, metaclass=_TakeModeEnumTypeWrapper):
-    """How many waiting messages are taken at a step boundary."""
+    """Which waiting messages are taken at a step boundary."""
 
 TAKE_MODE_UNSPECIFIED: TakeMode.ValueType  # 0
-"""Not set: the policy decides; shipped default ALL."""
+"""Not set: the policy applies. Shipped default: ALL."""
 TAKE_MODE_ALL: TakeMode.ValueType  # 1
-"""All, coalesced into one user message: one stays as it is; two get "First: " and "Also: "; more
-get "[1]: ", "[2]: " and so on.
+"""All, merged into one user message. A single message is unchanged; two get the prefixes "First: " and "Also:
+"; more get "[1]: ", "[2]: " and so on.
 """
 TAKE_MODE_ONE_AT_A_TIME: TakeMode.ValueType  # 2
-"""The oldest; the others wait for the next boundary. The input of an ExecuteTurn does not count."""
+"""The oldest; the others wait for the next step boundary. The input of an ExecuteTurn is not counted."""
 TAKE_MODE_LATEST: TakeMode.ValueType  # 3
 """The newest; older ones are dropped with the reason SUPERSEDED."""
 Global___TakeMode: _TypeAlias = TakeMode  # noqa: Y015
 
 @_typing.final
 class Policy(_message.Message):
-    """How a session manages its context, tools and queue. Named policies live in the server's
-    configuration; Session.policy chooses one and Session.policy_overrides changes it. In overrides a
-    field that is set wins over the named policy; a list or map that is not empty replaces the named
-    policy's as a whole. "Shipped default" is the value in the policy "default".
+    """How a session manages its context, tools and queue. The server's configuration has named policies;
+    Session.policy selects one, and Session.policy_overrides changes it for the session. In overrides, a field
+    that is set takes precedence over the named policy; a list or map that is not empty replaces the whole list
+    or map. "Shipped default" means the value in the policy "default".
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -253,22 +263,23 @@ class Policy(_message.Message):
     UNKNOWN_WINDOW_FIELD_NUMBER: _builtins.int
     FALLBACK_MODELS_FIELD_NUMBER: _builtins.int
     output_reserve: _builtins.int
-    """Tokens kept free for the answer. Shipped default: the smaller of the model's output limit and
-    32,000; 4,096 when the limit is not known. Used alike by triggers, free space and statistics.
+    """Tokens of the window that are kept free for the response. Shipped default: the smaller of the model's
+    output limit and 32,000, or 4,096 if the output limit is not known; at most a quarter of a window below
+    32,000 tokens, and half of a larger one. Triggers, free space and statistics all use this value.
     """
     context_window: _builtins.int
-    """The context window in tokens, for models whose window is not known or is configured smaller.
-    Wins over the model's.
+    """The context window in tokens, above 0. For models whose window is not known, or that run with a smaller
+    one. Takes precedence over the model's window.
     """
     unknown_window: Global___UnknownWindow.ValueType
-    """What to do when no window is known."""
+    """What to do if the context window is not known."""
     @_builtins.property
     def compaction(self) -> Global___CompactionPolicy:
-        """When to summarise."""
+        """When and how to compact."""
 
     @_builtins.property
     def prune(self) -> Global___PrunePolicy:
-        """When to clear old tool results."""
+        """When to prune old tool results."""
 
     @_builtins.property
     def tools(self) -> Global___ToolPolicy:
@@ -280,15 +291,16 @@ class Policy(_message.Message):
 
     @_builtins.property
     def fallback_models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Model references to go on with, in this order and at most 4, when the model of a turn is
-        overloaded or gone: its calls fail with PROVIDER_RATE_LIMITED, PROVIDER_TIMEOUT,
-        PROVIDER_OVERLOADED or PROVIDER_BROKEN and are not tried again (any more), or with PROVIDER_AUTH,
-        or its service does not have it, or no configured provider does (any more). Other errors are
-        those of the request, and end the turn as without fallback models. The step goes on as its next
-        attempt (model_fallback), with retries of its own; the rest of the turn calls the new model, and
-        the next turn begins with the session's again. A turn whose own model is in the list goes on with
-        those that follow it. When no model is left, the turn fails as the last call did. No
-        model twice, and none that the same request names as Session.model. Shipped default: none.
+        """References of the models to continue with if the model of a turn cannot be called, in this order, at
+        most 4. The next model is used if calls fail with PROVIDER_RATE_LIMITED, PROVIDER_TIMEOUT,
+        PROVIDER_OVERLOADED or PROVIDER_BROKEN and are not retried (any more); if they fail with PROVIDER_AUTH; or
+        if the service does not have the model, or no configured provider has it (any more). Other errors are
+        caused by the request and end the turn, as without fallback models.
+        The step continues as its next attempt (model_fallback), with a new count of retries. The rest of the turn
+        uses the new model; the next turn begins with the session's model again. If the turn's own model is in the
+        list, only the models after it are used. If no model is left, the turn fails with the error of the last
+        call. A model may be listed only once, and not if the same request sets it as Session.model. Shipped
+        default: none.
         """
 
     def __init__(
@@ -320,10 +332,9 @@ Global___Policy: _TypeAlias = Policy  # noqa: Y015
 
 @_typing.final
 class CompactionPolicy(_message.Message):
-    """When and how to summarise. The newest message typed by a user, the request that the newest turn
-    works on and pinned blocks always stay word for word, and a call is never separated from its result.
-    So do pinned messages, unless the prompt does not fit the window whatever else goes: then they are
-    shown in part, the largest first.
+    """When and how to compact. The newest message of a user, the request that the newest turn works on, and pinned
+    blocks are always kept verbatim. A call is never separated from its result. Pinned messages are kept too,
+    unless the prompt does not fit the window otherwise: then they are shown in part, the largest first.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -343,49 +354,47 @@ class CompactionPolicy(_message.Message):
     GUARD_STREAM_RATIO_FIELD_NUMBER: _builtins.int
     GUARD_MAX_RESTARTS_FIELD_NUMBER: _builtins.int
     enabled: _builtins.bool
-    """Off: the context is never compacted by itself; a turn that does not fit fails with
-    CONTEXT_OVERFLOW. Compact still works. Shipped default: true.
+    """Whether to compact automatically. If false, a turn whose prompt does not fit fails with CONTEXT_OVERFLOW;
+    Compact still works. Shipped default: true.
     """
     strategy: Global___CompactionStrategy.ValueType
     """The first strategy to try."""
     threshold: _builtins.float
-    """Share of the window that triggers the threshold strategies, above 0 up to 1; fires when
-    reached.
+    """Share of the window at which PROACTIVE_THRESHOLD and MIDDLE_REMOVAL start, above 0 and up to 1. For the
+    defaults, see CompactionStrategy.
     """
     keep_turns: _builtins.int
-    """Newest turns kept by REACTIVE_OVERFLOW, fewer when they alone fill the window. Shipped default
-    2.
+    """Number of newest turns that REACTIVE_OVERFLOW keeps; fewer if they alone fill the window. Shipped
+    default: 2.
     """
     keep_ratio: _builtins.float
-    """Share of the used tokens kept by PROACTIVE_THRESHOLD, newest first, 0 to 0.9. Shipped default
-    0.3.
-    """
+    """Share of the used tokens that PROACTIVE_THRESHOLD keeps, newest first, 0 to 0.9. Shipped default: 0.3."""
     summary_model: _builtins.str
-    """Model reference of the summariser, PROVIDER/MODEL, of any provider. Empty: the session's model."""
+    """Reference of the model that writes summaries, PROVIDER/MODEL, of any provider. Empty: the session's model."""
     summary_max_tokens: _builtins.int
-    """Cap of a summary, at most an eighth of the window. Shipped default 2,000."""
+    """Maximum size of a summary in tokens. In effect at most an eighth of the window. Shipped default: 2,000."""
     instructions: _builtins.str
-    """Further instructions for the summary, e.g. "Keep all ticket numbers." At most 16,384 characters."""
+    """Additional instructions for summaries, e.g. "Keep all ticket numbers." At most 16,384 characters."""
     instructions_mode: Global___InstructionsMode.ValueType
     """Whether `instructions` are added to the built-in prompt or replace it."""
     background: _builtins.bool
-    """Summarise beside the running turn, ahead of need: begun at four fifths of the size at which the
-    context would be compacted, in force from the next step after it is written. No pause, for one
-    more model call now and then. Only a context that does not fit waits. For strategies that write
-    summaries; shipped default: false.
+    """Write summaries in parallel with the running turn, before they are needed. A summary is started at four
+    fifths of the size at which the context would be compacted, and is in force from the next step after it is
+    written. This avoids pauses, at the cost of an occasional additional model call. A turn waits for a summary
+    only if its prompt does not fit. Only for strategies that write summaries. Shipped default: false.
     """
     guard: Global___ContextGuard.ValueType
-    """Watch the size also while the model streams."""
+    """Whether to check the size also while the model responds."""
     guard_request_ratio: _builtins.float
-    """Share of the window at which TWO_LEVEL prunes or compacts before a request. Shipped default
-    0.8.
-    """
+    """Share of the window at which TWO_LEVEL prunes or compacts before a request. Shipped default: 0.8."""
     guard_stream_ratio: _builtins.float
-    """Share of the window at which TWO_LEVEL stops a stream, compacts and restarts the step. Shipped
-    default 0.9.
+    """Share of the window at which TWO_LEVEL stops a stream, compacts, and restarts the step. Shipped default:
+    0.9.
     """
     guard_max_restarts: _builtins.int
-    """Restarts of one step by TWO_LEVEL before it fails with CONTEXT_OVERFLOW, 0 to 100. Shipped default 3."""
+    """Maximum number of restarts of one step by TWO_LEVEL, 0 to 100. After that, the step fails with
+    CONTEXT_OVERFLOW. Shipped default: 3.
+    """
     def __init__(
         self,
         *,
@@ -449,7 +458,9 @@ Global___CompactionPolicy: _TypeAlias = CompactionPolicy  # noqa: Y015
 
 @_typing.final
 class PrunePolicy(_message.Message):
-    """When to clear old tool results. Cleared results stay readable; the model sees a placeholder."""
+    """When to prune old tool results. Pruned results stay readable; the model sees a placeholder. Results in pinned
+    messages are never pruned.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -459,18 +470,18 @@ class PrunePolicy(_message.Message):
     PROTECT_TURNS_FIELD_NUMBER: _builtins.int
     PROTECTED_TOOLS_FIELD_NUMBER: _builtins.int
     mode: Global___PruneMode.ValueType
-    """When."""
+    """When to prune."""
     minimum_tokens: _builtins.int
-    """Prune only if at least this many tokens are saved. Shipped default 20,000."""
+    """Minimum number of tokens that a prune must save. Shipped default: 20,000."""
     protect_tokens: _builtins.int
-    """The newest tool output of this many tokens is never pruned. Shipped default 40,000."""
+    """The newest tool outputs, up to this many tokens, are never pruned. Shipped default: 40,000."""
     protect_turns: _builtins.int
-    """The newest turns are not pruned, unless they alone hold more tool output than protect_tokens.
-    Shipped default 2.
+    """This many of the newest turns are not pruned, unless they alone have more tool output than protect_tokens.
+    Shipped default: 2.
     """
     @_builtins.property
     def protected_tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Tools whose results are never pruned."""
+        """Names of tools whose results are never pruned."""
 
     def __init__(
         self,
@@ -502,7 +513,7 @@ Global___PrunePolicy: _TypeAlias = PrunePolicy  # noqa: Y015
 
 @_typing.final
 class ToolPolicy(_message.Message):
-    """How tools run."""
+    """How tools run, and how much of their output is kept."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -535,19 +546,22 @@ class ToolPolicy(_message.Message):
     """How the calls of one step are handed to the host."""
     @_builtins.property
     def default_output_limits(self) -> _tool_pb2.ToolOutputLimits:
-        """Limits for tools not named below. Fields not set: 120,000 characters, head kept."""
+        """Limits for tools that are not in output_limits. Defaults of fields that are not set: 120,000 characters,
+        the beginning is kept.
+        """
 
     @_builtins.property
     def output_limits(self) -> _containers.MessageMap[_builtins.str, _tool_pb2.ToolOutputLimits]:
-        """Limits by tool name; win over the default, and lose against Tool.output_limits. Shipped: bash
-        30,000 characters; read 2,000 lines of 2,000 characters; grep 1,000 matches.
+        """Limits by tool name. They take precedence over default_output_limits; Tool.output_limits takes precedence
+        over them. Shipped defaults: bash 30,000 characters; read 2,000 lines of 2,000 characters; grep 1,000
+        matches.
         """
 
     @_builtins.property
     @_deprecated("""This field has been marked as deprecated using proto field options.""")
     def cancel_wait(self) -> _duration_pb2.Duration:
-        """Deprecated: refused as UNIMPLEMENTED. A cancel waits for no tool: all calls are closed at once,
-        and those that contextd itself runs (TOOL_EXECUTOR_MCP) are then cancelled at their server.
+        """Deprecated: refused as UNIMPLEMENTED. A cancellation does not wait for tools: all calls are closed
+        immediately, and calls that contextd itself runs (TOOL_EXECUTOR_MCP) are then cancelled on their server.
         """
 
     def __init__(
@@ -575,11 +589,11 @@ class QueuePolicy(_message.Message):
     MAX_PENDING_FIELD_NUMBER: _builtins.int
     TAKE_FIELD_NUMBER: _builtins.int
     max_pending: _builtins.int
-    """Most messages that may wait, 1 to 1,000; beyond it EnqueueMessage answers QUEUE_FULL. Shipped
-    default 100.
+    """Maximum number of waiting messages, 1 to 1,000. Above it, EnqueueMessage fails with QUEUE_FULL. Shipped
+    default: 100.
     """
     take: Global___TakeMode.ValueType
-    """How many are taken at a step boundary."""
+    """Which messages are taken at a step boundary."""
     def __init__(
         self,
         *,

@@ -28,8 +28,8 @@ class _DeliveryEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Delivery.Val
     DELIVERY_UNSPECIFIED: _Delivery.ValueType  # 0
     """Same as ASAP."""
     DELIVERY_ASAP: _Delivery.ValueType  # 1
-    """At the next step boundary of the running turn: after all results of the current calls, before
-    the next call of the model.
+    """At the next step boundary of the running turn: after all results of the current calls, and before the next
+    model call.
     """
     DELIVERY_WHEN_IDLE: _Delivery.ValueType  # 2
     """After the running turn has ended."""
@@ -42,8 +42,8 @@ class Delivery(_Delivery, metaclass=_DeliveryEnumTypeWrapper):
 DELIVERY_UNSPECIFIED: Delivery.ValueType  # 0
 """Same as ASAP."""
 DELIVERY_ASAP: Delivery.ValueType  # 1
-"""At the next step boundary of the running turn: after all results of the current calls, before
-the next call of the model.
+"""At the next step boundary of the running turn: after all results of the current calls, and before the next
+model call.
 """
 DELIVERY_WHEN_IDLE: Delivery.ValueType  # 2
 """After the running turn has ended."""
@@ -62,26 +62,24 @@ class _IdleActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_IdleAction
     IDLE_ACTION_HOLD: _IdleAction.ValueType  # 1
     """Wait for the next turn."""
     IDLE_ACTION_START_TURN: _IdleAction.ValueType  # 2
-    """Start a turn with the session's own tools and limits, now or once the running turn is
-    COMPLETED. After a cancelled or failed turn the message waits, and the terminal event lists it.
-    While the session's model or policy is not configured the message waits too, until it is again
-    or the session gets another one, the message is withdrawn, or its ttl is over; the server's log
-    has the reason.
+    """Start a turn with the session's tools and limits, immediately or when the running turn is COMPLETED. After
+    a cancelled or failed turn, the message waits, and the terminal event lists it. While the session's model
+    or policy is not configured, the message also waits: until it is configured again, the session gets another
+    one, the message is withdrawn, or its ttl has passed. The server's log has the reason.
     """
 
 class IdleAction(_IdleAction, metaclass=_IdleActionEnumTypeWrapper):
-    """What a message does in a session without a running turn."""
+    """What a message does if no turn is running in the session."""
 
 IDLE_ACTION_UNSPECIFIED: IdleAction.ValueType  # 0
 """Same as HOLD."""
 IDLE_ACTION_HOLD: IdleAction.ValueType  # 1
 """Wait for the next turn."""
 IDLE_ACTION_START_TURN: IdleAction.ValueType  # 2
-"""Start a turn with the session's own tools and limits, now or once the running turn is
-COMPLETED. After a cancelled or failed turn the message waits, and the terminal event lists it.
-While the session's model or policy is not configured the message waits too, until it is again
-or the session gets another one, the message is withdrawn, or its ttl is over; the server's log
-has the reason.
+"""Start a turn with the session's tools and limits, immediately or when the running turn is COMPLETED. After
+a cancelled or failed turn, the message waits, and the terminal event lists it. While the session's model
+or policy is not configured, the message also waits: until it is configured again, the session gets another
+one, the message is withdrawn, or its ttl has passed. The server's log has the reason.
 """
 Global___IdleAction: _TypeAlias = IdleAction  # noqa: Y015
 
@@ -94,29 +92,29 @@ class _QueuedMessageStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Qu
     QUEUED_MESSAGE_STATE_UNSPECIFIED: _QueuedMessageState.ValueType  # 0
     """Never sent."""
     QUEUED_MESSAGE_STATE_PENDING: _QueuedMessageState.ValueType  # 1
-    """Waiting."""
+    """Waiting in the queue."""
     QUEUED_MESSAGE_STATE_APPLIED: _QueuedMessageState.ValueType  # 2
     """In the transcript."""
     QUEUED_MESSAGE_STATE_CANCELLED: _QueuedMessageState.ValueType  # 3
     """Withdrawn by CancelQueuedMessage or ClearQueue."""
     QUEUED_MESSAGE_STATE_EXPIRED: _QueuedMessageState.ValueType  # 4
-    """Its time to live passed."""
+    """Its ttl passed."""
     QUEUED_MESSAGE_STATE_DROPPED: _QueuedMessageState.ValueType  # 5
     """Dropped by the server; see drop_reason."""
 
 class QueuedMessageState(_QueuedMessageState, metaclass=_QueuedMessageStateEnumTypeWrapper):
-    """Where a queued message stands."""
+    """State of a queued message."""
 
 QUEUED_MESSAGE_STATE_UNSPECIFIED: QueuedMessageState.ValueType  # 0
 """Never sent."""
 QUEUED_MESSAGE_STATE_PENDING: QueuedMessageState.ValueType  # 1
-"""Waiting."""
+"""Waiting in the queue."""
 QUEUED_MESSAGE_STATE_APPLIED: QueuedMessageState.ValueType  # 2
 """In the transcript."""
 QUEUED_MESSAGE_STATE_CANCELLED: QueuedMessageState.ValueType  # 3
 """Withdrawn by CancelQueuedMessage or ClearQueue."""
 QUEUED_MESSAGE_STATE_EXPIRED: QueuedMessageState.ValueType  # 4
-"""Its time to live passed."""
+"""Its ttl passed."""
 QUEUED_MESSAGE_STATE_DROPPED: QueuedMessageState.ValueType  # 5
 """Dropped by the server; see drop_reason."""
 Global___QueuedMessageState: _TypeAlias = QueuedMessageState  # noqa: Y015
@@ -132,11 +130,11 @@ class _DropReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DropReason
     DROP_REASON_SESSION_DELETED: _DropReason.ValueType  # 1
     """The session was deleted."""
     DROP_REASON_SUPERSEDED: _DropReason.ValueType  # 2
-    """A newer one took its place (TAKE_MODE_LATEST)."""
+    """A newer message replaced it (TAKE_MODE_LATEST)."""
     DROP_REASON_TOO_LARGE: _DropReason.ValueType  # 3
-    """It alone does not fit into the context window."""
+    """The message alone does not fit into the context window."""
     DROP_REASON_UNREADABLE: _DropReason.ValueType  # 4
-    """Its stored form cannot be read; see the server's log."""
+    """Its stored form cannot be decoded; see the server's log."""
 
 class DropReason(_DropReason, metaclass=_DropReasonEnumTypeWrapper):
     """Why a queued message was dropped."""
@@ -146,17 +144,17 @@ DROP_REASON_UNSPECIFIED: DropReason.ValueType  # 0
 DROP_REASON_SESSION_DELETED: DropReason.ValueType  # 1
 """The session was deleted."""
 DROP_REASON_SUPERSEDED: DropReason.ValueType  # 2
-"""A newer one took its place (TAKE_MODE_LATEST)."""
+"""A newer message replaced it (TAKE_MODE_LATEST)."""
 DROP_REASON_TOO_LARGE: DropReason.ValueType  # 3
-"""It alone does not fit into the context window."""
+"""The message alone does not fit into the context window."""
 DROP_REASON_UNREADABLE: DropReason.ValueType  # 4
-"""Its stored form cannot be read; see the server's log."""
+"""Its stored form cannot be decoded; see the server's log."""
 Global___DropReason: _TypeAlias = DropReason  # noqa: Y015
 
 @_typing.final
 class QueuedMessage(_message.Message):
-    """A message sent while the agent works. It is acknowledged once stored, and ends in exactly one of
-    APPLIED, CANCELLED, EXPIRED or DROPPED, each with an event.
+    """A message that was sent while a turn may be running. When it is acknowledged, it is stored. It ends in
+    exactly one of the states APPLIED, CANCELLED, EXPIRED and DROPPED, each with an event.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -173,34 +171,34 @@ class QueuedMessage(_message.Message):
     MESSAGE_ID_FIELD_NUMBER: _builtins.int
     DROP_REASON_FIELD_NUMBER: _builtins.int
     queued_message_id: _builtins.str
-    """Identifier, chosen by the server."""
+    """Id of the message in the queue, chosen by the server."""
     session_id: _builtins.str
-    """The session it waits in."""
+    """Session id."""
     delivery: Global___Delivery.ValueType
-    """When it is to be taken."""
+    """When the message is taken."""
     on_idle: Global___IdleAction.ValueType
-    """What to do when no turn is running."""
+    """What to do if no turn is running."""
     state: Global___QueuedMessageState.ValueType
-    """Where it stands."""
+    """State of the message."""
     position: _builtins.int
-    """Its rank among those waiting, from 1; 0 once it waits no longer."""
+    """Position among the waiting messages, from 1. 0 if it no longer waits."""
     message_id: _builtins.str
-    """APPLIED: the user message it went into."""
+    """APPLIED: id of the user message that contains it."""
     drop_reason: Global___DropReason.ValueType
-    """DROPPED: why."""
+    """DROPPED: why it was dropped."""
     @_builtins.property
     def message(self) -> _message_pb2.InputMessage:
-        """The message as it was sent, with blobs in place of the content of media. If it exceeds 1 MiB, its
-        largest texts are previews (Part.preview_of).
+        """The message as it was sent, with blobs instead of the content of media. If it exceeds 1 MiB, its largest
+        texts are previews (Part.preview_of).
         """
 
     @_builtins.property
     def enqueue_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was stored."""
+        """When the message was stored."""
 
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp:
-        """When it expires; absent: never."""
+        """When the message expires. Absent: never."""
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class EnqueueMessageRequest(_message.Message):
-    """A message to queue."""
+    """Request message for EnqueueMessage."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -35,20 +35,20 @@ class EnqueueMessageRequest(_message.Message):
     ON_IDLE_FIELD_NUMBER: _builtins.int
     TTL_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Required; it must exist."""
+    """Session id. Required. The session must exist."""
     request_id: _builtins.str
     """Idempotency key, up to 128 characters, kept for 7 days."""
     delivery: _queue_pb2.Delivery.ValueType
-    """When it is to be taken. Default ASAP."""
+    """When the message is taken. Default ASAP."""
     on_idle: _queue_pb2.IdleAction.ValueType
-    """What to do when no turn is running. Default HOLD. INTERRUPT always starts a turn."""
+    """What to do if no turn is running. Default HOLD. A message with INTERRUPT always starts a turn."""
     @_builtins.property
     def message(self) -> _message_pb2.InputMessage:
-        """The message: text and media. Required."""
+        """The message, with text and media. Required."""
 
     @_builtins.property
     def ttl(self) -> _duration_pb2.Duration:
-        """Expire it when it was not taken within this time, up to 7 days. Absent: never."""
+        """Time until the message expires if it is not taken, up to 7 days. Absent: it does not expire."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ Global___EnqueueMessageRequest: _TypeAlias = EnqueueMessageRequest  # noqa: Y015
 
 @_typing.final
 class EnqueueMessageResponse(_message.Message):
-    """The acknowledgement."""
+    """Response message for EnqueueMessage."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -78,12 +78,12 @@ class EnqueueMessageResponse(_message.Message):
     SESSION_STATE_FIELD_NUMBER: _builtins.int
     TURN_ID_FIELD_NUMBER: _builtins.int
     session_state: _session_pb2.SessionState.ValueType
-    """What the session was doing when the message arrived."""
+    """State of the session when the message arrived."""
     turn_id: _builtins.str
-    """The turn that was running, or that it started; empty when it waits in an idle session."""
+    """The turn that was running, or that the message started. Empty if the message waits in an idle session."""
     @_builtins.property
     def queued_message(self) -> _queue_pb2.QueuedMessage:
-        """The message, with its id and position."""
+        """The queued message, with its id and position."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ Global___EnqueueMessageResponse: _TypeAlias = EnqueueMessageResponse  # noqa: Y0
 
 @_typing.final
 class ListQueuedMessagesRequest(_message.Message):
-    """Whose queue to list."""
+    """Request message for ListQueuedMessages."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -110,13 +110,13 @@ class ListQueuedMessagesRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Required."""
+    """Session id. Required."""
     page_size: _builtins.int
-    """Most messages of a page: default 50, at most 1,000; a page may hold fewer, so that it stays
+    """Maximum number of messages per page. Default 50, at most 1,000. A page may have fewer, so that it stays
     under 2 MiB.
     """
     page_token: _builtins.str
-    """ListQueuedMessagesResponse.next_page_token of the page before; empty for the first."""
+    """ListQueuedMessagesResponse.next_page_token of the previous page. Empty: the first page."""
     def __init__(
         self,
         *,
@@ -134,17 +134,17 @@ Global___ListQueuedMessagesRequest: _TypeAlias = ListQueuedMessagesRequest  # no
 
 @_typing.final
 class ListQueuedMessagesResponse(_message.Message):
-    """A page of queued messages."""
+    """Response message for ListQueuedMessages."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     QUEUED_MESSAGES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Token of the next page; empty after the last."""
+    """Token of the next page. Empty on the last page."""
     @_builtins.property
     def queued_messages(self) -> _containers.RepeatedCompositeFieldContainer[_queue_pb2.QueuedMessage]:
-        """The messages that wait, next one first."""
+        """The waiting messages, in the order in which they will be taken."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ Global___ListQueuedMessagesResponse: _TypeAlias = ListQueuedMessagesResponse  # 
 
 @_typing.final
 class CancelQueuedMessageRequest(_message.Message):
-    """Which message to withdraw."""
+    """Request message for CancelQueuedMessage."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -170,11 +170,11 @@ class CancelQueuedMessageRequest(_message.Message):
     QUEUED_MESSAGE_ID_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Required."""
+    """Session id. Required."""
     queued_message_id: _builtins.str
-    """The message. Required."""
+    """Id of the message in the queue. Required."""
     request_id: _builtins.str
-    """Idempotency key, up to 128 characters. May be left empty: withdrawing twice changes nothing."""
+    """Idempotency key, up to 128 characters. Optional, because withdrawing twice changes nothing."""
     def __init__(
         self,
         *,
@@ -192,14 +192,14 @@ Global___CancelQueuedMessageRequest: _TypeAlias = CancelQueuedMessageRequest  # 
 
 @_typing.final
 class CancelQueuedMessageResponse(_message.Message):
-    """The outcome."""
+    """Response message for CancelQueuedMessage."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     QUEUED_MESSAGE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def queued_message(self) -> _queue_pb2.QueuedMessage:
-        """The message. CANCELLED, or the state it had reached before."""
+        """The message, in state CANCELLED or in the final state that it had before."""
 
     def __init__(
         self,
@@ -216,14 +216,14 @@ Global___CancelQueuedMessageResponse: _TypeAlias = CancelQueuedMessageResponse  
 
 @_typing.final
 class ClearQueueRequest(_message.Message):
-    """Whose queue to clear."""
+    """Request message for ClearQueue."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Required."""
+    """Session id. Required."""
     request_id: _builtins.str
     """Idempotency key, up to 128 characters, kept for 7 days."""
     def __init__(
@@ -242,14 +242,14 @@ Global___ClearQueueRequest: _TypeAlias = ClearQueueRequest  # noqa: Y015
 
 @_typing.final
 class ClearQueueResponse(_message.Message):
-    """What was withdrawn."""
+    """Response message for ClearQueue."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CANCELLED_MESSAGE_IDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def cancelled_message_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The messages that were withdrawn, in order."""
+        """Ids of the withdrawn messages, in the order of the queue."""
 
     def __init__(
         self,

@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class QueueServiceStub(object):
-    """Takes what users send while the agent works. Each acknowledged message gets into the transcript
-    once, or ends in exactly one event that gives the reason.
+    """Queues messages that users send while a turn is running. Each acknowledged message is added to the transcript
+    once, or ends with exactly one event that has the reason.
     """
 
     def __init__(self, channel):
@@ -59,12 +59,12 @@ class QueueServiceStub(object):
 
 
 class QueueServiceServicer(object):
-    """Takes what users send while the agent works. Each acknowledged message gets into the transcript
-    once, or ends in exactly one event that gives the reason.
+    """Queues messages that users send while a turn is running. Each acknowledged message is added to the transcript
+    once, or ends with exactly one event that has the reason.
     """
 
     def EnqueueMessage(self, request, context):
-        """Queues a message and answers at once. Never refused because a turn or a compaction is running.
+        """Queues a message and responds immediately. Never refused because a turn or a compaction is running.
         Errors: SESSION_NOT_FOUND, QUEUE_FULL.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -72,7 +72,7 @@ class QueueServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListQueuedMessages(self, request, context):
-        """Lists the messages that wait, next one first.
+        """Lists the waiting messages, in the order in which they will be taken.
         Errors: SESSION_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -80,8 +80,7 @@ class QueueServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CancelQueuedMessage(self, request, context):
-        """Withdraws a message. If it is no longer waiting nothing changes, and the state in the response
-        is its outcome.
+        """Withdraws a message. If the message no longer waits, nothing changes, and the response has its state.
         Errors: SESSION_NOT_FOUND, QUEUED_MESSAGE_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -89,7 +88,7 @@ class QueueServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ClearQueue(self, request, context):
-        """Withdraws all messages that wait.
+        """Withdraws all waiting messages.
         Errors: SESSION_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -128,8 +127,8 @@ def add_QueueServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class QueueService(object):
-    """Takes what users send while the agent works. Each acknowledged message gets into the transcript
-    once, or ends in exactly one event that gives the reason.
+    """Queues messages that users send while a turn is running. Each acknowledged message is added to the transcript
+    once, or ends with exactly one event that has the reason.
     """
 
     @staticmethod

@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class QueueServiceStub:
-    """Takes what users send while the agent works. Each acknowledged message gets into the transcript
-    once, or ends in exactly one event that gives the reason.
+    """Queues messages that users send while a turn is running. Each acknowledged message is added to the transcript
+    once, or ends with exactly one event that has the reason.
     """
 
     @_typing.overload
@@ -36,51 +36,49 @@ class QueueServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> QueueServiceAsyncStub: ...
     EnqueueMessage: _grpc.UnaryUnaryMultiCallable[_queue_service_pb2.EnqueueMessageRequest, _queue_service_pb2.EnqueueMessageResponse]
-    """Queues a message and answers at once. Never refused because a turn or a compaction is running.
+    """Queues a message and responds immediately. Never refused because a turn or a compaction is running.
     Errors: SESSION_NOT_FOUND, QUEUE_FULL.
     """
     ListQueuedMessages: _grpc.UnaryUnaryMultiCallable[_queue_service_pb2.ListQueuedMessagesRequest, _queue_service_pb2.ListQueuedMessagesResponse]
-    """Lists the messages that wait, next one first.
+    """Lists the waiting messages, in the order in which they will be taken.
     Errors: SESSION_NOT_FOUND.
     """
     CancelQueuedMessage: _grpc.UnaryUnaryMultiCallable[_queue_service_pb2.CancelQueuedMessageRequest, _queue_service_pb2.CancelQueuedMessageResponse]
-    """Withdraws a message. If it is no longer waiting nothing changes, and the state in the response
-    is its outcome.
+    """Withdraws a message. If the message no longer waits, nothing changes, and the response has its state.
     Errors: SESSION_NOT_FOUND, QUEUED_MESSAGE_NOT_FOUND.
     """
     ClearQueue: _grpc.UnaryUnaryMultiCallable[_queue_service_pb2.ClearQueueRequest, _queue_service_pb2.ClearQueueResponse]
-    """Withdraws all messages that wait.
+    """Withdraws all waiting messages.
     Errors: SESSION_NOT_FOUND.
     """
 
 @_typing.type_check_only
 class QueueServiceAsyncStub(QueueServiceStub):
-    """Takes what users send while the agent works. Each acknowledged message gets into the transcript
-    once, or ends in exactly one event that gives the reason.
+    """Queues messages that users send while a turn is running. Each acknowledged message is added to the transcript
+    once, or ends with exactly one event that has the reason.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     EnqueueMessage: _aio.UnaryUnaryMultiCallable[_queue_service_pb2.EnqueueMessageRequest, _queue_service_pb2.EnqueueMessageResponse]  # type: ignore[assignment]
-    """Queues a message and answers at once. Never refused because a turn or a compaction is running.
+    """Queues a message and responds immediately. Never refused because a turn or a compaction is running.
     Errors: SESSION_NOT_FOUND, QUEUE_FULL.
     """
     ListQueuedMessages: _aio.UnaryUnaryMultiCallable[_queue_service_pb2.ListQueuedMessagesRequest, _queue_service_pb2.ListQueuedMessagesResponse]  # type: ignore[assignment]
-    """Lists the messages that wait, next one first.
+    """Lists the waiting messages, in the order in which they will be taken.
     Errors: SESSION_NOT_FOUND.
     """
     CancelQueuedMessage: _aio.UnaryUnaryMultiCallable[_queue_service_pb2.CancelQueuedMessageRequest, _queue_service_pb2.CancelQueuedMessageResponse]  # type: ignore[assignment]
-    """Withdraws a message. If it is no longer waiting nothing changes, and the state in the response
-    is its outcome.
+    """Withdraws a message. If the message no longer waits, nothing changes, and the response has its state.
     Errors: SESSION_NOT_FOUND, QUEUED_MESSAGE_NOT_FOUND.
     """
     ClearQueue: _aio.UnaryUnaryMultiCallable[_queue_service_pb2.ClearQueueRequest, _queue_service_pb2.ClearQueueResponse]  # type: ignore[assignment]
-    """Withdraws all messages that wait.
+    """Withdraws all waiting messages.
     Errors: SESSION_NOT_FOUND.
     """
 
 class QueueServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Takes what users send while the agent works. Each acknowledged message gets into the transcript
-    once, or ends in exactly one event that gives the reason.
+    """Queues messages that users send while a turn is running. Each acknowledged message is added to the transcript
+    once, or ends with exactly one event that has the reason.
     """
 
     @_abc_1.abstractmethod
@@ -89,7 +87,7 @@ class QueueServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _queue_service_pb2.EnqueueMessageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_queue_service_pb2.EnqueueMessageResponse, _abc.Awaitable[_queue_service_pb2.EnqueueMessageResponse]]:
-        """Queues a message and answers at once. Never refused because a turn or a compaction is running.
+        """Queues a message and responds immediately. Never refused because a turn or a compaction is running.
         Errors: SESSION_NOT_FOUND, QUEUE_FULL.
         """
 
@@ -99,7 +97,7 @@ class QueueServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _queue_service_pb2.ListQueuedMessagesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_queue_service_pb2.ListQueuedMessagesResponse, _abc.Awaitable[_queue_service_pb2.ListQueuedMessagesResponse]]:
-        """Lists the messages that wait, next one first.
+        """Lists the waiting messages, in the order in which they will be taken.
         Errors: SESSION_NOT_FOUND.
         """
 
@@ -109,8 +107,7 @@ class QueueServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _queue_service_pb2.CancelQueuedMessageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_queue_service_pb2.CancelQueuedMessageResponse, _abc.Awaitable[_queue_service_pb2.CancelQueuedMessageResponse]]:
-        """Withdraws a message. If it is no longer waiting nothing changes, and the state in the response
-        is its outcome.
+        """Withdraws a message. If the message no longer waits, nothing changes, and the response has its state.
         Errors: SESSION_NOT_FOUND, QUEUED_MESSAGE_NOT_FOUND.
         """
 
@@ -120,7 +117,7 @@ class QueueServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _queue_service_pb2.ClearQueueRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_queue_service_pb2.ClearQueueResponse, _abc.Awaitable[_queue_service_pb2.ClearQueueResponse]]:
-        """Withdraws all messages that wait.
+        """Withdraws all waiting messages.
         Errors: SESSION_NOT_FOUND.
         """
 

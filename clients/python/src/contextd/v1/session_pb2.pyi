@@ -38,27 +38,27 @@ class _SessionStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SessionS
     SESSION_STATE_IDLE: _SessionState.ValueType  # 1
     """No live turn."""
     SESSION_STATE_RUNNING: _SessionState.ValueType  # 2
-    """A turn runs."""
+    """A turn is running."""
     SESSION_STATE_AWAITING_TOOLS: _SessionState.ValueType  # 3
-    """A turn waits for results or approvals."""
+    """A turn is waiting for tool results or approvals."""
 
 class SessionState(_SessionState, metaclass=_SessionStateEnumTypeWrapper):
-    """Where a session stands. Treat an unknown value as busy."""
+    """State of a session. Treat an unknown value as busy."""
 
 SESSION_STATE_UNSPECIFIED: SessionState.ValueType  # 0
 """Never sent."""
 SESSION_STATE_IDLE: SessionState.ValueType  # 1
 """No live turn."""
 SESSION_STATE_RUNNING: SessionState.ValueType  # 2
-"""A turn runs."""
+"""A turn is running."""
 SESSION_STATE_AWAITING_TOOLS: SessionState.ValueType  # 3
-"""A turn waits for results or approvals."""
+"""A turn is waiting for tool results or approvals."""
 Global___SessionState: _TypeAlias = SessionState  # noqa: Y015
 
 @_typing.final
 class Session(_message.Message):
-    """A conversation: its transcript, its queue, and how its turns run. Fields marked "output only" are
-    ignored in requests.
+    """A conversation: its transcript, its queue, and its settings. Fields marked "Output only" are ignored in
+    requests.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -110,100 +110,100 @@ class Session(_message.Message):
     LEASE_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     CONFIGURATION_BLOB_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """Identifier, unique in the tenant: 1 to 128 characters of [A-Za-z0-9._:-]. Chosen by the client
-    when it is created, or by the server.
+    """Session id, unique in the tenant: 1 to 128 characters of [A-Za-z0-9._:-]. Chosen by the client when it
+    creates the session, else by the server.
     """
     etag: _builtins.str
-    """Output only. Names this version of the configuration (fields 10 to 19); each change makes a new
-    one. Send it back in UpdateSession or DeleteSession to be sure that nothing changed in between.
+    """Output only. Identifies this version of the configuration (fields 10 to 19). Every change of the
+    configuration changes it. Pass it to UpdateSession or DeleteSession to ensure that the configuration was
+    not changed concurrently.
     """
     model: _builtins.str
-    """Model reference, PROVIDER/MODEL with the provider as configured on the server, e.g.
-    "openai/gpt-5". Default: the server's. Changing it keeps the history.
+    """Model reference, PROVIDER/MODEL, with the name of a configured provider, e.g. "openai/gpt-5". Default: the
+    server's default model. A change of the model keeps the history.
     """
     system_prompt: _builtins.str
-    """Instructions that precede every prompt. At most 1 MiB."""
+    """Instructions at the beginning of every prompt. At most 1 MiB."""
     policy: _builtins.str
     """Name of the policy. Default "default"."""
     state: Global___SessionState.ValueType
-    """Output only. Where it stands."""
+    """Output only. State of the session."""
     current_turn_id: _builtins.str
     """Output only. The live turn; empty when IDLE."""
     last_seq: _builtins.int
-    """Output only. The newest seq. WatchEvents with after_seq = last_seq shows what comes from now
-    on.
-    """
+    """Output only. The newest seq. WatchEvents with after_seq = last_seq returns only later events."""
     queued_count: _builtins.int
-    """Output only. Messages waiting in the queue."""
+    """Output only. Number of messages waiting in the queue."""
     compaction_count: _builtins.int
-    """Output only. Compactions in force or superseded, reverted ones left out."""
+    """Output only. Number of compactions that are in force or superseded, without reverted ones."""
     currently_compacting: _builtins.bool
-    """Output only. A compaction is being made. Messages sent meanwhile wait in the queue."""
+    """Output only. A compaction is in progress. Messages sent during it wait in the queue."""
     forked_from_session_id: _builtins.str
-    """Output only. The session it was forked from; empty for others."""
+    """Output only. The session from which this one was forked. Empty if it was not forked."""
     forked_at_seq: _builtins.int
-    """Output only. The seq it was forked at. Its own events begin after it."""
+    """Output only. The seq at which it was forked. Its own events begin after this seq."""
     holder: _builtins.str
-    """Output only. The replica that runs the live turn, by the UUID that it makes at its start and logs with
-    "listening on"; `service.instance.id` of its metrics and traces. Empty when none does.
+    """Output only. The replica that runs the live turn: a UUID that the replica generates when it starts and logs
+    with "listening on", and the `service.instance.id` of its metrics and traces. Empty if no replica runs a
+    turn.
     """
     @_builtins.property
     def pinned_blocks(self) -> _containers.RepeatedCompositeFieldContainer[Global___PinnedBlock]:
-        """Blocks that follow the system prompt and that no compaction touches. At most 64."""
+        """Blocks of text after the system prompt that compactions do not change. At most 64."""
 
     @_builtins.property
     def tools(self) -> _tool_pb2.ToolSet:
-        """The tools of its turns. ExecuteTurnRequest.tools replaces them for one turn."""
+        """Tools of the session's turns. ExecuteTurnRequest.tools replaces them for one turn."""
 
     @_builtins.property
     def limits(self) -> _turn_pb2.TurnLimits:
-        """Bounds of its turns."""
+        """Limits of the session's turns."""
 
     @_builtins.property
     def generation(self) -> _generation_pb2.Generation:
-        """How the model is to answer."""
+        """Settings for the model's responses."""
 
     @_builtins.property
     def policy_overrides(self) -> _policy_pb2.Policy:
-        """Changes to that policy for this session."""
+        """Changes to the policy for this session."""
 
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """The host's labels: at most 32, keys up to 64 and values up to 1,024 characters."""
+        """Labels of the host: at most 32, keys up to 64 and values up to 1,024 characters."""
 
     @_builtins.property
     def ttl(self) -> _duration_pb2.Duration:
-        """Delete the session when it was not used for this long, 1 minute to 3,650 days. Each turn that
-        starts, or ends ten seconds or more after its start, each AppendMessages, each RecordUsage, each
-        change and each message that is queued is a use; reading is not. A session with a live turn is
-        never deleted. Absent: kept for as long as the server keeps sessions (`retention.sessions`, by
-        default for ever), which this can only shorten.
-        A session is deleted within minutes of its time, and as DeleteSession would.
+        """Time after the last use until the session is deleted, 1 minute to 3,650 days. Uses are: a turn that starts,
+        a turn that ends at least ten seconds after its start, AppendMessages, RecordUsage, a change of the
+        session, and a message that is queued. Reading is not a use. A session with a live turn is never deleted.
+        Absent: the session is kept as long as the server keeps sessions (`retention.sessions`, by default
+        forever); ttl can only shorten that time. The session is deleted within minutes after the time has passed,
+        with the same effects as DeleteSession.
         """
 
     @_builtins.property
     def last_compaction_time(self) -> _timestamp_pb2.Timestamp:
-        """Output only. When the last of them was applied; absent when none was."""
+        """Output only. When the newest of these compactions was applied. Absent if there is none."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """Output only. When it was created."""
+        """Output only. When the session was created."""
 
     @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
-        """Output only. When its configuration or transcript last changed. A turn counts when it begins, and when it
-        ends if that is ten seconds later or more.
+        """Output only. When the configuration or the transcript last changed. A turn counts when it begins, and when
+        it ends if that is at least ten seconds later.
         """
 
     @_builtins.property
     def lease_expire_time(self) -> _timestamp_pb2.Timestamp:
-        """Output only. When another replica may take the turn over, unless the holder renews its lease before."""
+        """Output only. When another replica may take over the turn, unless the holder renews its lease before."""
 
     @_builtins.property
     def configuration_blob(self) -> _blob_pb2.Blob:
-        """Output only. Set when the session exceeds 2 MiB: system_prompt, pinned_blocks and tools are absent
-        then, and the blob holds a Session as JSON with these three fields. Read it with GetBlob. It is
-        not read in requests: one that would set such a field and has only the blob is INVALID_REQUEST.
+        """Output only. Set if the session exceeds 2 MiB: system_prompt, pinned_blocks and tools are then absent, and
+        the blob has a Session as JSON with these three fields. Read it with GetBlob. It is ignored in requests; a
+        request that would set one of these fields and has only the blob is INVALID_REQUEST.
         """
 
     def __init__(
@@ -246,7 +246,7 @@ Global___Session: _TypeAlias = Session  # noqa: Y015
 
 @_typing.final
 class PinnedBlock(_message.Message):
-    """A block of text that stays in every prompt: a memory file, a skill, the description of an agent."""
+    """A block of text that is part of every prompt: a memory file, a skill, the description of an agent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -254,11 +254,11 @@ class PinnedBlock(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     CATEGORY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Name, unique in the session, shown in statistics; up to 128 characters."""
+    """Name, unique in the session, shown in statistics. Up to 128 characters."""
     text: _builtins.str
     """The text. At most 256 KiB."""
     category: _usage_pb2.ContextCategory.ValueType
-    """Where ContextStats counts it: PINNED (default), MEMORY, SKILLS or AGENTS."""
+    """Category in ContextStats: PINNED (default), MEMORY, SKILLS or AGENTS."""
     def __init__(
         self,
         *,

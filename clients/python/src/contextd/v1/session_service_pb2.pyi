@@ -35,28 +35,28 @@ class _MessageViewEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MessageVi
     MESSAGE_VIEW_UNSPECIFIED: _MessageView.ValueType  # 0
     """Same as ALL."""
     MESSAGE_VIEW_ALL: _MessageView.ValueType  # 1
-    """Everything ever committed: compacted and voided messages too, with their marks; and pruned
-    results in full.
+    """All messages ever committed, including compacted and voided messages with their marks, and pruned results
+    in full.
     """
     MESSAGE_VIEW_LIVE: _MessageView.ValueType  # 2
-    """What the next prompt is made of: the summary and what follows it."""
+    """The messages of the next prompt: the summary and the messages after it."""
 
 class MessageView(_MessageView, metaclass=_MessageViewEnumTypeWrapper):
-    """Which messages a list shows."""
+    """Which messages a list contains."""
 
 MESSAGE_VIEW_UNSPECIFIED: MessageView.ValueType  # 0
 """Same as ALL."""
 MESSAGE_VIEW_ALL: MessageView.ValueType  # 1
-"""Everything ever committed: compacted and voided messages too, with their marks; and pruned
-results in full.
+"""All messages ever committed, including compacted and voided messages with their marks, and pruned results
+in full.
 """
 MESSAGE_VIEW_LIVE: MessageView.ValueType  # 2
-"""What the next prompt is made of: the summary and what follows it."""
+"""The messages of the next prompt: the summary and the messages after it."""
 Global___MessageView: _TypeAlias = MessageView  # noqa: Y015
 
 @_typing.final
 class CreateSessionRequest(_message.Message):
-    """A session to create."""
+    """Request message for CreateSession."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -66,8 +66,8 @@ class CreateSessionRequest(_message.Message):
     """Idempotency key, up to 128 characters, kept for 7 days."""
     @_builtins.property
     def session(self) -> _session_pb2.Session:
-        """Its configuration. session_id may be set, so that the host's own conversation id serves. May be
-        absent: all defaults.
+        """Configuration of the session. session_id may be set, e.g. to the host's own conversation id. Absent: all
+        defaults.
         """
 
     def __init__(
@@ -86,14 +86,14 @@ Global___CreateSessionRequest: _TypeAlias = CreateSessionRequest  # noqa: Y015
 
 @_typing.final
 class CreateSessionResponse(_message.Message):
-    """The session."""
+    """Response message for CreateSession."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def session(self) -> _session_pb2.Session:
-        """As it was created, defaults filled in."""
+        """The new session, with defaults filled in."""
 
     def __init__(
         self,
@@ -110,13 +110,13 @@ Global___CreateSessionResponse: _TypeAlias = CreateSessionResponse  # noqa: Y015
 
 @_typing.final
 class GetSessionRequest(_message.Message):
-    """Which session to read."""
+    """Request message for GetSession."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Required."""
+    """Session id. Required."""
     def __init__(
         self,
         *,
@@ -132,7 +132,7 @@ Global___GetSessionRequest: _TypeAlias = GetSessionRequest  # noqa: Y015
 
 @_typing.final
 class GetSessionResponse(_message.Message):
-    """A session."""
+    """Response message for GetSession."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -156,7 +156,7 @@ Global___GetSessionResponse: _TypeAlias = GetSessionResponse  # noqa: Y015
 
 @_typing.final
 class ListSessionsRequest(_message.Message):
-    """Which sessions to list."""
+    """Request message for ListSessions."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -164,14 +164,14 @@ class ListSessionsRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """Most sessions of a page: default 50, at most 1,000; a page may hold fewer, so that it stays under
-    2 MiB.
+    """Maximum number of sessions per page. Default 50, at most 1,000. A page may have fewer, so that it stays
+    under 2 MiB.
     """
     page_token: _builtins.str
-    """ListSessionsResponse.next_page_token of the page before, with the same filter; empty for the first."""
+    """ListSessionsResponse.next_page_token of the previous page, with the same filter. Empty: the first page."""
     @_builtins.property
     def filter(self) -> Global___SessionFilter:
-        """Which sessions. Absent: all."""
+        """Which sessions to list. Absent: all."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ Global___ListSessionsRequest: _TypeAlias = ListSessionsRequest  # noqa: Y015
 
 @_typing.final
 class SessionFilter(_message.Message):
-    """Which sessions a list shows: those to which everything applies that is set here."""
+    """Conditions for a list of sessions. All conditions that are set must hold."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -220,24 +220,24 @@ class SessionFilter(_message.Message):
     UPDATED_SINCE_FIELD_NUMBER: _builtins.int
     UPDATED_BEFORE_FIELD_NUMBER: _builtins.int
     text_prefix: _builtins.str
-    """Their id, or the beginning of their metadata entry "title", starts with this text, exactly as it is
-    written. At most 128 characters.
+    """The session's id or its metadata entry "title" begins with this text (case-sensitive). At most 128
+    characters.
     """
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[_session_pb2.SessionState.ValueType]:
-        """They are in one of these states. Empty: in any."""
+        """The session is in one of these states. Empty: any state."""
 
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Their metadata has these entries, with exactly these values. At most 32."""
+        """The session's metadata has all these entries, with exactly these values. At most 32."""
 
     @_builtins.property
     def updated_since(self) -> _timestamp_pb2.Timestamp:
-        """They were last updated at this time or later."""
+        """The session was last updated at or after this time."""
 
     @_builtins.property
     def updated_before(self) -> _timestamp_pb2.Timestamp:
-        """They were last updated before this time."""
+        """The session was last updated before this time."""
 
     def __init__(
         self,
@@ -258,14 +258,14 @@ Global___SessionFilter: _TypeAlias = SessionFilter  # noqa: Y015
 
 @_typing.final
 class ListSessionsResponse(_message.Message):
-    """A page of sessions."""
+    """Response message for ListSessions."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSIONS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Token of the next page; empty after the last."""
+    """Token of the next page. Empty on the last page."""
     @_builtins.property
     def sessions(self) -> _containers.RepeatedCompositeFieldContainer[_session_pb2.Session]:
         """The sessions."""
@@ -286,7 +286,7 @@ Global___ListSessionsResponse: _TypeAlias = ListSessionsResponse  # noqa: Y015
 
 @_typing.final
 class UpdateSessionRequest(_message.Message):
-    """A change of a session."""
+    """Request message for UpdateSession."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -297,16 +297,16 @@ class UpdateSessionRequest(_message.Message):
     """Idempotency key, up to 128 characters, kept for 7 days."""
     @_builtins.property
     def session(self) -> _session_pb2.Session:
-        """The new values, with session_id. When etag is set, the change is refused with ETAG_MISMATCH if
-        the session has another one.
+        """The new values, with the session_id. If etag is set and the session has another one, the update fails with
+        ETAG_MISMATCH.
         """
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """Which fields to change, e.g. "model,limits.max_steps". A listed field that is not set goes back
-        to its default; a list or map is replaced as a whole, and a message too. Absent or empty: all
-        fields that are set in `session`; of limits, generation and policy_overrides only those that
-        are set in there. At most 256. What is set in `session` must be valid, listed or not.
+        """Which fields to change, e.g. "model,limits.max_steps". A listed field that is not set gets its default. A
+        listed list, map or message is replaced as a whole. Absent or empty: all fields that are set in `session`;
+        of limits, generation and policy_overrides, only the fields that are set in them. At most 256 paths. All
+        fields that are set in `session` must be valid, listed or not.
         """
 
     def __init__(
@@ -326,15 +326,15 @@ Global___UpdateSessionRequest: _TypeAlias = UpdateSessionRequest  # noqa: Y015
 
 @_typing.final
 class UpdateSessionResponse(_message.Message):
-    """The session."""
+    """Response message for UpdateSession."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def session(self) -> _session_pb2.Session:
-        """After the change, with its new etag. Repeated with its request_id: with the configuration and
-        etag that the first request led to.
+        """The session after the change, with its new etag. In the response to a repeated request_id: with the
+        configuration and etag that resulted from the first request.
         """
 
     def __init__(
@@ -352,7 +352,7 @@ Global___UpdateSessionResponse: _TypeAlias = UpdateSessionResponse  # noqa: Y015
 
 @_typing.final
 class DeleteSessionRequest(_message.Message):
-    """Which session to delete."""
+    """Request message for DeleteSession."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -360,9 +360,9 @@ class DeleteSessionRequest(_message.Message):
     ETAG_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Required."""
+    """Session id. Required."""
     etag: _builtins.str
-    """Delete only if the session still has this etag. Empty: in any case."""
+    """Delete the session only if it has this etag. Empty: delete it unconditionally."""
     request_id: _builtins.str
     """Idempotency key, up to 128 characters, kept for 7 days."""
     def __init__(
@@ -382,7 +382,7 @@ Global___DeleteSessionRequest: _TypeAlias = DeleteSessionRequest  # noqa: Y015
 
 @_typing.final
 class DeleteSessionResponse(_message.Message):
-    """Empty."""
+    """Response message for DeleteSession."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -399,7 +399,7 @@ Global___DeleteSessionResponse: _TypeAlias = DeleteSessionResponse  # noqa: Y015
 
 @_typing.final
 class ForkSessionRequest(_message.Message):
-    """What to fork."""
+    """Request message for ForkSession."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -408,10 +408,10 @@ class ForkSessionRequest(_message.Message):
     NEW_SESSION_ID_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session to copy. Required."""
+    """The session to fork. Required."""
     at_seq: _builtins.int
-    """Copy the transcript up to this seq, which must not lie between a call and its result. 0: all of
-    it.
+    """Copy the transcript up to this seq, which must not be between a tool call and its result. 0: the whole
+    transcript.
     """
     new_session_id: _builtins.str
     """Id of the new session. Empty: chosen by the server."""
@@ -435,7 +435,7 @@ Global___ForkSessionRequest: _TypeAlias = ForkSessionRequest  # noqa: Y015
 
 @_typing.final
 class ForkSessionResponse(_message.Message):
-    """The new session."""
+    """Response message for ForkSession."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -459,26 +459,29 @@ Global___ForkSessionResponse: _TypeAlias = ForkSessionResponse  # noqa: Y015
 
 @_typing.final
 class AppendMessagesRequest(_message.Message):
-    """Messages to append, 1 to 1,000. Give either `messages`, or messages_json with its format.
+    """Request message for AppendMessages: 1 to 1,000 messages, either in `messages`, or in messages_json with
+    messages_format.
 
-    messages_json holds the messages alone, without the request around them: `messages` of Chat
-    Completions, Anthropic Messages and the AI SDK (ModelMessage of versions 5 to 7; for UIMessages
-    call convertToModelMessages first), `input` of the Responses API, `contents` of Gemini. At most
-    10,000 elements that become at most 1,000 messages. Fields that are not listed here are ignored;
-    roles and types that are not known are refused.
-    - Text, refusals, calls with their arguments as they are, results (with media and errors),
-      pictures, sounds and files in base64, as `data:` addresses or at http(s) addresses. Refused: files
-      and items that only the service has (file_id, item_reference).
-    - Reasoning with its signature, or encrypted; items of tools that the provider ran; citations. They
-      go back to the model that wrote them only, which messages_model names. Items need it.
-    - Instructions (system, developer) become messages of role SYSTEM; those at the beginning are
-      pinned, so that compactions leave them alone. Better leave them out and set Session.system_prompt.
-      Gemini's contents have none.
-    - A user's message of Anthropic or Gemini that holds results and words becomes two, the results
-      first; items of one answer of the Responses API become one message; messages with nothing in them
-      are left out. AppendMessagesResponse.message_ids are those of the messages as they became.
-    - Calls of Gemini without ids get ids; their results follow in the same messages_json, in order.
-    Violations name places in messages_json, e.g. `messages_json[3].content[1].type`.
+    messages_json has only the messages, not the request around them: `messages` of Chat Completions, Anthropic
+    Messages and the AI SDK (ModelMessage of versions 5 to 7; convert UIMessages with convertToModelMessages
+    first), `input` of the Responses API, `contents` of Gemini. At most 10,000 elements, which become at most
+    1,000 messages. Fields that are not listed here are ignored. Unknown roles and types are refused.
+    - Text, refusals, tool calls with their arguments unchanged, tool results (with media and errors), and
+      images, audio and files in base64, as `data:` URLs or as http(s) URLs are accepted. Files and items that
+      only the service has (file_id, item_reference) are refused.
+    - Reasoning with its signature or in encrypted form, items of tools that the provider ran, and citations are
+      accepted. They are sent back only to the model that wrote them, which messages_model names. Items require
+      messages_model.
+    - Instructions (system, developer) become messages with role SYSTEM. Those at the beginning are pinned, so
+      that compactions keep them. It is better to omit them and to set Session.system_prompt. Gemini's contents
+      have no instructions.
+    - A user message of Anthropic or Gemini with results and text becomes two messages, the results first. Items
+      of one response of the Responses API become one message. Empty messages are omitted.
+      AppendMessagesResponse.message_ids are the ids of the resulting messages.
+    - Calls of Gemini without ids get ids. Their results must follow in the same messages_json, in the same
+      order.
+
+    Violations name the position in messages_json, e.g. `messages_json[3].content[1].type`.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -491,24 +494,24 @@ class AppendMessagesRequest(_message.Message):
     CONTEXT_VERSION_FIELD_NUMBER: _builtins.int
     MESSAGES_MODEL_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Required."""
+    """Session id. Required."""
     request_id: _builtins.str
     """Idempotency key, up to 128 characters, kept for 7 days."""
     messages_json: _builtins.str
-    """The messages in another API's shape: a JSON array, see above."""
+    """The messages in the format of another API: a JSON array, see above."""
     messages_format: _context_pb2.PromptFormat.ValueType
-    """The shape of messages_json. Not NEUTRAL or NATIVE."""
+    """Format of messages_json. Not NEUTRAL or NATIVE."""
     context_version: _builtins.int
-    """Append only if the transcript still has this version (Prompt.context_version), else
-    CONTEXT_CHANGED. 0: in any case.
+    """Append only if the transcript still has this version (Prompt.context_version), else fail with
+    CONTEXT_CHANGED. 0: append unconditionally.
     """
     messages_model: _builtins.str
-    """The model that wrote the assistant's messages in messages_json, `PROVIDER/MODEL`. Empty: not
-    known; then their reasoning is kept, and sent to no model.
+    """Reference of the model that wrote the assistant messages in messages_json, `PROVIDER/MODEL`. Empty: not
+    known; their reasoning is then stored, but sent to no model.
     """
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.InputMessage]:
-        """The messages in order."""
+        """The messages, in order."""
 
     def __init__(
         self,
@@ -531,7 +534,7 @@ Global___AppendMessagesRequest: _TypeAlias = AppendMessagesRequest  # noqa: Y015
 
 @_typing.final
 class AppendMessagesResponse(_message.Message):
-    """What was appended."""
+    """Response message for AppendMessages."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -539,10 +542,10 @@ class AppendMessagesResponse(_message.Message):
     CONTEXT_VERSION_FIELD_NUMBER: _builtins.int
     CONTEXT_TOKENS_FIELD_NUMBER: _builtins.int
     context_version: _builtins.int
-    """The transcript's new version, above 0."""
+    """New version of the transcript, above 0."""
     @_builtins.property
     def message_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Ids of the new messages in order."""
+        """Ids of the new messages, in order."""
 
     @_builtins.property
     def context_tokens(self) -> _usage_pb2.TokenCount:
@@ -565,7 +568,7 @@ Global___AppendMessagesResponse: _TypeAlias = AppendMessagesResponse  # noqa: Y0
 
 @_typing.final
 class ListMessagesRequest(_message.Message):
-    """Which messages to list."""
+    """Request message for ListMessages."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -576,19 +579,21 @@ class ListMessagesRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Required."""
+    """Session id. Required."""
     view: Global___MessageView.ValueType
-    """All of them, or what the model sees."""
+    """Whether to list all messages, or only those that the model sees."""
     at_seq: _builtins.int
-    """As it was at this seq. 0: as it is now, each page at its own time."""
+    """List the messages as of this seq. 0: the current messages, for each page at the time of its request."""
     newest_first: _builtins.bool
-    """Newest first, for a chat window that is filled from below. Default false: oldest first."""
+    """List the newest messages first, e.g. for a chat window that is filled from the bottom. Default false:
+    oldest first.
+    """
     page_size: _builtins.int
-    """Most messages of a page: default 50, at most 1,000; a page may hold fewer, so that it stays
+    """Maximum number of messages per page. Default 50, at most 1,000. A page may have fewer, so that it stays
     under 2 MiB.
     """
     page_token: _builtins.str
-    """ListMessagesResponse.next_page_token of the page before; empty for the first."""
+    """ListMessagesResponse.next_page_token of the previous page. Empty: the first page."""
     def __init__(
         self,
         *,
@@ -609,14 +614,14 @@ Global___ListMessagesRequest: _TypeAlias = ListMessagesRequest  # noqa: Y015
 
 @_typing.final
 class ListMessagesResponse(_message.Message):
-    """A page of messages."""
+    """Response message for ListMessages."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MESSAGES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Token of the next page; empty after the last."""
+    """Token of the next page. Empty on the last page."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.Message]:
         """The messages."""
@@ -637,7 +642,7 @@ Global___ListMessagesResponse: _TypeAlias = ListMessagesResponse  # noqa: Y015
 
 @_typing.final
 class ExportMessagesRequest(_message.Message):
-    """What to export."""
+    """Request message for ExportMessages."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -647,19 +652,19 @@ class ExportMessagesRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Required."""
+    """Session id. Required."""
     format: _context_pb2.PromptFormat.ValueType
-    """The shape, as in AppendMessagesRequest.messages_format. Required; not NEUTRAL or NATIVE, since
-    ListMessages gives the messages of this API.
+    """Format of the messages, as in AppendMessagesRequest.messages_format. Required. Not NEUTRAL or NATIVE,
+    because ListMessages returns the messages of this API.
     """
     at_seq: _builtins.int
-    """As it was at this seq. 0: as it is now, each page at its own time."""
+    """Export the messages as of this seq. 0: the current messages, for each page at the time of its request."""
     page_size: _builtins.int
-    """Most messages of a page: default 50, at most 1,000; a page may hold fewer, so that it stays
+    """Maximum number of messages per page. Default 50, at most 1,000. A page may have fewer, so that it stays
     under 2 MiB.
     """
     page_token: _builtins.str
-    """ExportMessagesResponse.next_page_token of the page before; empty for the first."""
+    """ExportMessagesResponse.next_page_token of the previous page. Empty: the first page."""
     def __init__(
         self,
         *,
@@ -679,14 +684,14 @@ Global___ExportMessagesRequest: _TypeAlias = ExportMessagesRequest  # noqa: Y015
 
 @_typing.final
 class ExportMessagesResponse(_message.Message):
-    """A page of an export."""
+    """Response message for ExportMessages."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MESSAGES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Token of the next page; empty after the last."""
+    """Token of the next page. Empty on the last page."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExportedMessage]:
         """The messages, oldest first."""
@@ -707,8 +712,8 @@ Global___ExportMessagesResponse: _TypeAlias = ExportMessagesResponse  # noqa: Y0
 
 @_typing.final
 class ExportedMessage(_message.Message):
-    """A stored message in the shape of another API. The arrays of all messages, one after the other, are
-    the conversation. Without those that are summaries or voided, AppendMessages imports it again.
+    """A stored message in the format of another API. The concatenated arrays of all messages are the conversation.
+    Without messages that are summaries or voided, AppendMessages can import it again.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -725,38 +730,38 @@ class ExportedMessage(_message.Message):
     PRUNED_CALL_IDS_FIELD_NUMBER: _builtins.int
     NOTES_FIELD_NUMBER: _builtins.int
     message_id: _builtins.str
-    """Message.message_id."""
+    """Id of the message (Message.message_id)."""
     seq: _builtins.int
-    """Message.seq."""
+    """Position in the session (Message.seq)."""
     role: _message_pb2.Role.ValueType
-    """The author."""
+    """Author."""
     model: _builtins.str
-    """Messages of the assistant: the model that wrote it, for AppendMessagesRequest.messages_model. Empty
-    when it is not known.
+    """Assistant messages: reference of the model that wrote the message, for
+    AppendMessagesRequest.messages_model. Empty if not known.
     """
     messages_json: _builtins.str
-    """The elements that the message becomes in the shape: a JSON array of any length. Empty when it is in
+    """The elements that represent the message in the format: a JSON array of any length. Empty if the array is in
     messages_blob.
     """
     is_summary: _builtins.bool
-    """A compaction wrote it in place of older messages, which are exported too."""
+    """A compaction wrote this message to replace older ones, which are exported too."""
     compacted_by: _builtins.str
-    """The compaction that took it out of the prompt; empty while the model sees it."""
+    """The compaction that removed the message from the prompt. Empty while the model sees the message."""
     voided_at_seq: _builtins.int
-    """The seq at which a rollback voided it; 0 when valid."""
+    """The seq at which a rollback voided the message. 0 if the message is valid."""
     @_builtins.property
     def messages_blob(self) -> _blob_pb2.Blob:
-        """Set when the elements exceed 1 MiB: the same JSON array. Read it with GetBlob."""
+        """Set if the elements exceed 1 MiB: the same JSON array. Read it with GetBlob."""
 
     @_builtins.property
     def pruned_call_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The calls whose results in it were pruned. The export has these results in full."""
+        """Calls whose results in this message were pruned. The export has these results in full."""
 
     @_builtins.property
     def notes(self) -> _containers.RepeatedCompositeFieldContainer[_context_pb2.PromptNote]:
-        """What the shape has no form for, results that were cut when they were stored (the note names the
-        blob of the whole), and media that are too large to be written here, at most `blobs.max_prompt_bytes`
-        in one message. At most 256 KiB, as Prompt.notes.
+        """What the format cannot represent; results that were cut when they were stored (the note names the blob with
+        the full output); and media that are not included, because the media of one message would exceed
+        `blobs.max_prompt_bytes`. At most 256 KiB, as Prompt.notes.
         """
 
     def __init__(

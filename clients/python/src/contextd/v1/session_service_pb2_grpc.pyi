@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class SessionServiceStub:
-    """Keeps conversations: their configuration and their transcript."""
+    """Stores conversations: their configuration and their transcript."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -38,54 +38,54 @@ class SessionServiceStub:
     Errors: SESSION_ALREADY_EXISTS, MODEL_NOT_FOUND, POLICY_NOT_FOUND.
     """
     GetSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.GetSessionRequest, _session_service_pb2.GetSessionResponse]
-    """Reads a session.
+    """Returns a session.
     Errors: SESSION_NOT_FOUND.
     """
     ListSessions: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.ListSessionsRequest, _session_service_pb2.ListSessionsResponse]
-    """Lists sessions, the last updated first, without system_prompt, pinned_blocks and tools. A filter
-    chooses by state, metadata, text and time; each is answered from an index.
+    """Lists sessions, last updated first, without system_prompt, pinned_blocks and tools. They can be filtered by
+    state, metadata, text and time; an index is used for each of these.
     """
     UpdateSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.UpdateSessionRequest, _session_service_pb2.UpdateSessionResponse]
-    """Changes the configuration: model, system prompt, tools, policy and so on. In force from the
-    next step, also of a running turn: a step that has begun is finished as it began (a repeated
-    attempt too), what the turn's own request asked for still wins, and the turn keeps the
-    turn_timeout it began with. What changes nothing makes no new etag and no event.
+    """Changes the configuration: model, system prompt, tools, policy and so on. The change is in force from the
+    next step, also in a running turn. A step that has begun is completed with the old configuration, including
+    retries. Settings in the turn's own request still take precedence, and the turn keeps the turn_timeout with
+    which it began. An update that changes nothing creates no new etag and no event.
     Errors: SESSION_NOT_FOUND, ETAG_MISMATCH, MODEL_NOT_FOUND, POLICY_NOT_FOUND.
     """
     DeleteSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.DeleteSessionRequest, _session_service_pb2.DeleteSessionResponse]
-    """Deletes a session with all it holds. A live turn is cancelled, queued messages are dropped,
-    streams end with SESSION_NOT_FOUND once they have shown that. The id stays taken for a little
-    while: until then CreateSession answers SESSION_ALREADY_EXISTS, and ExecuteTurn
-    SESSION_NOT_FOUND. Repeated with its request_id, a deletion succeeds again.
+    """Deletes a session with all its data. A live turn is cancelled, queued messages are dropped, and streams end
+    with SESSION_NOT_FOUND after they have sent the events of the deletion. The id stays reserved until the
+    session's rows are removed, a short time later. Until then CreateSession fails with SESSION_ALREADY_EXISTS,
+    and ExecuteTurn with SESSION_NOT_FOUND. A repeated request with the same request_id succeeds.
     Errors: SESSION_NOT_FOUND, ETAG_MISMATCH.
     """
     ForkSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.ForkSessionRequest, _session_service_pb2.ForkSessionResponse]
-    """Makes a new session with the transcript of another one as it was at a seq, and with its
-    configuration as it is now. Queue, turns, usage and events are not copied: the new session's own
-    events are numbered from that seq on. A running turn of the other session is not disturbed.
+    """Creates a session with the transcript of another session as of a seq, and with its current configuration.
+    Queue, turns, usage and events are not copied. The events of the new session are numbered after that seq. A
+    running turn of the other session continues undisturbed.
     Errors: SESSION_NOT_FOUND, SESSION_ALREADY_EXISTS, CURSOR_AHEAD, TRANSCRIPT_OPEN.
     """
     AppendMessages: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.AppendMessagesRequest, _session_service_pb2.AppendMessagesResponse]
-    """Appends messages without running a turn: to import a conversation, or for hosts that call the
-    model themselves. Tool results are cleaned and cut as in a turn. The messages may end in calls
-    without results; those come with the next AppendMessages.
-    Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, CONTEXT_CHANGED, TRANSCRIPT_OPEN; INVALID_REQUEST
-    for orphaned results.
+    """Appends messages without running a turn: to import a conversation, or for hosts that call the model
+    themselves. Tool results are sanitized and cut as in a turn. The messages may end with tool calls without
+    results; the next AppendMessages must then begin with the results.
+    Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, CONTEXT_CHANGED, TRANSCRIPT_OPEN; INVALID_REQUEST for results
+    without a call.
     """
     ListMessages: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.ListMessagesRequest, _session_service_pb2.ListMessagesResponse]
     """Lists the messages of a session.
     Errors: SESSION_NOT_FOUND, CURSOR_AHEAD.
     """
     ExportMessages: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.ExportMessagesRequest, _session_service_pb2.ExportMessagesResponse]
-    """Exports the whole conversation in the shape of another API, page by page: everything ever
-    committed, oldest first, as it was said. Nothing is pruned, compacted or left out for a model, and
-    each message has marks that say what happened to it. RenderContext gives the next prompt instead.
+    """Exports the whole conversation in the format of another API, page by page: all messages ever committed,
+    oldest first, in their original form. Nothing is pruned, compacted or omitted for a model; marks on each
+    message show what happened to it. RenderContext returns the next prompt instead.
     Errors: SESSION_NOT_FOUND, CURSOR_AHEAD.
     """
 
 @_typing.type_check_only
 class SessionServiceAsyncStub(SessionServiceStub):
-    """Keeps conversations: their configuration and their transcript."""
+    """Stores conversations: their configuration and their transcript."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.CreateSessionRequest, _session_service_pb2.CreateSessionResponse]  # type: ignore[assignment]
@@ -93,53 +93,53 @@ class SessionServiceAsyncStub(SessionServiceStub):
     Errors: SESSION_ALREADY_EXISTS, MODEL_NOT_FOUND, POLICY_NOT_FOUND.
     """
     GetSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.GetSessionRequest, _session_service_pb2.GetSessionResponse]  # type: ignore[assignment]
-    """Reads a session.
+    """Returns a session.
     Errors: SESSION_NOT_FOUND.
     """
     ListSessions: _aio.UnaryUnaryMultiCallable[_session_service_pb2.ListSessionsRequest, _session_service_pb2.ListSessionsResponse]  # type: ignore[assignment]
-    """Lists sessions, the last updated first, without system_prompt, pinned_blocks and tools. A filter
-    chooses by state, metadata, text and time; each is answered from an index.
+    """Lists sessions, last updated first, without system_prompt, pinned_blocks and tools. They can be filtered by
+    state, metadata, text and time; an index is used for each of these.
     """
     UpdateSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.UpdateSessionRequest, _session_service_pb2.UpdateSessionResponse]  # type: ignore[assignment]
-    """Changes the configuration: model, system prompt, tools, policy and so on. In force from the
-    next step, also of a running turn: a step that has begun is finished as it began (a repeated
-    attempt too), what the turn's own request asked for still wins, and the turn keeps the
-    turn_timeout it began with. What changes nothing makes no new etag and no event.
+    """Changes the configuration: model, system prompt, tools, policy and so on. The change is in force from the
+    next step, also in a running turn. A step that has begun is completed with the old configuration, including
+    retries. Settings in the turn's own request still take precedence, and the turn keeps the turn_timeout with
+    which it began. An update that changes nothing creates no new etag and no event.
     Errors: SESSION_NOT_FOUND, ETAG_MISMATCH, MODEL_NOT_FOUND, POLICY_NOT_FOUND.
     """
     DeleteSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.DeleteSessionRequest, _session_service_pb2.DeleteSessionResponse]  # type: ignore[assignment]
-    """Deletes a session with all it holds. A live turn is cancelled, queued messages are dropped,
-    streams end with SESSION_NOT_FOUND once they have shown that. The id stays taken for a little
-    while: until then CreateSession answers SESSION_ALREADY_EXISTS, and ExecuteTurn
-    SESSION_NOT_FOUND. Repeated with its request_id, a deletion succeeds again.
+    """Deletes a session with all its data. A live turn is cancelled, queued messages are dropped, and streams end
+    with SESSION_NOT_FOUND after they have sent the events of the deletion. The id stays reserved until the
+    session's rows are removed, a short time later. Until then CreateSession fails with SESSION_ALREADY_EXISTS,
+    and ExecuteTurn with SESSION_NOT_FOUND. A repeated request with the same request_id succeeds.
     Errors: SESSION_NOT_FOUND, ETAG_MISMATCH.
     """
     ForkSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.ForkSessionRequest, _session_service_pb2.ForkSessionResponse]  # type: ignore[assignment]
-    """Makes a new session with the transcript of another one as it was at a seq, and with its
-    configuration as it is now. Queue, turns, usage and events are not copied: the new session's own
-    events are numbered from that seq on. A running turn of the other session is not disturbed.
+    """Creates a session with the transcript of another session as of a seq, and with its current configuration.
+    Queue, turns, usage and events are not copied. The events of the new session are numbered after that seq. A
+    running turn of the other session continues undisturbed.
     Errors: SESSION_NOT_FOUND, SESSION_ALREADY_EXISTS, CURSOR_AHEAD, TRANSCRIPT_OPEN.
     """
     AppendMessages: _aio.UnaryUnaryMultiCallable[_session_service_pb2.AppendMessagesRequest, _session_service_pb2.AppendMessagesResponse]  # type: ignore[assignment]
-    """Appends messages without running a turn: to import a conversation, or for hosts that call the
-    model themselves. Tool results are cleaned and cut as in a turn. The messages may end in calls
-    without results; those come with the next AppendMessages.
-    Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, CONTEXT_CHANGED, TRANSCRIPT_OPEN; INVALID_REQUEST
-    for orphaned results.
+    """Appends messages without running a turn: to import a conversation, or for hosts that call the model
+    themselves. Tool results are sanitized and cut as in a turn. The messages may end with tool calls without
+    results; the next AppendMessages must then begin with the results.
+    Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, CONTEXT_CHANGED, TRANSCRIPT_OPEN; INVALID_REQUEST for results
+    without a call.
     """
     ListMessages: _aio.UnaryUnaryMultiCallable[_session_service_pb2.ListMessagesRequest, _session_service_pb2.ListMessagesResponse]  # type: ignore[assignment]
     """Lists the messages of a session.
     Errors: SESSION_NOT_FOUND, CURSOR_AHEAD.
     """
     ExportMessages: _aio.UnaryUnaryMultiCallable[_session_service_pb2.ExportMessagesRequest, _session_service_pb2.ExportMessagesResponse]  # type: ignore[assignment]
-    """Exports the whole conversation in the shape of another API, page by page: everything ever
-    committed, oldest first, as it was said. Nothing is pruned, compacted or left out for a model, and
-    each message has marks that say what happened to it. RenderContext gives the next prompt instead.
+    """Exports the whole conversation in the format of another API, page by page: all messages ever committed,
+    oldest first, in their original form. Nothing is pruned, compacted or omitted for a model; marks on each
+    message show what happened to it. RenderContext returns the next prompt instead.
     Errors: SESSION_NOT_FOUND, CURSOR_AHEAD.
     """
 
 class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Keeps conversations: their configuration and their transcript."""
+    """Stores conversations: their configuration and their transcript."""
 
     @_abc_1.abstractmethod
     def CreateSession(
@@ -157,7 +157,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_service_pb2.GetSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.GetSessionResponse, _abc.Awaitable[_session_service_pb2.GetSessionResponse]]:
-        """Reads a session.
+        """Returns a session.
         Errors: SESSION_NOT_FOUND.
         """
 
@@ -167,8 +167,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_service_pb2.ListSessionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.ListSessionsResponse, _abc.Awaitable[_session_service_pb2.ListSessionsResponse]]:
-        """Lists sessions, the last updated first, without system_prompt, pinned_blocks and tools. A filter
-        chooses by state, metadata, text and time; each is answered from an index.
+        """Lists sessions, last updated first, without system_prompt, pinned_blocks and tools. They can be filtered by
+        state, metadata, text and time; an index is used for each of these.
         """
 
     @_abc_1.abstractmethod
@@ -177,10 +177,10 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_service_pb2.UpdateSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.UpdateSessionResponse, _abc.Awaitable[_session_service_pb2.UpdateSessionResponse]]:
-        """Changes the configuration: model, system prompt, tools, policy and so on. In force from the
-        next step, also of a running turn: a step that has begun is finished as it began (a repeated
-        attempt too), what the turn's own request asked for still wins, and the turn keeps the
-        turn_timeout it began with. What changes nothing makes no new etag and no event.
+        """Changes the configuration: model, system prompt, tools, policy and so on. The change is in force from the
+        next step, also in a running turn. A step that has begun is completed with the old configuration, including
+        retries. Settings in the turn's own request still take precedence, and the turn keeps the turn_timeout with
+        which it began. An update that changes nothing creates no new etag and no event.
         Errors: SESSION_NOT_FOUND, ETAG_MISMATCH, MODEL_NOT_FOUND, POLICY_NOT_FOUND.
         """
 
@@ -190,10 +190,10 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_service_pb2.DeleteSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.DeleteSessionResponse, _abc.Awaitable[_session_service_pb2.DeleteSessionResponse]]:
-        """Deletes a session with all it holds. A live turn is cancelled, queued messages are dropped,
-        streams end with SESSION_NOT_FOUND once they have shown that. The id stays taken for a little
-        while: until then CreateSession answers SESSION_ALREADY_EXISTS, and ExecuteTurn
-        SESSION_NOT_FOUND. Repeated with its request_id, a deletion succeeds again.
+        """Deletes a session with all its data. A live turn is cancelled, queued messages are dropped, and streams end
+        with SESSION_NOT_FOUND after they have sent the events of the deletion. The id stays reserved until the
+        session's rows are removed, a short time later. Until then CreateSession fails with SESSION_ALREADY_EXISTS,
+        and ExecuteTurn with SESSION_NOT_FOUND. A repeated request with the same request_id succeeds.
         Errors: SESSION_NOT_FOUND, ETAG_MISMATCH.
         """
 
@@ -203,9 +203,9 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_service_pb2.ForkSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.ForkSessionResponse, _abc.Awaitable[_session_service_pb2.ForkSessionResponse]]:
-        """Makes a new session with the transcript of another one as it was at a seq, and with its
-        configuration as it is now. Queue, turns, usage and events are not copied: the new session's own
-        events are numbered from that seq on. A running turn of the other session is not disturbed.
+        """Creates a session with the transcript of another session as of a seq, and with its current configuration.
+        Queue, turns, usage and events are not copied. The events of the new session are numbered after that seq. A
+        running turn of the other session continues undisturbed.
         Errors: SESSION_NOT_FOUND, SESSION_ALREADY_EXISTS, CURSOR_AHEAD, TRANSCRIPT_OPEN.
         """
 
@@ -215,11 +215,11 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_service_pb2.AppendMessagesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.AppendMessagesResponse, _abc.Awaitable[_session_service_pb2.AppendMessagesResponse]]:
-        """Appends messages without running a turn: to import a conversation, or for hosts that call the
-        model themselves. Tool results are cleaned and cut as in a turn. The messages may end in calls
-        without results; those come with the next AppendMessages.
-        Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, CONTEXT_CHANGED, TRANSCRIPT_OPEN; INVALID_REQUEST
-        for orphaned results.
+        """Appends messages without running a turn: to import a conversation, or for hosts that call the model
+        themselves. Tool results are sanitized and cut as in a turn. The messages may end with tool calls without
+        results; the next AppendMessages must then begin with the results.
+        Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, CONTEXT_CHANGED, TRANSCRIPT_OPEN; INVALID_REQUEST for results
+        without a call.
         """
 
     @_abc_1.abstractmethod
@@ -238,9 +238,9 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_service_pb2.ExportMessagesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.ExportMessagesResponse, _abc.Awaitable[_session_service_pb2.ExportMessagesResponse]]:
-        """Exports the whole conversation in the shape of another API, page by page: everything ever
-        committed, oldest first, as it was said. Nothing is pruned, compacted or left out for a model, and
-        each message has marks that say what happened to it. RenderContext gives the next prompt instead.
+        """Exports the whole conversation in the format of another API, page by page: all messages ever committed,
+        oldest first, in their original form. Nothing is pruned, compacted or omitted for a model; marks on each
+        message show what happened to it. RenderContext returns the next prompt instead.
         Errors: SESSION_NOT_FOUND, CURSOR_AHEAD.
         """
 

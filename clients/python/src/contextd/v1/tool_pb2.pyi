@@ -36,7 +36,7 @@ class _KeepPartEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_KeepPart.Val
     """The beginning and the end, half each."""
 
 class KeepPart(_KeepPart, metaclass=_KeepPartEnumTypeWrapper):
-    """Which part of an output that is too long is kept."""
+    """Which part of an output is kept if it exceeds a limit."""
 
 KEEP_PART_UNSPECIFIED: KeepPart.ValueType  # 0
 """Same as HEAD."""
@@ -48,19 +48,19 @@ Global___KeepPart: _TypeAlias = KeepPart  # noqa: Y015
 
 @_typing.final
 class JsonSchema(_message.Message):
-    """A JSON Schema, given in whichever way is easier in your language. Both mean the same."""
+    """A JSON Schema, in one of two equivalent forms."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     JSON_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     json: _builtins.str
-    """The schema as JSON text. Key order and number forms are kept: better for prompt caches. At
-    most 256 KiB.
+    """The schema as JSON text, at most 256 KiB. The order of keys and the format of numbers are preserved,
+    which is better for prompt caches.
     """
     @_builtins.property
     def value(self) -> _struct_pb2.Struct:
-        """The schema as an object. Read back as `json`."""
+        """The schema as an object. Returned as `json` in responses."""
 
     def __init__(
         self,
@@ -80,8 +80,8 @@ Global___JsonSchema: _TypeAlias = JsonSchema  # noqa: Y015
 
 @_typing.final
 class Tool(_message.Message):
-    """A tool that the host runs, or with `mcp` contextd itself. The model sees name, description and
-    input_schema; the rest is for contextd.
+    """A tool that the host runs or, with `mcp`, contextd itself. The model sees name, description and input_schema;
+    the other fields are for contextd.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -97,38 +97,38 @@ class Tool(_message.Message):
     STRICT_FIELD_NUMBER: _builtins.int
     MCP_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """What the model calls it: 1 to 64 characters of [A-Za-z0-9_-], unique in the set."""
+    """Name for the model: 1 to 64 characters of [A-Za-z0-9_-], unique in the tool set."""
     description: _builtins.str
-    """What it does and when to use it, for the model."""
+    """What the tool does and when to use it, for the model."""
     requires_approval: _builtins.bool
-    """Ask a person first: the call arrives as approval_requested, and as tool_call_requested once
-    approved. Default false.
+    """Require a person's approval: the call is sent as approval_requested and, once approved, as
+    tool_call_requested. Default false.
     """
     category: _usage_pb2.ContextCategory.ValueType
-    """Where ContextStats counts the definition: TOOLS (default), MCP_TOOLS, SKILLS or AGENTS."""
+    """Category of the definition in ContextStats: TOOLS (default), MCP_TOOLS, SKILLS or AGENTS."""
     deferred: _builtins.bool
-    """Known to the host but not sent to the model, for hosts that reveal tools on demand. Counted
-    apart, not in the total. Default false.
+    """The host knows the tool, but its definition is not sent to the model; for hosts that reveal tools on
+    demand. Counted separately, not in the total. Default false.
     """
     strict: _builtins.bool
-    """Ask the provider to hold the arguments to the schema exactly. Absent: the provider's default."""
+    """Request that the provider enforces the schema of the arguments exactly. Absent: the provider's default."""
     @_builtins.property
     def input_schema(self) -> Global___JsonSchema:
-        """Schema of the arguments, a JSON object. Absent: no arguments."""
+        """Schema of the arguments, which are a JSON object. Absent: no arguments."""
 
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
-        """How long contextd waits for the result. Default TurnLimits.tool_timeout; at most 24 hours. A
-        call past it gets an error result and the turn goes on.
+        """Maximum time to wait for a result or an approval, at most 24 hours. Default: TurnLimits.tool_timeout. After
+        this time, the call gets an error result (TOOL_OUTCOME_TIMED_OUT), and the turn continues.
         """
 
     @_builtins.property
     def output_limits(self) -> Global___ToolOutputLimits:
-        """How much of the output is kept for the model. Fields set here win over the policy's."""
+        """How much of the output the model sees. Fields that are set take precedence over the policy's."""
 
     @_builtins.property
     def mcp(self) -> Global___McpTool:
-        """Run by contextd on a configured MCP server (TOOL_EXECUTOR_MCP). Absent: run by the host."""
+        """Set: contextd runs the tool on a configured MCP server (TOOL_EXECUTOR_MCP). Absent: the host runs it."""
 
     def __init__(
         self,
@@ -156,8 +156,8 @@ Global___Tool: _TypeAlias = Tool  # noqa: Y015
 
 @_typing.final
 class McpTool(_message.Message):
-    """A tool of an MCP server that the server's configuration names ([mcp.NAME]). A name that is not
-    configured is NOT_FOUND (MCP_SERVER_NOT_FOUND): a host never gives an address.
+    """A tool of an MCP server in the configuration of contextd ([mcp.NAME]). A name that is not configured is
+    NOT_FOUND (MCP_SERVER_NOT_FOUND). Hosts cannot set the URL of a server.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -165,10 +165,10 @@ class McpTool(_message.Message):
     SERVER_FIELD_NUMBER: _builtins.int
     TOOL_FIELD_NUMBER: _builtins.int
     server: _builtins.str
-    """Configured name of the server."""
+    """Configured name of the MCP server."""
     tool: _builtins.str
-    """What the server calls the tool. Default: Tool.name. Tool.description and Tool.input_schema that
-    are empty are filled in from what the server lists when the set is stored.
+    """Name of the tool on the MCP server. Default: Tool.name. If Tool.description or Tool.input_schema is empty,
+    it is filled in from the server's list of tools when the tool set is stored.
     """
     def __init__(
         self,
@@ -186,10 +186,10 @@ Global___McpTool: _TypeAlias = McpTool  # noqa: Y015
 
 @_typing.final
 class McpServerTools(_message.Message):
-    """Tools of one MCP server, as it lists them when the set is stored: each becomes a Tool of
-    host_tools with `mcp`, so that this is empty when a set is read. Store the set again to get tools
-    that the server has added or changed since. A server that cannot be asked is UNAVAILABLE
-    (MCP_SERVER_FAILED).
+    """Tools of one MCP server, as it lists them when the tool set is stored. Each becomes a Tool of host_tools with
+    `mcp`, so that this list is empty when a tool set is read. To get tools that the server has added or changed
+    since, store the tool set again. If the tools of a server cannot be listed, the request fails with
+    UNAVAILABLE (MCP_SERVER_FAILED).
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -201,24 +201,24 @@ class McpServerTools(_message.Message):
     TIMEOUT_FIELD_NUMBER: _builtins.int
     OUTPUT_LIMITS_FIELD_NUMBER: _builtins.int
     server: _builtins.str
-    """Configured name of the server."""
+    """Configured name of the MCP server."""
     prefix: _builtins.str
-    """Put before the server's names. Characters outside [A-Za-z0-9_-] become "_". A name that
-    is then taken, or has more than 64 characters, is FAILED_PRECONDITION (MCP_TOOLS_UNUSABLE).
+    """Prefix for the names of the tools. Characters outside of [A-Za-z0-9_-] become "_". A resulting name that is
+    already in use or has more than 64 characters is FAILED_PRECONDITION (MCP_TOOLS_UNUSABLE).
     """
     requires_approval: _builtins.bool
-    """As Tool.requires_approval, for all of them."""
+    """Tool.requires_approval of all these tools."""
     @_builtins.property
     def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only these, by the server's names. Default: all."""
+        """Names of the tools to include, as the MCP server names them. Empty: all."""
 
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
-        """As Tool.timeout, for all of them. Default: the server's configured call_timeout."""
+        """Tool.timeout of all these tools. Default: the MCP server's configured call_timeout."""
 
     @_builtins.property
     def output_limits(self) -> Global___ToolOutputLimits:
-        """As Tool.output_limits, for all of them."""
+        """Tool.output_limits of all these tools."""
 
     def __init__(
         self,
@@ -240,9 +240,9 @@ Global___McpServerTools: _TypeAlias = McpServerTools  # noqa: Y015
 
 @_typing.final
 class ProviderTool(_message.Message):
-    """A tool that the provider itself runs, such as its web search. Its calls and results arrive as
-    ProviderItem parts; the host has nothing to do. Left out, with an unsupported_input event, when
-    the model belongs to another provider.
+    """A tool that the provider runs, such as its web search. Its calls and results are ProviderItem parts, and the
+    host need not do anything. Omitted, with an unsupported_input event, if the model belongs to another
+    provider.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -252,9 +252,7 @@ class ProviderTool(_message.Message):
     provider: _builtins.str
     """Configured name of the provider, e.g. "anthropic"."""
     definition_json: _builtins.str
-    """The definition in the provider's own format, e.g.
-    {"type":"web_search_20250305","name":"web_search"}.
-    """
+    """The definition in the provider's format, e.g. {"type":"web_search_20250305","name":"web_search"}."""
     def __init__(
         self,
         *,
@@ -271,8 +269,8 @@ Global___ProviderTool: _TypeAlias = ProviderTool  # noqa: Y015
 
 @_typing.final
 class ToolSet(_message.Message):
-    """The tools of a session or turn. Where a ToolSet is present it replaces the other one as a whole;
-    an empty one means no tools. At most 512 tools.
+    """The tools of a session or turn. A ToolSet that is present replaces the other one as a whole; an empty one
+    means no tools. At most 512 tools.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -282,12 +280,12 @@ class ToolSet(_message.Message):
     MCP_SERVERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def host_tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tool]:
-        """Run by the host; those with `mcp`, by contextd."""
+        """Tools that the host runs or, with `mcp`, contextd."""
 
     @_builtins.property
     def provider_tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProviderTool]:
-        """Run by the provider. Calls of Anthropic's bash, text editor, memory and computer tools, which the
-        client runs, come as calls of host tools do.
+        """Tools that the provider runs. Anthropic's bash, text editor, memory and computer tools are run by the
+        client: their calls are sent to the host like calls of host_tools.
         """
 
     @_builtins.property
@@ -311,9 +309,9 @@ Global___ToolSet: _TypeAlias = ToolSet  # noqa: Y015
 
 @_typing.final
 class ToolOutputLimits(_message.Message):
-    """How much of a tool's output the model gets to see. What exceeds a limit is cut before it is
-    stored, with a marker; the whole output stays readable as ToolResult.truncation.full_output.
-    Characters are Unicode scalar values. 0: not limited here.
+    """How much of a tool's output the model sees. Output above a limit is cut before it is stored, with a marker;
+    the full output stays readable as ToolResult.truncation.full_output. Characters are Unicode scalar values. 0:
+    no limit is set here.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -324,13 +322,13 @@ class ToolOutputLimits(_message.Message):
     MAX_MATCHES_FIELD_NUMBER: _builtins.int
     KEEP_FIELD_NUMBER: _builtins.int
     max_output_chars: _builtins.int
-    """Characters in all. Shipped default 120,000; an output of exactly this length is untouched."""
+    """Maximum number of characters. Shipped default: 120,000. An output of exactly this length is not cut."""
     max_lines: _builtins.int
-    """Lines. Shipped default: none."""
+    """Maximum number of lines. Shipped default: none."""
     max_line_length: _builtins.int
-    """Characters of one line; the rest of the line is cut."""
+    """Maximum number of characters in one line; the rest of the line is cut."""
     max_matches: _builtins.int
-    """Matches of a search-like tool, counted as non-empty lines."""
+    """Maximum number of matches of a search tool, counted as non-empty lines."""
     keep: Global___KeepPart.ValueType
     """Which part is kept."""
     def __init__(

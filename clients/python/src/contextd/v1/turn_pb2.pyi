@@ -33,31 +33,31 @@ class _TurnStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TurnState.V
     TURN_STATE_UNSPECIFIED: _TurnState.ValueType  # 0
     """Never sent."""
     TURN_STATE_RUNNING: _TurnState.ValueType  # 1
-    """The model is called, or is about to be."""
+    """The model is being called, or is about to be called."""
     TURN_STATE_AWAITING_TOOLS: _TurnState.ValueType  # 2
-    """Waiting for the host: results or approvals. Costs the server nothing."""
+    """Waiting for tool results or approvals. Uses no resources of the server."""
     TURN_STATE_COMPLETED: _TurnState.ValueType  # 3
-    """Ended in the ordinary way; completion_reason says which."""
+    """Completed; see completion_reason."""
     TURN_STATE_CANCELLED: _TurnState.ValueType  # 4
     """Cancelled."""
     TURN_STATE_FAILED: _TurnState.ValueType  # 5
-    """Failed. The transcript stays valid; a turn with continue_transcript goes on."""
+    """Failed. The transcript is still valid; a turn with continue_transcript continues it."""
 
 class TurnState(_TurnState, metaclass=_TurnStateEnumTypeWrapper):
-    """Where a turn stands. COMPLETED, CANCELLED and FAILED are final. Treat an unknown value as live."""
+    """State of a turn. COMPLETED, CANCELLED and FAILED are final. Treat an unknown value as live."""
 
 TURN_STATE_UNSPECIFIED: TurnState.ValueType  # 0
 """Never sent."""
 TURN_STATE_RUNNING: TurnState.ValueType  # 1
-"""The model is called, or is about to be."""
+"""The model is being called, or is about to be called."""
 TURN_STATE_AWAITING_TOOLS: TurnState.ValueType  # 2
-"""Waiting for the host: results or approvals. Costs the server nothing."""
+"""Waiting for tool results or approvals. Uses no resources of the server."""
 TURN_STATE_COMPLETED: TurnState.ValueType  # 3
-"""Ended in the ordinary way; completion_reason says which."""
+"""Completed; see completion_reason."""
 TURN_STATE_CANCELLED: TurnState.ValueType  # 4
 """Cancelled."""
 TURN_STATE_FAILED: TurnState.ValueType  # 5
-"""Failed. The transcript stays valid; a turn with continue_transcript goes on."""
+"""Failed. The transcript is still valid; a turn with continue_transcript continues it."""
 Global___TurnState: _TypeAlias = TurnState  # noqa: Y015
 
 class _CompletionReason:
@@ -69,44 +69,42 @@ class _CompletionReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Comp
     COMPLETION_REASON_UNSPECIFIED: _CompletionReason.ValueType  # 0
     """The turn is not COMPLETED."""
     COMPLETION_REASON_STOP: _CompletionReason.ValueType  # 1
-    """The model was done."""
+    """The model completed its response."""
     COMPLETION_REASON_MAX_STEPS: _CompletionReason.ValueType  # 2
-    """TurnLimits.max_steps was reached; the last step's tools were still run."""
+    """TurnLimits.max_steps was reached. The tool calls of the last step were still run."""
     COMPLETION_REASON_LENGTH: _CompletionReason.ValueType  # 3
-    """The model's answer reached its output limit."""
+    """The model's response reached its output limit."""
     COMPLETION_REASON_CONTENT_FILTER: _CompletionReason.ValueType  # 4
-    """A filter or a refusal ended the answer."""
+    """A content filter or a refusal ended the response."""
     COMPLETION_REASON_BUDGET: _CompletionReason.ValueType  # 5
     """TurnLimits.max_total_tokens was reached."""
     COMPLETION_REASON_DEADLINE: _CompletionReason.ValueType  # 6
     """TurnLimits.turn_timeout passed."""
     COMPLETION_REASON_EMPTY: _CompletionReason.ValueType  # 7
-    """The model stopped without a text, a call or anything else that it said: its last message holds
-    nothing but reasoning, or there is none. It was called once more before, if there was time and an
-    attempt left.
+    """The model stopped without text, a tool call or other content: its last message has only reasoning, or does
+    not exist. The model was called a second time before that, if time and an attempt were left.
     """
 
 class CompletionReason(_CompletionReason, metaclass=_CompletionReasonEnumTypeWrapper):
-    """Why a completed turn stopped. For an unknown value show the text of the last message."""
+    """Why a completed turn stopped. For an unknown value, show the text of the last message."""
 
 COMPLETION_REASON_UNSPECIFIED: CompletionReason.ValueType  # 0
 """The turn is not COMPLETED."""
 COMPLETION_REASON_STOP: CompletionReason.ValueType  # 1
-"""The model was done."""
+"""The model completed its response."""
 COMPLETION_REASON_MAX_STEPS: CompletionReason.ValueType  # 2
-"""TurnLimits.max_steps was reached; the last step's tools were still run."""
+"""TurnLimits.max_steps was reached. The tool calls of the last step were still run."""
 COMPLETION_REASON_LENGTH: CompletionReason.ValueType  # 3
-"""The model's answer reached its output limit."""
+"""The model's response reached its output limit."""
 COMPLETION_REASON_CONTENT_FILTER: CompletionReason.ValueType  # 4
-"""A filter or a refusal ended the answer."""
+"""A content filter or a refusal ended the response."""
 COMPLETION_REASON_BUDGET: CompletionReason.ValueType  # 5
 """TurnLimits.max_total_tokens was reached."""
 COMPLETION_REASON_DEADLINE: CompletionReason.ValueType  # 6
 """TurnLimits.turn_timeout passed."""
 COMPLETION_REASON_EMPTY: CompletionReason.ValueType  # 7
-"""The model stopped without a text, a call or anything else that it said: its last message holds
-nothing but reasoning, or there is none. It was called once more before, if there was time and an
-attempt left.
+"""The model stopped without text, a tool call or other content: its last message has only reasoning, or does
+not exist. The model was called a second time before that, if time and an attempt were left.
 """
 Global___CompletionReason: _TypeAlias = CompletionReason  # noqa: Y015
 
@@ -119,11 +117,11 @@ class _CancelCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CancelCau
     CANCEL_CAUSE_UNSPECIFIED: _CancelCause.ValueType  # 0
     """The turn is not CANCELLED."""
     CANCEL_CAUSE_REQUESTED: _CancelCause.ValueType  # 1
-    """CancelTurn."""
+    """A CancelTurn request."""
     CANCEL_CAUSE_INTERRUPTED: _CancelCause.ValueType  # 2
     """A new input with BUSY_POLICY_INTERRUPT or DELIVERY_INTERRUPT."""
     CANCEL_CAUSE_DISCONNECTED: _CancelCause.ValueType  # 3
-    """The last reader was gone for longer than cancel_after_disconnect."""
+    """There was no reader for longer than cancel_after_disconnect."""
     CANCEL_CAUSE_SESSION_DELETED: _CancelCause.ValueType  # 4
     """The session was deleted."""
 
@@ -133,11 +131,11 @@ class CancelCause(_CancelCause, metaclass=_CancelCauseEnumTypeWrapper):
 CANCEL_CAUSE_UNSPECIFIED: CancelCause.ValueType  # 0
 """The turn is not CANCELLED."""
 CANCEL_CAUSE_REQUESTED: CancelCause.ValueType  # 1
-"""CancelTurn."""
+"""A CancelTurn request."""
 CANCEL_CAUSE_INTERRUPTED: CancelCause.ValueType  # 2
 """A new input with BUSY_POLICY_INTERRUPT or DELIVERY_INTERRUPT."""
 CANCEL_CAUSE_DISCONNECTED: CancelCause.ValueType  # 3
-"""The last reader was gone for longer than cancel_after_disconnect."""
+"""There was no reader for longer than cancel_after_disconnect."""
 CANCEL_CAUSE_SESSION_DELETED: CancelCause.ValueType  # 4
 """The session was deleted."""
 Global___CancelCause: _TypeAlias = CancelCause  # noqa: Y015
@@ -149,26 +147,28 @@ class _ToolExecutor:
 class _ToolExecutorEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ToolExecutor.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     TOOL_EXECUTOR_UNSPECIFIED: _ToolExecutor.ValueType  # 0
-    """Not known. Not for the host to run."""
+    """Unknown. The host must not run the call."""
     TOOL_EXECUTOR_HOST: _ToolExecutor.ValueType  # 1
-    """The host: run it and submit the result."""
+    """The host: it runs the call and submits the result."""
     TOOL_EXECUTOR_MCP: _ToolExecutor.ValueType  # 2
-    """An MCP server that contextd calls: for display only. contextd begins the call at most once. If
-    its outcome is lost, e.g. with the process, the call gets an error result at its deadline that
-    says so. A result that is submitted meanwhile closes the call, and the server's is discarded.
+    """contextd, on an MCP server; for display only. contextd starts the call at most once. If its outcome is
+    lost, e.g. because the process ended, the call gets an error result at its deadline which states that. If a
+    result is submitted before the MCP server responds, it closes the call, and the server's result is
+    discarded.
     """
 
 class ToolExecutor(_ToolExecutor, metaclass=_ToolExecutorEnumTypeWrapper):
-    """Who runs a tool."""
+    """What runs a tool call."""
 
 TOOL_EXECUTOR_UNSPECIFIED: ToolExecutor.ValueType  # 0
-"""Not known. Not for the host to run."""
+"""Unknown. The host must not run the call."""
 TOOL_EXECUTOR_HOST: ToolExecutor.ValueType  # 1
-"""The host: run it and submit the result."""
+"""The host: it runs the call and submits the result."""
 TOOL_EXECUTOR_MCP: ToolExecutor.ValueType  # 2
-"""An MCP server that contextd calls: for display only. contextd begins the call at most once. If
-its outcome is lost, e.g. with the process, the call gets an error result at its deadline that
-says so. A result that is submitted meanwhile closes the call, and the server's is discarded.
+"""contextd, on an MCP server; for display only. contextd starts the call at most once. If its outcome is
+lost, e.g. because the process ended, the call gets an error result at its deadline which states that. If a
+result is submitted before the MCP server responds, it closes the call, and the server's result is
+discarded.
 """
 Global___ToolExecutor: _TypeAlias = ToolExecutor  # noqa: Y015
 
@@ -181,22 +181,22 @@ class _CancelModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CancelMode
     CANCEL_MODE_UNSPECIFIED: _CancelMode.ValueType  # 0
     """Same as STOP."""
     CANCEL_MODE_STOP: _CancelMode.ValueType  # 1
-    """Keep them, the partial answer included."""
+    """Keep them, including the partial response."""
     CANCEL_MODE_ROLLBACK: _CancelMode.ValueType  # 2
-    """Void them, the input included: the model sees the conversation as it was before the turn. They
-    stay readable, and usage stays counted.
+    """Void them, including the input: the model sees the conversation as it was before the turn. The messages
+    stay readable, and usage is still counted.
     """
 
 class CancelMode(_CancelMode, metaclass=_CancelModeEnumTypeWrapper):
-    """What happens to a cancelled turn's messages."""
+    """What happens to the messages of a cancelled turn."""
 
 CANCEL_MODE_UNSPECIFIED: CancelMode.ValueType  # 0
 """Same as STOP."""
 CANCEL_MODE_STOP: CancelMode.ValueType  # 1
-"""Keep them, the partial answer included."""
+"""Keep them, including the partial response."""
 CANCEL_MODE_ROLLBACK: CancelMode.ValueType  # 2
-"""Void them, the input included: the model sees the conversation as it was before the turn. They
-stay readable, and usage stays counted.
+"""Void them, including the input: the model sees the conversation as it was before the turn. The messages
+stay readable, and usage is still counted.
 """
 Global___CancelMode: _TypeAlias = CancelMode  # noqa: Y015
 
@@ -207,31 +207,31 @@ class _CancelOutcome:
 class _CancelOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CancelOutcome.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     CANCEL_OUTCOME_UNSPECIFIED: _CancelOutcome.ValueType  # 0
-    """Not known."""
+    """Unknown."""
     CANCEL_OUTCOME_NONE: _CancelOutcome.ValueType  # 1
-    """Nothing was cut short: between steps, before the first text, or already ended."""
+    """Nothing was interrupted: the turn was between steps, before the first text, or had already ended."""
     CANCEL_OUTCOME_PARTIAL_ASSISTANT: _CancelOutcome.ValueType  # 2
-    """The model was writing; the text so far became a message with FINISH_REASON_CANCELLED."""
+    """The model was responding. The text so far became a message with FINISH_REASON_CANCELLED."""
     CANCEL_OUTCOME_TOOLS_IN_PROGRESS: _CancelOutcome.ValueType  # 3
-    """Tools were running; their calls were closed as cancelled, and late results are STALE."""
+    """Tools were running. Their calls were closed as cancelled, and late results are STALE."""
 
 class CancelOutcome(_CancelOutcome, metaclass=_CancelOutcomeEnumTypeWrapper):
     """What a turn was doing when it was cancelled."""
 
 CANCEL_OUTCOME_UNSPECIFIED: CancelOutcome.ValueType  # 0
-"""Not known."""
+"""Unknown."""
 CANCEL_OUTCOME_NONE: CancelOutcome.ValueType  # 1
-"""Nothing was cut short: between steps, before the first text, or already ended."""
+"""Nothing was interrupted: the turn was between steps, before the first text, or had already ended."""
 CANCEL_OUTCOME_PARTIAL_ASSISTANT: CancelOutcome.ValueType  # 2
-"""The model was writing; the text so far became a message with FINISH_REASON_CANCELLED."""
+"""The model was responding. The text so far became a message with FINISH_REASON_CANCELLED."""
 CANCEL_OUTCOME_TOOLS_IN_PROGRESS: CancelOutcome.ValueType  # 3
-"""Tools were running; their calls were closed as cancelled, and late results are STALE."""
+"""Tools were running. Their calls were closed as cancelled, and late results are STALE."""
 Global___CancelOutcome: _TypeAlias = CancelOutcome  # noqa: Y015
 
 @_typing.final
 class Turn(_message.Message):
-    """A turn: from an input to the model's last message, over as many steps (a model call and its tools)
-    as it takes. A session has at most one live turn.
+    """A turn: from an input to the final message of the model, in any number of steps (a model call and its tool
+    calls). A session has at most one live turn.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -253,52 +253,54 @@ class Turn(_message.Message):
     FAILURE_FIELD_NUMBER: _builtins.int
     PENDING_APPROVALS_FIELD_NUMBER: _builtins.int
     turn_id: _builtins.str
-    """Identifier, chosen by the server."""
+    """Turn id, chosen by the server."""
     session_id: _builtins.str
-    """The session it belongs to."""
+    """Session id."""
     request_id: _builtins.str
-    """The request_id of the ExecuteTurn or EnqueueMessage that started it; may be empty."""
+    """The request_id of the ExecuteTurn or EnqueueMessage that started the turn. May be empty."""
     state: Global___TurnState.ValueType
-    """Where it stands."""
+    """State of the turn."""
     model: _builtins.str
-    """The model in use, or the last one: after a model_fallback, the one that the turn went on with."""
+    """Reference of the model in use, or last used. After a model_fallback, the model with which the turn
+    continued.
+    """
     first_seq: _builtins.int
-    """The seq of its turn_started event."""
+    """Seq of the turn_started event."""
     last_seq: _builtins.int
-    """The seq of its terminal event; 0 while live. Watch with after_seq = first_seq - 1 to see it
-    whole.
+    """Seq of the terminal event. 0 while the turn is live. To watch the whole turn, use after_seq =
+    first_seq - 1.
     """
     completion_reason: Global___CompletionReason.ValueType
-    """COMPLETED: why it stopped."""
+    """COMPLETED: why the turn stopped."""
     cancel_cause: Global___CancelCause.ValueType
-    """CANCELLED: by whom."""
+    """CANCELLED: what cancelled the turn."""
     @_builtins.property
     def limits(self) -> Global___TurnLimits:
-        """The limits in force, defaults filled in."""
+        """The limits in force, including defaults."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it started."""
+        """When the turn started."""
 
     @_builtins.property
     def end_time(self) -> _timestamp_pb2.Timestamp:
-        """When it ended; absent while live."""
+        """When the turn ended. Absent while it is live."""
 
     @_builtins.property
     def pending_calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___PendingCall]:
-        """Calls that wait for a result, in the order the model made them."""
+        """Calls that wait for a result, in the order of the model's calls."""
 
     @_builtins.property
     def result(self) -> Global___TurnResult:
-        """The result; while live: so far."""
+        """The result; while the turn is live, the result so far."""
 
     @_builtins.property
     def failure(self) -> _error_pb2.Failure:
-        """FAILED: what went wrong."""
+        """FAILED: why the turn failed."""
 
     @_builtins.property
     def pending_approvals(self) -> _containers.RepeatedCompositeFieldContainer[Global___PendingApproval]:
-        """Calls that wait for a person, in the order the model made them."""
+        """Calls that wait for a person's decision, in the order of the model's calls."""
 
     def __init__(
         self,
@@ -330,8 +332,8 @@ Global___Turn: _TypeAlias = Turn  # noqa: Y015
 
 @_typing.final
 class TurnLimits(_message.Message):
-    """Bounds of a turn. A field of ExecuteTurnRequest.limits that is set wins over the same field of
-    Session.limits. 0 or absent: not set here.
+    """Limits of a turn. A field that is set in ExecuteTurnRequest.limits takes precedence over the same field of
+    Session.limits. 0 or absent: not set.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -343,30 +345,30 @@ class TurnLimits(_message.Message):
     TOOL_TIMEOUT_FIELD_NUMBER: _builtins.int
     GRACE_PERIOD_FIELD_NUMBER: _builtins.int
     max_steps: _builtins.int
-    """Steps. Default 50, at most 1,000. The last step's tools still run."""
+    """Maximum number of steps. Default 50, at most 1,000. The tool calls of the last step are still run."""
     max_output_tokens: _builtins.int
-    """Tokens of one answer of the model. Default: the model's limit."""
+    """Maximum number of tokens of one model response. Default: the model's limit."""
     max_total_tokens: _builtins.int
-    """Tokens of the whole turn, input plus output over all calls, compactions included. Checked after
-    each step, and before a call of the model for which the context was compacted. Default: no limit.
+    """Maximum number of input and output tokens of all model calls of the turn, including compactions. Checked
+    after each step, and before a model call for which the context was compacted. Default: no limit.
     """
     @_builtins.property
     def turn_timeout(self) -> _duration_pb2.Duration:
-        """From start to end, waiting for tools included. Default 1 hour, at most 7 days. The work done is
-        kept.
+        """Maximum duration of the turn, including waiting for tools. Default 1 hour, at most 7 days. The work done
+        until then is kept.
         """
 
     @_builtins.property
     def tool_timeout(self) -> _duration_pb2.Duration:
-        """Waiting for one tool result or approval. Default 10 minutes, at most 24 hours. Tool.timeout
-        wins over it.
+        """Maximum time to wait for one tool result or approval. Default 10 minutes, at most 24 hours. Tool.timeout
+        takes precedence.
         """
 
     @_builtins.property
     def grace_period(self) -> _duration_pb2.Duration:
-        """After turn_timeout, time for one last step without tools in which the model may conclude, e.g.
-        60 s; an answer that is streaming then may finish. Calls that are open by then get a
-        result that states it. The turn ends as DEADLINE. Default 0: none, at most 1 hour.
+        """Time after turn_timeout for one last step without tools, in which the model can conclude, e.g. 60 s. A
+        response that is streaming when turn_timeout passes may be completed. Calls that are open then get a result
+        that states this. The turn ends with DEADLINE. Default 0: no last step. At most 1 hour.
         """
 
     def __init__(
@@ -401,28 +403,28 @@ class TurnResult(_message.Message):
     ELAPSED_FIELD_NUMBER: _builtins.int
     QUEUED_MESSAGE_IDS_FIELD_NUMBER: _builtins.int
     step_count: _builtins.int
-    """Steps taken."""
+    """Number of steps."""
     final_message_id: _builtins.str
-    """The last assistant message; empty when there is none."""
+    """Id of the last assistant message. Empty if there is none."""
     finish_reason: _message_pb2.FinishReason.ValueType
     """Why the model stopped in the last step."""
     @_builtins.property
     def last_step_usage(self) -> _usage_pb2.Usage:
-        """Tokens of the last step's call: the size of the context now. Absent when not reported."""
+        """Usage of the model call of the last step, i.e. the current size of the context. Absent if not reported."""
 
     @_builtins.property
     def total_usage(self) -> _usage_pb2.UsageTotals:
-        """Tokens of all calls of the turn, compactions included: the sum of the usage_recorded events with
-        its turn_id. A compaction belongs to the turn that is live when it ends, if there is one.
+        """Usage of all model calls of the turn, including compactions: the sum of the usage_recorded events with its
+        turn_id. A compaction belongs to the turn that is live when the compaction ends, if there is one.
         """
 
     @_builtins.property
     def elapsed(self) -> _duration_pb2.Duration:
-        """From start to end."""
+        """Time from the start to the end of the turn."""
 
     @_builtins.property
     def queued_message_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Messages still waiting in the queue, oldest first."""
+        """Messages that still wait in the queue, oldest first."""
 
     def __init__(
         self,
@@ -445,9 +447,7 @@ Global___TurnResult: _TypeAlias = TurnResult  # noqa: Y015
 
 @_typing.final
 class PendingCall(_message.Message):
-    """A tool call that waits for its result: run it, and answer with SubmitToolResults before the
-    deadline.
-    """
+    """A tool call that waits for a result: run it, and call SubmitToolResults before the deadline."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -456,18 +456,16 @@ class PendingCall(_message.Message):
     DEADLINE_FIELD_NUMBER: _builtins.int
     ARGUMENTS_EDITED_FIELD_NUMBER: _builtins.int
     executor: Global___ToolExecutor.ValueType
-    """Who runs it. Run it only when HOST."""
+    """What runs the call. The host runs it only if this is HOST."""
     arguments_edited: _builtins.bool
-    """A person changed the arguments when approving."""
+    """The arguments were edited in the approval."""
     @_builtins.property
     def call(self) -> _message_pb2.ToolCall:
-        """What to run. In a Turn with more than 1 MiB of arguments, the largest are in
-        ToolCall.arguments_blob.
-        """
+        """The call. In a Turn with more than 1 MiB of arguments, the largest are in ToolCall.arguments_blob."""
 
     @_builtins.property
     def deadline(self) -> _timestamp_pb2.Timestamp:
-        """When it is closed with an error result."""
+        """When the call is closed with an error result (TOOL_OUTCOME_TIMED_OUT)."""
 
     def __init__(
         self,
@@ -487,9 +485,7 @@ Global___PendingCall: _TypeAlias = PendingCall  # noqa: Y015
 
 @_typing.final
 class PendingApproval(_message.Message):
-    """A tool call that waits for a person: answer with SubmitToolResults and an approval before the
-    deadline.
-    """
+    """A tool call that waits for a person's decision: call SubmitToolResults with an approval before the deadline."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -497,11 +493,11 @@ class PendingApproval(_message.Message):
     DEADLINE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def call(self) -> _message_pb2.ToolCall:
-        """What the model wants to run. Large arguments as in PendingCall."""
+        """The call. For large arguments, see PendingCall.call."""
 
     @_builtins.property
     def deadline(self) -> _timestamp_pb2.Timestamp:
-        """When it is closed with an error result."""
+        """When the call is closed with an error result (TOOL_OUTCOME_TIMED_OUT)."""
 
     def __init__(
         self,

@@ -35,33 +35,33 @@ class _BusyPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_BusyPolicy
     BUSY_POLICY_UNSPECIFIED: _BusyPolicy.ValueType  # 0
     """Same as ENQUEUE."""
     BUSY_POLICY_ENQUEUE: _BusyPolicy.ValueType  # 1
-    """Queue the input. The running turn takes it at its next step boundary; if it ends first, the
-    input gets a turn of its own, with this request's tools and limits. The stream shows what
-    happens and ends with the turn that took the input. If by then the model or the policy is no
-    longer configured, the input waits until it is again, and the stream has only heartbeats:
-    CancelQueuedMessage withdraws it.
+    """Queue the input. The running turn takes it at its next step boundary. If that turn ends first, the input
+    starts a separate turn, with the tools and limits of this request. The stream shows the events of both, and
+    ends with the turn that took the input. If the model or the policy is then no longer configured, the input
+    waits until it is configured again, and the stream has only heartbeats: CancelQueuedMessage withdraws the
+    input.
     """
     BUSY_POLICY_REJECT: _BusyPolicy.ValueType  # 2
     """Fail with TURN_IN_PROGRESS."""
     BUSY_POLICY_INTERRUPT: _BusyPolicy.ValueType  # 3
-    """Cancel the running turn, keep its partial text, then start."""
+    """Cancel the running turn, keep its partial text, then start this one."""
 
 class BusyPolicy(_BusyPolicy, metaclass=_BusyPolicyEnumTypeWrapper):
-    """What ExecuteTurn does when a turn is running."""
+    """What ExecuteTurn does if a turn is running."""
 
 BUSY_POLICY_UNSPECIFIED: BusyPolicy.ValueType  # 0
 """Same as ENQUEUE."""
 BUSY_POLICY_ENQUEUE: BusyPolicy.ValueType  # 1
-"""Queue the input. The running turn takes it at its next step boundary; if it ends first, the
-input gets a turn of its own, with this request's tools and limits. The stream shows what
-happens and ends with the turn that took the input. If by then the model or the policy is no
-longer configured, the input waits until it is again, and the stream has only heartbeats:
-CancelQueuedMessage withdraws it.
+"""Queue the input. The running turn takes it at its next step boundary. If that turn ends first, the input
+starts a separate turn, with the tools and limits of this request. The stream shows the events of both, and
+ends with the turn that took the input. If the model or the policy is then no longer configured, the input
+waits until it is configured again, and the stream has only heartbeats: CancelQueuedMessage withdraws the
+input.
 """
 BUSY_POLICY_REJECT: BusyPolicy.ValueType  # 2
 """Fail with TURN_IN_PROGRESS."""
 BUSY_POLICY_INTERRUPT: BusyPolicy.ValueType  # 3
-"""Cancel the running turn, keep its partial text, then start."""
+"""Cancel the running turn, keep its partial text, then start this one."""
 Global___BusyPolicy: _TypeAlias = BusyPolicy  # noqa: Y015
 
 class _ApprovalDecision:
@@ -73,19 +73,19 @@ class _ApprovalDecisionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Appr
     APPROVAL_DECISION_UNSPECIFIED: _ApprovalDecision.ValueType  # 0
     """Not set: INVALID_REQUEST."""
     APPROVAL_DECISION_APPROVE: _ApprovalDecision.ValueType  # 1
-    """Run it: tool_call_requested follows."""
+    """Run the call: tool_call_requested follows."""
     APPROVAL_DECISION_DENY: _ApprovalDecision.ValueType  # 2
-    """Do not run it: the model gets a result that says so, with the reason."""
+    """Do not run the call: the model gets a result that states this, with the reason."""
 
 class ApprovalDecision(_ApprovalDecision, metaclass=_ApprovalDecisionEnumTypeWrapper):
-    """A decision."""
+    """A person's decision about a tool call."""
 
 APPROVAL_DECISION_UNSPECIFIED: ApprovalDecision.ValueType  # 0
 """Not set: INVALID_REQUEST."""
 APPROVAL_DECISION_APPROVE: ApprovalDecision.ValueType  # 1
-"""Run it: tool_call_requested follows."""
+"""Run the call: tool_call_requested follows."""
 APPROVAL_DECISION_DENY: ApprovalDecision.ValueType  # 2
-"""Do not run it: the model gets a result that says so, with the reason."""
+"""Do not run the call: the model gets a result that states this, with the reason."""
 Global___ApprovalDecision: _TypeAlias = ApprovalDecision  # noqa: Y015
 
 class _AnswerStatus:
@@ -95,40 +95,43 @@ class _AnswerStatus:
 class _AnswerStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AnswerStatus.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     ANSWER_STATUS_UNSPECIFIED: _AnswerStatus.ValueType  # 0
-    """Not known."""
+    """Unknown."""
     ANSWER_STATUS_ACCEPTED: _AnswerStatus.ValueType  # 1
-    """Taken."""
+    """Accepted."""
     ANSWER_STATUS_DUPLICATE: _AnswerStatus.ValueType  # 2
-    """The call has this answer already. Also: approved, and it runs as approved or without asking."""
+    """The call already has the same answer. For an approval: the call was already approved with the same
+    arguments, or did not require approval.
+    """
     ANSWER_STATUS_STALE: _AnswerStatus.ValueType  # 3
     """Too late: the call has another answer, timed out or was cancelled. Nothing changed."""
     ANSWER_STATUS_NOT_REQUESTED: _AnswerStatus.ValueType  # 4
-    """Too early: the call waits for its turn (TOOL_EXECUTION_SEQUENTIAL), or this is a result and the
-    call waits for an approval. Nothing changed; send it again once the call is requested.
+    """Too early: the call waits for the calls before it (TOOL_EXECUTION_SEQUENTIAL), or this is a result and the
+    call waits for an approval. Nothing changed. Send the answer again when the call is requested.
     """
 
 class AnswerStatus(_AnswerStatus, metaclass=_AnswerStatusEnumTypeWrapper):
     """Whether an answer to a tool call was accepted."""
 
 ANSWER_STATUS_UNSPECIFIED: AnswerStatus.ValueType  # 0
-"""Not known."""
+"""Unknown."""
 ANSWER_STATUS_ACCEPTED: AnswerStatus.ValueType  # 1
-"""Taken."""
+"""Accepted."""
 ANSWER_STATUS_DUPLICATE: AnswerStatus.ValueType  # 2
-"""The call has this answer already. Also: approved, and it runs as approved or without asking."""
+"""The call already has the same answer. For an approval: the call was already approved with the same
+arguments, or did not require approval.
+"""
 ANSWER_STATUS_STALE: AnswerStatus.ValueType  # 3
 """Too late: the call has another answer, timed out or was cancelled. Nothing changed."""
 ANSWER_STATUS_NOT_REQUESTED: AnswerStatus.ValueType  # 4
-"""Too early: the call waits for its turn (TOOL_EXECUTION_SEQUENTIAL), or this is a result and the
-call waits for an approval. Nothing changed; send it again once the call is requested.
+"""Too early: the call waits for the calls before it (TOOL_EXECUTION_SEQUENTIAL), or this is a result and the
+call waits for an approval. Nothing changed. Send the answer again when the call is requested.
 """
 Global___AnswerStatus: _TypeAlias = AnswerStatus  # noqa: Y015
 
 @_typing.final
 class ExecuteTurnRequest(_message.Message):
-    """A turn to run. The smallest one is {"input":{"parts":[{"text":"Hello"}]}}. after_seq and stream
-    belong to the call, not to the turn: they may differ when a request is repeated under its
-    request_id.
+    """Request message for ExecuteTurn. A minimal example: {"input":{"parts":[{"text":"Hello"}]}}. after_seq and
+    `stream` belong to the call, not to the turn: they may differ in a repeated request with the same request_id.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -147,56 +150,54 @@ class ExecuteTurnRequest(_message.Message):
     STREAM_FIELD_NUMBER: _builtins.int
     SESSION_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Empty: a new one, with an id chosen by the server (see the first event)."""
+    """Session id. Empty: create a session, with an id chosen by the server (Event.session_id of the first event)."""
     request_id: _builtins.str
-    """Idempotency key of up to 128 characters, kept for 7 days. Repeating it attaches to what it
-    started. Set it, or a lost connection cannot be resumed with this call; a UUID is good.
+    """Idempotency key, up to 128 characters, kept for 7 days. A repeated request attaches to what the first one
+    started. Without it, this call cannot be resumed after a lost connection. Use a UUID, for example.
     """
     after_seq: _builtins.int
-    """When repeating: the last seq handled; the stream goes on after it. 0: from the first event of
-    this request.
+    """In a repeated request: the last seq handled; the stream continues after it. 0: begin with the first event
+    of this request.
     """
     continue_transcript: _builtins.bool
-    """Call the model on the transcript as it stands, without input: after a failed turn or an import.
-    Default false.
-    """
+    """Call the model with the current transcript, without input: after a failed turn or an import. Default false."""
     model: _builtins.str
     """Model reference for this turn. Empty: the session's."""
     busy_policy: Global___BusyPolicy.ValueType
-    """What to do when a turn is running."""
+    """What to do if a turn is running."""
     @_builtins.property
     def input(self) -> _message_pb2.InputMessage:
-        """The user's message: text and media. May be absent when the queue holds messages, or with
+        """The user message, with text and media. May be absent if the queue has messages, or with
         continue_transcript.
         """
 
     @_builtins.property
     def tools(self) -> _tool_pb2.ToolSet:
-        """Tools for this turn. Absent: the session's. Present: replaces them, also when empty."""
+        """Tools for this turn. Absent: the session's. Present: replaces them, even if empty."""
 
     @_builtins.property
     def limits(self) -> _turn_pb2.TurnLimits:
-        """Bounds for this turn. Each field that is set wins over the session's."""
+        """Limits for this turn. Each field that is set takes precedence over the session's."""
 
     @_builtins.property
     def generation(self) -> _generation_pb2.Generation:
-        """How the model is to answer. Each field that is set wins over the session's."""
+        """Generation settings for this turn. Each field that is set takes precedence over the session's."""
 
     @_builtins.property
     def cancel_after_disconnect(self) -> _duration_pb2.Duration:
-        """Cancel the turn when no client has read its events for this long, on any replica, 1 s to 24 h; it
-        may take a few seconds more. Absent (the default): a client that leaves cancels nothing.
+        """Cancel the turn if no client, on any replica, has read its events for this time, 1 s to 24 h. It may take a
+        few seconds longer. Absent (default): the turn is not cancelled when clients disconnect.
         """
 
     @_builtins.property
     def stream(self) -> Global___StreamOptions:
-        """What to stream."""
+        """Options of the stream."""
 
     @_builtins.property
     def session(self) -> _session_pb2.Session:
-        """The session to create, when session_id is empty or there is no such session yet;
-        session.session_id stays empty. An existing session is used as it is. Absent with a session_id
-        that does not exist: SESSION_NOT_FOUND.
+        """Configuration of the session to create if session_id is empty or the session does not exist.
+        session.session_id must be empty. Ignored if the session exists. If absent and session_id is set but does
+        not exist: SESSION_NOT_FOUND.
         """
 
     def __init__(
@@ -226,14 +227,14 @@ Global___ExecuteTurnRequest: _TypeAlias = ExecuteTurnRequest  # noqa: Y015
 
 @_typing.final
 class ExecuteTurnResponse(_message.Message):
-    """The stream of ExecuteTurn. The first event is `admitted`."""
+    """One message of the ExecuteTurn stream. The first event is `admitted`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     EVENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def event(self) -> _event_pb2.Event:
-        """What happened."""
+        """The event."""
 
     def __init__(
         self,
@@ -250,7 +251,7 @@ Global___ExecuteTurnResponse: _TypeAlias = ExecuteTurnResponse  # noqa: Y015
 
 @_typing.final
 class StreamOptions(_message.Message):
-    """What a stream carries."""
+    """Options of an event stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -258,11 +259,11 @@ class StreamOptions(_message.Message):
     INCLUDE_RAW_TOOL_OUTPUT_FIELD_NUMBER: _builtins.int
     HEARTBEAT_INTERVAL_FIELD_NUMBER: _builtins.int
     omit_deltas: _builtins.bool
-    """Leave out text_delta, reasoning_delta and tool_input_delta: for programs that need whole
-    messages only. Default false.
+    """Omit text_delta, reasoning_delta and tool_input_delta, for programs that need only whole messages. Default
+    false.
     """
     include_raw_tool_output: _builtins.bool
-    """Add ToolCallCompleted.raw_parts, the whole of outputs that were cut. Default false."""
+    """Add ToolCallCompleted.raw_parts, the full output of results that were cut. Default false."""
     @_builtins.property
     def heartbeat_interval(self) -> _duration_pb2.Duration:
         """Time between heartbeats, 1 to 10 s. Default 10 s."""
@@ -284,7 +285,7 @@ Global___StreamOptions: _TypeAlias = StreamOptions  # noqa: Y015
 
 @_typing.final
 class WatchEventsRequest(_message.Message):
-    """Which events to stream."""
+    """Request message for WatchEvents."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -294,19 +295,19 @@ class WatchEventsRequest(_message.Message):
     FOLLOW_FIELD_NUMBER: _builtins.int
     STREAM_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Required."""
+    """Session id. Required."""
     turn_id: _builtins.str
-    """Only events of this turn, and the stream ends with it. Empty: the whole session."""
+    """Stream only the events of this turn; the stream ends with the turn. Empty: the events of the whole session."""
     after_seq: _builtins.int
-    """The last seq handled; the stream starts with the next one. 0: from the first event, which for a
-    fork is the one after Session.forked_at_seq. Session.last_seq: new events only. If retention
-    removed events after it, the call fails with EVENTS_EXPIRED.
+    """The last seq handled; the stream begins with the next one. 0: begin with the first event; in a fork, that
+    is the one after Session.forked_at_seq. Session.last_seq: only new events. If retention removed events
+    after after_seq, the call fails with EVENTS_EXPIRED.
     """
     follow: _builtins.bool
-    """Go on with live events. False: end after `sync`."""
+    """Continue with live events. Default false: end after `sync`."""
     @_builtins.property
     def stream(self) -> Global___StreamOptions:
-        """What to stream."""
+        """Options of the stream."""
 
     def __init__(
         self,
@@ -327,14 +328,14 @@ Global___WatchEventsRequest: _TypeAlias = WatchEventsRequest  # noqa: Y015
 
 @_typing.final
 class WatchEventsResponse(_message.Message):
-    """The stream of WatchEvents."""
+    """One message of the WatchEvents stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     EVENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def event(self) -> _event_pb2.Event:
-        """What happened."""
+        """The event."""
 
     def __init__(
         self,
@@ -351,7 +352,7 @@ Global___WatchEventsResponse: _TypeAlias = WatchEventsResponse  # noqa: Y015
 
 @_typing.final
 class ListEventsRequest(_message.Message):
-    """Which events to read."""
+    """Request message for ListEvents."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -360,13 +361,13 @@ class ListEventsRequest(_message.Message):
     AFTER_SEQ_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Required."""
+    """Session id. Required."""
     turn_id: _builtins.str
-    """Only events of this turn. Empty: all."""
+    """List only the events of this turn. Empty: all."""
     after_seq: _builtins.int
-    """The last seq that is known. 0: from the beginning."""
+    """The last seq that the client has; the list begins with the next one. 0: begin with the first event."""
     page_size: _builtins.int
-    """Most events of a page: default 100, at most 1,000; a page may hold fewer, so that it stays
+    """Maximum number of events per page. Default 100, at most 1,000. A page may have fewer, so that it stays
     under 2 MiB.
     """
     def __init__(
@@ -387,7 +388,7 @@ Global___ListEventsRequest: _TypeAlias = ListEventsRequest  # noqa: Y015
 
 @_typing.final
 class ListEventsResponse(_message.Message):
-    """A page of events."""
+    """Response message for ListEvents."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -395,12 +396,12 @@ class ListEventsResponse(_message.Message):
     NEXT_AFTER_SEQ_FIELD_NUMBER: _builtins.int
     LAST_SEQ_FIELD_NUMBER: _builtins.int
     next_after_seq: _builtins.int
-    """The after_seq of the next page. Equal to last_seq: there is no more now."""
+    """after_seq for the next page. If equal to last_seq, there are currently no more events."""
     last_seq: _builtins.int
     """The newest seq of the session."""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[_event_pb2.Event]:
-        """Durable events in order."""
+        """Durable events, in order."""
 
     def __init__(
         self,
@@ -419,16 +420,16 @@ Global___ListEventsResponse: _TypeAlias = ListEventsResponse  # noqa: Y015
 
 @_typing.final
 class GetTurnRequest(_message.Message):
-    """Which turn to read."""
+    """Request message for GetTurn."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     TURN_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Required."""
+    """Session id. Required."""
     turn_id: _builtins.str
-    """The turn. Required."""
+    """Turn id. Required."""
     def __init__(
         self,
         *,
@@ -445,7 +446,7 @@ Global___GetTurnRequest: _TypeAlias = GetTurnRequest  # noqa: Y015
 
 @_typing.final
 class GetTurnResponse(_message.Message):
-    """A turn."""
+    """Response message for GetTurn."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -469,7 +470,7 @@ Global___GetTurnResponse: _TypeAlias = GetTurnResponse  # noqa: Y015
 
 @_typing.final
 class ListTurnsRequest(_message.Message):
-    """Which turns to list."""
+    """Request message for ListTurns."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -477,13 +478,13 @@ class ListTurnsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Required."""
+    """Session id. Required."""
     page_size: _builtins.int
-    """Most turns of a page: default 50, at most 1,000; a page may hold fewer, so that it stays under
+    """Maximum number of turns per page. Default 50, at most 1,000. A page may have fewer, so that it stays under
     2 MiB.
     """
     page_token: _builtins.str
-    """ListTurnsResponse.next_page_token of the page before; empty for the first."""
+    """ListTurnsResponse.next_page_token of the previous page. Empty: the first page."""
     def __init__(
         self,
         *,
@@ -501,14 +502,14 @@ Global___ListTurnsRequest: _TypeAlias = ListTurnsRequest  # noqa: Y015
 
 @_typing.final
 class ListTurnsResponse(_message.Message):
-    """A page of turns."""
+    """Response message for ListTurns."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TURNS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Token of the next page; empty after the last."""
+    """Token of the next page. Empty on the last page."""
     @_builtins.property
     def turns(self) -> _containers.RepeatedCompositeFieldContainer[_turn_pb2.Turn]:
         """Turns, newest first."""
@@ -529,7 +530,9 @@ Global___ListTurnsResponse: _TypeAlias = ListTurnsResponse  # noqa: Y015
 
 @_typing.final
 class SubmitToolResultsRequest(_message.Message):
-    """Answers to tool calls, 1 to 128 in all."""
+    """Request message for SubmitToolResults: 1 to 128 answers (results and approvals together), at most one per
+    call.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -538,15 +541,15 @@ class SubmitToolResultsRequest(_message.Message):
     RESULTS_FIELD_NUMBER: _builtins.int
     APPROVALS_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Required."""
+    """Session id. Required."""
     request_id: _builtins.str
-    """Idempotency key, up to 128 characters. May be left empty: a call takes one answer anyhow."""
+    """Idempotency key, up to 128 characters. Optional, because a call accepts only one answer."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.ToolResult]:
-        """Results of calls that were requested: call_id, parts (may be empty) and, when the
-        tool failed, outcome ERROR. The texts of one result have at most 3 MiB together, and none of
-        them a limit of its own; more goes through PutBlob and Media.blob_id. contextd cleans the parts
-        and cuts them to the tool's limits.
+        """Results of requested calls: call_id, parts (may be empty) and, if the tool failed, outcome ERROR. The texts
+        of one result have at most 3 MiB together; there is no further limit for a single text. Store larger
+        content with PutBlob, and refer to it in Media.blob_id. contextd sanitizes the parts and cuts them to the
+        tool's limits.
         """
 
     @_builtins.property
@@ -571,7 +574,7 @@ Global___SubmitToolResultsRequest: _TypeAlias = SubmitToolResultsRequest  # noqa
 
 @_typing.final
 class Approval(_message.Message):
-    """A person's decision about a call."""
+    """A person's decision about a tool call."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -580,16 +583,16 @@ class Approval(_message.Message):
     EDITED_ARGUMENTS_JSON_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
-    """The call. Required."""
+    """Id of the call. Required."""
     decision: Global___ApprovalDecision.ValueType
     """The decision. Required."""
     edited_arguments_json: _builtins.str
-    """APPROVE: run it with these arguments instead, a JSON object of at most 256 KiB. Empty: as the
-    model wrote them. The message keeps the model's own; the result begins with a line that tells
-    the model of the change.
+    """Only with APPROVE: arguments to use instead of the model's, a JSON object of at most 256 KiB. Empty: the
+    model's arguments. The assistant message keeps the model's arguments; the result begins with a line that
+    informs the model of the change.
     """
     reason: _builtins.str
-    """DENY: why, for the model; up to 16,384 characters."""
+    """Only with DENY: the reason, for the model. Up to 16,384 characters."""
     def __init__(
         self,
         *,
@@ -608,7 +611,7 @@ Global___Approval: _TypeAlias = Approval  # noqa: Y015
 
 @_typing.final
 class SubmitToolResultsResponse(_message.Message):
-    """The outcome of the answers."""
+    """Response message for SubmitToolResults."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -616,11 +619,11 @@ class SubmitToolResultsResponse(_message.Message):
     PENDING_CALL_IDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def receipts(self) -> _containers.RepeatedCompositeFieldContainer[Global___AnswerReceipt]:
-        """One for each answer: the results in order, then the approvals."""
+        """One receipt per answer: for the results in order, then for the approvals."""
 
     @_builtins.property
     def pending_call_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Calls that wait for a result or an approval now."""
+        """Calls that now wait for a result or an approval."""
 
     def __init__(
         self,
@@ -638,16 +641,16 @@ Global___SubmitToolResultsResponse: _TypeAlias = SubmitToolResultsResponse  # no
 
 @_typing.final
 class AnswerReceipt(_message.Message):
-    """The outcome of one answer."""
+    """The status of one answer."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CALL_ID_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
-    """The call."""
+    """Id of the call."""
     status: Global___AnswerStatus.ValueType
-    """Whether it was accepted."""
+    """Whether the answer was accepted."""
     def __init__(
         self,
         *,
@@ -664,7 +667,7 @@ Global___AnswerReceipt: _TypeAlias = AnswerReceipt  # noqa: Y015
 
 @_typing.final
 class CancelTurnRequest(_message.Message):
-    """Which turn to cancel."""
+    """Request message for CancelTurn."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -674,15 +677,15 @@ class CancelTurnRequest(_message.Message):
     MODE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session. Required."""
+    """Session id. Required."""
     turn_id: _builtins.str
-    """The turn. Empty: whichever is live."""
+    """Turn id. Empty: the live turn."""
     request_id: _builtins.str
-    """Idempotency key, up to 128 characters. May be left empty: cancelling twice changes nothing."""
+    """Idempotency key, up to 128 characters. Optional, because cancelling twice changes nothing."""
     mode: _turn_pb2.CancelMode.ValueType
-    """What happens to its messages."""
+    """What happens to the turn's messages."""
     reason: _builtins.str
-    """Why, for the log and the turn_cancelled event; up to 1,024 characters."""
+    """Reason, for the log and the turn_cancelled event. Up to 1,024 characters."""
     def __init__(
         self,
         *,
@@ -702,19 +705,19 @@ Global___CancelTurnRequest: _TypeAlias = CancelTurnRequest  # noqa: Y015
 
 @_typing.final
 class CancelTurnResponse(_message.Message):
-    """The outcome of a cancel request."""
+    """Response message for CancelTurn."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TURN_FIELD_NUMBER: _builtins.int
     OUTCOME_FIELD_NUMBER: _builtins.int
     outcome: _turn_pb2.CancelOutcome.ValueType
-    """What it was doing. NONE when it had ended before this request: nothing was cancelled or rolled
-    back. A repeated request_id has the answer of the first.
+    """What the turn was doing. NONE if it had ended before this request: nothing was cancelled or rolled back. A
+    repeated request_id gets the response to the first request.
     """
     @_builtins.property
     def turn(self) -> _turn_pb2.Turn:
-        """The turn, ended. Absent when the session was idle and no turn_id was given."""
+        """The turn, which has ended. Absent if the session was idle and no turn_id was given."""
 
     def __init__(
         self,

@@ -28,13 +28,13 @@ if _version_not_supported:
 class TurnServiceStub(object):
     """Runs turns and streams their events.
 
-    A non-OK status of ExecuteTurn or WatchEvents is about transport or admission only; failures of
-    an admitted turn are events, and the stream then ends OK. So the whole rule for a client is: read
-    until the stream ends; on UNAVAILABLE or DEADLINE_EXCEEDED send the same request again with
-    after_seq = the last seq handled; on DATA_LOSS (EVENTS_LOST) read the session anew.
+    A non-OK status of ExecuteTurn or WatchEvents reports only errors of transport and admission. Failures of an
+    admitted turn are events, and the stream then ends with OK. The complete rule for a client is: read until the
+    stream ends; on UNAVAILABLE or DEADLINE_EXCEEDED, send the same request again with after_seq = the last seq
+    handled; on DATA_LOSS (EVENTS_LOST), read the session again.
 
-    When a stream ends with its turn, the trailer `contextd-turn-state` repeats the outcome as a
-    TurnState name, e.g. "COMPLETED".
+    If a stream ends because its turn ended, the trailer `contextd-turn-state` has the TurnState, e.g.
+    "COMPLETED".
     """
 
     def __init__(self, channel):
@@ -83,33 +83,32 @@ class TurnServiceStub(object):
 class TurnServiceServicer(object):
     """Runs turns and streams their events.
 
-    A non-OK status of ExecuteTurn or WatchEvents is about transport or admission only; failures of
-    an admitted turn are events, and the stream then ends OK. So the whole rule for a client is: read
-    until the stream ends; on UNAVAILABLE or DEADLINE_EXCEEDED send the same request again with
-    after_seq = the last seq handled; on DATA_LOSS (EVENTS_LOST) read the session anew.
+    A non-OK status of ExecuteTurn or WatchEvents reports only errors of transport and admission. Failures of an
+    admitted turn are events, and the stream then ends with OK. The complete rule for a client is: read until the
+    stream ends; on UNAVAILABLE or DEADLINE_EXCEEDED, send the same request again with after_seq = the last seq
+    handled; on DATA_LOSS (EVENTS_LOST), read the session again.
 
-    When a stream ends with its turn, the trailer `contextd-turn-state` repeats the outcome as a
-    TurnState name, e.g. "COMPLETED".
+    If a stream ends because its turn ended, the trailer `contextd-turn-state` has the TurnState, e.g.
+    "COMPLETED".
     """
 
     def ExecuteTurn(self, request, context):
-        """Runs a turn and streams its events: every durable event of the session from the admission on,
-        without gaps in seq, until the turn that took the input ends. With BUSY_POLICY_ENQUEUE the end
-        of an earlier turn may be among them: finish when the stream ends, not at the first terminal
-        event. Leaving the stream leaves the turn running (see cancel_after_disconnect); sending the
-        request again with the same request_id attaches to it.
-        Errors: NO_INPUT, SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN (with
-        UNKNOWN_WINDOW_REFUSE), TURN_IN_PROGRESS (with BUSY_POLICY_REJECT), TRANSCRIPT_OPEN (calls that
-        were appended wait for results), QUEUE_FULL, EVENTS_LOST, EVENTS_EXPIRED (a repeated request,
-        whose events were removed).
+        """Runs a turn and streams its events: all durable events of the session after the admission, without gaps in
+        seq, until the turn that took the input ends. With BUSY_POLICY_ENQUEUE, these may include the end of an
+        earlier turn: finish when the stream ends, not at the first terminal event. A turn continues when the
+        client closes the stream (see cancel_after_disconnect). A repeated request with the same request_id
+        attaches to the turn.
+        Errors: NO_INPUT, SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN (with UNKNOWN_WINDOW_REFUSE),
+        TURN_IN_PROGRESS (with BUSY_POLICY_REJECT), TRANSCRIPT_OPEN (appended calls wait for results), QUEUE_FULL,
+        EVENTS_LOST, EVENTS_EXPIRED (a repeated request whose events were removed).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchEvents(self, request, context):
-        """Streams the events of a session, or of one turn: first those after after_seq, then `sync`,
-        then live. Any number of readers, on any replica.
+        """Streams the events of a session or of one turn: the events after after_seq, then `sync`, then live events.
+        Any number of readers, on any replica.
         Errors: SESSION_NOT_FOUND, TURN_NOT_FOUND, EVENTS_EXPIRED, CURSOR_AHEAD, EVENTS_LOST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -117,7 +116,7 @@ class TurnServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListEvents(self, request, context):
-        """Reads durable events page by page, with the same cursor as the streams.
+        """Lists durable events page by page, with the same cursor as the streams.
         Errors: SESSION_NOT_FOUND, TURN_NOT_FOUND, EVENTS_EXPIRED, CURSOR_AHEAD.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -125,7 +124,7 @@ class TurnServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetTurn(self, request, context):
-        """Reads one turn.
+        """Returns a turn.
         Errors: TURN_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -141,19 +140,19 @@ class TurnServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SubmitToolResults(self, request, context):
-        """Answers tool calls: results, and decisions about approvals. Send them one by one as they come,
-        or together. Any replica takes them; the one that answers the last open call goes on with the
-        turn. Repeating an answer is harmless.
-        Errors: SESSION_NOT_FOUND; INVALID_REQUEST for a call_id the session never had, or that came
-        with AppendMessages and is answered by it (nothing is stored then).
+        """Submits answers to tool calls: results, and decisions about approvals. Send them one by one, or together.
+        Any replica accepts them; the replica that receives the last missing answer continues the turn. Repeating
+        an answer is harmless.
+        Errors: SESSION_NOT_FOUND; INVALID_REQUEST for a call_id that the session never had, or for a call that was
+        appended with AppendMessages and must get its result there (nothing is stored then).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelTurn(self, request, context):
-        """Cancels a turn and answers once it has ended, usually within a second. On a turn that has
-        ended, or an idle session, it changes nothing.
+        """Cancels a turn and responds when it has ended, usually within a second. If the turn has already ended or
+        the session is idle, nothing changes.
         Errors: SESSION_NOT_FOUND, TURN_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -209,13 +208,13 @@ def add_TurnServiceServicer_to_server(servicer, server):
 class TurnService(object):
     """Runs turns and streams their events.
 
-    A non-OK status of ExecuteTurn or WatchEvents is about transport or admission only; failures of
-    an admitted turn are events, and the stream then ends OK. So the whole rule for a client is: read
-    until the stream ends; on UNAVAILABLE or DEADLINE_EXCEEDED send the same request again with
-    after_seq = the last seq handled; on DATA_LOSS (EVENTS_LOST) read the session anew.
+    A non-OK status of ExecuteTurn or WatchEvents reports only errors of transport and admission. Failures of an
+    admitted turn are events, and the stream then ends with OK. The complete rule for a client is: read until the
+    stream ends; on UNAVAILABLE or DEADLINE_EXCEEDED, send the same request again with after_seq = the last seq
+    handled; on DATA_LOSS (EVENTS_LOST), read the session again.
 
-    When a stream ends with its turn, the trailer `contextd-turn-state` repeats the outcome as a
-    TurnState name, e.g. "COMPLETED".
+    If a stream ends because its turn ended, the trailer `contextd-turn-state` has the TurnState, e.g.
+    "COMPLETED".
     """
 
     @staticmethod

@@ -29,13 +29,13 @@ GRPC_VERSION: str
 class TurnServiceStub:
     """Runs turns and streams their events.
 
-    A non-OK status of ExecuteTurn or WatchEvents is about transport or admission only; failures of
-    an admitted turn are events, and the stream then ends OK. So the whole rule for a client is: read
-    until the stream ends; on UNAVAILABLE or DEADLINE_EXCEEDED send the same request again with
-    after_seq = the last seq handled; on DATA_LOSS (EVENTS_LOST) read the session anew.
+    A non-OK status of ExecuteTurn or WatchEvents reports only errors of transport and admission. Failures of an
+    admitted turn are events, and the stream then ends with OK. The complete rule for a client is: read until the
+    stream ends; on UNAVAILABLE or DEADLINE_EXCEEDED, send the same request again with after_seq = the last seq
+    handled; on DATA_LOSS (EVENTS_LOST), read the session again.
 
-    When a stream ends with its turn, the trailer `contextd-turn-state` repeats the outcome as a
-    TurnState name, e.g. "COMPLETED".
+    If a stream ends because its turn ended, the trailer `contextd-turn-state` has the TurnState, e.g.
+    "COMPLETED".
     """
 
     @_typing.overload
@@ -43,27 +43,26 @@ class TurnServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TurnServiceAsyncStub: ...
     ExecuteTurn: _grpc.UnaryStreamMultiCallable[_turn_service_pb2.ExecuteTurnRequest, _turn_service_pb2.ExecuteTurnResponse]
-    """Runs a turn and streams its events: every durable event of the session from the admission on,
-    without gaps in seq, until the turn that took the input ends. With BUSY_POLICY_ENQUEUE the end
-    of an earlier turn may be among them: finish when the stream ends, not at the first terminal
-    event. Leaving the stream leaves the turn running (see cancel_after_disconnect); sending the
-    request again with the same request_id attaches to it.
-    Errors: NO_INPUT, SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN (with
-    UNKNOWN_WINDOW_REFUSE), TURN_IN_PROGRESS (with BUSY_POLICY_REJECT), TRANSCRIPT_OPEN (calls that
-    were appended wait for results), QUEUE_FULL, EVENTS_LOST, EVENTS_EXPIRED (a repeated request,
-    whose events were removed).
+    """Runs a turn and streams its events: all durable events of the session after the admission, without gaps in
+    seq, until the turn that took the input ends. With BUSY_POLICY_ENQUEUE, these may include the end of an
+    earlier turn: finish when the stream ends, not at the first terminal event. A turn continues when the
+    client closes the stream (see cancel_after_disconnect). A repeated request with the same request_id
+    attaches to the turn.
+    Errors: NO_INPUT, SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN (with UNKNOWN_WINDOW_REFUSE),
+    TURN_IN_PROGRESS (with BUSY_POLICY_REJECT), TRANSCRIPT_OPEN (appended calls wait for results), QUEUE_FULL,
+    EVENTS_LOST, EVENTS_EXPIRED (a repeated request whose events were removed).
     """
     WatchEvents: _grpc.UnaryStreamMultiCallable[_turn_service_pb2.WatchEventsRequest, _turn_service_pb2.WatchEventsResponse]
-    """Streams the events of a session, or of one turn: first those after after_seq, then `sync`,
-    then live. Any number of readers, on any replica.
+    """Streams the events of a session or of one turn: the events after after_seq, then `sync`, then live events.
+    Any number of readers, on any replica.
     Errors: SESSION_NOT_FOUND, TURN_NOT_FOUND, EVENTS_EXPIRED, CURSOR_AHEAD, EVENTS_LOST.
     """
     ListEvents: _grpc.UnaryUnaryMultiCallable[_turn_service_pb2.ListEventsRequest, _turn_service_pb2.ListEventsResponse]
-    """Reads durable events page by page, with the same cursor as the streams.
+    """Lists durable events page by page, with the same cursor as the streams.
     Errors: SESSION_NOT_FOUND, TURN_NOT_FOUND, EVENTS_EXPIRED, CURSOR_AHEAD.
     """
     GetTurn: _grpc.UnaryUnaryMultiCallable[_turn_service_pb2.GetTurnRequest, _turn_service_pb2.GetTurnResponse]
-    """Reads one turn.
+    """Returns a turn.
     Errors: TURN_NOT_FOUND.
     """
     ListTurns: _grpc.UnaryUnaryMultiCallable[_turn_service_pb2.ListTurnsRequest, _turn_service_pb2.ListTurnsResponse]
@@ -71,15 +70,15 @@ class TurnServiceStub:
     Errors: SESSION_NOT_FOUND.
     """
     SubmitToolResults: _grpc.UnaryUnaryMultiCallable[_turn_service_pb2.SubmitToolResultsRequest, _turn_service_pb2.SubmitToolResultsResponse]
-    """Answers tool calls: results, and decisions about approvals. Send them one by one as they come,
-    or together. Any replica takes them; the one that answers the last open call goes on with the
-    turn. Repeating an answer is harmless.
-    Errors: SESSION_NOT_FOUND; INVALID_REQUEST for a call_id the session never had, or that came
-    with AppendMessages and is answered by it (nothing is stored then).
+    """Submits answers to tool calls: results, and decisions about approvals. Send them one by one, or together.
+    Any replica accepts them; the replica that receives the last missing answer continues the turn. Repeating
+    an answer is harmless.
+    Errors: SESSION_NOT_FOUND; INVALID_REQUEST for a call_id that the session never had, or for a call that was
+    appended with AppendMessages and must get its result there (nothing is stored then).
     """
     CancelTurn: _grpc.UnaryUnaryMultiCallable[_turn_service_pb2.CancelTurnRequest, _turn_service_pb2.CancelTurnResponse]
-    """Cancels a turn and answers once it has ended, usually within a second. On a turn that has
-    ended, or an idle session, it changes nothing.
+    """Cancels a turn and responds when it has ended, usually within a second. If the turn has already ended or
+    the session is idle, nothing changes.
     Errors: SESSION_NOT_FOUND, TURN_NOT_FOUND.
     """
 
@@ -87,38 +86,37 @@ class TurnServiceStub:
 class TurnServiceAsyncStub(TurnServiceStub):
     """Runs turns and streams their events.
 
-    A non-OK status of ExecuteTurn or WatchEvents is about transport or admission only; failures of
-    an admitted turn are events, and the stream then ends OK. So the whole rule for a client is: read
-    until the stream ends; on UNAVAILABLE or DEADLINE_EXCEEDED send the same request again with
-    after_seq = the last seq handled; on DATA_LOSS (EVENTS_LOST) read the session anew.
+    A non-OK status of ExecuteTurn or WatchEvents reports only errors of transport and admission. Failures of an
+    admitted turn are events, and the stream then ends with OK. The complete rule for a client is: read until the
+    stream ends; on UNAVAILABLE or DEADLINE_EXCEEDED, send the same request again with after_seq = the last seq
+    handled; on DATA_LOSS (EVENTS_LOST), read the session again.
 
-    When a stream ends with its turn, the trailer `contextd-turn-state` repeats the outcome as a
-    TurnState name, e.g. "COMPLETED".
+    If a stream ends because its turn ended, the trailer `contextd-turn-state` has the TurnState, e.g.
+    "COMPLETED".
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ExecuteTurn: _aio.UnaryStreamMultiCallable[_turn_service_pb2.ExecuteTurnRequest, _turn_service_pb2.ExecuteTurnResponse]  # type: ignore[assignment]
-    """Runs a turn and streams its events: every durable event of the session from the admission on,
-    without gaps in seq, until the turn that took the input ends. With BUSY_POLICY_ENQUEUE the end
-    of an earlier turn may be among them: finish when the stream ends, not at the first terminal
-    event. Leaving the stream leaves the turn running (see cancel_after_disconnect); sending the
-    request again with the same request_id attaches to it.
-    Errors: NO_INPUT, SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN (with
-    UNKNOWN_WINDOW_REFUSE), TURN_IN_PROGRESS (with BUSY_POLICY_REJECT), TRANSCRIPT_OPEN (calls that
-    were appended wait for results), QUEUE_FULL, EVENTS_LOST, EVENTS_EXPIRED (a repeated request,
-    whose events were removed).
+    """Runs a turn and streams its events: all durable events of the session after the admission, without gaps in
+    seq, until the turn that took the input ends. With BUSY_POLICY_ENQUEUE, these may include the end of an
+    earlier turn: finish when the stream ends, not at the first terminal event. A turn continues when the
+    client closes the stream (see cancel_after_disconnect). A repeated request with the same request_id
+    attaches to the turn.
+    Errors: NO_INPUT, SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN (with UNKNOWN_WINDOW_REFUSE),
+    TURN_IN_PROGRESS (with BUSY_POLICY_REJECT), TRANSCRIPT_OPEN (appended calls wait for results), QUEUE_FULL,
+    EVENTS_LOST, EVENTS_EXPIRED (a repeated request whose events were removed).
     """
     WatchEvents: _aio.UnaryStreamMultiCallable[_turn_service_pb2.WatchEventsRequest, _turn_service_pb2.WatchEventsResponse]  # type: ignore[assignment]
-    """Streams the events of a session, or of one turn: first those after after_seq, then `sync`,
-    then live. Any number of readers, on any replica.
+    """Streams the events of a session or of one turn: the events after after_seq, then `sync`, then live events.
+    Any number of readers, on any replica.
     Errors: SESSION_NOT_FOUND, TURN_NOT_FOUND, EVENTS_EXPIRED, CURSOR_AHEAD, EVENTS_LOST.
     """
     ListEvents: _aio.UnaryUnaryMultiCallable[_turn_service_pb2.ListEventsRequest, _turn_service_pb2.ListEventsResponse]  # type: ignore[assignment]
-    """Reads durable events page by page, with the same cursor as the streams.
+    """Lists durable events page by page, with the same cursor as the streams.
     Errors: SESSION_NOT_FOUND, TURN_NOT_FOUND, EVENTS_EXPIRED, CURSOR_AHEAD.
     """
     GetTurn: _aio.UnaryUnaryMultiCallable[_turn_service_pb2.GetTurnRequest, _turn_service_pb2.GetTurnResponse]  # type: ignore[assignment]
-    """Reads one turn.
+    """Returns a turn.
     Errors: TURN_NOT_FOUND.
     """
     ListTurns: _aio.UnaryUnaryMultiCallable[_turn_service_pb2.ListTurnsRequest, _turn_service_pb2.ListTurnsResponse]  # type: ignore[assignment]
@@ -126,28 +124,28 @@ class TurnServiceAsyncStub(TurnServiceStub):
     Errors: SESSION_NOT_FOUND.
     """
     SubmitToolResults: _aio.UnaryUnaryMultiCallable[_turn_service_pb2.SubmitToolResultsRequest, _turn_service_pb2.SubmitToolResultsResponse]  # type: ignore[assignment]
-    """Answers tool calls: results, and decisions about approvals. Send them one by one as they come,
-    or together. Any replica takes them; the one that answers the last open call goes on with the
-    turn. Repeating an answer is harmless.
-    Errors: SESSION_NOT_FOUND; INVALID_REQUEST for a call_id the session never had, or that came
-    with AppendMessages and is answered by it (nothing is stored then).
+    """Submits answers to tool calls: results, and decisions about approvals. Send them one by one, or together.
+    Any replica accepts them; the replica that receives the last missing answer continues the turn. Repeating
+    an answer is harmless.
+    Errors: SESSION_NOT_FOUND; INVALID_REQUEST for a call_id that the session never had, or for a call that was
+    appended with AppendMessages and must get its result there (nothing is stored then).
     """
     CancelTurn: _aio.UnaryUnaryMultiCallable[_turn_service_pb2.CancelTurnRequest, _turn_service_pb2.CancelTurnResponse]  # type: ignore[assignment]
-    """Cancels a turn and answers once it has ended, usually within a second. On a turn that has
-    ended, or an idle session, it changes nothing.
+    """Cancels a turn and responds when it has ended, usually within a second. If the turn has already ended or
+    the session is idle, nothing changes.
     Errors: SESSION_NOT_FOUND, TURN_NOT_FOUND.
     """
 
 class TurnServiceServicer(metaclass=_abc_1.ABCMeta):
     """Runs turns and streams their events.
 
-    A non-OK status of ExecuteTurn or WatchEvents is about transport or admission only; failures of
-    an admitted turn are events, and the stream then ends OK. So the whole rule for a client is: read
-    until the stream ends; on UNAVAILABLE or DEADLINE_EXCEEDED send the same request again with
-    after_seq = the last seq handled; on DATA_LOSS (EVENTS_LOST) read the session anew.
+    A non-OK status of ExecuteTurn or WatchEvents reports only errors of transport and admission. Failures of an
+    admitted turn are events, and the stream then ends with OK. The complete rule for a client is: read until the
+    stream ends; on UNAVAILABLE or DEADLINE_EXCEEDED, send the same request again with after_seq = the last seq
+    handled; on DATA_LOSS (EVENTS_LOST), read the session again.
 
-    When a stream ends with its turn, the trailer `contextd-turn-state` repeats the outcome as a
-    TurnState name, e.g. "COMPLETED".
+    If a stream ends because its turn ended, the trailer `contextd-turn-state` has the TurnState, e.g.
+    "COMPLETED".
     """
 
     @_abc_1.abstractmethod
@@ -156,15 +154,14 @@ class TurnServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _turn_service_pb2.ExecuteTurnRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_turn_service_pb2.ExecuteTurnResponse], _abc.AsyncIterator[_turn_service_pb2.ExecuteTurnResponse]]:
-        """Runs a turn and streams its events: every durable event of the session from the admission on,
-        without gaps in seq, until the turn that took the input ends. With BUSY_POLICY_ENQUEUE the end
-        of an earlier turn may be among them: finish when the stream ends, not at the first terminal
-        event. Leaving the stream leaves the turn running (see cancel_after_disconnect); sending the
-        request again with the same request_id attaches to it.
-        Errors: NO_INPUT, SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN (with
-        UNKNOWN_WINDOW_REFUSE), TURN_IN_PROGRESS (with BUSY_POLICY_REJECT), TRANSCRIPT_OPEN (calls that
-        were appended wait for results), QUEUE_FULL, EVENTS_LOST, EVENTS_EXPIRED (a repeated request,
-        whose events were removed).
+        """Runs a turn and streams its events: all durable events of the session after the admission, without gaps in
+        seq, until the turn that took the input ends. With BUSY_POLICY_ENQUEUE, these may include the end of an
+        earlier turn: finish when the stream ends, not at the first terminal event. A turn continues when the
+        client closes the stream (see cancel_after_disconnect). A repeated request with the same request_id
+        attaches to the turn.
+        Errors: NO_INPUT, SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN (with UNKNOWN_WINDOW_REFUSE),
+        TURN_IN_PROGRESS (with BUSY_POLICY_REJECT), TRANSCRIPT_OPEN (appended calls wait for results), QUEUE_FULL,
+        EVENTS_LOST, EVENTS_EXPIRED (a repeated request whose events were removed).
         """
 
     @_abc_1.abstractmethod
@@ -173,8 +170,8 @@ class TurnServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _turn_service_pb2.WatchEventsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_turn_service_pb2.WatchEventsResponse], _abc.AsyncIterator[_turn_service_pb2.WatchEventsResponse]]:
-        """Streams the events of a session, or of one turn: first those after after_seq, then `sync`,
-        then live. Any number of readers, on any replica.
+        """Streams the events of a session or of one turn: the events after after_seq, then `sync`, then live events.
+        Any number of readers, on any replica.
         Errors: SESSION_NOT_FOUND, TURN_NOT_FOUND, EVENTS_EXPIRED, CURSOR_AHEAD, EVENTS_LOST.
         """
 
@@ -184,7 +181,7 @@ class TurnServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _turn_service_pb2.ListEventsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_turn_service_pb2.ListEventsResponse, _abc.Awaitable[_turn_service_pb2.ListEventsResponse]]:
-        """Reads durable events page by page, with the same cursor as the streams.
+        """Lists durable events page by page, with the same cursor as the streams.
         Errors: SESSION_NOT_FOUND, TURN_NOT_FOUND, EVENTS_EXPIRED, CURSOR_AHEAD.
         """
 
@@ -194,7 +191,7 @@ class TurnServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _turn_service_pb2.GetTurnRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_turn_service_pb2.GetTurnResponse, _abc.Awaitable[_turn_service_pb2.GetTurnResponse]]:
-        """Reads one turn.
+        """Returns a turn.
         Errors: TURN_NOT_FOUND.
         """
 
@@ -214,11 +211,11 @@ class TurnServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _turn_service_pb2.SubmitToolResultsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_turn_service_pb2.SubmitToolResultsResponse, _abc.Awaitable[_turn_service_pb2.SubmitToolResultsResponse]]:
-        """Answers tool calls: results, and decisions about approvals. Send them one by one as they come,
-        or together. Any replica takes them; the one that answers the last open call goes on with the
-        turn. Repeating an answer is harmless.
-        Errors: SESSION_NOT_FOUND; INVALID_REQUEST for a call_id the session never had, or that came
-        with AppendMessages and is answered by it (nothing is stored then).
+        """Submits answers to tool calls: results, and decisions about approvals. Send them one by one, or together.
+        Any replica accepts them; the replica that receives the last missing answer continues the turn. Repeating
+        an answer is harmless.
+        Errors: SESSION_NOT_FOUND; INVALID_REQUEST for a call_id that the session never had, or for a call that was
+        appended with AppendMessages and must get its result there (nothing is stored then).
         """
 
     @_abc_1.abstractmethod
@@ -227,8 +224,8 @@ class TurnServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _turn_service_pb2.CancelTurnRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_turn_service_pb2.CancelTurnResponse, _abc.Awaitable[_turn_service_pb2.CancelTurnResponse]]:
-        """Cancels a turn and answers once it has ended, usually within a second. On a turn that has
-        ended, or an idle session, it changes nothing.
+        """Cancels a turn and responds when it has ended, usually within a second. If the turn has already ended or
+        the session is idle, nothing changes.
         Errors: SESSION_NOT_FOUND, TURN_NOT_FOUND.
         """
 

@@ -24,32 +24,32 @@ class _TokenBasis:
 class _TokenBasisEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TokenBasis.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     TOKEN_BASIS_UNSPECIFIED: _TokenBasis.ValueType  # 0
-    """Not known. Treat an unknown value like HEURISTIC."""
+    """Unknown. Treat an unknown value like HEURISTIC."""
     TOKEN_BASIS_ACTUAL: _TokenBasis.ValueType  # 1
-    """Reported by the model provider. In events: only if the prompt has nothing new since that call."""
+    """Reported by the model provider. In events: only if nothing was added to the prompt since that call."""
     TOKEN_BASIS_CALIBRATED: _TokenBasis.ValueType  # 2
-    """Counted, then corrected by the ratio learnt from this model's earlier calls. CountTokens only."""
+    """Counted, then corrected by the ratio learned from earlier calls of this model. CountTokens only."""
     TOKEN_BASIS_TOKENIZER: _TokenBasis.ValueType  # 3
     """Counted with the model's own vocabulary and template. CountTokens only."""
     TOKEN_BASIS_HEURISTIC: _TokenBasis.ValueType  # 4
-    """Counted with a related vocabulary, or from the number of characters; also a sum of which parts
-    may have been: the size of a transcript whose session went from one model to another.
+    """Counted with a related vocabulary, or estimated from the number of characters. Also for a sum of which
+    parts may have been: the size of a transcript whose session changed from one model to another.
     """
 
 class TokenBasis(_TokenBasis, metaclass=_TokenBasisEnumTypeWrapper):
-    """How a token number was obtained, from most to least accurate."""
+    """How a number of tokens was obtained, from most to least accurate."""
 
 TOKEN_BASIS_UNSPECIFIED: TokenBasis.ValueType  # 0
-"""Not known. Treat an unknown value like HEURISTIC."""
+"""Unknown. Treat an unknown value like HEURISTIC."""
 TOKEN_BASIS_ACTUAL: TokenBasis.ValueType  # 1
-"""Reported by the model provider. In events: only if the prompt has nothing new since that call."""
+"""Reported by the model provider. In events: only if nothing was added to the prompt since that call."""
 TOKEN_BASIS_CALIBRATED: TokenBasis.ValueType  # 2
-"""Counted, then corrected by the ratio learnt from this model's earlier calls. CountTokens only."""
+"""Counted, then corrected by the ratio learned from earlier calls of this model. CountTokens only."""
 TOKEN_BASIS_TOKENIZER: TokenBasis.ValueType  # 3
 """Counted with the model's own vocabulary and template. CountTokens only."""
 TOKEN_BASIS_HEURISTIC: TokenBasis.ValueType  # 4
-"""Counted with a related vocabulary, or from the number of characters; also a sum of which parts
-may have been: the size of a transcript whose session went from one model to another.
+"""Counted with a related vocabulary, or estimated from the number of characters. Also for a sum of which
+parts may have been: the size of a transcript whose session changed from one model to another.
 """
 Global___TokenBasis: _TypeAlias = TokenBasis  # noqa: Y015
 
@@ -60,19 +60,19 @@ class _UsagePurpose:
 class _UsagePurposeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_UsagePurpose.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     USAGE_PURPOSE_UNSPECIFIED: _UsagePurpose.ValueType  # 0
-    """Not known. Still counts in totals."""
+    """Unknown. Still included in totals."""
     USAGE_PURPOSE_TURN: _UsagePurpose.ValueType  # 1
-    """A step of a turn, or a call of the host's own loop (RecordUsage)."""
+    """A step of a turn, or a call by a host that calls the model itself (RecordUsage)."""
     USAGE_PURPOSE_COMPACTION: _UsagePurpose.ValueType  # 2
     """A summary written for a compaction."""
 
 class UsagePurpose(_UsagePurpose, metaclass=_UsagePurposeEnumTypeWrapper):
-    """What a model call was made for."""
+    """Purpose of a model call."""
 
 USAGE_PURPOSE_UNSPECIFIED: UsagePurpose.ValueType  # 0
-"""Not known. Still counts in totals."""
+"""Unknown. Still included in totals."""
 USAGE_PURPOSE_TURN: UsagePurpose.ValueType  # 1
-"""A step of a turn, or a call of the host's own loop (RecordUsage)."""
+"""A step of a turn, or a call by a host that calls the model itself (RecordUsage)."""
 USAGE_PURPOSE_COMPACTION: UsagePurpose.ValueType  # 2
 """A summary written for a compaction."""
 Global___UsagePurpose: _TypeAlias = UsagePurpose  # noqa: Y015
@@ -90,9 +90,9 @@ class _ContextCategoryEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Conte
     CONTEXT_CATEGORY_TOOLS: _ContextCategory.ValueType  # 2
     """Definitions of the host's tools and of provider tools. May tag a Tool."""
     CONTEXT_CATEGORY_MCP_TOOLS: _ContextCategory.ValueType  # 3
-    """Definitions of tools that come from MCP servers. May tag a Tool."""
+    """Definitions of tools of MCP servers. May tag a Tool."""
     CONTEXT_CATEGORY_DEFERRED_TOOLS: _ContextCategory.ValueType  # 4
-    """Tools marked `deferred`: listed, not part of the total."""
+    """Definitions of tools marked `deferred`. Listed, but not part of the total."""
     CONTEXT_CATEGORY_SKILLS: _ContextCategory.ValueType  # 5
     """Skills. May tag a Tool or a PinnedBlock."""
     CONTEXT_CATEGORY_AGENTS: _ContextCategory.ValueType  # 6
@@ -108,20 +108,20 @@ class _ContextCategoryEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Conte
     CONTEXT_CATEGORY_ASSISTANT: _ContextCategory.ValueType  # 11
     """Text of assistant messages, refusals and provider items."""
     CONTEXT_CATEGORY_REASONING: _ContextCategory.ValueType  # 12
-    """Reasoning that is sent back to the model."""
+    """Reasoning of earlier responses that is sent back to the model."""
     CONTEXT_CATEGORY_TOOL_CALLS: _ContextCategory.ValueType  # 13
     """Tool calls with their arguments."""
     CONTEXT_CATEGORY_TOOL_RESULTS: _ContextCategory.ValueType  # 14
-    """Tool results; a pruned one counts as its placeholder."""
+    """Tool results. A pruned result counts as its placeholder."""
     CONTEXT_CATEGORY_MEDIA: _ContextCategory.ValueType  # 15
     """Images and files."""
     CONTEXT_CATEGORY_QUEUED: _ContextCategory.ValueType  # 16
-    """Messages waiting in the queue: listed, not part of the total."""
+    """Messages waiting in the queue. Listed, but not part of the total."""
 
 class ContextCategory(_ContextCategory, metaclass=_ContextCategoryEnumTypeWrapper):
-    """What occupies a context window. Used in reports (ContextStats) and, where noted, to tag tools
-    and pinned blocks. Show an unknown category under its number: the sum is right even if the label
-    is new.
+    """Categories of the tokens in a context window. Used in reports (ContextStats) and, where noted, to tag tools
+    and pinned blocks. Show an unknown category with its number, so that the sum is correct although the label is
+    unknown.
     """
 
 CONTEXT_CATEGORY_UNSPECIFIED: ContextCategory.ValueType  # 0
@@ -131,9 +131,9 @@ CONTEXT_CATEGORY_SYSTEM_PROMPT: ContextCategory.ValueType  # 1
 CONTEXT_CATEGORY_TOOLS: ContextCategory.ValueType  # 2
 """Definitions of the host's tools and of provider tools. May tag a Tool."""
 CONTEXT_CATEGORY_MCP_TOOLS: ContextCategory.ValueType  # 3
-"""Definitions of tools that come from MCP servers. May tag a Tool."""
+"""Definitions of tools of MCP servers. May tag a Tool."""
 CONTEXT_CATEGORY_DEFERRED_TOOLS: ContextCategory.ValueType  # 4
-"""Tools marked `deferred`: listed, not part of the total."""
+"""Definitions of tools marked `deferred`. Listed, but not part of the total."""
 CONTEXT_CATEGORY_SKILLS: ContextCategory.ValueType  # 5
 """Skills. May tag a Tool or a PinnedBlock."""
 CONTEXT_CATEGORY_AGENTS: ContextCategory.ValueType  # 6
@@ -149,22 +149,20 @@ CONTEXT_CATEGORY_USER: ContextCategory.ValueType  # 10
 CONTEXT_CATEGORY_ASSISTANT: ContextCategory.ValueType  # 11
 """Text of assistant messages, refusals and provider items."""
 CONTEXT_CATEGORY_REASONING: ContextCategory.ValueType  # 12
-"""Reasoning that is sent back to the model."""
+"""Reasoning of earlier responses that is sent back to the model."""
 CONTEXT_CATEGORY_TOOL_CALLS: ContextCategory.ValueType  # 13
 """Tool calls with their arguments."""
 CONTEXT_CATEGORY_TOOL_RESULTS: ContextCategory.ValueType  # 14
-"""Tool results; a pruned one counts as its placeholder."""
+"""Tool results. A pruned result counts as its placeholder."""
 CONTEXT_CATEGORY_MEDIA: ContextCategory.ValueType  # 15
 """Images and files."""
 CONTEXT_CATEGORY_QUEUED: ContextCategory.ValueType  # 16
-"""Messages waiting in the queue: listed, not part of the total."""
+"""Messages waiting in the queue. Listed, but not part of the total."""
 Global___ContextCategory: _TypeAlias = ContextCategory  # noqa: Y015
 
 @_typing.final
 class TokenCount(_message.Message):
-    """A number of tokens, and how far to trust it. Triggers compare tokens + margin; displays show
-    tokens.
-    """
+    """A number of tokens and its accuracy. Triggers compare tokens + margin; user interfaces show tokens."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -173,13 +171,13 @@ class TokenCount(_message.Message):
     MARGIN_FIELD_NUMBER: _builtins.int
     ESTIMATOR_FIELD_NUMBER: _builtins.int
     tokens: _builtins.int
-    """The number itself."""
+    """The number of tokens."""
     basis: Global___TokenBasis.ValueType
-    """How it was obtained. Show "(estimated)" for everything but ACTUAL."""
+    """How the number was obtained. Show "(estimated)" for all values except ACTUAL."""
     margin: _builtins.int
-    """The true number is expected within tokens - margin and tokens + margin. 0 for ACTUAL."""
+    """The true number is expected between tokens - margin and tokens + margin. 0 for ACTUAL."""
     estimator: _builtins.str
-    """The estimator that counted, e.g. "o200k+openai". Empty for ACTUAL."""
+    """Name of the estimator, e.g. "o200k+openai". Empty for ACTUAL."""
     def __init__(
         self,
         *,
@@ -198,9 +196,8 @@ Global___TokenCount: _TypeAlias = TokenCount  # noqa: Y015
 
 @_typing.final
 class Usage(_message.Message):
-    """Tokens of ONE model call, as the provider reported them, in one meaning for all providers. Usage
-    is never cumulative; sums over calls are UsageTotals. Where a message has no Usage, the provider
-    reported none.
+    """Tokens of ONE model call as reported by the provider, with the same meaning for all providers. Usage is never
+    cumulative; UsageTotals has sums over calls. If a message has no Usage, the provider reported none.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -214,11 +211,11 @@ class Usage(_message.Message):
     PROVIDER_USAGE_JSON_FIELD_NUMBER: _builtins.int
     PROVIDER_TOOL_CALLS_FIELD_NUMBER: _builtins.int
     input_tokens: _builtins.int
-    """Whole prompt, cached tokens included. Where the provider's own tools ran, the sum over all rounds."""
+    """The whole prompt, including cached tokens. If the provider ran its own tools, the sum over all rounds."""
     output_tokens: _builtins.int
-    """Whole answer, reasoning and tool calls included."""
+    """The whole response, including reasoning and tool calls."""
     reasoning_tokens: _builtins.int
-    """Part of output_tokens spent on reasoning."""
+    """Part of output_tokens used for reasoning."""
     cache_read_tokens: _builtins.int
     """Part of input_tokens read from the provider's prompt cache."""
     cache_write_tokens: _builtins.int
@@ -226,13 +223,13 @@ class Usage(_message.Message):
     total_tokens: _builtins.int
     """input_tokens + output_tokens."""
     provider_usage_json: _builtins.str
-    """The provider's own usage object, unchanged: prices, tiers, kinds of cache and modalities that
-    have no field here.
+    """The provider's usage object as JSON, unchanged, including values without a field here: prices, tiers,
+    kinds of cache, modalities.
     """
     provider_tool_calls: _builtins.int
-    """Calls of the provider's own tools (web search, code execution) that the answer took, which
-    providers charge beside tokens: as many as the answer holds, or as the provider reports if that
-    is more. Not part of UsageTotals.
+    """Number of calls of the provider's own tools (web search, code execution) for this response, which providers
+    charge in addition to tokens. The number of calls in the response, or the number that the provider reports
+    if that is greater. Not part of UsageTotals.
     """
     def __init__(
         self,
@@ -256,9 +253,7 @@ Global___Usage: _TypeAlias = Usage  # noqa: Y015
 
 @_typing.final
 class UsageTotals(_message.Message):
-    """Sums of Usage over several model calls. 64 bits, because a long session passes two billion
-    tokens.
-    """
+    """Sums of Usage over several model calls. 64-bit, because long sessions exceed two billion tokens."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -270,7 +265,7 @@ class UsageTotals(_message.Message):
     CACHE_WRITE_TOKENS_FIELD_NUMBER: _builtins.int
     TOTAL_TOKENS_FIELD_NUMBER: _builtins.int
     calls: _builtins.int
-    """Model calls added up here, calls without reported usage included."""
+    """Number of model calls, including calls without reported usage."""
     input_tokens: _builtins.int
     """Sum of Usage.input_tokens."""
     output_tokens: _builtins.int
@@ -304,7 +299,7 @@ Global___UsageTotals: _TypeAlias = UsageTotals  # noqa: Y015
 
 @_typing.final
 class CallEstimate(_message.Message):
-    """The prediction made before a model call beside what the provider reported after it."""
+    """Predicted and reported size of the prompt of a model call."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -314,13 +309,13 @@ class CallEstimate(_message.Message):
     ERROR_RATIO_FIELD_NUMBER: _builtins.int
     BASIS_FIELD_NUMBER: _builtins.int
     estimated_tokens: _builtins.int
-    """Predicted prompt size."""
+    """Predicted prompt size, in tokens."""
     actual_tokens: _builtins.int
-    """Reported prompt size (Usage.input_tokens)."""
+    """Reported prompt size, in tokens (Usage.input_tokens)."""
     error_tokens: _builtins.int
-    """estimated_tokens - actual_tokens; 5,120 against 5,115 is 5."""
+    """estimated_tokens - actual_tokens, e.g. 5 for 5,120 and 5,115."""
     error_ratio: _builtins.float
-    """error_tokens / actual_tokens; 0.001 is 0.1%."""
+    """error_tokens / actual_tokens. 0.001 is 0.1%."""
     basis: Global___TokenBasis.ValueType
     """How the prediction was obtained."""
     def __init__(
@@ -351,11 +346,11 @@ class CategoryTokens(_message.Message):
     COUNT_FIELD_NUMBER: _builtins.int
     IN_TOTAL_FIELD_NUMBER: _builtins.int
     category: Global___ContextCategory.ValueType
-    """Which category."""
+    """The category."""
     tokens: _builtins.int
-    """Tokens it occupies."""
+    """Tokens in the category."""
     count: _builtins.int
-    """Things in it: tools, blocks, messages, calls or results."""
+    """Number of items: tools, blocks, messages, calls or results."""
     in_total: _builtins.bool
     """Whether the tokens are part of the total. False for DEFERRED_TOOLS and QUEUED."""
     def __init__(

@@ -1,5 +1,5 @@
-//! What the service reads from its prompt cache over a long conversation with prunes, beside what
-//! a cache of every prefix would give.
+//! Simulates how much of a long conversation with prunes is read from the service's prompt cache,
+//! compared with an ideal cache of every prefix.
 
 use super::{
     super::simulated_cache::{Caches, Request},
@@ -11,11 +11,12 @@ use crate::{
     provider::anthropic::{PromptCache, encode},
 };
 
-/// Bytes of the newest results that no prune clears, and the least that one has to clear.
+/// Bytes of the newest results, which no prune clears, and the minimum number of bytes that a prune
+/// must clear.
 const PROTECTED: usize = 120_000;
 const WORTH: usize = 60_000;
 
-/// What a prompt is sent as, with markers.
+/// The request for a prompt, with cache markers.
 fn sent(prompt: &Prompt) -> Request {
     let manner = encode::Manner {
         cache: PromptCache::FiveMinutes.marker(),
@@ -24,7 +25,7 @@ fn sent(prompt: &Prompt) -> Request {
     Request::of(json_of(&encode::request(prompt, &manner)))
 }
 
-/// Clears the results before the newest ones, if that is worth it.
+/// Clears the results before the newest ones if enough bytes would be cleared.
 fn prune(messages: &mut [Message], at: Seq) {
     let mut newest = 0;
     let mut cleared = Vec::new();
@@ -54,7 +55,7 @@ fn prune(messages: &mut [Message], at: Seq) {
     }
 }
 
-/// The messages with the same words, as if none were known to be pruned.
+/// The same messages without prune marks, so that the encoder does not know what is pruned.
 fn without_marks(messages: &[Message]) -> Vec<Message> {
     let mut messages = messages.to_vec();
     let parts = messages.iter_mut().flat_map(|message| &mut message.parts);

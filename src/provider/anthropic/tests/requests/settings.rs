@@ -1,4 +1,4 @@
-//! Settings of a call, as requests carry them.
+//! Tests of how requests encode generation settings.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Requests that the API refuses, and those that it takes.
+//! Requests that the API refuses, and requests that it accepts.
 
 use super::{
     super::rows::{check, covers},

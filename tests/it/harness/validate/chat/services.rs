@@ -1,14 +1,14 @@
-//! What only one of the services refuses that speak Chat Completions.
+//! Rules that only one of the services with Chat Completions has.
 
 use serde_json::Value;
 
 use super::super::{Checked, ensure, items, reasons, rows::CHAT, word};
 
-/// The most tools and stop sequences of OpenAI, and stop sequences of Groq.
+/// OpenAI's maximum number of tools and of stop sequences, and Groq's of stop sequences.
 const TOOLS: usize = 128;
 const STOPS: usize = 4;
 
-/// Whether the service that speaks the dialect of that name takes the request.
+/// Checks whether the service with this dialect accepts the request.
 pub(super) fn of(service: &str, body: &Value) -> Checked {
     match service {
         "openai" => openai(body),
@@ -22,7 +22,7 @@ pub(super) fn of(service: &str, body: &Value) -> Checked {
     }
 }
 
-/// The messages of the assistant that call tools, and where they are.
+/// The assistant messages with tool calls, and their indexes.
 fn calling(body: &Value) -> impl Iterator<Item = (usize, &Value)> {
     let messages = items(&body["messages"]).iter().enumerate();
     messages.filter(|(_, message)| !items(&message["tool_calls"]).is_empty())
@@ -67,7 +67,7 @@ fn deepseek(body: &Value) -> Checked {
     ensure(strange.is_none(), || {
         CHAT.refuse("deepseek-parts", &[("kind", &strange.unwrap_or_default())])
     })?;
-    // `deepseek-chat` is the name of the same model without thinking.
+    // `deepseek-chat` is the name of the same model without reasoning.
     if body["thinking"]["type"] == "disabled" || body["model"] == "deepseek-chat" {
         return Ok(());
     }
@@ -106,7 +106,7 @@ fn mistral(body: &Value) -> Checked {
     )
 }
 
-/// Models of Kimi that think unless they are told otherwise. Their temperature is that of either mode.
+/// Models of Kimi that reason by default. Each mode has a fixed temperature.
 const KIMI: &[&str] = &["kimi-k2.", "kimi-k2-thinking", "kimi-k3"];
 
 fn moonshot(body: &Value) -> Checked {
@@ -150,7 +150,7 @@ fn perplexity(body: &Value) -> Checked {
             continue;
         }
         let given = matches!(role, "user" | "tool");
-        // Results of one answer may follow each other.
+        // Results for one assistant message may follow each other.
         ensure(given != asks || role == "tool" && asks, || {
             CHAT.refuse("perplexity-turns", &[])
         })?;
@@ -159,7 +159,7 @@ fn perplexity(body: &Value) -> Checked {
     Ok(())
 }
 
-/// Models whose effort cannot be set, but for those in [`SET_EFFORT`].
+/// Models whose effort cannot be set, except those in [`SET_EFFORT`].
 const FIXED_EFFORT: &[&str] = &["grok-3", "grok-4-", "grok-4.20", "grok-build", "grok-code"];
 const SET_EFFORT: &[&str] = &["grok-3-mini", "grok-4.20-multi-agent"];
 
@@ -176,7 +176,7 @@ fn xai(body: &Value) -> Checked {
     )
 }
 
-/// Requests that each service refuses, and those next to them that it takes. Returns the rows that refused one.
+/// Requests that each service refuses, and similar ones that it accepts. Returns the rows that refused one.
 #[cfg(test)]
 pub(super) fn cases() -> std::collections::BTreeSet<&'static str> {
     use serde_json::json;

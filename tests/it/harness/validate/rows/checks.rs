@@ -1,4 +1,5 @@
-//! Cases against the rows: each row is refused by a case, has a source and a date, and the documentation says so.
+//! Checks test cases against the rules: each row refuses at least one case, has a source and a date, and agrees with
+//! the documentation.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -7,11 +8,11 @@ use serde_json::Value;
 
 use super::{ANTHROPIC, CHAT, GEMINI, NO_SOURCE, RESPONSES, Refusal, Row, Rows};
 
-/// What a request is, the fields in which it differs from a good one, and the row that refuses it; empty
-/// where it is taken. After the row, and a colon, may follow some of the words.
+/// A description of the request, the fields in which it differs from a valid one, and the row that refuses it (empty if
+/// it is accepted). A colon and a part of the message may follow the row.
 pub type Case<'a> = (&'a str, Vec<(&'a str, Value)>, &'a str);
 
-/// Holds cases against a validator. Returns the rows that refused one.
+/// Checks the cases against a validator. Returns the rows that refused one.
 #[track_caller]
 pub fn check(
     refusal: impl Fn(&Value) -> Option<Refusal>,
@@ -37,7 +38,7 @@ pub fn check(
     refused
 }
 
-/// Each row is refused by one of the cases.
+/// Checks that each row refuses one of the cases.
 #[track_caller]
 pub fn covers(rows: &'static Rows, refused: &[BTreeSet<&str>]) {
     let is_refused = |row: &&Row| refused.iter().any(|rows| rows.contains(row.id.as_str()));
@@ -54,7 +55,7 @@ pub fn covers(rows: &'static Rows, refused: &[BTreeSet<&str>]) {
     );
 }
 
-/// Sets the field of an object; null removes it.
+/// Sets a field of an object; null removes it.
 fn set(body: &mut Value, pointer: &str, value: Value) {
     let (parent, key) = pointer.rsplit_once('/').expect("a pointer");
     let parent = body.pointer_mut(parent).expect("the parent is there");
@@ -83,7 +84,7 @@ impl Service {
         dates.min().expect("a service has a row")
     }
 
-    /// Where the sources are: hosts, and the repository itself.
+    /// The locations of the sources: hosts, and the repository itself.
     fn places(&self) -> String {
         let place = |row: &&Row| match row.source.strip_prefix("https://") {
             Some(address) => address.split('/').next().unwrap_or_default().to_owned(),
@@ -104,7 +105,7 @@ fn apis() -> [&'static Rows; 4] {
     [&CHAT, &RESPONSES, &ANTHROPIC, &GEMINI]
 }
 
-/// In the order of the files.
+/// The services, in the order of the files.
 fn services() -> Vec<Service> {
     let mut services: Vec<Service> = Vec::new();
     for api in apis() {
@@ -169,7 +170,7 @@ fn the_documentation_says_when_each_service_was_last_read() {
     }
 }
 
-/// What `script/rules-check` asks at the end. Nothing else in the tests depends on the day.
+/// Run by `script/rules-check` only. No other test depends on the current date.
 #[test]
 #[ignore = "depends on the day; script/rules-check runs it"]
 fn the_sources_were_read_within_the_days_that_are_asked_for() {

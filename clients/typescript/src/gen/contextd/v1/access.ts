@@ -7,15 +7,15 @@
 /* eslint-disable */
 
 /**
- * What a credential allows. Each level includes those before it. Without authentication
- * (auth.required = false) every caller is an operator of the tenant `default`.
+ * The access level of a credential. Each level includes the levels before it. Without authentication
+ * (auth.required = false), every caller is an operator of the tenant `default`.
  */
 export const Access = {
-  /** UNSPECIFIED - Nothing. */
+  /** UNSPECIFIED - No access. */
   UNSPECIFIED: "unspecified",
-  /** READ - Read sessions, turns, events, statistics and models of the credential's tenant. */
+  /** READ - Read sessions, turns, events, statistics, blobs and models of the credential's tenant. */
   READ: "read",
-  /** WRITE - Also create, change and delete them, run turns, and compact. */
+  /** WRITE - Also create, change and delete sessions, run turns, queue messages, upload blobs, and compact. */
   WRITE: "write",
   /** ADMIN - Also manage the API keys of the tenant, and read its limits and the state of its deletion. */
   ADMIN: "admin",

@@ -11,105 +11,106 @@ import { Timestamp } from "../../google/protobuf/timestamp.js";
 import { Access, accessFromJSON, accessToNumber } from "./access.js";
 
 /**
- * What a tenant may use. An absent limit is the server's (`[limits]` of its configuration), which may be
- * none. 0 allows nothing.
+ * Limits of a tenant. An absent limit is replaced by the server's default (`[limits]` in its configuration). If
+ * that is not set either, there is no limit. 0 allows nothing.
  */
 export interface TenantLimits {
   /**
-   * Turns that run at once, on all replicas together; those that wait for tools do not count, and calls
-   * of Compact do. Further ones are refused with RATE_LIMITED, and queued messages wait for a place.
-   * Several replicas that admit turns within the same 2 seconds may exceed it.
+   * Maximum number of turns that run at the same time, on all replicas together. Turns that wait for tools are
+   * not counted, Compact calls are. Above the limit, turns are refused with RATE_LIMITED, and queued messages
+   * wait. Replicas that admit turns within the same 2 seconds may together exceed the limit.
    */
   runningTurns?:
     | number
     | undefined;
   /**
-   * Requests per second, on each replica; as many may come at once. Further ones are refused with
-   * RATE_LIMITED. A stream is one request.
+   * Maximum number of requests per second, on each replica. This is also the maximum burst. Further requests
+   * are refused with RATE_LIMITED. A stream counts as one request.
    */
   requestsPerSecond?:
     | number
     | undefined;
   /**
-   * Tokens that models read and write per minute, on all replicas together, compactions included. A call
-   * under way counts with its predicted prompt and the most that it may answer; when it has ended, with
-   * what the service reported, or else with the prediction and what arrived. Beyond it, new turns are
-   * refused with RATE_LIMITED, and running ones wait before their next call of a model.
+   * Maximum number of input and output tokens of model calls per minute, on all replicas together, including
+   * compactions. A call in progress counts with its predicted prompt and its maximum output. A finished call
+   * counts with the reported usage or, without a report, with the predicted prompt and the output that was
+   * received. Above the limit, new turns are refused with RATE_LIMITED, and running turns wait before their
+   * next model call.
    */
   tokensPerMinute?:
     | number
     | undefined;
   /**
-   * Bytes of messages, events, configurations, requests and blobs, uploads under way included: measured
-   * about every 30 seconds while the tenant is active, and what was written since. Beyond it, whatever
-   * stores more is refused with QUOTA_EXCEEDED; running turns go on, and reading and deleting are
-   * possible.
+   * Maximum number of bytes of messages, events, configurations, requests and blobs, including uploads in
+   * progress. The bytes are measured about every 30 seconds while the tenant is active; bytes written since the
+   * last measurement are added. Above the limit, calls that store more are refused with QUOTA_EXCEEDED. Running
+   * turns continue, and reading and deleting are still possible.
    */
   storedBytes?: number | undefined;
 }
 
-/** What a tenant uses, as the answering replica knows it. */
+/** Current use of a tenant's limits, as known to the replica that responds. */
 export interface TenantUse {
-  /** Turns that run, on all replicas together. */
+  /** Turns that are running, on all replicas together. */
   runningTurns: number;
   /**
-   * Time until the spent tokens are within tokens_per_minute again, and a model may be called: 0 while
-   * they are, more than 1 minute after calls that exceeded the limit by more than one minute's tokens.
-   * Absent without that limit.
+   * Time until the spent tokens are within tokens_per_minute again, and a model may be called. 0 while they are
+   * within the limit; more than 1 minute if calls exceeded the limit by more than the tokens of one minute.
+   * Absent if tokens_per_minute is not limited.
    */
   tokensOwed?:
     | Duration
     | undefined;
   /**
-   * Bytes stored when they were last measured, and those written since. Absent without that limit, and
-   * before the first measure.
+   * Bytes stored at the last measurement, plus bytes written since. Absent if stored_bytes is not limited, and
+   * before the first measurement.
    */
   storedBytes?: number | undefined;
 }
 
-/** Record of a tenant's deletion: the only row that remains of it. */
+/** Record of a tenant's deletion. It is the only row of the tenant that remains. */
 export interface TenantDeletion {
-  /** The tenant. */
+  /** Tenant id. */
   tenantId: string;
-  /** When it was requested. */
+  /** When the deletion was requested. */
   requestTime?:
     | Date
     | undefined;
-  /** The caller that asked, as logs name it, e.g. `key:<key_id>`. */
+  /** The caller that requested it, as named in the logs, e.g. `key:<key_id>`. */
   requestedBy: string;
-  /** When it finished. Absent while in progress. */
+  /** When the deletion finished. Absent while it is in progress. */
   doneTime?:
     | Date
     | undefined;
-  /** Sessions that were removed so far, those among them that had been deleted a moment before. */
+  /** Sessions removed so far. Includes sessions that were deleted shortly before and whose rows still existed. */
   sessions: number;
-  /** Blobs that were removed so far. */
+  /** Blobs removed so far. */
   blobs: number;
-  /** Bytes of these blobs. */
+  /** Bytes of the removed blobs. */
   blobBytes: number;
-  /** API keys that were removed so far. */
+  /** API keys removed so far. */
   keys: number;
 }
 
-/** An API key, without its secret: that is stored as a hash only. */
+/** An API key, without its secret. The server stores only a hash of the secret. */
 export interface ApiKey {
-  /** Server-assigned id, e.g. `0198c0de-...`. It is no secret. */
+  /** Id chosen by the server, e.g. `0198c0de-...`. Not a secret. */
   keyId: string;
-  /** The tenant whose data it gives access to. */
+  /** The tenant that the key gives access to. */
   tenantId: string;
-  /** What it allows. */
+  /** Access level of the key. */
   access: Access;
-  /** What it is for, in words of whoever made it, up to 200 characters. */
+  /** Purpose of the key, from CreateKeyRequest.name. Up to 200 characters. */
   name: string;
-  /** When it was made. */
+  /** When the key was created. */
   createTime?:
     | Date
     | undefined;
-  /** From when on it is refused. Absent: it does not expire. */
+  /** When the key expires; it is refused from then on. Absent: it does not expire. */
   expireTime?:
     | Date
     | undefined;
-  /** Since when it is refused. Absent: it was not revoked. */
+  /** When the key was revoked; it is refused since then. Absent: it was not revoked. */
   revokeTime?: Date | undefined;
 }
 

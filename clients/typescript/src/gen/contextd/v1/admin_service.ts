@@ -10,153 +10,153 @@ import { Duration } from "../../google/protobuf/duration.js";
 import { Access, accessFromJSON, accessToNumber } from "./access.js";
 import { ApiKey, TenantDeletion, TenantLimits, TenantUse } from "./admin.js";
 
-/** Which server this is. */
+/** Request message for GetServerInfo. */
 export interface GetServerInfoRequest {
 }
 
-/** The server, and its caller. */
+/** Response message for GetServerInfo. */
 export interface GetServerInfoResponse {
-  /** Version of the program, e.g. `0.1.0`. */
+  /** Version of the server, e.g. `0.1.0`. */
   version: string;
-  /** Number of the newest migration that the program knows. */
+  /** Number of the newest migration that the server knows. */
   schemaVersion: number;
-  /** Largest request, in bytes (server.max_request_bytes). */
+  /** Maximum size of a request, in bytes (server.max_request_bytes). */
   maxRequestBytes: number;
-  /** Largest blob, in bytes (blobs.max_bytes). */
+  /** Maximum size of a blob, in bytes (blobs.max_bytes). */
   maxBlobBytes: number;
-  /** Whether callers have to authenticate (auth.required). */
+  /** Whether callers must authenticate (auth.required). */
   authRequired: boolean;
-  /** The caller's tenant. */
+  /** Tenant of the caller. */
   tenantId: string;
-  /** The caller's access. */
+  /** Access level of the caller. */
   access: Access;
   /**
-   * The caller, as logs name it: `key:<key_id>`, `file:<name>`, `jwt:<sub>`, `certificate:<name>`, or
+   * The caller as named in the logs: `key:<key_id>`, `file:<name>`, `jwt:<sub>`, `certificate:<name>`, or
    * `anonymous` without authentication.
    */
   subject: string;
 }
 
-/** A key to make. */
+/** Request message for CreateKey. */
 export interface CreateKeyRequest {
   /**
-   * The tenant. Empty: the caller's own. Another one requires ACCESS_OPERATOR. A tenant exists by being
-   * named: 1 to 64 characters of a-z, 0-9, `-`, `_` and `.`.
+   * Tenant of the key. Empty: the caller's own. Another tenant requires ACCESS_OPERATOR. Tenants are not
+   * created explicitly: any id of 1 to 64 characters of a-z, 0-9, `-`, `_` and `.` names one.
    */
   tenantId: string;
-  /** What it allows, required; not more than the caller's own access. */
+  /** Access level of the key. Required. Not above the caller's own. */
   access: Access;
-  /** What it is for, up to 200 characters. */
+  /** Purpose of the key, up to 200 characters. */
   name: string;
-  /** After how long it expires: a minute to ten years. Absent: never. */
+  /** Time until the key expires, 1 minute to 10 years. Absent: it does not expire. */
   ttl?: Duration | undefined;
 }
 
-/** The key. */
+/** Response message for CreateKey. */
 export interface CreateKeyResponse {
   /** The key, without its secret. */
   key?:
     | ApiKey
     | undefined;
   /**
-   * The secret, `ctxd_` and 72 hexadecimal digits, of which the last 8 are a checksum. Sent as
-   * `authorization: Bearer ctxd_...`. It is shown only here.
+   * The secret: `ctxd_` and 72 hexadecimal digits, of which the last 8 are a checksum. Clients send it as
+   * `authorization: Bearer ctxd_...`. No other response contains it.
    */
   secret: string;
 }
 
-/** Which keys to list. */
+/** Request message for ListKeys. */
 export interface ListKeysRequest {
-  /** The tenant. Empty: the caller's own. Another one requires ACCESS_OPERATOR. */
+  /** Tenant id. Empty: the caller's own. Another tenant requires ACCESS_OPERATOR. */
   tenantId: string;
-  /** Most keys of a page: default 50, at most 1,000. */
+  /** Maximum number of keys per page. Default 50, at most 1,000. */
   pageSize: number;
-  /** next_page_token of the page before, with the same tenant_id. */
+  /** next_page_token of the previous page, with the same tenant_id. Empty: the first page. */
   pageToken: string;
 }
 
-/** A page of keys. */
+/** Response message for ListKeys. */
 export interface ListKeysResponse {
-  /** The keys. */
+  /** Keys, newest first. */
   keys: ApiKey[];
-  /** Where the next page begins; empty at the end. */
+  /** Token of the next page. Empty on the last page. */
   nextPageToken: string;
 }
 
-/** A key to revoke. */
+/** Request message for RevokeKey. */
 export interface RevokeKeyRequest {
-  /** The key, required. */
+  /** Id of the key. Required. */
   keyId: string;
-  /** Its tenant. Empty: the caller's own. Another one requires ACCESS_OPERATOR. */
+  /** Tenant of the key. Empty: the caller's own. Another tenant requires ACCESS_OPERATOR. */
   tenantId: string;
 }
 
-/** The key that was revoked. */
+/** Response message for RevokeKey. */
 export interface RevokeKeyResponse {
-  /** With its revoke_time. */
+  /** The key, with its revoke_time. */
   key?: ApiKey | undefined;
 }
 
-/** Whose limits to read. */
+/** Request message for GetTenantLimits. */
 export interface GetTenantLimitsRequest {
-  /** The tenant. Empty: the caller's own. Another one requires ACCESS_OPERATOR. */
+  /** Tenant id. Empty: the caller's own. Another tenant requires ACCESS_OPERATOR. */
   tenantId: string;
 }
 
-/** The limits. */
+/** Response message for GetTenantLimits. */
 export interface GetTenantLimitsResponse {
-  /** The tenant. */
+  /** Tenant id. */
   tenantId: string;
-  /** Its own limits. */
+  /** Limits that were set for this tenant. */
   own?:
     | TenantLimits
     | undefined;
-  /** The limits in force: its own, else the server's. */
+  /** Limits in force: those set for this tenant, and the server's defaults for the others. */
   inForce?:
     | TenantLimits
     | undefined;
-  /** What it uses of them. */
+  /** Current use of the limits. */
   use?: TenantUse | undefined;
 }
 
-/** The limits to set. */
+/** Request message for SetTenantLimits. */
 export interface SetTenantLimitsRequest {
-  /** The tenant, required. */
+  /** Tenant id. Required. */
   tenantId: string;
   /**
-   * All of its own limits; absent ones are the server's from now on. Absent as a whole: it has none of
-   * its own.
+   * All limits of this tenant; they replace the previous ones. For absent limits, the server's defaults are in
+   * force. If `limits` itself is absent, no limits are set for the tenant.
    */
   limits?: TenantLimits | undefined;
 }
 
-/** What is in force now. */
+/** Response message for SetTenantLimits. */
 export interface SetTenantLimitsResponse {
-  /** The limits in force: its own, else the server's. */
+  /** Limits now in force: those set for this tenant, and the server's defaults for the others. */
   inForce?: TenantLimits | undefined;
 }
 
-/** The tenant to delete. */
+/** Request message for DeleteTenant. */
 export interface DeleteTenantRequest {
-  /** The tenant, required. */
+  /** Tenant id. Required. */
   tenantId: string;
 }
 
-/** A deletion that has begun. */
+/** Response message for DeleteTenant. */
 export interface DeleteTenantResponse {
-  /** The deletion. */
+  /** The deletion that has begun. */
   deletion?: TenantDeletion | undefined;
 }
 
-/** Whose deletion to read. */
+/** Request message for GetTenantDeletion. */
 export interface GetTenantDeletionRequest {
-  /** The tenant. Empty: the caller's own. Another one requires ACCESS_OPERATOR. */
+  /** Tenant id. Empty: the caller's own. Another tenant requires ACCESS_OPERATOR. */
   tenantId: string;
 }
 
-/** The newest deletion. */
+/** Response message for GetTenantDeletion. */
 export interface GetTenantDeletionResponse {
-  /** The deletion. Absent: the tenant was never deleted. */
+  /** The newest deletion. Absent: the tenant was never deleted. */
   deletion?: TenantDeletion | undefined;
 }
 
@@ -1275,13 +1275,13 @@ export const GetTenantDeletionResponse: MessageFns<GetTenantDeletionResponse> = 
   },
 };
 
-/** Says what the server is and who the caller is, and manages API keys and tenants. */
+/** Reports what the server is and who the caller is, and manages API keys and tenants. */
 export type AdminServiceDefinition = typeof AdminServiceDefinition;
 export const AdminServiceDefinition = {
   name: "AdminService",
   fullName: "contextd.v1.AdminService",
   methods: {
-    /** Reads the server's version, schema and limits, and the caller's identity. */
+    /** Returns the version, schema and limits of the server, and the identity of the caller. */
     getServerInfo: {
       name: "GetServerInfo",
       requestType: GetServerInfoRequest as typeof GetServerInfoRequest,
@@ -1291,11 +1291,11 @@ export const AdminServiceDefinition = {
       options: { idempotencyLevel: "NO_SIDE_EFFECTS" },
     },
     /**
-     * Makes an API key. Its secret is in this answer and nowhere else: the server keeps a hash. It is
-     * accepted by this replica at once and by every other one within 5 seconds. A call whose answer is
-     * lost may have made a key whose secret is lost: ListKeys shows it, RevokeKey ends it.
-     * Errors: PERMISSION_DENIED for the key of another tenant, or more access than one's own;
-     * QUOTA_EXCEEDED if the tenant has 100 live keys.
+     * Creates an API key. Only this response contains the secret; the server stores a hash of it. The key is
+     * accepted by this replica immediately, and by all others within 5 seconds. If the response is lost, the key
+     * may exist although its secret is lost: find it with ListKeys, and revoke it with RevokeKey.
+     * Errors: PERMISSION_DENIED for a key of another tenant (without ACCESS_OPERATOR), or for more access than
+     * the caller has; QUOTA_EXCEEDED if the tenant has 100 live keys; TENANT_BEING_DELETED.
      */
     createKey: {
       name: "CreateKey",
@@ -1306,9 +1306,9 @@ export const AdminServiceDefinition = {
       options: { },
     },
     /**
-     * Lists the API keys of a tenant, the newest first, revoked and expired ones too for as long as they
-     * are kept (30 days). Keys of the server's keys file are not listed.
-     * Errors: PERMISSION_DENIED for another tenant.
+     * Lists the API keys of a tenant, newest first. Revoked and expired keys are included until they are removed,
+     * after 30 days. Keys from the server's keys file are not listed.
+     * Errors: PERMISSION_DENIED for another tenant (without ACCESS_OPERATOR).
      */
     listKeys: {
       name: "ListKeys",
@@ -1319,9 +1319,9 @@ export const AdminServiceDefinition = {
       options: { idempotencyLevel: "NO_SIDE_EFFECTS" },
     },
     /**
-     * Revokes an API key: it is refused by this replica at once and by every other one within 5 seconds.
-     * Streams that were opened with it go on until they end. Repeated, it succeeds again.
-     * Errors: KEY_NOT_FOUND; PERMISSION_DENIED for the key of another tenant.
+     * Revokes an API key. It is refused by this replica immediately, and by all others within 5 seconds. Streams
+     * that were opened with it continue until they end. Revoking a revoked key succeeds.
+     * Errors: KEY_NOT_FOUND; PERMISSION_DENIED for a key of another tenant (without ACCESS_OPERATOR).
      */
     revokeKey: {
       name: "RevokeKey",
@@ -1332,8 +1332,8 @@ export const AdminServiceDefinition = {
       options: { },
     },
     /**
-     * Reads what a tenant may use, and what it uses.
-     * Errors: PERMISSION_DENIED for another tenant.
+     * Returns the limits of a tenant, and its current use of them.
+     * Errors: PERMISSION_DENIED for another tenant (without ACCESS_OPERATOR).
      */
     getTenantLimits: {
       name: "GetTenantLimits",
@@ -1344,8 +1344,9 @@ export const AdminServiceDefinition = {
       options: { idempotencyLevel: "NO_SIDE_EFFECTS" },
     },
     /**
-     * Sets a tenant's own limits: in force on this replica at once, and on every other one within 5
-     * seconds. What is running goes on, and the token debt is reset.
+     * Sets the limits of a tenant. They are in force on this replica immediately, and on all others within 5
+     * seconds. Running turns continue, and tokens owed (TenantUse.tokens_owed) are reset.
+     * Errors: TENANT_BEING_DELETED.
      */
     setTenantLimits: {
       name: "SetTenantLimits",
@@ -1356,13 +1357,14 @@ export const AdminServiceDefinition = {
       options: { idempotencyLevel: "IDEMPOTENT" },
     },
     /**
-     * Deletes a tenant with everything that it has: sessions, blobs, API keys, limits. It returns when that
-     * has begun: the API keys are revoked, and the tenant's calls are refused with TENANT_BEING_DELETED, by
-     * this replica at once and by every other one within 5 seconds; operators may still call AdminService.
-     * Live turns are cancelled, and streams end as when their session is deleted. The rest takes half a
-     * minute at least, goes on when a replica stops, and ends with done_time in GetTenantDeletion. Repeated
-     * meanwhile, it returns the same deletion; afterwards it deletes what has come since. When it is done, the
-     * id is free: credentials from other sources (keys file, tokens, certificates) begin an empty tenant.
+     * Deletes a tenant with all its data: sessions, blobs, API keys and limits. Returns when the deletion has
+     * begun: the API keys are revoked, and calls of the tenant are refused with TENANT_BEING_DELETED, by this
+     * replica immediately and by all others within 5 seconds. Operators may still call AdminService. Live turns
+     * are cancelled, and streams end as if their session had been deleted.
+     * The rest takes at least half a minute and continues if a replica stops. It is complete when
+     * GetTenantDeletion returns a done_time. If DeleteTenant is called again before that, it returns the same
+     * deletion; after that, it deletes the data created since. When the deletion is complete, the tenant id is
+     * free: credentials from other sources (keys file, tokens, certificates) then start an empty tenant.
      */
     deleteTenant: {
       name: "DeleteTenant",
@@ -1373,8 +1375,8 @@ export const AdminServiceDefinition = {
       options: { idempotencyLevel: "IDEMPOTENT" },
     },
     /**
-     * Reads the newest deletion of a tenant. What is known of a deletion is kept for good.
-     * Errors: PERMISSION_DENIED for another tenant.
+     * Returns the newest deletion of a tenant. Records of deletions are kept forever.
+     * Errors: PERMISSION_DENIED for another tenant (without ACCESS_OPERATOR).
      */
     getTenantDeletion: {
       name: "GetTenantDeletion",

@@ -9,19 +9,18 @@ import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
 import { Timestamp } from "../../google/protobuf/timestamp.js";
 
 /**
- * A stored piece of content too large or too binary for a message: an image, a file, the whole
- * output of a tool. Blobs are content-addressed within a tenant, immutable, and live as long as a
- * message of a session refers to them, or one that was queued in it (an unreferenced one at least 24
- * hours).
+ * Stored content that is too large or too binary for a message: an image, a file, the full output of a tool.
+ * Blobs are immutable, and content-addressed within a tenant. A blob is kept as long as a message of a session,
+ * or a message that was queued in it, refers to it. An unreferenced blob is kept for at least 24 hours.
  */
 export interface Blob {
-  /** Identifier, derived from the content. Putting the same content twice gives the same id. */
+  /** Id derived from the content. Storing the same content again returns the same id. */
   blobId: string;
   /** MIME type, e.g. "image/png" or "text/plain". */
   mediaType: string;
   /** Length in bytes. */
   sizeBytes: number;
-  /** When it was first stored. Set by PutBlob and GetBlob only. */
+  /** When the content was first stored. Set only by PutBlob and GetBlob. */
   createTime?: Date | undefined;
 }
 

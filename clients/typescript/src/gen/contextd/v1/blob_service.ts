@@ -8,12 +8,12 @@
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
 import { Blob } from "./blob.js";
 
-/** A piece of an upload. */
+/** One message of an upload. */
 export interface PutBlobRequest {
-  /** The first message is a header, all others are chunks; anything else is INVALID_REQUEST. */
+  /** The first message is a header, all others are chunks. Anything else is INVALID_REQUEST. */
   data?:
     | //
-    /** What is coming. */
+    /** Description of the content that follows. */
     { $case: "header"; value: BlobHeader }
     | //
     /** The next bytes, at most 1 MiB. */
@@ -21,43 +21,40 @@ export interface PutBlobRequest {
     | undefined;
 }
 
-/** What is about to be uploaded. */
+/** Description of content to be uploaded. */
 export interface BlobHeader {
   /** MIME type. Required. */
   mediaType: string;
-  /** Length in bytes, to be checked at the end. 0: not known. */
+  /** Length in bytes, verified at the end of the upload. 0: not verified. */
   sizeBytes: number;
-  /** SHA-256 of the content in lower-case hex, to be checked at the end. Empty: not checked. */
+  /** SHA-256 of the content in lowercase hex, verified at the end of the upload. Empty: not verified. */
   sha256: string;
-  /**
-   * Idempotency key, up to 128 characters. May be left empty: the same content is stored once
-   * anyhow.
-   */
+  /** Idempotency key, up to 128 characters. Optional, because the same content is stored only once. */
   requestId: string;
 }
 
-/** The blob. */
+/** Response message for PutBlob. */
 export interface PutBlobResponse {
-  /** Use its id in Media.blob_id. Content that was stored before keeps its first media_type. */
+  /** The stored blob. Use its id in Media.blob_id. Content that was already stored keeps its first media_type. */
   blob?: Blob | undefined;
 }
 
-/** What to read. */
+/** Request message for GetBlob. */
 export interface GetBlobRequest {
-  /** The blob. Required. */
+  /** Id of the blob. Required. */
   blobId: string;
-  /** First byte to read. Default 0. */
+  /** Offset of the first byte to return. Default 0. */
   offsetBytes: number;
-  /** Bytes to read. 0: to the end. */
+  /** Number of bytes to return. 0: all bytes up to the end. */
   lengthBytes: number;
 }
 
-/** A piece of a download. */
+/** One message of a download. */
 export interface GetBlobResponse {
-  /** The first message is the blob, all others are chunks. Ignore what is not known. */
+  /** The first message is the blob, all others are chunks. Ignore unknown alternatives. */
   data?:
     | //
-    /** The description of the whole blob, also when a range was asked for. */
+    /** Description of the whole blob, even if a range was requested. */
     { $case: "blob"; value: Blob }
     | //
     /** The next bytes. */
@@ -453,8 +450,8 @@ export const GetBlobResponse: MessageFns<GetBlobResponse> = {
 };
 
 /**
- * Stores and serves content too large for messages. Other calls make blobs by themselves: inline
- * media, long tool outputs, prompts and configurations of sessions over 2 MiB.
+ * Stores and returns content that is too large for messages. Other calls also create blobs: for inline media,
+ * for long tool outputs, and for prompts and configurations of sessions over 2 MiB.
  */
 export type BlobServiceDefinition = typeof BlobServiceDefinition;
 export const BlobServiceDefinition = {
@@ -462,10 +459,10 @@ export const BlobServiceDefinition = {
   fullName: "contextd.v1.BlobService",
   methods: {
     /**
-     * Stores content: first a header, then its bytes in chunks.
-     * Nothing is stored before the last chunk is in, and nothing of an upload that breaks off.
-     * Errors: REQUEST_TOO_LARGE (default limit 64 MiB); INVALID_REQUEST when size or
-     * hash do not match; DEADLINE_EXCEEDED when nothing comes for 30 s (by default).
+     * Uploads content: a header, then the bytes in chunks. The blob is stored when the last chunk has arrived; an
+     * interrupted upload stores nothing.
+     * Errors: REQUEST_TOO_LARGE (default limit 64 MiB); INVALID_REQUEST if the size or the hash does not match;
+     * DEADLINE_EXCEEDED if no data arrives for 30 s (default).
      */
     putBlob: {
       name: "PutBlob",
@@ -476,9 +473,8 @@ export const BlobServiceDefinition = {
       options: { },
     },
     /**
-     * Reads content, or a range of it: first the blob's description, then its bytes in chunks of up
-     * to 64 KiB.
-     * Errors: BLOB_NOT_FOUND; INVALID_REQUEST for a range outside of it.
+     * Downloads content or a range of it: the description of the blob, then the bytes in chunks of up to 64 KiB.
+     * Errors: BLOB_NOT_FOUND; INVALID_REQUEST for a range outside of the content.
      */
     getBlob: {
       name: "GetBlob",

@@ -25,19 +25,19 @@ import {
   UsageTotals,
 } from "./usage.js";
 
-/** Where a compaction stands. */
+/** State of a compaction. */
 export const CompactionState = {
   /** UNSPECIFIED - Never sent. */
   UNSPECIFIED: "unspecified",
-  /** PLANNED - A preview (validate_only); not made. */
+  /** PLANNED - A preview (validate_only). Nothing is changed. */
   PLANNED: "planned",
-  /** RUNNING - Being made. The old context is in force. */
+  /** RUNNING - In progress. The previous context is still in force. */
   RUNNING: "running",
-  /** APPLIED - In force, or built on by a later one. */
+  /** APPLIED - In force, or a later compaction builds on it. */
   APPLIED: "applied",
-  /** FAILED - Given up. Nothing changed. */
+  /** FAILED - Failed. Nothing changed. */
   FAILED: "failed",
-  /** REVERTED - Taken back. */
+  /** REVERTED - Reverted: the model sees the messages again. */
   REVERTED: "reverted",
   UNRECOGNIZED: "unrecognized",
 } as const;
@@ -94,13 +94,13 @@ export function compactionStateToNumber(object: CompactionState): number {
   }
 }
 
-/** What sets off a compaction. */
+/** What triggers a compaction. */
 export const CompactionTrigger = {
-  /** UNSPECIFIED - Not known. */
+  /** UNSPECIFIED - Unknown. */
   UNSPECIFIED: "unspecified",
-  /** OVERFLOW - The size passed window - output_reserve. */
+  /** OVERFLOW - The size exceeded context_window - output_reserve. */
   OVERFLOW: "overflow",
-  /** THRESHOLD - The size reached the policy's share of the window. */
+  /** THRESHOLD - The size reached the share of the window that the policy sets. */
   THRESHOLD: "threshold",
   /** MANUAL - Compact was called. */
   MANUAL: "manual",
@@ -156,19 +156,22 @@ export function compactionTriggerToNumber(object: CompactionTrigger): number {
   }
 }
 
-/** What happened to something on its way into a prompt. */
+/** What happened to content when the prompt was made. */
 export const PromptNoteKind = {
-  /** UNSPECIFIED - Not known. */
+  /** UNSPECIFIED - Unknown. */
   UNSPECIFIED: "unspecified",
-  /** PRUNED - A tool result became the placeholder. */
+  /** PRUNED - A tool result was replaced by the placeholder. */
   PRUNED: "pruned",
-  /** COMPACTED - A summary stands for it. */
+  /** COMPACTED - The message was replaced by a summary. */
   COMPACTED: "compacted",
   /** TRUNCATED - A tool result was cut when it was stored. */
   TRUNCATED: "truncated",
-  /** DROPPED - Left out: nothing in it can be sent, or its signature is no longer valid. */
+  /** DROPPED - Omitted: it contains nothing that can be sent, or its signature is no longer valid. */
   DROPPED: "dropped",
-  /** UNSUPPORTED - The model cannot take it as it is; it gets the text "[unsupported content]", or a call under a name that it takes. */
+  /**
+   * UNSUPPORTED - The model does not accept it in its stored form. It was replaced by the text "[unsupported content]" or,
+   * for a call, sent under a name that the model accepts.
+   */
   UNSUPPORTED: "unsupported",
   UNRECOGNIZED: "unrecognized",
 } as const;
@@ -225,7 +228,7 @@ export function promptNoteKindToNumber(object: PromptNoteKind): number {
   }
 }
 
-/** The shape of a prompt or of messages. */
+/** The format of a prompt or of messages. */
 export const PromptFormat = {
   /** UNSPECIFIED - Same as NEUTRAL. */
   UNSPECIFIED: "unspecified",
@@ -240,19 +243,19 @@ export const PromptFormat = {
   /** GEMINI - Gemini generateContent. */
   GEMINI: "gemini",
   /**
-   * AI_SDK - Messages of the AI SDK 5 and 6 (ModelMessage). As the format of a prompt: an object with the arguments of
-   * streamText (system, messages, tools, maxOutputTokens, ...); wrap each tool's inputSchema in
+   * AI_SDK - Messages of AI SDK 5 and 6 (ModelMessage). As the format of a prompt: an object with the arguments of
+   * streamText (system, messages, tools, maxOutputTokens, ...). Wrap the inputSchema of each tool in
    * jsonSchema().
    */
   AI_SDK: "ai_sdk",
   /**
-   * NATIVE - The format of the prompt's own model, as contextd itself would send it; NEUTRAL for a model that
-   * is sent no request (kind scripted).
+   * NATIVE - The format that contextd itself sends to the prompt's model. NEUTRAL for models that receive no requests
+   * (kind scripted).
    */
   NATIVE: "native",
   /**
-   * AI_SDK_7 - Messages of the AI SDK 7. Read as AI_SDK is, which takes its messages too. Written with tagged
-   * files (`data: {type: "data", ...}`), and as a prompt with `instructions` in place of `system`.
+   * AI_SDK_7 - Messages of AI SDK 7. As input, the same as AI_SDK, which also accepts these messages. As output, files are
+   * tagged (`data: {type: "data", ...}`), and a prompt has `instructions` instead of `system`.
    */
   AI_SDK_7: "ai_sdk_7",
   UNRECOGNIZED: "unrecognized",
@@ -326,17 +329,20 @@ export function promptFormatToNumber(object: PromptFormat): number {
 }
 
 /**
- * What occupies a session's context window, and how long it will last. The same function decides
- * about compaction.
+ * What occupies a session's context window, and a forecast of the next compaction. Turns use the same
+ * computation to decide about compaction.
  */
 export interface ContextStats {
-  /** The model it is computed for. */
+  /** Reference of the model that the numbers are computed for. */
   model: string;
-  /** The whole window in tokens. */
+  /**
+   * The context window in tokens: Policy.context_window, else the model's, else the assumed window
+   * (UNKNOWN_WINDOW_ASSUME).
+   */
   contextWindow: number;
-  /** Tokens kept free for the answer. */
+  /** Tokens of the window that are kept free for the response (Policy.output_reserve). */
   outputReserve: number;
-  /** Size of the next prompt. The categories that are in_total add up to it. */
+  /** Size of the next prompt: the sum of the categories that are in_total. */
   used?:
     | TokenCount
     | undefined;
@@ -345,251 +351,254 @@ export interface ContextStats {
   /** context_window - used - auto_compact_buffer, at least 0. */
   freeTokens: number;
   /**
-   * Tokens at the end of the window that are never filled, because compaction comes first. 500 when
-   * automatic compaction is off.
+   * Tokens at the end of the window that are never filled, because compaction starts first. 500 if automatic
+   * compaction is off.
    */
   autoCompactBuffer: number;
-  /** used.tokens + used.margin at which compaction starts; 0 when automatic compaction is off. */
+  /** Value of used.tokens + used.margin at which compaction starts. 0 if automatic compaction is off. */
   compactionThreshold: number;
-  /** What is left until then, at least 0. */
+  /** Tokens left until compaction starts, at least 0. 0 if automatic compaction is off. */
   tokensUntilCompaction: number;
-  /** How many steps that is at the rate of the last ones. Absent: not known. */
+  /**
+   * Forecast of the number of steps until compaction starts, from the growth of the latest prompts. Absent if
+   * not known.
+   */
   stepsUntilCompaction?:
     | number
     | undefined;
-  /**
-   * What the tokens are spent on. USER, ASSISTANT and the other messages are scaled so that the
-   * parts add up.
-   */
+  /** Tokens by category. USER, ASSISTANT and the other message categories are scaled so that the sum is correct. */
   categories: CategoryTokens[];
-  /** The messages' share would have been negative and was set to 0: an estimate is off. */
+  /** The share of the messages would have been negative and was set to 0, because an estimate is inaccurate. */
   categoriesAdjusted: boolean;
   /** Tool definitions, largest first; at most 100. */
   tools: ToolTokens[];
-  /** How `used` was computed. */
+  /** How the size in `used` was computed. */
   sizeBasis?:
     | SizeBasis
     | undefined;
-  /** The last model call: predicted against reported. Absent before the first, and after one whose tools the provider ran. */
+  /**
+   * Predicted and reported size of the prompt of the last model call. Absent before the first call, and after a
+   * call in which the provider ran its own tools.
+   */
   lastEstimate?:
     | CallEstimate
     | undefined;
-  /** Reported over estimated tokens for this model, within 0.5 and 2; 1 before the first call. */
+  /** Ratio of reported to estimated tokens for this model, from 0.5 to 2. 1 before the first call. */
   calibrationRatio: number;
-  /** Share of all input tokens that came from the provider's cache, 0 to 1. */
+  /** Share of all input tokens that was read from the provider's cache, 0 to 1. */
   cacheHitRatio: number;
-  /** Tool results that are pruned now. */
+  /** Number of tool results that are currently pruned. */
   prunedCount: number;
-  /** Tokens that saves. */
+  /** Tokens saved by the pruned results. */
   prunedTokens: number;
-  /** Messages that are compacted now. */
+  /** Number of messages that are currently compacted. */
   compactedCount: number;
-  /** The newest compactions, at most 10. ListCompactions has them all. */
+  /** The newest compactions, at most 10. ListCompactions returns all. */
   recentCompactions: Compaction[];
-  /** The newest turns, at most 10. Usage of others: Turn.result; of messages: Message.response. */
+  /**
+   * Usage of the newest turns, at most 10. Turn.result has the usage of any turn, and Message.response that of
+   * a message.
+   */
   recentTurns: TurnUsage[];
-  /** Everything ever spent by the session, by purpose and model; at most 100 of these. */
+  /** All usage of the session by purpose and model, at most 100 entries. */
   usage: UsageByModel[];
-  /** Messages waiting in the queue. */
+  /** Number of messages waiting in the queue. */
   queuedCount: number;
-  /** Version of the transcript that this describes. */
+  /** Version of the transcript and configuration that these numbers describe, as Prompt.context_version. */
   contextVersion: number;
-  /** The newest seq that this takes into account. */
+  /** The newest seq that is included. */
   asOfSeq: number;
-  /** The window is nearly full: used is more than 0.9 of context_window - output_reserve. */
+  /** The window is nearly full: `used` exceeds 0.9 of context_window - output_reserve. */
   approachingLimit: boolean;
 }
 
-/** Tokens of one tool's definition. */
+/** Size of one tool definition. */
 export interface ToolTokens {
-  /** The tool's name. */
+  /** Name of the tool. */
   toolName: string;
-  /** Its definition's size. */
+  /** Tokens of the definition. */
   tokens: number;
-  /** Its category. */
+  /** Category of the tool. */
   category: ContextCategory;
 }
 
 /**
- * How the size of the next prompt was computed: last_input_tokens + last_output_tokens +
- * new_tokens, e.g. 5,000 + 100 + 20 = 5,120. Without a usable last call everything is in
- * new_tokens, and ContextStats.used is an estimate.
+ * How the size of the next prompt was computed: last_input_tokens + last_output_tokens + new_tokens, e.g.
+ * 5,000 + 100 + 20 = 5,120. If there is no last call that can be used, all tokens are in new_tokens, and
+ * ContextStats.used is an estimate.
  */
 export interface SizeBasis {
-  /** Prompt of the last call as reported, cached tokens included. */
+  /** Reported size of the last call's prompt, including cached tokens. */
   lastInputTokens: number;
-  /** Its answer, less the reasoning that is not sent back. */
+  /** Tokens of the last call's response, without reasoning that is not sent back. */
   lastOutputTokens: number;
-  /** Estimate of everything since; may be negative after tools or instructions were taken away. */
+  /** Estimate of everything added since. May be negative, if tools or instructions were removed. */
   newTokens: number;
 }
 
-/** Tokens of one turn. */
+/** Usage of one turn. */
 export interface TurnUsage {
-  /** The turn. */
+  /** Turn id. */
   turnId: string;
-  /** Its steps. */
+  /** Number of steps. */
   stepCount: number;
-  /** All its calls. */
+  /** Sum over all its model calls. */
   totalUsage?: UsageTotals | undefined;
 }
 
-/** Tokens spent for one purpose on one model. */
+/** Usage of one model for one purpose. */
 export interface UsageByModel {
-  /** What for. */
+  /** Purpose of the calls. */
   purpose: UsagePurpose;
   /** Model reference. */
   model: string;
-  /** The sums. */
+  /** Sum over the calls. */
   usage?: UsageTotals | undefined;
 }
 
 /**
- * A compaction: an overlay that stands for older messages. The messages themselves stay, and the
- * overlay can be taken back.
+ * A compaction: an overlay that replaces older messages in the prompt. The messages themselves are kept, and
+ * the overlay can be reverted.
  */
 export interface Compaction {
-  /** Identifier; empty in the answer to validate_only. */
+  /** Compaction id. Empty in the response to a request with validate_only. */
   compactionId: string;
-  /** The session it belongs to. */
+  /** Session id. */
   sessionId: string;
-  /** Where it stands. */
+  /** State of the compaction. */
   state: CompactionState;
-  /** What triggered it. */
+  /** What triggered the compaction. */
   trigger: CompactionTrigger;
-  /** The strategy that made it, which is not the first one when that failed. */
+  /** The strategy that was used. Differs from the requested one if that one failed. */
   strategy: CompactionStrategy;
-  /** The seq of the first message it stands for. */
+  /** Seq of the first message that it replaces. 0 while not known. */
   fromSeq: number;
-  /** The seq of the last one. */
+  /** Seq of the last message that it replaces. 0 while not known. */
   toSeq: number;
-  /** How many messages that is. */
+  /** Number of messages that it replaces, including those of the compaction that it builds on. */
   messagesCompacted: number;
-  /** Messages in the prompt before. */
+  /** Number of messages in the prompt before the compaction. */
   messagesBefore: number;
-  /** And after. */
+  /** Number of messages in the prompt after the compaction. */
   messagesAfter: number;
-  /** Size before. */
+  /** Size of the prompt before the compaction. */
   tokensBefore?:
     | TokenCount
     | undefined;
-  /** Size after; a forecast while PLANNED or RUNNING. */
+  /** Size of the prompt after the compaction. A forecast while PLANNED or RUNNING. */
   tokensAfter?:
     | TokenCount
     | undefined;
-  /** The size limit that it had to stay below. */
+  /**
+   * Maximum size of the prompt after the compaction: CompactRequest.target_tokens, else context_window -
+   * output_reserve.
+   */
   limitTokens: number;
-  /** Old tool results were pruned first. */
+  /** Old tool results were pruned before the compaction. */
   wasPruned: boolean;
   /** A model wrote a summary. */
   wasSummarized: boolean;
-  /**
-   * The summary, readable. Empty for strategies that only remove, unless they leave an earlier
-   * summary where it is.
-   */
+  /** Text of the summary. Empty for strategies that only remove messages, unless they keep an earlier summary. */
   summary: string;
-  /** The message that holds it. */
+  /** Id of the message that holds the summary. */
   summaryMessageId: string;
-  /** The model that wrote it. */
+  /** Reference of the model that wrote the summary. */
   summaryModel: string;
-  /** What that cost; a forecast of the input while PLANNED. */
+  /** Usage of the model calls for this compaction. While PLANNED: a forecast of the input. */
   usage?:
     | UsageTotals
     | undefined;
-  /** The compaction before it that it builds on; empty for the first. */
+  /** The previous compaction, on which this one builds. Empty for the first. */
   predecessorId: string;
   /** Tools that the remaining messages still mention. */
   referencedTools: string[];
-  /**
-   * Tools that only the compacted messages mentioned: a host may drop them if it found them on
-   * demand.
-   */
+  /** Tools that only the compacted messages mention. A host that reveals tools on demand may remove them. */
   unreferencedTools: string[];
-  /** FAILED: what went wrong. */
+  /** FAILED: why it failed. */
   failure?:
     | Failure
     | undefined;
-  /** When it was started. */
+  /** When the compaction started. */
   createTime?:
     | Date
     | undefined;
-  /** When it was applied, or failed. */
+  /** When the compaction was applied or failed. */
   endTime?:
     | Date
     | undefined;
-  /** When it was taken back. */
+  /** When the compaction was reverted. */
   revertTime?: Date | undefined;
 }
 
-/** What a prune cleared. */
+/** The result of a prune. */
 export interface PruneReport {
-  /** Tool results cleared. */
+  /** Number of tool results that were pruned. */
   outputsPruned: number;
   /** Tokens saved. */
   tokensSaved: number;
-  /** The tools they came from, each once. */
+  /** Tools whose results were pruned, without duplicates. */
   toolNames: string[];
-  /** The calls whose results were cleared. */
+  /** Calls whose results were pruned. */
   callIds: string[];
   /**
-   * Cached tokens that the provider bills again because the prefix changed; what WHEN_IT_PAYS
-   * weighed against the saving.
+   * Cached tokens that the provider bills again because the prefix changed. PRUNE_MODE_WHEN_IT_PAYS compares
+   * them with the saving.
    */
   rebilledTokens: number;
-  /** Names the prune: RestoreToolOutputs takes it back. 0 when nothing was pruned. */
+  /** Identifies the prune for RestoreToolOutputs. 0 if nothing was pruned. */
   prunedAtSeq: number;
 }
 
-/** The exact next prompt. */
+/** The exact next prompt of a session. */
 export interface Prompt {
-  /** The model it is made for. */
+  /** Reference of the model that the prompt is for. */
   model: string;
-  /** NEUTRAL: the system prompt with the pinned blocks. */
+  /** NEUTRAL: the system prompt, including the pinned blocks. */
   systemPrompt: string;
-  /** NEUTRAL: the messages, pruned results as their placeholder, media as blobs. */
+  /** NEUTRAL: the messages. Pruned results contain the placeholder, and media are blobs. */
   messages: Message[];
-  /** NEUTRAL: the tools, deferred ones left out. */
+  /** NEUTRAL: the tools, without deferred ones. */
   tools?:
     | ToolSet
     | undefined;
   /**
-   * Any other format: the request body as JSON, ready to be sent. It asks for a stream, as contextd
-   * does. Empty when it is in request_blob.
+   * Other formats: the request body as JSON, ready to be sent. It requests a streaming response, as contextd
+   * does. Empty if the body is in request_blob.
    */
   requestJson: string;
   /**
-   * Set when the prompt exceeds 2 MiB: the body, or for NEUTRAL this message as JSON, in place of
-   * the fields above.
+   * Set if the prompt exceeds 2 MiB, instead of the fields above: the request body or, for NEUTRAL, this
+   * message as JSON.
    */
   requestBlob?:
     | Blob
     | undefined;
-  /** Its size. */
+  /** Size of the prompt. */
   tokens?:
     | TokenCount
     | undefined;
   /**
-   * Version of the transcript and the configuration it was made from. Send it with AppendMessages to
-   * be sure that nothing came into the transcript in between, and with RecordUsage to tell which
-   * prompt was sent. 0 for a look back (at_seq).
+   * Version of the transcript and configuration that the prompt was made from. Pass it to AppendMessages to
+   * ensure that the transcript was not changed concurrently, and to RecordUsage to identify the prompt that was
+   * sent. 0 for a prompt as of an earlier seq (at_seq).
    */
   contextVersion: number;
   /**
-   * What is not in it, and why. At most 256 KiB; if there are more, the last one says how many are
-   * left out.
+   * What the prompt does not contain, and why. At most 256 KiB; if there are more notes, the last one has the
+   * number of notes left out.
    */
   notes: PromptNote[];
 }
 
-/** Something that is stored but not, or not as it was, in a prompt. */
+/** Stored content that a prompt does not contain, or contains in another form. */
 export interface PromptNote {
-  /** What happened to it. Show an unknown kind by its text. */
+  /** What happened to the content. For an unknown kind, show the text. */
   kind: PromptNoteKind;
-  /** The message; empty when it concerns several. */
+  /** The message. Empty if the note concerns several messages. */
   messageId: string;
-  /** The part, from 0; -1 for the whole message. */
+  /** Index of the part, from 0. -1 for the whole message. */
   partIndex: number;
-  /** One sentence for people. */
+  /** One sentence for users. */
   text: string;
 }
 

@@ -35,11 +35,11 @@ import {
   usagePurposeToNumber,
 } from "./usage.js";
 
-/** How to give statistics. */
+/** Format of statistics. */
 export const StatsFormat = {
-  /** UNSPECIFIED - Only as fields. */
+  /** UNSPECIFIED - Only fields. */
   UNSPECIFIED: "unspecified",
-  /** TEXT - Also as text. */
+  /** TEXT - Fields and text. */
   TEXT: "text",
   UNRECOGNIZED: "unrecognized",
 } as const;
@@ -76,255 +76,258 @@ export function statsFormatToNumber(object: StatsFormat): number {
   }
 }
 
-/** Whose context to describe. */
+/** Request message for GetContextStats. */
 export interface GetContextStatsRequest {
-  /** The session. Required. */
+  /** Session id. Required. */
   sessionId: string;
-  /** As if the session used this model. Empty: that of the live turn, else its own. */
+  /** Reference of the model to compute the statistics for. Empty: the live turn's model, else the session's. */
   model: string;
-  /** Whether to also render them as text. */
+  /** Whether to also return the statistics as text. */
   format: StatsFormat;
 }
 
-/** The statistics. */
+/** Response message for GetContextStats. */
 export interface GetContextStatsResponse {
-  /** As fields. */
+  /** The statistics as fields. */
   stats?:
     | ContextStats
     | undefined;
   /**
-   * STATS_FORMAT_TEXT: as a text of some 25 lines with a bar, 80 columns wide. May change between
-   * versions.
+   * With STATS_FORMAT_TEXT: the statistics as text of about 25 lines with a bar, 80 columns wide. May change
+   * between versions.
    */
   text: string;
 }
 
-/** A compaction to make. What is not set comes from the session's policy. */
+/** Request message for Compact. Fields that are not set are taken from the session's policy. */
 export interface CompactRequest {
-  /** The session. Required. */
+  /** Session id. Required. */
   sessionId: string;
-  /** Idempotency key, up to 128 characters, kept for 7 days. `wait` may differ when it is repeated. */
+  /**
+   * Idempotency key, up to 128 characters, kept for 7 days. A repeated request may have another value of
+   * `wait`.
+   */
   requestId: string;
   /** The strategy to try first. */
   strategy: CompactionStrategy;
   /**
-   * Make the prompt at most this large. A summary may use what remains of it; where the strategy
-   * cannot meet it, MIDDLE_REMOVAL and TRUNCATION are tried. Where none can, nothing changes: the
-   * error is COMPACTION_NO_GAIN with the smallest size that can be reached, or the state is FAILED if
-   * only the summary that was written showed it. 0: by the strategy.
+   * Maximum size of the prompt after the compaction, in tokens; a summary may use the space that remains. If
+   * the strategy cannot reach this size, MIDDLE_REMOVAL and TRUNCATION are tried. If they cannot either,
+   * nothing changes: the call fails with COMPACTION_NO_GAIN and the smallest reachable size or, if this was
+   * found only after a summary was written, the compaction has state FAILED. 0: the strategy decides.
    */
   targetTokens: number;
   /** Instructions for this summary, e.g. "Keep the migration plan in detail." At most 16,384 characters. */
   instructions: string;
-  /** Whether they are added to the session's, or replace everything. */
+  /** Whether `instructions` are added to the session's instructions, or replace all instructions. */
   instructionsMode: InstructionsMode;
-  /** Model reference of the summariser. */
+  /** Reference of the model that writes the summary. */
   summaryModel: string;
-  /** Respond when it is done. Default false: respond when it is started. */
+  /** Respond when the compaction has ended. Default false: respond when it has started. */
   wait: boolean;
-  /** Only report what would be removed and what would stay. Default false. */
+  /** Only report what would be removed and what would be kept. Default false. */
   validateOnly: boolean;
 }
 
-/** The compaction. */
+/** Response message for Compact. */
 export interface CompactResponse {
-  /** RUNNING, APPLIED or FAILED; PLANNED for validate_only. */
+  /** The compaction, in state RUNNING, APPLIED or FAILED; PLANNED for validate_only. */
   compaction?: Compaction | undefined;
 }
 
-/** What to prune. */
+/** Request message for PruneToolOutputs. */
 export interface PruneToolOutputsRequest {
-  /** The session. Required. */
+  /** Session id. Required. */
   sessionId: string;
   /** Idempotency key, up to 128 characters, kept for 7 days. */
   requestId: string;
-  /** In place of the policy: prune only if at least this many tokens are saved. */
+  /** Overrides PrunePolicy.minimum_tokens: prune only if at least this many tokens are saved. */
   minimumTokens?:
     | number
     | undefined;
-  /** In place of the policy: the newest tool output of this many tokens is kept. */
+  /** Overrides PrunePolicy.protect_tokens: the newest tool outputs, up to this many tokens, are not pruned. */
   protectTokens?:
     | number
     | undefined;
-  /** In place of the policy: the newest turns are kept. */
+  /** Overrides PrunePolicy.protect_turns: this many of the newest turns are not pruned. */
   protectTurns?:
     | number
     | undefined;
-  /** Only report what would be cleared. Default false. */
+  /** Only report what would be pruned. Default false. */
   validateOnly: boolean;
 }
 
-/** What was pruned. */
+/** Response message for PruneToolOutputs. */
 export interface PruneToolOutputsResponse {
-  /** outputs_pruned is 0 when there was too little to save. */
+  /** The result. outputs_pruned is 0 if too little would have been saved. */
   report?: PruneReport | undefined;
 }
 
-/** Which prune to take back. */
+/** Request message for RestoreToolOutputs. */
 export interface RestoreToolOutputsRequest {
-  /** The session. Required. */
+  /** Session id. Required. */
   sessionId: string;
-  /** PruneReport.pruned_at_seq. Required. */
+  /** The prune to revert: PruneReport.pruned_at_seq. Required. */
   prunedAtSeq: number;
-  /** Idempotency key, up to 128 characters. May be left empty: restoring twice changes nothing. */
+  /** Idempotency key, up to 128 characters. Optional, because restoring twice changes nothing. */
   requestId: string;
 }
 
-/** What is back. */
+/** Response message for RestoreToolOutputs. */
 export interface RestoreToolOutputsResponse {
-  /** The calls whose results are back. */
+  /** Calls whose results were restored. */
   callIds: string[];
-  /** Tokens that costs. */
+  /** Tokens by which the context grows. */
   tokensRestored: number;
 }
 
-/** What to prepare. */
+/** Request message for PrepareContext. */
 export interface PrepareContextRequest {
-  /** The session. Required. */
+  /** Session id. Required. */
   sessionId: string;
   /**
-   * Idempotency key, up to 128 characters, kept for 7 days. Repeating it returns the report of the
-   * first time with the current prompt.
+   * Idempotency key, up to 128 characters, kept for 7 days. A repeated request returns the report of the first
+   * one, with the current prompt.
    */
   requestId: string;
-  /** Model reference to prepare for. Empty: the session's. */
+  /** Reference of the model to prepare the prompt for. Empty: the session's. */
   model: string;
-  /** The shape of the prompt. */
+  /** Format of the prompt. */
   format: PromptFormat;
   /**
-   * Take waiting messages into the transcript first, as a turn does at its step boundaries: by the
-   * session's QueuePolicy, merged into one user message, with a `messages_applied` event that belongs to no turn.
-   * WHEN_IDLE messages and the input of an ExecuteTurn go on waiting for a turn. Default false: all of
-   * them stay queued.
+   * First move queued messages into the transcript, as a turn does at its step boundaries: by the session's
+   * QueuePolicy, merged into one user message, with a `messages_applied` event that has no turn_id. WHEN_IDLE
+   * messages and the input of an ExecuteTurn keep waiting for a turn. Default false: all messages stay in the
+   * queue.
    */
   applyQueuedMessages: boolean;
 }
 
-/** The prompt, and what was done for it. */
+/** Response message for PrepareContext. */
 export interface PrepareContextResponse {
   /** The prompt to send. */
   prompt?:
     | Prompt
     | undefined;
-  /** What was done. */
+  /** The pruning and the compaction that made the prompt fit. */
   report?: PrepareReport | undefined;
 }
 
 /** What was done to make a prompt fit. */
 export interface PrepareReport {
-  /** Size before anything was done, applied messages included. */
+  /** Size before any change, including the messages taken from the queue. */
   tokensBefore?:
     | TokenCount
     | undefined;
-  /** Size after pruning; the same when nothing was pruned. */
+  /** Size after pruning. Equal to tokens_before if nothing was pruned. */
   tokensAfterPrune?:
     | TokenCount
     | undefined;
-  /** Size after compaction; the same when nothing was compacted. */
+  /** Size after compaction. Equal to tokens_after_prune if nothing was compacted. */
   tokensAfterCompaction?:
     | TokenCount
     | undefined;
-  /** Size of the prompt in the answer. */
+  /** Size of the prompt in the response. */
   tokensFinal?:
     | TokenCount
     | undefined;
-  /** What was pruned. Absent: nothing. */
+  /** The pruned tool results. Absent if there are none. */
   prune?:
     | PruneReport
     | undefined;
-  /** The compaction, with messages_compacted. Absent: none was needed. */
+  /** The compaction, with messages_compacted. Absent if none was needed. */
   compaction?:
     | Compaction
     | undefined;
-  /** The queued messages that were taken, in order. */
+  /** Messages that were taken from the queue, in order. */
   appliedMessages: AppliedMessage[];
 }
 
-/** What to show. */
+/** Request message for RenderContext. */
 export interface RenderContextRequest {
-  /** The session. Required. */
+  /** Session id. Required. */
   sessionId: string;
-  /** Model reference to render for. Empty: the session's. */
+  /** Reference of the model to render the prompt for. Empty: the session's. */
   model: string;
-  /** The shape of the prompt. */
+  /** Format of the prompt. */
   format: PromptFormat;
-  /** As it was at this seq, with the configuration at that seq. 0: as it is now. */
+  /** Return the prompt as of this seq, with the configuration at that seq. 0: the current prompt. */
   atSeq: number;
 }
 
-/** The prompt. */
+/** Response message for RenderContext. */
 export interface RenderContextResponse {
-  /** The prompt, with notes about what is not in it. */
+  /** The prompt, with notes about what it does not contain. */
   prompt?: Prompt | undefined;
 }
 
-/** What to count. */
+/** Request message for CountTokens. */
 export interface CountTokensRequest {
-  /** Model reference to count for. Empty: the session's, or the server's default. */
+  /** Reference of the model to count for. Empty: the session's, or the server's default without session_id. */
   model: string;
   /**
-   * Count the session's next prompt with the messages below added to it; what the last call measured
-   * of it is taken as measured. Empty: count only what is given here.
+   * Session id. Set: count the session's next prompt with `messages` added to it; the part that the last call
+   * measured keeps its measured size. Empty: count only the content of this request.
    */
   sessionId: string;
-  /** Messages. */
+  /** Messages to count. */
   messages: InputMessage[];
-  /** System prompt. Only without session_id. */
+  /** System prompt to count. Only without session_id. */
   systemPrompt: string;
-  /** Tools. With session_id: in place of the session's. */
+  /** Tools to count. With session_id, they replace the session's. */
   tools?:
     | ToolSet
     | undefined;
-  /** Use the provider's own counter where there is one: exact, but a network call. Default false. */
+  /** Use the provider's own counter, if it has one: exact, but requires a network call. Default false. */
   exact: boolean;
 }
 
-/** The count. */
+/** Response message for CountTokens. */
 export interface CountTokensResponse {
-  /** The whole prompt. basis is ACTUAL when the provider counted. */
+  /** Size of the whole prompt. basis is ACTUAL if the provider counted. */
   total?:
     | TokenCount
     | undefined;
-  /** What it is made of. */
+  /** The total by category. */
   categories: CategoryTokens[];
-  /** Each of the given messages, in order, with its own overhead. */
+  /** Size of each given message, in order, including its overhead. */
   messageTokens: TokenCount[];
 }
 
-/** Whose compactions to list. */
+/** Request message for ListCompactions. */
 export interface ListCompactionsRequest {
-  /** The session. Required. */
+  /** Session id. Required. */
   sessionId: string;
   /**
-   * Most compactions of a page: default 50, at most 1,000; a page may hold fewer, so that it stays under
-   * 2 MiB.
+   * Maximum number of compactions per page. Default 50, at most 1,000. A page may have fewer, so that it stays
+   * under 2 MiB.
    */
   pageSize: number;
-  /** ListCompactionsResponse.next_page_token of the page before; empty for the first. */
+  /** ListCompactionsResponse.next_page_token of the previous page. Empty: the first page. */
   pageToken: string;
 }
 
-/** A page of compactions. */
+/** Response message for ListCompactions. */
 export interface ListCompactionsResponse {
   /** Compactions, newest first. */
   compactions: Compaction[];
-  /** Token of the next page; empty after the last. */
+  /** Token of the next page. Empty on the last page. */
   nextPageToken: string;
 }
 
-/** Which compaction to take back. */
+/** Request message for RevertCompaction. */
 export interface RevertCompactionRequest {
-  /** The session. Required. */
+  /** Session id. Required. */
   sessionId: string;
-  /** The compaction, the newest in force. Required. */
+  /** The compaction. It must be the newest one in force. Required. */
   compactionId: string;
-  /** Idempotency key, up to 128 characters. May be left empty: reverting twice changes nothing. */
+  /** Idempotency key, up to 128 characters. Optional, because reverting twice changes nothing. */
   requestId: string;
 }
 
-/** What was taken back. */
+/** Response message for RevertCompaction. */
 export interface RevertCompactionResponse {
-  /** The compaction, REVERTED. */
+  /** The compaction, in state REVERTED. */
   compaction?:
     | Compaction
     | undefined;
@@ -332,48 +335,48 @@ export interface RevertCompactionResponse {
   contextTokens?: TokenCount | undefined;
 }
 
-/** What a model call used. */
+/** Request message for RecordUsage. */
 export interface RecordUsageRequest {
-  /** The session. Required. */
+  /** Session id. Required. */
   sessionId: string;
   /**
-   * Idempotency key, up to 128 characters, kept for 7 days. Set it: usage is added each time
-   * otherwise.
+   * Idempotency key, up to 128 characters, kept for 7 days. Without it, a repeated request adds the usage
+   * again.
    */
   requestId: string;
-  /** Model reference that was called. Empty: the session's. */
+  /** Reference of the model that was called. Empty: the session's. */
   model: string;
-  /** What the provider reported. Required. */
+  /** Usage that the provider reported. Required. */
   usage?:
     | Usage
     | undefined;
-  /** What the call was for. Default TURN. */
+  /** Purpose of the call. Default TURN. */
   purpose: UsagePurpose;
-  /** The assistant message the call wrote, which then carries the usage. Empty: none. */
+  /** The assistant message that the call produced; the usage is stored with it. Empty: none. */
   messageId: string;
   /**
-   * Prompt.context_version of the prompt that was sent. The size is anchored only when it is given
-   * and still describes the prompt: nothing but AppendMessages came since, the first of which began
-   * with the message above; without that message, nothing at all. UpdateSession makes another prompt
-   * too.
+   * Prompt.context_version of the prompt that was sent. The usage becomes the basis of the context size only if
+   * this field is set and the prompt is still current: since then, the only changes were AppendMessages calls,
+   * of which the first one began with the message in message_id; without a message_id, there was no change at
+   * all. UpdateSession also changes the prompt.
    */
   contextVersion: number;
 }
 
-/** The effect of a usage report. */
+/** Response message for RecordUsage. */
 export interface RecordUsageResponse {
   /**
-   * The prediction beside the report. Absent: nothing was anchored, since it is not known which prompt
-   * was sent, or the report cannot be its size.
+   * Predicted and reported size of the prompt. Absent if the usage did not become the basis of the context
+   * size: it is not known which prompt was sent, or the reported number cannot be the size of that prompt.
    */
   estimate?:
     | CallEstimate
     | undefined;
   /**
-   * The model's ratio as this replica knows it, learnt from this call too. Not every call is used for
-   * it: prompts of more than 65,536 tokens and prompts with media are not; of the calls of one model
-   * reported within 30 seconds, at least the first four are. In the response to a repeated request:
-   * the ratio at that time.
+   * Ratio of reported to estimated tokens of the model, as known to this replica, including this call. Not
+   * every call is used for calibration: prompts with media, and prompts of more than 65,536 tokens or 256 KiB,
+   * are not; of the calls of one model that are reported within 30 seconds, at least the first four are. In the
+   * response to a repeated request: the ratio at the time of that response.
    */
   calibrationRatio: number;
   /** Size of the session's next prompt. */
@@ -2254,12 +2257,11 @@ export const RecordUsageResponse: MessageFns<RecordUsageResponse> = {
 };
 
 /**
- * Reports what fills the context window, and makes the context smaller. Turns do all of this by themselves;
- * these calls are for displays, for people who intervene, and for hosts that call the model
- * themselves.
+ * Reports what fills the context window, and makes the context smaller. Turns do both automatically. These
+ * calls are for user interfaces, for manual intervention, and for hosts that call the model themselves.
  *
- * Such a host repeats: PrepareContext, call the model, AppendMessages with the answer, RecordUsage;
- * and after tool calls, AppendMessages with the results.
+ * Such a host repeats: PrepareContext, call the model, AppendMessages with the response, RecordUsage; and after
+ * tool calls, AppendMessages with the results.
  */
 export type ContextServiceDefinition = typeof ContextServiceDefinition;
 export const ContextServiceDefinition = {
@@ -2267,9 +2269,9 @@ export const ContextServiceDefinition = {
   fullName: "contextd.v1.ContextService",
   methods: {
     /**
-     * Reports what occupies the context window and how long it will last. Answers from counters: cheap
-     * enough for every keystroke. Counts the tools of the newest turn where it named its own, else the
-     * session's.
+     * Returns what occupies the context window, and a forecast of the next compaction. The numbers come from
+     * counters, so that the call is cheap enough for every keystroke. If the newest turn has its own tools, those
+     * are counted, else the session's.
      * Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN.
      */
     getContextStats: {
@@ -2281,10 +2283,10 @@ export const ContextServiceDefinition = {
       options: { idempotencyLevel: "NO_SIDE_EFFECTS" },
     },
     /**
-     * Compacts now, in a session that is idle or busy. The compaction goes on when the caller's
-     * deadline passes; WatchEvents shows its progress, and repeating the request_id finds it again.
-     * One that fails on its way, for example because the model that summarises does, is answered with
-     * state FAILED and changes nothing.
+     * Compacts the context now, whether the session is idle or busy. The compaction continues after the caller's
+     * deadline. WatchEvents shows its progress, and a repeated request with the same request_id returns it. A
+     * compaction that fails after its start, e.g. because the call of the summary model fails, has state FAILED
+     * in the response and changes nothing.
      * Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN, COMPACTION_IN_PROGRESS,
      * COMPACTION_NO_GAIN.
      */
@@ -2297,7 +2299,8 @@ export const ContextServiceDefinition = {
       options: { },
     },
     /**
-     * Clears old tool results now, by the session's policy. Clears nothing below its minimum.
+     * Prunes old tool results now, by the session's policy. Prunes nothing if less than the policy's minimum
+     * would be saved.
      * Errors: SESSION_NOT_FOUND.
      */
     pruneToolOutputs: {
@@ -2309,8 +2312,8 @@ export const ContextServiceDefinition = {
       options: { },
     },
     /**
-     * Takes a prune back.
-     * Errors: SESSION_NOT_FOUND; INVALID_REQUEST when no prune has that seq.
+     * Reverts a prune.
+     * Errors: SESSION_NOT_FOUND; INVALID_REQUEST if no prune has this seq.
      */
     restoreToolOutputs: {
       name: "RestoreToolOutputs",
@@ -2321,11 +2324,11 @@ export const ContextServiceDefinition = {
       options: { },
     },
     /**
-     * Makes the next prompt for a host that calls the model itself: prunes by the session's policy and
-     * compacts if needed, as a turn does before each call of its model. A compaction that fails leaves
-     * the context as it is, and is in the report.
-     * Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, MODEL_NOT_FOUND, TRANSCRIPT_OPEN,
-     * CONTEXT_OVERFLOW, CONTEXT_WINDOW_UNKNOWN.
+     * Makes the next prompt for a host that calls the model itself. Prunes by the session's policy and compacts
+     * if needed, as a turn does before each model call. A failed compaction leaves the context unchanged and is
+     * included in the report.
+     * Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, MODEL_NOT_FOUND, TRANSCRIPT_OPEN, CONTEXT_OVERFLOW,
+     * CONTEXT_WINDOW_UNKNOWN.
      */
     prepareContext: {
       name: "PrepareContext",
@@ -2336,8 +2339,8 @@ export const ContextServiceDefinition = {
       options: { },
     },
     /**
-     * Shows the exact next prompt and changes nothing: with the configuration in force, and while a
-     * turn runs with the turn's own model, tools and limits.
+     * Returns the exact next prompt, and changes nothing. Uses the configuration in force and, while a turn is
+     * running, the model, tools and limits of the turn.
      * Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, TRANSCRIPT_OPEN, CURSOR_AHEAD.
      */
     renderContext: {
@@ -2349,9 +2352,8 @@ export const ContextServiceDefinition = {
       options: { idempotencyLevel: "NO_SIDE_EFFECTS" },
     },
     /**
-     * Counts tokens: of the given messages and tools, or of a session with them added. Stores
-     * nothing.
-     * Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, PROVIDER_FAILED (exact).
+     * Counts the tokens of the given messages and tools, or of a session with them added. Stores nothing.
+     * Errors: SESSION_NOT_FOUND, MODEL_NOT_FOUND, PROVIDER_FAILED (with `exact`).
      */
     countTokens: {
       name: "CountTokens",
@@ -2374,8 +2376,8 @@ export const ContextServiceDefinition = {
       options: { idempotencyLevel: "NO_SIDE_EFFECTS" },
     },
     /**
-     * Takes the newest compaction back: the model sees the messages again. On one that is reverted it
-     * changes nothing.
+     * Reverts the newest compaction: the model sees the messages again. Reverting a reverted compaction changes
+     * nothing.
      * Errors: SESSION_NOT_FOUND, COMPACTION_NOT_FOUND, COMPACTION_SUPERSEDED.
      */
     revertCompaction: {
@@ -2387,10 +2389,9 @@ export const ContextServiceDefinition = {
       options: { },
     },
     /**
-     * Records what a model call made by the host used. Anchors the size of the context, corrects the
-     * estimator, adds to the totals.
-     * Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS; INVALID_REQUEST when no assistant message has that
-     * message_id.
+     * Records the usage of a model call made by the host. The usage becomes the basis of the context size,
+     * calibrates the estimator, and is added to the totals.
+     * Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS; INVALID_REQUEST if no assistant message has this message_id.
      */
     recordUsage: {
       name: "RecordUsage",

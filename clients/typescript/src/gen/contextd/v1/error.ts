@@ -10,19 +10,19 @@ import { Duration } from "../../google/protobuf/duration.js";
 import { CategoryTokens } from "./usage.js";
 
 /**
- * The `reason` of the google.rpc.ErrorInfo that every non-OK status carries (domain
- * "contextd.dev"), written there without the prefix: ERROR_REASON_QUEUE_FULL is sent as
- * "QUEUE_FULL". Switch on the reason, never on the text; for a reason you do not know, fall back on
- * the gRPC code. Each value names its code, the ErrorInfo metadata keys in braces, and the further
- * details. A status is about transport or admission only: what goes wrong inside an admitted turn
- * is a Failure in an event, and the stream then ends OK.
+ * The `reason` of the google.rpc.ErrorInfo in every non-OK status (domain "contextd.dev"). It is sent without
+ * the prefix: ERROR_REASON_QUEUE_FULL is sent as "QUEUE_FULL". Switch on the reason, never on the message. For
+ * an unknown reason, fall back to the gRPC code. The comment of each value has the gRPC code, the metadata keys
+ * of the ErrorInfo in braces, and the additional error details. A status reports only errors of transport and
+ * admission. An error in an admitted turn is reported as a Failure in an event, and the stream then ends with
+ * OK.
  */
 export const ErrorReason = {
   /** UNSPECIFIED - Never sent. */
   UNSPECIFIED: "unspecified",
   /**
-   * INVALID_REQUEST - INVALID_ARGUMENT. One or more fields are wrong. BadRequest lists up to 25 of them at once, with
-   * FieldReason as `reason`.
+   * INVALID_REQUEST - INVALID_ARGUMENT. One or more fields are invalid. BadRequest lists up to 25 of them, with FieldReason as
+   * `reason`.
    */
   INVALID_REQUEST: "invalid_request",
   /**
@@ -30,32 +30,29 @@ export const ErrorReason = {
    * request.
    */
   IDEMPOTENCY_MISMATCH: "idempotency_mismatch",
-  /** PAGE_TOKEN_INVALID - INVALID_ARGUMENT. The page_token is damaged, or belongs to another list or filter. */
+  /** PAGE_TOKEN_INVALID - INVALID_ARGUMENT. The page_token is malformed, or belongs to another list or filter. */
   PAGE_TOKEN_INVALID: "page_token_invalid",
   /**
-   * CURSOR_AHEAD - INVALID_ARGUMENT {last_seq}. after_seq or at_seq is ahead of the session. If the seq
-   * came from this server, handle it as EVENTS_LOST.
+   * CURSOR_AHEAD - INVALID_ARGUMENT {last_seq}. after_seq or at_seq is greater than the session's newest seq. If this server
+   * returned that seq before, handle the error like EVENTS_LOST.
    */
   CURSOR_AHEAD: "cursor_ahead",
-  /**
-   * EVENTS_EXPIRED - OUT_OF_RANGE {oldest_seq}. Events after after_seq were removed by retention. Go on from
-   * oldest_seq - 1.
-   */
+  /** EVENTS_EXPIRED - OUT_OF_RANGE {oldest_seq}. Events after after_seq were removed by retention. Continue from oldest_seq - 1. */
   EVENTS_EXPIRED: "events_expired",
   /**
-   * REQUEST_TOO_LARGE - RESOURCE_EXHAUSTED {limit_bytes}. The request is larger than the server reads. Put large
-   * content in a blob; where limit_bytes is of the decoded request, send fewer messages at a time.
-   * Also where the messages of the session that a model sees are as large as they may be: compact or
-   * prune them.
+   * REQUEST_TOO_LARGE - RESOURCE_EXHAUSTED {limit_bytes}. The request is larger than the server accepts. Store large content in a
+   * blob. If limit_bytes refers to the decoded request, send fewer messages per request. Also returned if the
+   * messages of the session that a model sees have reached their maximum size: compact or prune them.
    */
   REQUEST_TOO_LARGE: "request_too_large",
   /**
-   * EVENTS_LOST - DATA_LOSS {last_seq}. A stream ends: the database no longer has events that the stream has
-   * shown, e.g. after a failover to a standby that had not received them. Their seqs are reused. Read the session anew (ListMessages, ListEvents) and follow it from its last_seq; a
-   * request whose effect is gone may be sent again with its request_id.
+   * EVENTS_LOST - DATA_LOSS {last_seq}. The stream ends because the database no longer has events that the stream has sent,
+   * e.g. after a failover to a standby that had not received them. Their seqs are reused. Read the session
+   * again (ListMessages, ListEvents) and follow it from its last_seq. A request whose effect was lost may be
+   * sent again with its request_id.
    */
   EVENTS_LOST: "events_lost",
-  /** SESSION_NOT_FOUND - NOT_FOUND + ResourceInfo. No session of this tenant has the id. */
+  /** SESSION_NOT_FOUND - NOT_FOUND + ResourceInfo. The tenant has no session with this id. */
   SESSION_NOT_FOUND: "session_not_found",
   /** TURN_NOT_FOUND - NOT_FOUND + ResourceInfo. The session has no such turn. */
   TURN_NOT_FOUND: "turn_not_found",
@@ -63,22 +60,19 @@ export const ErrorReason = {
   QUEUED_MESSAGE_NOT_FOUND: "queued_message_not_found",
   /** COMPACTION_NOT_FOUND - NOT_FOUND + ResourceInfo. The session has no such compaction. */
   COMPACTION_NOT_FOUND: "compaction_not_found",
-  /** BLOB_NOT_FOUND - NOT_FOUND + ResourceInfo. No blob of this tenant has the id. */
+  /** BLOB_NOT_FOUND - NOT_FOUND + ResourceInfo. The tenant has no blob with this id. */
   BLOB_NOT_FOUND: "blob_not_found",
-  /**
-   * MODEL_NOT_FOUND - NOT_FOUND + ResourceInfo. No configured provider has this model. ListModels shows what there
-   * is.
-   */
+  /** MODEL_NOT_FOUND - NOT_FOUND + ResourceInfo. No configured provider has this model. ListModels lists the available models. */
   MODEL_NOT_FOUND: "model_not_found",
-  /** POLICY_NOT_FOUND - NOT_FOUND + ResourceInfo. The configuration names no such policy. */
+  /** POLICY_NOT_FOUND - NOT_FOUND + ResourceInfo. The configuration has no policy with this name. */
   POLICY_NOT_FOUND: "policy_not_found",
   /** KEY_NOT_FOUND - NOT_FOUND + ResourceInfo. The tenant has no such API key. */
   KEY_NOT_FOUND: "key_not_found",
-  /** MCP_SERVER_NOT_FOUND - NOT_FOUND + ResourceInfo. The configuration names no such MCP server. */
+  /** MCP_SERVER_NOT_FOUND - NOT_FOUND + ResourceInfo. The configuration has no MCP server with this name. */
   MCP_SERVER_NOT_FOUND: "mcp_server_not_found",
   /**
-   * SESSION_ALREADY_EXISTS - ALREADY_EXISTS + ResourceInfo. A session with the chosen id exists, or was deleted a moment
-   * ago.
+   * SESSION_ALREADY_EXISTS - ALREADY_EXISTS + ResourceInfo. A session with the chosen id exists, or was deleted and its rows are not
+   * removed yet.
    */
   SESSION_ALREADY_EXISTS: "session_already_exists",
   /**
@@ -87,60 +81,55 @@ export const ErrorReason = {
    */
   ETAG_MISMATCH: "etag_mismatch",
   /**
-   * CONTEXT_CHANGED - ABORTED + PreconditionFailure {context_version}. The transcript changed since it was prepared.
-   * Prepare again.
+   * CONTEXT_CHANGED - ABORTED + PreconditionFailure {context_version}. The transcript changed since the prompt was prepared.
+   * Prepare the prompt again.
    */
   CONTEXT_CHANGED: "context_changed",
   /**
-   * TURN_IN_PROGRESS - FAILED_PRECONDITION + PreconditionFailure {turn_id, last_seq}. A turn is running. Watch it,
-   * queue, or cancel it.
+   * TURN_IN_PROGRESS - FAILED_PRECONDITION + PreconditionFailure {turn_id, last_seq}. A turn is running. Watch it, queue the
+   * input, or cancel the turn.
    */
   TURN_IN_PROGRESS: "turn_in_progress",
   /**
-   * NO_INPUT - FAILED_PRECONDITION. Nothing to run: no input, an empty queue and no continue_transcript, or a
-   * transcript that ends in the model's own words.
+   * NO_INPUT - FAILED_PRECONDITION. There is nothing to run: no input, an empty queue and no continue_transcript, or a
+   * transcript that ends with a response of the model.
    */
   NO_INPUT: "no_input",
   /**
-   * TRANSCRIPT_OPEN - FAILED_PRECONDITION {call_ids}. The transcript ends in tool calls without results. Append or
-   * submit the results first. The ids are separated by commas; a long list is cut.
+   * TRANSCRIPT_OPEN - FAILED_PRECONDITION {call_ids}. The transcript ends with tool calls without results. Append or submit the
+   * results first. The ids are separated by commas; a long list is truncated.
    */
   TRANSCRIPT_OPEN: "transcript_open",
   /**
-   * CONTEXT_OVERFLOW - FAILED_PRECONDITION {used_tokens, window_tokens, largest_category}. The prompt cannot be made
-   * to fit.
+   * CONTEXT_OVERFLOW - FAILED_PRECONDITION {used_tokens, window_tokens, largest_category}. The prompt does not fit the context
+   * window and cannot be made smaller.
    */
   CONTEXT_OVERFLOW: "context_overflow",
   /**
-   * CONTEXT_WINDOW_UNKNOWN - FAILED_PRECONDITION {model}. The model's window is not known and the policy asks for one. Set
-   * policy_overrides.context_window.
+   * CONTEXT_WINDOW_UNKNOWN - FAILED_PRECONDITION {model}. The model's context window is not known, and the policy requires a known one
+   * (UNKNOWN_WINDOW_REFUSE). Set policy_overrides.context_window.
    */
   CONTEXT_WINDOW_UNKNOWN: "context_window_unknown",
-  /**
-   * COMPACTION_IN_PROGRESS - ABORTED {compaction_id}. Another compaction of this session is running. Wait for it, or repeat
-   * later.
-   */
+  /** COMPACTION_IN_PROGRESS - ABORTED {compaction_id}. Another compaction of this session is running. Wait for it, or retry later. */
   COMPACTION_IN_PROGRESS: "compaction_in_progress",
   /**
-   * COMPACTION_NO_GAIN - FAILED_PRECONDITION {tokens_before, tokens_after}. There is nothing to compact, the result would
-   * not be smaller, or not as small as target_tokens asks for.
+   * COMPACTION_NO_GAIN - FAILED_PRECONDITION {tokens_before, tokens_after}. There is nothing to compact, or the result would not be
+   * smaller, or would exceed target_tokens.
    */
   COMPACTION_NO_GAIN: "compaction_no_gain",
-  /**
-   * COMPACTION_SUPERSEDED - FAILED_PRECONDITION {compaction_id}. A later compaction builds on this one. Revert that one
-   * first.
-   */
+  /** COMPACTION_SUPERSEDED - FAILED_PRECONDITION {compaction_id}. A later compaction builds on this one. Revert the later one first. */
   COMPACTION_SUPERSEDED: "compaction_superseded",
   /** QUEUE_FULL - RESOURCE_EXHAUSTED + QuotaFailure + RetryInfo {limit}. The session's queue is full. */
   QUEUE_FULL: "queue_full",
   /**
-   * RATE_LIMITED - RESOURCE_EXHAUSTED + QuotaFailure + RetryInfo {quota, limit}. The tenant is at a limit that waiting
-   * helps with: running_turns, requests_per_second or tokens_per_minute (TenantLimits).
+   * RATE_LIMITED - RESOURCE_EXHAUSTED + QuotaFailure + RetryInfo {quota, limit}. The tenant has reached a limit that is
+   * temporary: running_turns, requests_per_second or tokens_per_minute (TenantLimits). Retry after the given
+   * delay.
    */
   RATE_LIMITED: "rate_limited",
   /**
-   * QUOTA_EXCEEDED - RESOURCE_EXHAUSTED + QuotaFailure {quota, limit}. A lasting quota is used up: stored_bytes,
-   * live_keys, or a limit of 0. Do not retry.
+   * QUOTA_EXCEEDED - RESOURCE_EXHAUSTED + QuotaFailure {quota, limit}. The tenant has reached a limit that waiting does not help
+   * with: stored_bytes, live_keys, or a limit of 0. Do not retry.
    */
   QUOTA_EXCEEDED: "quota_exceeded",
   /** OVERLOADED - UNAVAILABLE + RetryInfo. The server is overloaded. Retry after the given delay. */
@@ -153,50 +142,47 @@ export const ErrorReason = {
   /** DATABASE_UNAVAILABLE - UNAVAILABLE + RetryInfo. The database cannot be reached. */
   DATABASE_UNAVAILABLE: "database_unavailable",
   /**
-   * PROVIDER_FAILED - UNAVAILABLE {provider, failure_reason, provider_request_id}. The model provider failed in a
-   * unary call (CountTokens with exact).
+   * PROVIDER_FAILED - UNAVAILABLE {provider, failure_reason, provider_request_id}. The model provider failed in a unary call
+   * (CountTokens with `exact`).
    */
   PROVIDER_FAILED: "provider_failed",
   /**
-   * SCHEMA_OUTDATED - UNAVAILABLE + RetryInfo. The schema of the database lacks a migration that this server needs.
-   * It serves as soon as `contextd migrate` was run.
+   * SCHEMA_OUTDATED - UNAVAILABLE + RetryInfo. The database schema lacks a migration that this server requires. The server
+   * becomes available when `contextd migrate` has run.
    */
   SCHEMA_OUTDATED: "schema_outdated",
-  /** MCP_SERVER_FAILED - UNAVAILABLE {server}. An MCP server could not be asked for its tools. Nothing was stored. */
+  /** MCP_SERVER_FAILED - UNAVAILABLE {server}. The tools of an MCP server could not be listed. Nothing was stored. */
   MCP_SERVER_FAILED: "mcp_server_failed",
   /**
-   * MCP_TOOLS_UNUSABLE - FAILED_PRECONDITION {server}. The tools that an MCP server lists cannot be used as the set asks:
-   * one is missing, two have the same name, a name is too long, or there are too many.
+   * MCP_TOOLS_UNUSABLE - FAILED_PRECONDITION {server}. The tools that an MCP server lists cannot be used as the tool set requests: a
+   * tool is missing, two have the same name, a name is too long, or there are too many.
    */
   MCP_TOOLS_UNUSABLE: "mcp_tools_unusable",
   /**
-   * DEADLINE_EXCEEDED - DEADLINE_EXCEEDED. The caller's deadline passed, or the request or an upload took too long to arrive.
-   * Turns and compactions go on; repeat the call to attach again.
+   * DEADLINE_EXCEEDED - DEADLINE_EXCEEDED. The caller's deadline passed, or the request or an upload took too long to arrive. Turns
+   * and compactions continue; repeat the call to attach to them.
    */
   DEADLINE_EXCEEDED: "deadline_exceeded",
   /**
-   * UNAUTHENTICATED - UNAUTHENTICATED. The credential is missing, unknown, expired or revoked. The response does not
-   * say which.
+   * UNAUTHENTICATED - UNAUTHENTICATED. The credential is missing, unknown, expired or revoked. The response does not indicate the
+   * cause.
    */
   UNAUTHENTICATED: "unauthenticated",
   /**
-   * PERMISSION_DENIED - PERMISSION_DENIED {access}. The RPC requires more access than the credential has; `access` is what
-   * would be enough (`read`, `write`, `admin` or `operator`).
+   * PERMISSION_DENIED - PERMISSION_DENIED {access}. The RPC requires a higher access level than the credential has. `access` is the
+   * level that would be sufficient (`read`, `write`, `admin` or `operator`).
    */
   PERMISSION_DENIED: "permission_denied",
   /**
-   * NOT_IMPLEMENTED - UNIMPLEMENTED {rpc, field}. This server does not implement the RPC, or what a field of the
-   * request asks for. `field` is the path of that field, and absent when it is the whole RPC.
+   * NOT_IMPLEMENTED - UNIMPLEMENTED {rpc, field}. This server does not implement the RPC, or a feature that a field of the
+   * request selects. `field` is the path of that field; absent if the whole RPC is not implemented.
    */
   NOT_IMPLEMENTED: "not_implemented",
-  /**
-   * INTERNAL - INTERNAL + RequestInfo. An internal error. The details are in its log under the request
-   * id.
-   */
+  /** INTERNAL - INTERNAL + RequestInfo. An internal error. The server's log has the details, under the request id. */
   INTERNAL: "internal",
   /**
-   * TENANT_BEING_DELETED - FAILED_PRECONDITION + PreconditionFailure. The tenant is being deleted with everything that it has, and
-   * its calls are refused until that is done (DeleteTenant).
+   * TENANT_BEING_DELETED - FAILED_PRECONDITION + PreconditionFailure. The tenant is being deleted (DeleteTenant). Its calls are
+   * refused until the deletion is complete.
    */
   TENANT_BEING_DELETED: "tenant_being_deleted",
   UNRECOGNIZED: "unrecognized",
@@ -445,26 +431,25 @@ export function errorReasonToNumber(object: ErrorReason): number {
 }
 
 /**
- * The `reason` of each google.rpc.BadRequest.FieldViolation, written without the prefix. `field` is
- * the path as in the proto, e.g. "input.parts[2].media.media_type". Treat an unknown reason like
- * INVALID.
+ * The `reason` of each google.rpc.BadRequest.FieldViolation, sent without the prefix. `field` is the path as in
+ * the proto, e.g. "input.parts[2].media.media_type". Treat an unknown reason like INVALID.
  */
 export const FieldReason = {
   /** UNSPECIFIED - Never sent. */
   UNSPECIFIED: "unspecified",
-  /** INVALID - A value that the comment on the field does not allow. */
+  /** INVALID - A value that the comment of the field does not allow. */
   INVALID: "invalid",
   /** REQUIRED - The field must be set. */
   REQUIRED: "required",
-  /** TOO_LARGE - Longer, larger or more than allowed. */
+  /** TOO_LARGE - The value is longer or larger than allowed, or has too many elements. */
   TOO_LARGE: "too_large",
-  /** OUT_OF_RANGE - A number or time outside its range. */
+  /** OUT_OF_RANGE - A number or time is outside of its range. */
   OUT_OF_RANGE: "out_of_range",
-  /** NOT_JSON - A `_json` field that does not hold JSON of the expected shape. */
+  /** NOT_JSON - A `_json` field does not contain JSON of the expected type. */
   NOT_JSON: "not_json",
   /** UNKNOWN - An enum number, path or name that the server does not know. */
   UNKNOWN: "unknown",
-  /** CONFLICT - Contradicts another field; the description names it. */
+  /** CONFLICT - The value contradicts another field, which the description names. */
   CONFLICT: "conflict",
   /** UNSUPPORTED - Valid in general, but not for this RPC or model. */
   UNSUPPORTED: "unsupported",
@@ -538,45 +523,42 @@ export function fieldReasonToNumber(object: FieldReason): number {
   }
 }
 
-/** Why a model call or a turn failed. For a value you do not know, go by Failure.recoverable. */
+/** Why a model call or a turn failed. For an unknown value, use Failure.recoverable. */
 export const FailureReason = {
-  /** UNSPECIFIED - Not known. */
+  /** UNSPECIFIED - Unknown. */
   UNSPECIFIED: "unspecified",
-  /** PROVIDER_AUTH - The provider refused the credentials configured on the server. */
+  /** PROVIDER_AUTH - The provider rejected the credentials that are configured on the server. */
   PROVIDER_AUTH: "provider_auth",
-  /** PROVIDER_RATE_LIMITED - Rate limited by the provider, and still so after all retries. */
+  /** PROVIDER_RATE_LIMITED - The provider's rate limit was exceeded, also in all retries. */
   PROVIDER_RATE_LIMITED: "provider_rate_limited",
-  /** PROVIDER_TIMEOUT - No answer in time, or the stream stalled. */
+  /** PROVIDER_TIMEOUT - No response arrived in time, or the stream stalled. */
   PROVIDER_TIMEOUT: "provider_timeout",
-  /** PROVIDER_OVERLOADED - The provider is overloaded or answered with a server error. */
+  /** PROVIDER_OVERLOADED - The provider is overloaded, or responded with a server error. */
   PROVIDER_OVERLOADED: "provider_overloaded",
-  /** PROVIDER_BAD_REQUEST - The provider refused the request as invalid. */
+  /** PROVIDER_BAD_REQUEST - The provider rejected the request as invalid. */
   PROVIDER_BAD_REQUEST: "provider_bad_request",
-  /** PROVIDER_BROKEN - The provider could not be reached, or its answer broke off or cannot be read. */
+  /** PROVIDER_BROKEN - The provider could not be reached, or its response was interrupted or cannot be decoded. */
   PROVIDER_BROKEN: "provider_broken",
   /**
-   * CONTEXT_OVERFLOW - The prompt does not fit and cannot be made smaller. Failure.categories says what fills the
-   * window. Also if the model's window is not known, and the policy refuses that
+   * CONTEXT_OVERFLOW - The prompt does not fit the context window and cannot be made smaller. Failure.categories lists what fills
+   * the window. Also used if the model's window is not known and the policy requires a known one
    * (UNKNOWN_WINDOW_REFUSE).
    */
   CONTEXT_OVERFLOW: "context_overflow",
   /**
-   * POISONED - Replica after replica stopped while working on this turn. ExecuteTurn with continue_transcript
-   * goes on.
+   * POISONED - Several replicas in succession stopped while they ran this turn. ExecuteTurn with continue_transcript
+   * continues.
    */
   POISONED: "poisoned",
-  /** INTERNAL - An internal error of the server. */
+  /** INTERNAL - An internal error of contextd. */
   INTERNAL: "internal",
   /**
-   * MODEL_NOT_FOUND - No configured provider has the turn's model any more: the server's configuration changed while
-   * the turn waited or was taken over. Name another model with UpdateSession, or configure it again;
-   * ExecuteTurn with continue_transcript goes on.
+   * MODEL_NOT_FOUND - No configured provider has the turn's model any more: the server's configuration changed while the turn
+   * waited or was taken over. Set another model with UpdateSession, or configure the model again; then
+   * ExecuteTurn with continue_transcript continues.
    */
   MODEL_NOT_FOUND: "model_not_found",
-  /**
-   * POLICY_NOT_FOUND - The server's configuration no longer names the policy of the turn's session. As
-   * MODEL_NOT_FOUND.
-   */
+  /** POLICY_NOT_FOUND - The server's configuration no longer has the policy of the turn's session. Handle it like MODEL_NOT_FOUND. */
   POLICY_NOT_FOUND: "policy_not_found",
   UNRECOGNIZED: "unrecognized",
 } as const;
@@ -663,13 +645,13 @@ export function failureReasonToNumber(object: FailureReason): number {
   }
 }
 
-/** Where in a model call something failed. */
+/** The phase of a model call in which it failed. */
 export const FailurePhase = {
   /** UNSPECIFIED - Not in a model call. */
   UNSPECIFIED: "unspecified",
-  /** GENERATE - Before the first byte of the answer: nothing was shown. */
+  /** GENERATE - Before the first byte of the response. Nothing was shown. */
   GENERATE: "generate",
-  /** STREAM - While the answer was streaming. */
+  /** STREAM - While the response was streaming. */
   STREAM: "stream",
   UNRECOGNIZED: "unrecognized",
 } as const;
@@ -711,32 +693,32 @@ export function failurePhaseToNumber(object: FailurePhase): number {
   }
 }
 
-/** What went wrong in a turn, a model call or a compaction. */
+/** An error of a turn, a model call or a compaction. */
 export interface Failure {
-  /** The kind. Switch on this. */
+  /** The kind of error. Switch on this field. */
   reason: FailureReason;
-  /** One sentence for people, free of secrets. May change between versions. */
+  /** One sentence for users, without secrets. May change between versions. */
   message: string;
   /**
-   * Whether the same request may succeed later: in turn_retrying it is being repeated, in
-   * turn_failed a new turn with continue_transcript is worth a try.
+   * Whether the same request may succeed later. In turn_retrying, it is being retried. In turn_failed, a new
+   * turn with continue_transcript may succeed.
    */
   recoverable: boolean;
-  /** Where in the model call. UNSPECIFIED when no model was involved. */
+  /** Phase of the model call. UNSPECIFIED if no model was involved. */
   phase: FailurePhase;
-  /** Configured name of the provider, e.g. "anthropic". Empty when none was involved. */
+  /** Configured name of the provider, e.g. "anthropic". Empty if none was involved. */
   provider: string;
-  /** HTTP status of the provider's answer; 0 when there was none. */
+  /** HTTP status of the provider's response. 0 if there was none. */
   providerStatus: number;
   /** The provider's own error code or type, e.g. "overloaded_error". */
   providerCode: string;
-  /** The provider's id of the request, for its support. */
+  /** The provider's id of the request, for its support team. */
   providerRequestId: string;
-  /** How long the provider asked to wait. Absent when it gave none. */
+  /** Delay before a retry that the provider requested. Absent if it requested none. */
   retryAfter?:
     | Duration
     | undefined;
-  /** CONTEXT_OVERFLOW: what fills the window, largest first. */
+  /** CONTEXT_OVERFLOW: what fills the context window, largest first. */
   categories: CategoryTokens[];
 }
 

@@ -41,15 +41,15 @@ import {
 } from "./turn.js";
 import { CallEstimate, TokenCount, Usage, UsagePurpose, usagePurposeFromJSON, usagePurposeToNumber } from "./usage.js";
 
-/** How an ExecuteTurn was admitted. */
+/** How an ExecuteTurn request was admitted. */
 export const Admission = {
-  /** UNSPECIFIED - Not known. Read on. */
+  /** UNSPECIFIED - Unknown. Continue to read the stream. */
   UNSPECIFIED: "unspecified",
   /** STARTED - A turn was started. */
   STARTED: "started",
-  /** QUEUED - A turn was running; the input waits in the queue. */
+  /** QUEUED - A turn was running; the input is in the queue. */
   QUEUED: "queued",
-  /** ATTACHED - The request_id is known: attached to what it started. */
+  /** ATTACHED - The request_id was used before: the stream is attached to what that request started. */
   ATTACHED: "attached",
   UNRECOGNIZED: "unrecognized",
 } as const;
@@ -96,15 +96,15 @@ export function admissionToNumber(object: Admission): number {
   }
 }
 
-/** Why a call was closed without a result. */
+/** Why a tool call was closed without a result. */
 export const ToolCallCancelReason = {
-  /** UNSPECIFIED - Not known. */
+  /** UNSPECIFIED - Unknown. */
   UNSPECIFIED: "unspecified",
   /** TURN_CANCELLED - The turn was cancelled. */
   TURN_CANCELLED: "turn_cancelled",
-  /** TURN_ENDED - The turn ended first: a deadline or a failure. */
+  /** TURN_ENDED - The turn ended first, because of a deadline or a failure. */
   TURN_ENDED: "turn_ended",
-  /** INCOMPLETE - The model did not finish the call, or its arguments are not JSON. It was never requested. */
+  /** INCOMPLETE - The model did not complete the call, or its arguments are not a JSON object. It was never requested. */
   INCOMPLETE: "incomplete",
   /** UNKNOWN_TOOL - The model called a tool that the turn does not have. It was never requested. */
   UNKNOWN_TOOL: "unknown_tool",
@@ -158,13 +158,13 @@ export function toolCallCancelReasonToNumber(object: ToolCallCancelReason): numb
   }
 }
 
-/** Why a turn changed hands. */
+/** Why another replica took a turn over. */
 export const RecoveryCause = {
-  /** UNSPECIFIED - Not known. */
+  /** UNSPECIFIED - Unknown. */
   UNSPECIFIED: "unspecified",
-  /** LEASE_EXPIRED - The previous replica stopped answering. */
+  /** LEASE_EXPIRED - The previous replica did not renew its lease. */
   LEASE_EXPIRED: "lease_expired",
-  /** HANDED_OVER - The previous replica is shutting down and handed it over. */
+  /** HANDED_OVER - The previous replica is shutting down and handed the turn over. */
   HANDED_OVER: "handed_over",
   UNRECOGNIZED: "unrecognized",
 } as const;
@@ -213,18 +213,18 @@ export const NoticeCode = {
   /** COMPACTING - The conversation is being compacted. */
   COMPACTING: "compacting",
   /**
-   * CONTEXT_NEARLY_FULL - The context is nearly full: a step_started with a prompt of more than 0.9 of context_window -
-   * output_reserve. Sent once on a stream, and again after a step whose prompt was smaller.
+   * CONTEXT_NEARLY_FULL - The context is nearly full: follows a step_started whose prompt exceeds 0.9 of context_window -
+   * output_reserve. Sent once per stream, and again after a step with a smaller prompt.
    */
   CONTEXT_NEARLY_FULL: "context_nearly_full",
   /**
-   * WAITING_FOR_PROVIDER - Waiting for the provider's rate limit: a turn_retrying with FAILURE_REASON_PROVIDER_RATE_LIMITED
+   * WAITING_FOR_PROVIDER - Waiting for the provider's rate limit: follows a turn_retrying with FAILURE_REASON_PROVIDER_RATE_LIMITED
    * and a delay.
    */
   WAITING_FOR_PROVIDER: "waiting_for_provider",
   /**
-   * COMPACTION_TRIPPED - A compaction that the server began by itself was given up: the context stays as it is, and what
-   * does not have to be smaller is not tried again until it changes.
+   * COMPACTION_TRIPPED - A compaction that the server started automatically failed. The context is unchanged. No further compaction
+   * is started until it changes, unless it must become smaller.
    */
   COMPACTION_TRIPPED: "compaction_tripped",
   UNRECOGNIZED: "unrecognized",
@@ -278,58 +278,57 @@ export function noticeCodeToNumber(object: NoticeCode): number {
 }
 
 /**
- * Something that happened in a session. There are two kinds:
+ * Something that happened in a session. There are two kinds of events:
  *
- * Durable events have a seq above 0: 1, 2, 3 and so on in each session, without gaps; in a fork they
- * go on after Session.forked_at_seq. They are the record of the session. (session_id, seq) identifies one; every
- * reader sees each of them once, in order, also after a reconnect with after_seq.
+ * Durable events have a seq above 0: 1, 2, 3 and so on in each session, without gaps. In a fork, the numbers
+ * continue after Session.forked_at_seq. They are the record of the session. (session_id, seq) identifies an
+ * event; every reader receives each event once, in order, also after reconnecting with after_seq.
  *
- * Ephemeral events have seq 0. They are for live displays, are not stored and may be missed: whatever
- * matters in them comes again in a durable event.
+ * Ephemeral events have seq 0. They are for live displays, are not stored, and may be missed: a durable event
+ * later contains everything that matters in them.
  *
- * No event is larger than 1 MiB. A client ignores a payload it does not know, and still moves its
- * cursor to the seq.
+ * No event is larger than 1 MiB. A client ignores an unknown payload, and still advances its cursor to the seq.
  */
 export interface Event {
   /**
-   * Position in the session; 0 for ephemeral events. After handling the event, remember a seq above
-   * 0 as your cursor.
+   * Position in the session. 0 for ephemeral events. After handling an event with a seq above 0, store the seq
+   * as your cursor.
    */
   seq: number;
-  /** The session. */
+  /** Session id. */
   sessionId: string;
-  /** The turn; empty when it belongs to none. */
+  /** Turn id. Empty if the event belongs to no turn. */
   turnId: string;
-  /** The step of the turn, from 1; 0 outside of steps. */
+  /** Step of the turn, from 1. 0 outside of steps. */
   step: number;
-  /** Which attempt at the step, from 1; above 1 after a retry or recovery. 0 outside of steps. */
+  /** Attempt at the step, from 1; above 1 after a retry or recovery. 0 outside of steps. */
   attempt: number;
-  /** When it happened. */
+  /** When the event happened. */
   time?:
     | Date
     | undefined;
-  /** It happened before this stream began: show the result, skip the animation. */
+  /** The event happened before this stream began. Show the result without animation. */
   replay: boolean;
-  /** What happened. None set: a kind newer than this client; ignore it. */
+  /** What happened. If none is set, the kind of event is newer than this client: ignore it. */
   payload?:
     | //
-    /** Ephemeral. More text of the open message. */
+    /** Ephemeral. More text of the open message (the message that the model is writing). */
     { $case: "textDelta"; value: TextDelta }
     | //
     /** Ephemeral. More reasoning of the open message. */
     { $case: "reasoningDelta"; value: ReasoningDelta }
     | //
-    /** Ephemeral. More of the arguments of a call that the model is writing. Never run a tool on it. */
+    /** Ephemeral. More of the arguments of a call that the model is writing. Never run a tool based on it. */
     { $case: "toolInputDelta"; value: ToolInputDelta }
     | //
-    /** Ephemeral. The stream is alive; at least every 10 s when nothing else is sent. */
+    /** Ephemeral. The stream is alive. Sent at least every 10 s if nothing else is sent. */
     { $case: "heartbeat"; value: Heartbeat }
     | //
     /** Ephemeral. First event of every ExecuteTurn: how the request was admitted. */
     { $case: "admitted"; value: Admitted }
     | //
     /**
-     * Ephemeral. Replay is over: the state at this point. Not sent when the replay ended with the
+     * Ephemeral. The replay is complete; this is the state at this point. Not sent if the replay ended with the
      * terminal event of the turn.
      */
     { $case: "sync"; value: Sync }
@@ -340,43 +339,43 @@ export interface Event {
     /** A step began: the model is about to be called. */
     { $case: "stepStarted"; value: StepStarted }
     | //
-    /** A message is final, in full. Supersedes all deltas with its message_id. */
+    /** A message is final; this is the whole message. Replaces all deltas with its message_id. */
     { $case: "messageCommitted"; value: MessageCommitted }
     | //
     /**
-     * The host is to run a tool. At most once per call. On replay do not act on it: what still
-     * waits is in Sync.pending_calls.
+     * The host must run a tool. At most once per call. Do not act on it in a replay: Sync.pending_calls has the
+     * calls that still wait.
      */
     { $case: "toolCallRequested"; value: PendingCall }
     | //
     /**
-     * A person is to decide about a call. At most once per call; tool_call_requested follows when it
-     * is approved, tool_call_completed when it is denied or not decided in time.
+     * A person must decide about a call. At most once per call. Followed by tool_call_requested if the call is
+     * approved, or by tool_call_completed if it is denied or not decided in time.
      */
     { $case: "approvalRequested"; value: PendingApproval }
     | //
-    /** A call has its result. */
+    /** A tool call has a result. */
     { $case: "toolCallCompleted"; value: ToolCallCompleted }
     | //
-    /** A call was closed without a result. */
+    /** A tool call was closed without a result. */
     { $case: "toolCallCancelled"; value: ToolCallCancelled }
     | //
     /**
-     * The turn waits for the host. Sent after the requests of a step, and after each request
-     * that follows on an answer.
+     * The turn waits for the host. Sent after the requests of a step, and after each request that follows an
+     * answer.
      */
     { $case: "actionRequired"; value: ActionRequired }
     | //
-    /** A model call was accounted for. */
+    /** The usage of a model call was recorded. */
     { $case: "usageRecorded"; value: UsageRecorded }
     | //
-    /** The model could not take something; what was sent instead. */
+    /** The model does not accept part of the input or a setting. Describes the replacement that was sent. */
     { $case: "unsupportedInput"; value: UnsupportedInput }
     | //
-    /** A step is being repeated; its deltas are void. */
+    /** A step is being retried. Discard its deltas. */
     { $case: "turnRetrying"; value: TurnRetrying }
     | //
-    /** Another replica took the turn over. */
+    /** Another replica took over the turn. */
     { $case: "turnRecovered"; value: TurnRecovered }
     | //
     /** The session's model changed. */
@@ -386,12 +385,12 @@ export interface Event {
     { $case: "sessionUpdated"; value: SessionUpdated }
     | //
     /**
-     * The turn goes on with another model of Policy.fallback_models. Follows on the turn_retrying of
-     * the call that failed.
+     * The turn continues with another model of Policy.fallback_models. Follows the turn_retrying of the call
+     * that failed.
      */
     { $case: "modelFallback"; value: ModelFallback }
     | //
-    /** Terminal. The turn ended in the ordinary way. */
+    /** Terminal. The turn completed. */
     { $case: "turnCompleted"; value: TurnCompleted }
     | //
     /** Terminal. The turn was cancelled. */
@@ -409,176 +408,176 @@ export interface Event {
     /** A queued message was withdrawn. */
     { $case: "queuedMessageCancelled"; value: QueuedMessageCancelled }
     | //
-    /** A queued message's time passed. */
+    /** A queued message expired. */
     { $case: "queuedMessageExpired"; value: QueuedMessageExpired }
     | //
     /** A queued message was dropped by the server. */
     { $case: "queuedMessageDropped"; value: QueuedMessageDropped }
     | //
-    /** Old tool results were cleared. */
+    /** Old tool results were pruned. */
     { $case: "contextPruned"; value: ContextPruned }
     | //
-    /** Cleared tool results are back. */
+    /** Pruned tool results were restored. */
     { $case: "contextRestored"; value: ContextRestored }
     | //
-    /** A compaction began. */
+    /** A compaction started. */
     { $case: "compactionStarted"; value: CompactionStarted }
     | //
     /** A compaction is in force. */
     { $case: "compactionCompleted"; value: CompactionCompleted }
     | //
-    /** A compaction was given up. */
+    /** A compaction failed. */
     { $case: "compactionFailed"; value: CompactionFailed }
     | //
-    /** A compaction was taken back. */
+    /** A compaction was reverted. */
     { $case: "compactionReverted"; value: CompactionReverted }
     | //
     /**
-     * Ephemeral. The model was called and has not answered yet: show a spinner. Its reasoning comes
-     * as reasoning_delta.
+     * Ephemeral. The model was called and has not responded yet: show a spinner. Reasoning arrives as
+     * reasoning_delta.
      */
     { $case: "thinking"; value: Thinking }
     | //
     /**
-     * Ephemeral. A line for people, after the event that carries the same for programs, e.g.
-     * "Compacting conversation history...". Not sent again in a replay.
+     * Ephemeral. One line for users, after the event that has the same information for programs, e.g.
+     * "Compacting conversation history...". Not sent in a replay.
      */
     { $case: "notice"; value: Notice }
     | undefined;
 }
 
-/** More text, or more of a refusal. */
+/** More text of a text part or a refusal. */
 export interface TextDelta {
-  /** The open message. A new attempt has a new message_id. */
+  /** Id of the open message. Each attempt has a new message_id. */
   messageId: string;
-  /** Which part of the message, from 0. */
+  /** Index of the part in the message, from 0. */
   partIndex: number;
   /**
-   * Where in the part's text this goes, in bytes of UTF-8. After a sync, deltas follow without
-   * gaps: append, and use it as a check.
+   * Offset of this text in the part's text, in bytes of UTF-8. After a sync, deltas arrive without gaps: append
+   * the text, and use the offset as a check.
    */
   byteOffset: number;
   /** The text to append. */
   text: string;
 }
 
-/** More reasoning. */
+/** More reasoning text. */
 export interface ReasoningDelta {
-  /** The open message. */
+  /** Id of the open message. */
   messageId: string;
-  /** Which part, from 0. */
+  /** Index of the part in the message, from 0. */
   partIndex: number;
-  /** Where in the part's text, in bytes. */
+  /** Offset of this text in the part's text, in bytes of UTF-8. */
   byteOffset: number;
   /** The text to append. */
   text: string;
 }
 
-/** More of a call's arguments. */
+/** More of the arguments of a tool call. */
 export interface ToolInputDelta {
-  /** The open message. */
+  /** Id of the open message. */
   messageId: string;
-  /** Which part, from 0. */
+  /** Index of the part in the message, from 0. */
   partIndex: number;
-  /** Where in the arguments, in bytes. */
+  /** Offset of this fragment in the arguments, in bytes of UTF-8. */
   byteOffset: number;
-  /** The fragment to append: a piece of JSON, cut anywhere. */
+  /** The fragment to append: JSON, split at any position. */
   text: string;
-  /** The call. */
+  /** Id of the call. */
   callId: string;
-  /** The tool. */
+  /** Name of the tool. */
   toolName: string;
 }
 
-/** The stream is alive. */
+/** A sign that the stream is alive. */
 export interface Heartbeat {
-  /** The newest seq of the session. Larger than your cursor: you are still catching up. */
+  /** The newest seq of the session. If it is greater than your cursor, you are still catching up. */
   lastSeq: number;
 }
 
-/** How an ExecuteTurn was admitted. Event.turn_id is the turn that was started or is running. */
+/** How an ExecuteTurn request was admitted. Event.turn_id is the turn that was started or is running. */
 export interface Admitted {
-  /** The answer. */
+  /** The kind of admission. */
   admission: Admission;
-  /** QUEUED: the input's id in the queue. */
+  /** QUEUED: id of the input in the queue. */
   queuedMessageId: string;
-  /** QUEUED: its rank there, from 1. */
+  /** QUEUED: position of the input in the queue, from 1. */
   position: number;
   /**
-   * QUEUED: fields of the request that the running turn cannot apply if it takes the input, e.g.
-   * "limits.max_steps". They hold if the input gets a turn of its own.
+   * QUEUED: fields of the request that are ignored if the running turn takes the input, e.g.
+   * "limits.max_steps". They apply if the input starts a separate turn.
    */
   ignoredFields: string[];
-  /** The session was created by this request. */
+  /** This request created the session. */
   sessionCreated: boolean;
 }
 
-/** The state at this point of the stream. Replaces what the client held of the open message. */
+/** The state at this point of the stream. Replaces the client's copy of the open message. */
 export interface Sync {
-  /** The newest seq sent before this. */
+  /** The newest seq sent before this event. */
   lastSeq: number;
   /**
-   * What follows is live. Always true in this version: a reader that is too slow gets more text in
-   * each delta instead.
+   * The following events are live. Always true in this version: a reader that is too slow receives more text
+   * per delta instead.
    */
   caughtUp: boolean;
-  /** Where the session stands. */
+  /** State of the session. */
   state: SessionState;
   /**
-   * The message being written, with all text so far; seq 0. Absent when none is. A part that has no
-   * text so far because the provider hides it is redacted reasoning, so that each part is at its
-   * part_index. Of a turn that runs on another replica the text may come as deltas a moment later.
+   * The message that the model is writing, with all text so far; its seq is 0. Absent if there is none. A part
+   * without text, because the provider hides it, is shown as redacted reasoning, so that each part is at its
+   * part_index. If the turn runs on another replica, the text may follow as deltas shortly afterwards.
    */
   openMessage?:
     | Message
     | undefined;
   /**
-   * Calls that wait for a result. A host runs those it has not begun: after a lost connection and
-   * after a restart, no call is missed, and none runs again because it was replayed.
+   * Calls that wait for a result. A host runs the ones that it has not started. This way, after a lost
+   * connection and after a restart, no call is missed, and no call is run again because it was replayed.
    */
   pendingCalls: PendingCall[];
-  /** Messages waiting in the queue. */
+  /** Number of messages waiting in the queue. */
   queuedCount: number;
-  /** A compaction is being made. */
+  /** A compaction is in progress. */
   currentlyCompacting: boolean;
-  /** Calls that wait for a person. */
+  /** Calls that wait for a person's decision. */
   pendingApprovals: PendingApproval[];
 }
 
 /** A turn began. */
 export interface TurnStarted {
-  /** The request_id that started it; may be empty. */
+  /** The request_id of the request that started the turn. May be empty. */
   requestId: string;
-  /** The model. */
+  /** Model reference. */
   model: string;
-  /** The bounds in force, defaults filled in. */
+  /** The limits in force, including defaults. */
   limits?:
     | TurnLimits
     | undefined;
-  /** Names of the tools the model gets. */
+  /** Names of the tools that the model receives. */
   toolNames: string[];
-  /** The user message it starts with; empty when it goes on from the transcript. */
+  /** The user message that starts the turn. Empty if the turn continues the transcript. */
   inputMessageId: string;
 }
 
 /** A step began. */
 export interface StepStarted {
-  /** The model to be called. */
+  /** Reference of the model that is called. */
   model: string;
-  /** The session's configuration in force: Session.etag. */
+  /** Session.etag of the configuration in force. */
   etag: string;
   /**
-   * Predicted size of the prompt, with the queued messages that the step begins with. Messages that
-   * are applied after this event, and before the call, are not included.
+   * Predicted size of the prompt, including queued messages that are applied at the beginning of the step.
+   * Messages that are applied after this event and before the call are not included.
    */
   contextTokens?:
     | TokenCount
     | undefined;
-  /** The window, for a bar: Policy.context_window, else the model's. 0: not known. */
+  /** The context window in tokens, for a progress bar: Policy.context_window, else the model's. 0 if not known. */
   contextWindow: number;
   /**
-   * Tokens of the window that are kept free for the answer (Policy.output_reserve). 0 also where the
-   * window is not known and the policy assumes none.
+   * Tokens of the window that are kept free for the response (Policy.output_reserve). 0 also if the window is
+   * not known and the policy does not assume one.
    */
   outputReserve: number;
 }
@@ -586,38 +585,38 @@ export interface StepStarted {
 /** A message is final. */
 export interface MessageCommitted {
   /**
-   * All of it. Parts that would make the event larger than 1 MiB are previews (Part.preview_of). Read
-   * again later it is the same message with its current marks: voided_at_seq, ToolResult.prune_mark.
+   * The whole message. Parts that would make the event larger than 1 MiB are previews (Part.preview_of). If the
+   * event is read again later, the message has its current marks: voided_at_seq and ToolResult.prune_mark.
    */
   message?: Message | undefined;
 }
 
-/** A call has its result: from the host, denied, or timed out. */
+/** A tool call has a result: submitted by the host, returned by an MCP server, denied, or timed out. */
 export interface ToolCallCompleted {
-  /** The result as the model will see it. */
+  /** The result as the model sees it. */
   result?:
     | ToolResult
     | undefined;
-  /** From the request to the result. */
+  /** Time from the request to the result. */
   elapsed?:
     | Duration
     | undefined;
   /**
-   * With StreamOptions.include_raw_tool_output, for a result that was cut: its parts with the whole
-   * output in place of the texts. An output over 256 KiB is its first 4 KiB, and preview_of the
-   * whole. Characters that cannot be stored are replaced here too. Empty where the result already
-   * holds everything.
+   * With StreamOptions.include_raw_tool_output, for a result that was cut: its parts, with the full output
+   * instead of the cut texts. For an output over 256 KiB, only its first 4 KiB, and preview_of is the full
+   * output. Characters that cannot be stored are replaced here too. Empty if the result already has the full
+   * output.
    */
   rawParts: Part[];
 }
 
-/** A call was closed without a result. The model sees a result that states it. */
+/** A tool call was closed without a result. The model sees a result that states this. */
 export interface ToolCallCancelled {
-  /** The call. */
+  /** Id of the call. */
   callId: string;
-  /** The tool. */
+  /** Name of the tool. */
   toolName: string;
-  /** Why. */
+  /** Why the call was closed. */
   reason: ToolCallCancelReason;
 }
 
@@ -629,266 +628,263 @@ export interface ActionRequired {
   approvalCallIds: string[];
 }
 
-/** A model call was accounted for. */
+/** The usage of a model call was recorded. */
 export interface UsageRecorded {
-  /** What the call was for. */
+  /** Purpose of the call. */
   purpose: UsagePurpose;
-  /** The model. */
+  /** Model reference. */
   model: string;
-  /** Its tokens. Absent when the provider reported none, or the call was cut off. */
+  /** Tokens of the call. Absent if the provider reported none, or the call was interrupted. */
   usage?:
     | Usage
     | undefined;
-  /** The prediction beside it. Absent where the report is not the size of the prompt that was sent. */
+  /**
+   * Predicted and reported size of the prompt. Absent if the reported number is not the size of the prompt that
+   * was sent.
+   */
   estimate?:
     | CallEstimate
     | undefined;
   /**
-   * Reported over estimated tokens of the model, learnt from calls before this one as far as the
-   * replica knows of them, within 0.5 and 2; 1 before the first call. This call's effect appears in
-   * the next event.
+   * Ratio of reported to estimated tokens of the model, learned from earlier calls that this replica knows of,
+   * from 0.5 to 2. 1 before the first call. Does not include this call; the next event does.
    */
   calibrationRatio: number;
-  /** The message that was written; empty when none was. */
+  /** The message that the call produced. Empty if it produced none. */
   messageId: string;
-  /** COMPACTION: which one. */
+  /** COMPACTION: id of the compaction. */
   compactionId: string;
 }
 
 /**
- * The model could not take something. Settings are reported when the turn begins
- * and when it goes on with another model (model_fallback), parts with the first
- * answer of a model that did not get them.
+ * The model does not accept a part of the input or a setting. Settings are reported when the turn begins, and
+ * when it continues with another model (model_fallback). Parts are reported with the first response of a model
+ * that did not receive them.
  */
 export interface UnsupportedInput {
-  /** The message; empty for a setting. */
+  /** The message. Empty for a setting. */
   messageId: string;
-  /**
-   * The part, from 0; of media in a tool's result, the part that is the result; -1 for a
-   * setting.
-   */
+  /** Index of the part, from 0. For media in a tool result: the index of the result. -1 for a setting. */
   partIndex: number;
-  /** The setting, e.g. "generation.temperature"; empty for a part. */
+  /** Path of the setting, e.g. "generation.temperature". Empty for a part. */
   field: string;
   /** Configured name of the provider. */
   provider: string;
-  /** The model. */
+  /** Model reference. */
   model: string;
   /** MIME type of the part. */
   mediaType: string;
-  /** Name of the file, if it has one. */
+  /** File name, if there is one. */
   filename: string;
-  /** What was wrong, one sentence each. */
+  /** What is not supported, one sentence each. */
   errors: string[];
-  /** What the model got instead, e.g. "[unsupported content]"; empty when it was left out. */
+  /** What the model received instead, e.g. "[unsupported content]". Empty if it was omitted. */
   replacement: string;
 }
 
-/** A step is being repeated. */
+/** A step is being retried. */
 export interface TurnRetrying {
-  /** What went wrong. */
+  /** Why the previous attempt failed. */
   failure?:
     | Failure
     | undefined;
-  /** The attempt that begins now. */
+  /** Number of the next attempt. */
   nextAttempt: number;
-  /** How long until then. */
+  /** Delay before the next attempt. */
   delay?:
     | Duration
     | undefined;
-  /** The open message that is void: remove its preview. Empty when nothing was shown. */
+  /** The open message that is now void: remove its preview. Empty if nothing was shown. */
   voidedMessageId: string;
 }
 
-/** Another replica took the turn over. */
+/** Another replica took over the turn. */
 export interface TurnRecovered {
-  /** Why. */
+  /** Why the turn was taken over. */
   cause: RecoveryCause;
-  /** The open message that is void: remove its preview. Empty when nothing was shown. */
+  /** The open message that is now void: remove its preview. Empty if nothing was shown. */
   voidedMessageId: string;
-  /** Takeovers without progress so far. A few more, and the turn fails as POISONED. */
+  /** Number of takeovers without progress so far. At a limit, the turn fails as POISONED. */
   takeovers: number;
 }
 
-/** The session's model changed. The history stays. */
+/** The session's model changed. The history is kept. */
 export interface ModelSwitched {
-  /** The model before. */
+  /** Reference of the previous model. */
   fromModel: string;
-  /** The model from the next step on. */
+  /** Reference of the model from the next step on. */
   toModel: string;
-  /** The configuration with this model: Session.etag. */
+  /** Session.etag of the configuration with this model. */
   etag: string;
-  /** How the new model is to answer. */
+  /** Generation settings for the new model. */
   generation?:
     | Generation
     | undefined;
-  /** Messages that stay in the prompt: all of them. */
+  /** Number of messages that stay in the prompt: all of them. */
   messagesRetained: number;
 }
 
-/**
- * The turn goes on with another model, from the attempt that begins now to its end. The session's
- * model stays as it is.
- */
+/** The turn continues with another model, from the next attempt to its end. The session's model does not change. */
 export interface ModelFallback {
-  /** The model that could not be called. */
+  /** Reference of the model that could not be called. */
   fromModel: string;
-  /** The model that is called now. */
+  /** Reference of the model that is called from now on. */
   toModel: string;
-  /** What was wrong with the model before. turn_retrying has the whole failure. */
+  /** Why the previous model could not be called. turn_retrying has the whole failure. */
   reason: FailureReason;
-  /** The window of the new model, in place of StepStarted.context_window. */
+  /** Context window of the new model in tokens. Replaces StepStarted.context_window. */
   contextWindow: number;
-  /** In place of StepStarted.output_reserve. */
+  /** Output reserve for the new model in tokens. Replaces StepStarted.output_reserve. */
   outputReserve: number;
 }
 
 /**
- * The session's configuration changed; in force from the next step. A change of the model is also
+ * The session's configuration changed. The change is in force from the next step. A change of the model is also
  * reported as model_switched.
  */
 export interface SessionUpdated {
-  /** The configuration now: Session.etag. */
+  /** Session.etag of the new configuration. */
   etag: string;
   /**
-   * What changed, as in UpdateSessionRequest.update_mask, e.g. "tools": those of its paths whose
-   * field changed.
+   * Paths of the fields that changed, as in UpdateSessionRequest.update_mask, e.g. "tools". Includes only paths
+   * of the update whose field actually changed.
    */
   changedPaths: string[];
 }
 
-/** The turn ended in the ordinary way. */
+/** The turn completed. */
 export interface TurnCompleted {
   /** Why it stopped. */
   reason: CompletionReason;
-  /** The result. */
+  /** Result of the turn. */
   result?: TurnResult | undefined;
 }
 
 /** The turn was cancelled. */
 export interface TurnCancelled {
-  /** By what. */
+  /** What cancelled the turn. */
   cause: CancelCause;
-  /** The result. */
+  /** Result of the turn. */
   result?:
     | TurnResult
     | undefined;
-  /** What it was doing. */
+  /** What the turn was doing when it was cancelled. */
   outcome: CancelOutcome;
-  /** What happened to its messages. */
+  /** What happened to the turn's messages. */
   mode: CancelMode;
-  /** CancelTurnRequest.reason. */
+  /** Reason from CancelTurnRequest.reason. Empty if none was given. */
   reason: string;
-  /** ROLLBACK: the messages that are void. */
+  /** ROLLBACK: messages that are now void. */
   voidedMessageIds: string[];
-  /** ROLLBACK: calls whose tools had run. Their effects remain. */
+  /** ROLLBACK: calls whose tools had run. Their effects outside of contextd remain. */
   executedCallIds: string[];
 }
 
 /** The turn failed. */
 export interface TurnFailed {
-  /** What went wrong. */
+  /** Why the turn failed. */
   failure?:
     | Failure
     | undefined;
-  /** The result. */
+  /** Result of the turn. */
   result?: TurnResult | undefined;
 }
 
 /** A message was queued. */
 export interface MessageQueued {
-  /** Its id in the queue. */
+  /** Id of the message in the queue. */
   queuedMessageId: string;
-  /** Its rank, from 1. */
+  /** Position in the queue, from 1. */
   position: number;
-  /** When it is to be taken. */
+  /** When the message will be taken. */
   delivery: Delivery;
 }
 
 /** Queued messages became one user message. */
 export interface MessagesApplied {
-  /** The user message. */
+  /** Id of the user message. */
   messageId: string;
-  /** What was taken, in order. */
+  /** The queued messages that were taken, in order. */
   messages: AppliedMessage[];
-  /** More than one was merged into the message. */
+  /** More than one queued message was merged. */
   coalesced: boolean;
 }
 
 /** A queued message was withdrawn. */
 export interface QueuedMessageCancelled {
-  /** Which one. */
+  /** Id of the message in the queue. */
   queuedMessageId: string;
 }
 
-/** A queued message's time passed before it was taken. */
+/** A queued message expired before it was taken. */
 export interface QueuedMessageExpired {
-  /** Which one. */
+  /** Id of the message in the queue. */
   queuedMessageId: string;
 }
 
 /** A queued message was dropped by the server. */
 export interface QueuedMessageDropped {
-  /** Which one. */
+  /** Id of the message in the queue. */
   queuedMessageId: string;
-  /** Why. */
+  /** Why it was dropped. */
   reason: DropReason;
 }
 
-/** Old tool results were cleared. */
+/** Old tool results were pruned. */
 export interface ContextPruned {
-  /** What, and what it saves. */
+  /** The pruned tool results, and the tokens saved. */
   report?: PruneReport | undefined;
 }
 
-/** Cleared tool results are back. */
+/** Pruned tool results were restored. */
 export interface ContextRestored {
-  /** The prune that was taken back. */
+  /** The prune that was reverted: PruneReport.pruned_at_seq. */
   prunedAtSeq: number;
-  /** The calls whose results are back. */
+  /** Calls whose results were restored. */
   callIds: string[];
-  /** Tokens that costs. */
+  /** Tokens by which the context grows. */
   tokensRestored: number;
 }
 
-/** A compaction began: state RUNNING, with trigger, strategy, tokens_before and limit_tokens. */
+/** A compaction started: state RUNNING, with trigger, strategy, tokens_before and limit_tokens. */
 export interface CompactionStarted {
   /** The compaction. */
   compaction?: Compaction | undefined;
 }
 
-/** A compaction is in force: state APPLIED, all fields set. */
+/** A compaction is in force: state APPLIED, with all fields. */
 export interface CompactionCompleted {
   /** The compaction. */
   compaction?: Compaction | undefined;
 }
 
-/** A compaction was given up: state FAILED, with failure. Nothing changed. */
+/** A compaction failed: state FAILED, with failure. Nothing changed. */
 export interface CompactionFailed {
   /** The compaction. */
   compaction?: Compaction | undefined;
 }
 
 /**
- * A compaction was taken back: state REVERTED. After a turn_cancelled with ROLLBACK, one that reached
- * into that turn was; only its id, session and state are set then. ListCompactions has the rest.
+ * A compaction was reverted: state REVERTED. After a turn_cancelled with ROLLBACK, a compaction that includes
+ * messages of that turn is reverted too; then only its id, session and state are set. ListCompactions has the
+ * other fields.
  */
 export interface CompactionReverted {
   /** The compaction. */
   compaction?: Compaction | undefined;
 }
 
-/** The model was called and has not answered yet. */
+/** The model was called and has not responded yet. */
 export interface Thinking {
-  /** The model. */
+  /** Model reference. */
   model: string;
 }
 
-/** A line for people. */
+/** One line for users. */
 export interface Notice {
-  /** What it is about. Show an unknown code by its text. */
+  /** What the notice is about. For an unknown code, show the text. */
   code: NoticeCode;
-  /** The line, in English. */
+  /** The text, in English. */
   text: string;
 }
 

@@ -8,11 +8,11 @@
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
 import { JsonSchema } from "./tool.js";
 
-/** How much a model should reason. */
+/** How much the model should reason. */
 export const ReasoningEffort = {
-  /** UNSPECIFIED - Not set: the layer below decides. */
+  /** UNSPECIFIED - Not set: taken from the next layer (Session, then the model's default). */
   UNSPECIFIED: "unspecified",
-  /** NONE - Not at all, where the model allows that. */
+  /** NONE - No reasoning, if the model allows that. */
   NONE: "none",
   /** MINIMAL - As little as possible. */
   MINIMAL: "minimal",
@@ -24,7 +24,7 @@ export const ReasoningEffort = {
   HIGH: "high",
   /** XHIGH - Very high. */
   XHIGH: "xhigh",
-  /** MAX - As much as the model has. */
+  /** MAX - The highest level of the model. */
   MAX: "max",
   UNRECOGNIZED: "unrecognized",
 } as const;
@@ -91,15 +91,15 @@ export function reasoningEffortToNumber(object: ReasoningEffort): number {
   }
 }
 
-/** A rule for calling tools. */
+/** Whether the model may or must call tools. */
 export const ToolChoiceMode = {
   /** UNSPECIFIED - Same as AUTO. */
   UNSPECIFIED: "unspecified",
   /** AUTO - The model decides. */
   AUTO: "auto",
-  /** NONE - No calls. The definitions stay in the prompt. */
+  /** NONE - No calls. The tool definitions stay in the prompt. */
   NONE: "none",
-  /** REQUIRED - At least one call. */
+  /** REQUIRED - The model must make at least one call. */
   REQUIRED: "required",
   UNRECOGNIZED: "unrecognized",
 } as const;
@@ -147,12 +147,12 @@ export function toolChoiceModeToNumber(object: ToolChoiceMode): number {
 }
 
 /**
- * How the model is to answer. A field that is not set leaves the choice to the layer below:
- * ExecuteTurnRequest over Session over the model's own default, field by field. What a model cannot
- * take is left out and reported as unsupported_input when the turn begins; it never fails the turn.
+ * Settings for the model's responses. A field that is not set is taken from the next layer, field by field:
+ * ExecuteTurnRequest, then Session, then the model's own default. Settings that a model does not support are
+ * omitted and reported as unsupported_input when the turn begins; they never fail the turn.
  */
 export interface Generation {
-  /** Randomness, 0 to 2. Many reasoning models take none. */
+  /** Sampling temperature, 0 to 2. Many reasoning models do not support it. */
   temperature?:
     | number
     | undefined;
@@ -160,82 +160,79 @@ export interface Generation {
   topP?:
     | number
     | undefined;
-  /** Sample from the k likeliest tokens. */
+  /** Sample only from the k most likely tokens. */
   topK?:
     | number
     | undefined;
   /**
-   * Words that end the answer: at most 16, of up to 256 characters each; providers take 4 or 5 at
-   * most. Set: replaces the session's list.
+   * Texts that end the response: at most 16, of up to 256 characters each. Providers support 4 or 5 at most. If
+   * set, it replaces the session's list.
    */
   stopSequences: string[];
-  /** Seed for repeatable sampling, where there is such a thing. */
+  /** Seed for reproducible sampling, if the provider supports it. */
   seed?:
     | number
     | undefined;
   /**
-   * How much to reason. Mapped to the nearest level or budget that the model has; of two levels
-   * equally near, the lower one.
+   * How much the model should reason. Mapped to the nearest level or budget that the model supports; of two
+   * levels that are equally near, the lower one.
    */
   reasoningEffort: ReasoningEffort;
   /**
-   * Tokens the model may spend on reasoning, for models that take a budget. Wins over
-   * reasoning_effort there.
+   * Maximum number of tokens for reasoning, for models that support a budget. For these models, it takes
+   * precedence over reasoning_effort.
    */
   reasoningBudgetTokens?:
     | number
     | undefined;
   /**
-   * Whether and which tools the model must call. A forced call (REQUIRED or tool_name) holds for
-   * the first step of a turn only, so that it cannot loop.
+   * Whether the model must call a tool, and which. A forced call (REQUIRED or tool_name) applies only to the
+   * first step of a turn, so that it cannot loop.
    */
   toolChoice?:
     | ToolChoice
     | undefined;
   /**
-   * Whether the model may call several tools at once. Whether the host gets them at once is
-   * ToolPolicy.execution.
+   * Whether the model may make several tool calls in one response. ToolPolicy.execution determines whether the
+   * host receives them at the same time.
    */
   parallelToolCalls?:
     | boolean
     | undefined;
-  /** Ask for JSON. Absent: free text. */
+  /** Request a response in JSON. Absent: free text. */
   responseFormat?:
     | ResponseFormat
     | undefined;
   /**
-   * What has no field here, as a JSON object keyed by kind of provider:
-   * {"anthropic":{"service_tier":"priority"}}. The matching entry is merged into the provider's
-   * request as it is, and wins over the fields above. At most 64 KiB.
+   * Options without a field here, as a JSON object keyed by kind of provider:
+   * {"anthropic":{"service_tier":"priority"}}. The matching entry is merged unchanged into the provider's
+   * request, and takes precedence over the fields above. At most 64 KiB.
    */
   providerOptionsJson: string;
 }
 
-/** Whether the model must call a tool. */
+/** Whether the model must call a tool, and which. */
 export interface ToolChoice {
-  /** Unset or unknown: AUTO. */
+  /** Not set or unknown: AUTO. */
   choice?:
     | //
-    /** A rule for all tools. */
+    /** A mode for all tools. */
     { $case: "mode"; value: ToolChoiceMode }
     | //
-    /** This tool must be called. */
+    /** The model must call this tool. */
     { $case: "toolName"; value: string }
     | undefined;
 }
 
-/** Ask for an answer in JSON. */
+/** Requests a response in JSON. */
 export interface ResponseFormat {
-  /** The schema to follow. Absent: any JSON object. */
+  /** Schema of the response. Absent: any JSON object. */
   jsonSchema?:
     | JsonSchema
     | undefined;
-  /**
-   * A name for the schema, which some providers want: up to 64 characters of [A-Za-z0-9_-]. Default
-   * "answer".
-   */
+  /** Name of the schema, which some providers require: up to 64 characters of [A-Za-z0-9_-]. Default "answer". */
   name: string;
-  /** Hold to the schema exactly. Absent: true where the provider can. */
+  /** Enforce the schema exactly. Absent: true if the provider supports it. */
   strict?: boolean | undefined;
 }
 

@@ -12,13 +12,13 @@ import { Blob } from "./blob.js";
 import { Failure } from "./error.js";
 import { TokenCount, Usage } from "./usage.js";
 
-/** The author of a message. */
+/** Author of a message. */
 export const Role = {
-  /** UNSPECIFIED - Not set. In a request it means USER. */
+  /** UNSPECIFIED - Not set. In a request, it means USER. */
   UNSPECIFIED: "unspecified",
-  /** SYSTEM - Instructions inside the conversation. The session's system prompt is not a message. */
+  /** SYSTEM - Instructions within the conversation. The session's system prompt is not a message. */
   SYSTEM: "system",
-  /** USER - The user, also through the queue. */
+  /** USER - The user. Includes messages from the queue. */
   USER: "user",
   /** ASSISTANT - The model. */
   ASSISTANT: "assistant",
@@ -75,32 +75,32 @@ export function roleToNumber(object: Role): number {
 }
 
 /**
- * Why a model stopped writing, in one vocabulary for all providers. Do not conclude from it whether
- * there are tool calls: look at the parts.
+ * Why a model stopped, with the same values for all providers. To find out whether there are tool calls, check
+ * the parts, not this value.
  */
 export const FinishReason = {
-  /** UNSPECIFIED - Not known. Treat it like STOP. */
+  /** UNSPECIFIED - Unknown. Treat it like STOP. */
   UNSPECIFIED: "unspecified",
-  /** STOP - It was done, or met a stop sequence. */
+  /** STOP - The response is complete, or a stop sequence was reached. */
   STOP: "stop",
-  /** TOOL_CALLS - It asks for tools. */
+  /** TOOL_CALLS - The model calls tools. */
   TOOL_CALLS: "tool_calls",
-  /** LENGTH - It reached its output limit or the end of the window. Calls cut short are not run. */
+  /** LENGTH - The output limit or the end of the context window was reached. Incomplete tool calls are not run. */
   LENGTH: "length",
-  /** CONTENT_FILTER - Stopped by a filter. */
+  /** CONTENT_FILTER - A content filter stopped the response. */
   CONTENT_FILTER: "content_filter",
-  /** REFUSAL - It refused. */
+  /** REFUSAL - The model refused. */
   REFUSAL: "refusal",
   /**
-   * ERROR - The call failed; see ModelResponse.failure. Only in appended messages: turns keep no part of a
-   * failed call.
+   * ERROR - The call failed; see ModelResponse.failure. Only in appended messages: turns discard the output of a failed
+   * call.
    */
   ERROR: "error",
-  /** CANCELLED - Cancelled; the text up to then was kept. */
+  /** CANCELLED - The turn was cancelled; the text received until then was kept. */
   CANCELLED: "cancelled",
   /**
-   * PAUSED - The provider paused a long turn of its own tools. contextd calls it again with the answer so far;
-   * the next assistant message goes on.
+   * PAUSED - The provider paused a long response that uses its own tools. contextd calls it again with the response so
+   * far, and the next assistant message continues it.
    */
   PAUSED: "paused",
   UNRECOGNIZED: "unrecognized",
@@ -175,17 +175,20 @@ export function finishReasonToNumber(object: FinishReason): number {
 
 /** How a tool call ended. */
 export const ToolOutcome = {
-  /** UNSPECIFIED - Not known. Read the parts. */
+  /** UNSPECIFIED - Unknown. Read the parts. */
   UNSPECIFIED: "unspecified",
-  /** SUCCESS - The tool did its work. */
+  /** SUCCESS - The tool succeeded. */
   SUCCESS: "success",
-  /** ERROR - The tool failed; the parts say how. */
+  /**
+   * ERROR - The tool failed, or the call was not run because it was incomplete or named an unknown tool. The parts
+   * describe the error.
+   */
   ERROR: "error",
-  /** DENIED - A person denied it; the parts hold the reason. */
+  /** DENIED - A person denied the call. The parts have the reason. */
   DENIED: "denied",
-  /** TIMED_OUT - No result came in time. */
+  /** TIMED_OUT - No result, or no decision about the approval, arrived before the deadline. */
   TIMED_OUT: "timed_out",
-  /** CANCELLED - Closed without a result, because the turn ended or the call was not complete. */
+  /** CANCELLED - Closed without a result, because the turn ended or was cancelled. */
   CANCELLED: "cancelled",
   UNRECOGNIZED: "unrecognized",
 } as const;
@@ -243,29 +246,29 @@ export function toolOutcomeToNumber(object: ToolOutcome): number {
 }
 
 /**
- * A message to be stored: the input of a turn, a message for the queue, or one of AppendMessages.
- * {"parts":[{"text":"What is the weather in Paris?"}]} is a complete one.
+ * A message in a request: the input of a turn, a message for the queue, or a message for AppendMessages. A
+ * minimal example: {"parts":[{"text":"What is the weather in Paris?"}]}
  */
 export interface InputMessage {
-  /** The author. Default USER, the only role that ExecuteTurn and EnqueueMessage take. */
+  /** Author. Default USER, which is the only role that ExecuteTurn and EnqueueMessage accept. */
   role: Role;
-  /** The content, 1 to 256 parts in order. ExecuteTurn and EnqueueMessage take text and media. */
+  /** Content, 1 to 256 parts in order. ExecuteTurn and EnqueueMessage accept text and media. */
   parts: Part[];
   /**
-   * Never summarised, never removed by a compaction, unless the prompt does not fit the window whatever
-   * else goes. Results stay or go with the message that makes their calls. Default false.
+   * The message is never summarised or removed by a compaction, unless the prompt does not fit the window
+   * otherwise. Tool results are kept or removed together with the message that has their calls. Default false.
    */
   pinned: boolean;
   /**
-   * The host's own labels, kept and given back: at most 32, keys up to 64 and values up to 1,024
+   * Labels of the host, stored and returned unchanged: at most 32, keys up to 64 and values up to 1,024
    * characters. Not sent to the model.
    */
   metadata: { [key: string]: string };
-  /** AppendMessages with role ASSISTANT: which model answered, and what it used. */
+  /** AppendMessages with role ASSISTANT: the model call that produced the message. */
   response?:
     | ModelResponse
     | undefined;
-  /** AppendMessages: when the message was written. Default now. */
+  /** AppendMessages: when the message was written. Default: now. */
   createTime?: Date | undefined;
 }
 
@@ -274,63 +277,64 @@ export interface InputMessage_MetadataEntry {
   value: string;
 }
 
-/** A stored message. Messages are never changed; pruning, compaction and rollback only leave marks. */
+/** A stored message. Messages are never changed; pruning, compaction and rollback only add marks. */
 export interface Message {
-  /** Identifier. Deltas carried it before the message was committed. */
+  /** Message id. Deltas have this id before the message is committed. */
   messageId: string;
-  /** The session it belongs to. */
+  /** Session id. */
   sessionId: string;
   /**
-   * The turn that made it; empty for appended messages. In a fork it may be a turn of the session
+   * The turn that produced the message. Empty for appended messages. In a fork, it may be a turn of the session
    * that was forked.
    */
   turnId: string;
-  /** The step of that turn, from 1; 0 for appended messages and for the input. */
+  /** Step of the turn, from 1. 0 for appended messages and for the input. */
   step: number;
   /**
-   * Position in the session: the seq of its message_committed event. 0 while it is open
+   * Position in the session: the seq of its message_committed event. 0 while the message is open
    * (Sync.open_message).
    */
   seq: number;
-  /** The author. */
+  /** Author. */
   role: Role;
-  /** The content in order. */
+  /** Content, in order. */
   parts: Part[];
-  /** When it was committed. For appended messages: InputMessage.create_time, where it was given. */
+  /** When the message was committed. For appended messages: InputMessage.create_time, if it was set. */
   createTime?:
     | Date
     | undefined;
-  /** Assistant messages: the model call that wrote it. Absent for others. */
+  /** Assistant messages: the model call that produced the message. Absent for other roles. */
   response?:
     | ModelResponse
     | undefined;
   /**
-   * Size in the context window, the message's own overhead included, pruned results as their
+   * Size in the context window, including the overhead of the message. Pruned results count as their
    * placeholder.
    */
   tokens?:
     | TokenCount
     | undefined;
   /**
-   * Written by a compaction in place of older messages. Its only part is a compaction_marker. Not in
-   * events: compaction_completed has the summary and its message_id.
+   * A compaction wrote this message to replace older ones. Its only part is a compaction_marker. Not in events:
+   * compaction_completed has the summary and its message_id.
    */
   isSummary: boolean;
-  /** Compactions leave it alone. */
+  /** Compactions keep the message (InputMessage.pinned). */
   pinned: boolean;
-  /** The host's labels. Those of queued messages are in `queued`. */
+  /** Labels of the host. Labels of queued messages are in `queued`. */
   metadata: { [key: string]: string };
   /**
-   * User messages that came through the queue: what was taken, in order. More than one: they were
-   * coalesced.
+   * User messages from the queue: the queued messages, in order. If there are several, they were merged into
+   * this message.
    */
   queued: AppliedMessage[];
   /**
-   * The compaction that took it out of the prompt; empty while the model sees it. The message stays
-   * readable. A summary that was taken back names its own compaction. Not set in events.
+   * The compaction that removed the message from the prompt. Empty while the model sees the message. The
+   * message stays readable. A summary of a reverted compaction has the id of that compaction. Not set in
+   * events.
    */
   compactedBy: string;
-  /** The seq at which a rollback voided it; 0 when valid. */
+  /** The seq at which a rollback voided the message. 0 if the message is valid. */
   voidedAtSeq: number;
 }
 
@@ -341,13 +345,13 @@ export interface Message_MetadataEntry {
 
 /** A queued message that became part of a user message. */
 export interface AppliedMessage {
-  /** Its id in the queue. */
+  /** Id of the message in the queue. */
   queuedMessageId: string;
-  /** When it was queued. */
+  /** When the message was queued. */
   enqueueTime?:
     | Date
     | undefined;
-  /** The labels it was queued with. */
+  /** Labels of the queued message. */
   metadata: { [key: string]: string };
 }
 
@@ -360,99 +364,99 @@ export interface AppliedMessage_MetadataEntry {
 export interface ModelResponse {
   /** Configured name of the provider, e.g. "anthropic". */
   provider: string;
-  /** Model reference as requested, e.g. "anthropic/claude-sonnet-5-5". */
+  /** Requested model reference, e.g. "anthropic/claude-sonnet-5-5". */
   model: string;
-  /** The model as the provider reports it, e.g. a dated version. Empty when it reports none. */
+  /** Model name as reported by the provider, e.g. a dated version. Empty if not reported. */
   providerModel: string;
   /** The provider's id of the response or request. */
   providerResponseId: string;
-  /** Why it stopped. */
+  /** Why the model stopped. */
   finishReason: FinishReason;
-  /** The provider's own name for it, e.g. "end_turn". */
+  /** The provider's own value of the finish reason, e.g. "end_turn". */
   providerFinishReason: string;
-  /** Tokens of this call. Absent when the provider reported none. */
+  /** Tokens of this call. Absent if the provider reported none. */
   usage?:
     | Usage
     | undefined;
   /**
-   * Set when the call failed and the part that had arrived was kept: in appended messages only. Turns
-   * keep no part of a failed call; usage_recorded and turn_retrying or turn_failed report it.
+   * Set if the call failed and its partial output was kept: only in appended messages. Turns discard the output
+   * of a failed call, and report it in usage_recorded and turn_retrying or turn_failed.
    */
   failure?:
     | Failure
     | undefined;
-  /** From sending the request to the first content. */
+  /** Time from sending the request to the first content. */
   timeToFirstToken?:
     | Duration
     | undefined;
-  /** From sending the request to the end of the answer. */
+  /** Time from sending the request to the end of the response. */
   elapsed?:
     | Duration
     | undefined;
   /**
-   * What the provider attached to the whole answer, e.g. the container of its code execution: a JSON
-   * object keyed by kind of provider. Empty when there is nothing. Opaque, as that of parts.
+   * Data that the provider attached to the whole response, e.g. the container of its code execution: a JSON
+   * object keyed by kind of provider. Empty if there is none. Opaque, like Part.provider_metadata_json.
    */
   providerMetadataJson: string;
   /**
-   * A hash of all that the answer continues, as it was sent: instructions, tools and messages. Set for
-   * models whose reasoning is bound to it: the reasoning is sent back while a prompt begins with the
-   * same, and left out otherwise. Empty for other models.
+   * Hash of everything that precedes the response, as it was sent: instructions, tools and messages. Set for
+   * models whose reasoning is bound to it: the reasoning is sent back only while a prompt begins with the same
+   * content. Empty for other models.
    */
   promptFingerprint: string;
 }
 
-/** One piece of a message. */
+/** One part of a message. */
 export interface Part {
   /**
-   * What it is. A client that finds none of these set has met a kind newer than itself: keep the
-   * part as it is, show a placeholder, go on. In a request an unset content is INVALID_ARGUMENT.
+   * The content. If a client finds none of these fields set, the kind of content is newer than the client: keep
+   * the part unchanged, show a placeholder, and continue. In a request, unset content is INVALID_ARGUMENT.
    */
   content?:
     | //
     /**
-     * Text, at most 1 MiB. May be empty only where provider_metadata_json is set. Texts of a tool
-     * result: see SubmitToolResultsRequest.results.
+     * Text, at most 1 MiB. May be empty only if provider_metadata_json is set. For texts of tool results, see
+     * SubmitToolResultsRequest.results.
      */
     { $case: "text"; value: string }
     | //
     /** The model's reasoning, or a summary of it. */
     { $case: "reasoning"; value: Reasoning }
     | //
-    /** The model calls a tool. */
+    /** A tool call by the model. */
     { $case: "toolCall"; value: ToolCall }
     | //
-    /** The result of a call. */
+    /** The result of a tool call. */
     { $case: "toolResult"; value: ToolResult }
     | //
-    /** An image, document, sound or video, in either direction. */
+    /** An image, document, audio or video, from the user or the model. */
     { $case: "media"; value: Media }
     | //
-    /** The text of a refusal by the model. */
+    /** Text of a refusal by the model. */
     { $case: "refusal"; value: string }
     | //
     /**
-     * Something only its provider can read, such as a web search it made. It has no deltas. In a
-     * request: messages of the assistant only.
+     * Content that only its provider can read, such as a web search that the provider ran. It has no deltas. In
+     * a request: only in assistant messages.
      */
     { $case: "providerItem"; value: ProviderItem }
     | //
     /**
-     * Deprecated. Neither sent nor accepted: a request with it is refused as UNIMPLEMENTED. Message.step
-     * has the number of the step.
+     * Deprecated. Neither sent nor accepted: a request with it is refused as UNIMPLEMENTED. Message.step has
+     * the number of the step.
      */
     { $case: "stepStart"; value: StepStart }
     | //
-    /** The summary that stands for compacted messages. Not in events. */
+    /** The summary that replaces compacted messages. Not in events. */
     { $case: "compactionMarker"; value: CompactionMarker }
     | undefined;
-  /** Sources of a text part of the assistant; at most 256 in a request. */
+  /** Sources of an assistant's text part. At most 256 in a request. */
   citations: Citation[];
   /**
-   * What the provider attached to the part: signatures, encrypted reasoning, item ids, cache marks.
-   * A JSON object keyed by kind of provider, e.g. {"anthropic":{"signature":"EqQB..."}}. Opaque:
-   * hand it back unchanged. contextd returns it to the provider exactly, and drops it with its part
-   * when a model switch or compaction made it invalid.
+   * Data that the provider attached to the part: signatures, encrypted reasoning, item ids, cache marks. A JSON
+   * object keyed by kind of provider, e.g. {"anthropic":{"signature":"EqQB..."}}. Opaque: return it unchanged.
+   * contextd sends it back to the provider unchanged, and drops it together with its part if a change of the
+   * model or a compaction made it invalid.
    */
   providerMetadataJson: string;
   /** Output only. Size in the context window. */
@@ -460,192 +464,188 @@ export interface Part {
     | TokenCount
     | undefined;
   /**
-   * Output only. Set when this text or result would make the answer too large and is only its first
-   * 4 KiB, or when the item_json of a ProviderItem would and is left out; the blob is the whole. For the
-   * arguments of a call see ToolCall.arguments_blob.
+   * Output only. Set if the part would make the response too large: its text is then only the first 4 KiB, or
+   * the item_json of a ProviderItem is empty. The blob has the full content. The texts of a tool result have
+   * their own preview_of. For the arguments of a call, see ToolCall.arguments_blob.
    */
   previewOf?:
     | Blob
     | undefined;
-  /** Output only. Characters that cannot be stored (NUL, lone surrogates) were replaced by U+FFFD. */
+  /** Output only. Characters that cannot be stored (NUL, lone surrogates) were replaced with U+FFFD. */
   sanitized: boolean;
 }
 
-/**
- * The model's reasoning. The signature that proves it to the provider is in
- * Part.provider_metadata_json.
- */
+/** The model's reasoning. The signature with which the provider verifies it is in Part.provider_metadata_json. */
 export interface Reasoning {
-  /** What the provider shows of it. Empty when it shows nothing. */
+  /** The reasoning that the provider reveals. Empty if it reveals none. */
   text: string;
-  /** The provider hid the text on purpose; the part must still be kept. */
+  /** The provider hides the text. The part must still be kept. */
   redacted: boolean;
 }
 
-/** A tool call made by the model. */
+/** A tool call by the model. */
 export interface ToolCall {
   /**
-   * Identifies the call in its session. The provider's own id, or one that contextd made where that
-   * was missing or taken.
+   * Id of the call, unique in the session. The provider's id, or an id that contextd generated if the
+   * provider's was missing or already used.
    */
   callId: string;
-  /** The tool's name. */
+  /** Name of the tool. */
   toolName: string;
   /**
-   * The arguments exactly as the model wrote them, a JSON object; "{}" when there are none. In a
-   * PendingCall after an edited approval: the approver's. Not JSON when the model wrote none: such a
+   * Arguments exactly as the model wrote them: a JSON object, "{}" if there are none. In a PendingCall whose
+   * arguments were edited in the approval: the edited ones. Not JSON if the model wrote invalid JSON; such a
    * call is not run.
    */
   argumentsJson: string;
   /**
-   * Output only. Set in place of arguments_json when the arguments would make the answer too large:
-   * read them with GetBlob.
+   * Output only. Set instead of arguments_json if the arguments would make the response too large. Read them
+   * with GetBlob.
    */
   argumentsBlob?: Blob | undefined;
 }
 
-/** The result of a tool call as the model sees it: cleaned, and cut to the tool's limits. */
+/** The result of a tool call as the model sees it: sanitized, and cut to the tool's limits. */
 export interface ToolResult {
-  /** The call it answers. */
+  /** Id of the call. */
   callId: string;
-  /** The tool's name. In a request it may be left empty. */
+  /** Name of the tool. Ignored in requests. */
   toolName: string;
-  /** Text and media. */
+  /** Text and media parts. */
   parts: Part[];
-  /** How the call ended. In a request: SUCCESS (also when not set) or ERROR. */
+  /** How the call ended. In a request: SUCCESS (default) or ERROR. */
   outcome: ToolOutcome;
-  /** Output only. Set when the output was cut. */
+  /** Output only. Set if the output was cut. */
   truncation?:
     | Truncation
     | undefined;
   /**
-   * Output only. Set when the result was pruned: the model sees "[Old tool result content cleared]"
-   * instead of the parts.
+   * Output only. Set if the result was pruned: the model sees "[Old tool result content cleared]" instead of
+   * the parts.
    */
   pruneMark?:
     | PruneMark
     | undefined;
   /**
-   * Output only. What the tool says to people, at most 1,000 characters; the model does not read it.
-   * Set for a result of an MCP server that has structured content, which the model reads in place of
-   * the text beside it.
+   * Output only. Text of the tool for users, at most 1,000 characters; the model does not see it. Set for a
+   * result of an MCP server with structured content, which the model sees instead of the text.
    */
   displayText: string;
 }
 
 /** How a tool's output was cut. */
 export interface Truncation {
-  /** Length of the whole output in characters. */
+  /** Length of the full output, in characters. */
   originalChars: number;
-  /** Characters kept, without the marker. */
+  /** Number of characters that were kept, without the marker. */
   keptChars: number;
-  /** The whole output. Read it, or a range of it, with GetBlob. */
+  /** The full output. Read it or a range of it with GetBlob. */
   fullOutput?:
     | Blob
     | undefined;
-  /** Cut to the room left in the window rather than by the tool's limits. */
+  /** Cut to the space left in the context window, not by the tool's limits. */
   forRoom: boolean;
 }
 
-/** When and how much a tool result was pruned. */
+/** Marks a pruned tool result. */
 export interface PruneMark {
-  /** The context_pruned event that did it; RestoreToolOutputs takes it back. */
+  /** Seq of the context_pruned event. RestoreToolOutputs reverts it. */
   prunedAtSeq: number;
-  /** When it was pruned. Absent in a fork. */
+  /** When the result was pruned. Absent in a fork. */
   compactedTime?:
     | Date
     | undefined;
-  /** Size before. */
+  /** Size of the result before it was pruned, in tokens. */
   originalTokens: number;
 }
 
 /**
- * An image, document, sound or video. The model gets it where the service and the model take such a
- * type (Model.input_media_types); else it reads "[unsupported content]" in its place, and an
- * unsupported_input event says why. Media in a tool's result that the service takes from users only
- * follow the results as a user's message.
+ * An image, document, audio or video. The model receives it if the provider and the model support its type
+ * (Model.input_media_types). Otherwise the model receives "[unsupported content]" instead, and an
+ * unsupported_input event reports the reason. Media in a tool result, of a type that the provider accepts only
+ * in user messages, are sent in a user message after the results.
  */
 export interface Media {
   /** MIME type, e.g. "image/png" or "application/pdf". Required in requests. */
   mediaType: string;
   /**
-   * Where the content is. What is read back is always blob_id or url. Unset or unknown: show the
-   * filename only; in a request INVALID_ARGUMENT.
+   * Location of the content. In responses, always blob_id or url. If unset or unknown, show only the filename;
+   * in a request, this is INVALID_ARGUMENT.
    */
   source?:
     | //
-    /** The content itself, in requests, at most 3 MiB; it is stored as a blob. */
+    /** In requests: the content itself, at most 3 MiB. It is stored as a blob. */
     { $case: "data"; value: Uint8Array }
     | //
-    /** Content stored before, with PutBlob or by a message. A request names at most 256 blobs. */
+    /** Id of a blob that was stored before, with PutBlob or as part of a message. At most 256 blobs per request. */
     { $case: "blobId"; value: string }
     | //
     /**
-     * An address that the provider fetches; contextd does not. Begins with https:// or http://, at
-     * most 8,192 characters.
+     * URL that the provider fetches; contextd does not. Starts with https:// or http://. At most 8,192
+     * characters.
      */
     { $case: "url"; value: string }
     | undefined;
-  /** Name of the file, if it has one; at most 255 characters. */
+  /** File name, at most 255 characters. May be empty. */
   filename: string;
-  /** Output only. Length in bytes; 0 for a url. */
+  /** Output only. Length in bytes. 0 for a url. */
   sizeBytes: number;
   /**
-   * Output only. Pixels of a PNG, JPEG, GIF or WebP image that is stored, from left to right; 0 when
-   * not known. Its tokens are counted by them.
+   * Output only. Width in pixels of a stored PNG, JPEG, GIF or WebP image. 0 if not known. The size in tokens
+   * is computed from width and height.
    */
   width: number;
-  /** Output only. The same from top to bottom. */
+  /** Output only. Height in pixels. 0 if not known. */
   height: number;
 }
 
 /**
- * Something the provider made that only it can read: server-side tool calls and their results, code
- * runs, hosted search. Kept and returned to that provider exactly, left out of prompts for others.
+ * Content made by the provider that only the provider can read: server-side tool calls and their results, code
+ * runs, hosted search. Stored and sent back to the same provider unchanged; not sent to other providers.
  */
 export interface ProviderItem {
   /** Configured name of the provider. */
   provider: string;
-  /** The provider's type name, e.g. "web_search_call". */
+  /** The provider's name of the type, e.g. "web_search_call". */
   kind: string;
-  /** The item, unchanged. Empty where Part.preview_of names it. */
+  /** The item as JSON, unchanged. Empty if Part.preview_of has it. */
   itemJson: string;
-  /** A line for people, e.g. "Searched the web: weather paris". May be empty. */
+  /** One line for users, e.g. "Searched the web: weather paris". May be empty. */
   title: string;
 }
 
-/** The beginning of a step. */
+/** Deprecated. The beginning of a step; see Part.step_start. */
 export interface StepStart {
-  /** Its number in the turn, from 1. */
+  /** Number of the step in the turn, from 1. */
   step: number;
 }
 
 /**
- * The summary that stands for compacted messages. The model gets it with the prefix "[Previous
- * conversation summary]".
+ * The summary that replaces compacted messages. The model receives it with the prefix "[Previous conversation
+ * summary]".
  */
 export interface CompactionMarker {
-  /** The compaction that wrote it. */
+  /** Id of the compaction. */
   compactionId: string;
-  /** The summary, plain text. Empty for a strategy that only removes. */
+  /** The summary as plain text. Empty for a strategy that only removes messages. */
   summary: string;
-  /** How many messages it stands for, those of earlier summaries included. */
+  /** Number of messages that it replaces, including those of earlier summaries. */
   messagesCompacted: number;
-  /** What they occupied. */
+  /** Size of these messages, in tokens. */
   originalTokens: number;
 }
 
-/** A source that a text part refers to. */
+/** A source that a text part cites. */
 export interface Citation {
-  /** Address of the source; empty for an attached document. */
+  /** URL of the source. Empty for an attached document. */
   url: string;
   /** Title of the source. */
   title: string;
-  /** The words that were cited. */
+  /** The text of the source that is cited. */
   citedText: string;
-  /** First byte of the passage in the part's text (UTF-8). */
+  /** Offset of the citing passage in the part's text, in bytes of UTF-8. */
   startByte: number;
-  /** The byte after its last one; 0 when the provider gave no range. */
+  /** Offset of the byte after the passage. 0 if the provider gave no range. */
   endByte: number;
   /** The provider's own citation object, unchanged. */
   providerMetadataJson: string;

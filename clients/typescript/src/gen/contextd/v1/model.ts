@@ -9,20 +9,20 @@ import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
 import { Timestamp } from "../../google/protobuf/timestamp.js";
 import { ReasoningEffort, reasoningEffortFromJSON, reasoningEffortToNumber } from "./generation.js";
 
-/** Which reasoning of earlier answers is sent, by its place in the conversation. */
+/** Which reasoning of earlier responses is sent, by its position in the conversation. */
 export const ReasoningKept = {
-  /** UNSPECIFIED - Not known to this client. */
+  /** UNSPECIFIED - Unknown to this client. */
   UNSPECIFIED: "unspecified",
-  /** NEVER - None. */
+  /** NEVER - No reasoning is sent. */
   NEVER: "never",
-  /** TOOL_LOOP - That of the current tool loop: since the user's last message. */
+  /** TOOL_LOOP - Reasoning in the current tool loop, i.e. since the last user message. */
   TOOL_LOOP: "tool_loop",
   /**
-   * WHILE_CALLS - That of the current tool loop, and in all later requests that of answers between two messages of
-   * the user if one of these answers calls tools.
+   * WHILE_CALLS - Reasoning in the current tool loop, and, in all later requests, between two user messages if one of the
+   * responses between them calls tools.
    */
   WHILE_CALLS: "while_calls",
-  /** ALWAYS - All. */
+  /** ALWAYS - All reasoning is sent. */
   ALWAYS: "always",
   UNRECOGNIZED: "unrecognized",
 } as const;
@@ -74,15 +74,18 @@ export function reasoningKeptToNumber(object: ReasoningKept): number {
   }
 }
 
-/** Which reasoning of earlier answers is sent, by the model that wrote it. */
+/** Which reasoning of earlier responses is sent, by the model that wrote it. */
 export const ReasoningAuthor = {
-  /** UNSPECIFIED - Not known to this client, or none is sent. */
+  /** UNSPECIFIED - Unknown to this client, or no reasoning is sent. */
   UNSPECIFIED: "unspecified",
-  /** ANY_MODEL - That of any model. */
+  /** ANY_MODEL - Reasoning of any model. */
   ANY_MODEL: "any_model",
-  /** SAME_MODEL - That of the same model of the same provider. */
+  /** SAME_MODEL - Reasoning of the same model of the same provider. */
   SAME_MODEL: "same_model",
-  /** SAME_MODEL_SIGNED - The same, if it came with a signature, encrypted content or details of the service. */
+  /**
+   * SAME_MODEL_SIGNED - Reasoning of the same model of the same provider, if it has a signature, encrypted content or details of
+   * the service.
+   */
   SAME_MODEL_SIGNED: "same_model_signed",
   UNRECOGNIZED: "unrecognized",
 } as const;
@@ -131,15 +134,15 @@ export function reasoningAuthorToNumber(object: ReasoningAuthor): number {
 
 /** What is sent with a tool call that has no reasoning. */
 export const MissingReasoning = {
-  /** UNSPECIFIED - Not known to this client. */
+  /** UNSPECIFIED - Unknown to this client. */
   UNSPECIFIED: "unspecified",
-  /** NOTHING - The call alone. */
+  /** NOTHING - Only the call. */
   NOTHING: "nothing",
-  /** PLACEHOLDER - ModelRules.reasoning_placeholder in the place of the reasoning or of its signature. */
+  /** PLACEHOLDER - ModelRules.reasoning_placeholder, instead of the reasoning or its signature. */
   PLACEHOLDER: "placeholder",
   /**
-   * NO_BUDGET - The call alone. If it is in the current tool loop, the request asks for no reasoning by a budget,
-   * nor by an effort that becomes one: the model refuses such a call while it reasons.
+   * NO_BUDGET - Only the call. If the call is in the current tool loop, the request does not request reasoning by a budget,
+   * or by an effort that is mapped to a budget: while it reasons, the model rejects such a call.
    */
   NO_BUDGET: "no_budget",
   UNRECOGNIZED: "unrecognized",
@@ -187,15 +190,15 @@ export function missingReasoningToNumber(object: MissingReasoning): number {
   }
 }
 
-/** Ids of tool calls that a service takes. */
+/** Format of tool call ids that a service accepts. */
 export const CallIdFormat = {
-  /** UNSPECIFIED - Not known to this client. */
+  /** UNSPECIFIED - Unknown to this client. */
   UNSPECIFIED: "unspecified",
-  /** SHORT - 1 to 40 letters and digits of ASCII, "_" and "-". */
+  /** SHORT - 1 to 40 ASCII letters and digits, "_" and "-". */
   SHORT: "short",
-  /** NINE - Nine letters and digits of ASCII. */
+  /** NINE - Nine ASCII letters and digits. */
   NINE: "nine",
-  /** OWN_ONLY - No ids are sent but those that the service gave itself. */
+  /** OWN_ONLY - Only ids that the service itself assigned are sent. */
   OWN_ONLY: "own_only",
   UNRECOGNIZED: "unrecognized",
 } as const;
@@ -242,15 +245,15 @@ export function callIdFormatToNumber(object: CallIdFormat): number {
   }
 }
 
-/** What is sent if a call is forced while the model reasons. */
+/** What is sent if a tool call is forced while the model reasons. */
 export const ForcedCalls = {
-  /** UNSPECIFIED - Not known to this client. */
+  /** UNSPECIFIED - Unknown to this client. */
   UNSPECIFIED: "unspecified",
   /** BOTH - Both: the call is forced and the model reasons. */
   BOTH: "both",
-  /** WITHOUT_REASONING - The forced call. The request asks for no reasoning. */
+  /** WITHOUT_REASONING - The call is forced. No reasoning is requested. */
   WITHOUT_REASONING: "without_reasoning",
-  /** NOT_FORCED - The reasoning. The call is not forced. */
+  /** NOT_FORCED - Reasoning is requested. The call is not forced. */
   NOT_FORCED: "not_forced",
   /** NEVER - The model cannot be forced to call a tool, with reasoning or without. */
   NEVER: "never",
@@ -304,17 +307,17 @@ export function forcedCallsToNumber(object: ForcedCalls): number {
   }
 }
 
-/** Where a fact about a model comes from. Later ones win. */
+/** Source of a fact about a model. Later values take precedence over earlier ones. */
 export const ModelSource = {
-  /** UNSPECIFIED - Not known. */
+  /** UNSPECIFIED - Unknown. */
   UNSPECIFIED: "unspecified",
-  /** ASSUMED - A default, for lack of anything better. */
+  /** ASSUMED - A default, because no other source has the fact. */
   ASSUMED: "assumed",
-  /** SHIPPED - The table shipped with contextd. */
+  /** SHIPPED - The table that is part of contextd. */
   SHIPPED: "shipped",
   /**
-   * DISCOVERED - The provider's own list of models, read at start and then at intervals. For a
-   * self-hosted server, the window is the one that the model was loaded with.
+   * DISCOVERED - The provider's list of models, read at startup and then at intervals. For a self-hosted server, the window
+   * is the one with which the model was loaded.
    */
   DISCOVERED: "discovered",
   /** CONFIGURED - The server's configuration. */
@@ -371,139 +374,139 @@ export function modelSourceToNumber(object: ModelSource): number {
 
 /** A model that sessions can use. */
 export interface Model {
-  /** The reference to use in Session.model, PROVIDER/MODEL, e.g. "anthropic/claude-sonnet-5-5". */
+  /** Model reference for Session.model: PROVIDER/MODEL, e.g. "anthropic/claude-sonnet-5-5". */
   model: string;
-  /** Configured name of its provider. */
+  /** Configured name of the provider. */
   provider: string;
   /**
-   * The protocol spoken with the provider: "openai" (Chat Completions), "openai-responses",
-   * "anthropic", "gemini" or "scripted". Later versions may speak more.
+   * Protocol of the provider: "openai" (Chat Completions), "openai-responses", "anthropic", "gemini" or
+   * "scripted". Later versions may have others.
    */
   providerKind: string;
-  /** Name for people. */
+  /** Name for users. */
   displayName: string;
-  /** Other references that mean this model. */
+  /** Other references to this model. */
   aliases: string[];
-  /** The whole context window in tokens. Absent: not known. */
+  /** The context window. Absent if not known. */
   contextWindow?:
     | ModelLimit
     | undefined;
-  /** Most tokens of one answer. Absent: not known. */
+  /** Maximum size of one response. Absent if not known. */
   maxOutput?:
     | ModelLimit
     | undefined;
-  /** MIME types it takes as input beside text; "image/*" stands for all images. */
+  /** MIME types that the model accepts as input, in addition to text. "image/*" means all images. */
   inputMediaTypes: string[];
-  /** Whether it can call tools. When not, it is never sent any. */
+  /** Whether the model can call tools. If false, no tools are sent to it. */
   supportsTools: boolean;
-  /** Whether it can make several calls at once. False also when that is not known. */
+  /** Whether the model can make several tool calls in one response. False also if not known. */
   supportsParallelToolCalls: boolean;
-  /** Whether it can hold to a JSON schema. False also when that is not known. */
+  /** Whether the model can produce JSON that follows a schema. False also if not known. */
   supportsJsonSchema: boolean;
-  /** Reasoning levels that it has. Empty: it does not reason, has no levels, or they are not known. */
+  /**
+   * Levels of reasoning effort that the model supports. Empty if it does not reason, has no levels, or they are
+   * not known.
+   */
   reasoningEfforts: ReasoningEffort[];
-  /** The estimator used for its tokens, e.g. "o200k+openai". */
+  /** Estimator of the model's tokens, e.g. "o200k+openai". */
   estimator: string;
-  /** Whether CountTokens with `exact` can ask its provider. */
+  /** Whether CountTokens with `exact` is supported. */
   supportsExactCount: boolean;
-  /** Reported over estimated tokens, learnt from calls, within 0.5 and 2; 1 before the first. */
+  /** Ratio of reported to estimated tokens, learned from calls, from 0.5 to 2. 1 before the first call. */
   calibrationRatio: number;
   /**
-   * Where the entry comes from: the last of those that know the model. Facts of the others are in it
-   * too; limits have sources of their own.
+   * Source of this entry: the last source in ModelSource that knows the model. Other sources may contribute
+   * facts; limits have their own `source`.
    */
   source: ModelSource;
   /**
-   * When the provider's list was last read, with the model in it. Absent: the provider has not listed
-   * it. Later readings that failed change nothing, so the time says how old the discovered facts are.
+   * When the provider's list of models, including this model, was last read. Absent if the provider has not
+   * listed the model. Failed reads do not change it, so that it is the age of the discovered facts.
    */
   discoverTime?:
     | Date
     | undefined;
   /**
-   * What requests to the model contain, as far as services differ in it. Absent for models that are
-   * sent no requests, such as scripted ones.
+   * How requests to the model differ from those to other services. Absent for models that receive no requests,
+   * such as scripted ones.
    */
   rules?: ModelRules | undefined;
 }
 
 /**
- * The rules by which requests to a model are written. They follow from the kind of the provider, its
- * dialect, the rules in its configuration ([providers.NAME.rules]) and the name of the model; requests
- * are written by the same values. RenderContext shows a whole request.
+ * The rules for requests to a model. They are derived from the kind of the provider, its dialect, its
+ * configured rules ([providers.NAME.rules]) and the name of the model. Requests are written by the same values.
+ * RenderContext shows a whole request.
  */
 export interface ModelRules {
   /**
-   * The dialect of the protocol, as it is named in the configuration, e.g. "deepseek". Empty: the
-   * protocol has no dialects ("anthropic" and "gemini").
+   * Dialect of the protocol, as named in the configuration, e.g. "deepseek". Empty if the protocol has no
+   * dialects ("anthropic" and "gemini").
    */
   dialect: string;
-  /** Which reasoning of earlier answers is sent, by its place in the conversation. */
+  /** Which reasoning of earlier responses is sent, by its position in the conversation. */
   reasoningKept: ReasoningKept;
   /**
-   * Which reasoning of earlier answers is sent, by the model that wrote it. Both rules must hold.
-   * Reasoning that is not sent takes no room in the window.
+   * Which reasoning of earlier responses is sent, by the model that wrote it. Reasoning is sent only if both
+   * rules allow it. Reasoning that is not sent takes no space in the context window.
    */
   reasoningAuthor: ReasoningAuthor;
-  /** The field or block of the request that contains it, e.g. "reasoning_content". Empty: none is sent. */
+  /** Field or block of the request that has the reasoning, e.g. "reasoning_content". Empty if none is sent. */
   reasoningField: string;
   /**
-   * Whether reasoning is sent only while nothing before it has changed since it was written: its
-   * signature covers the prompt. After a prune, a compaction or another system prompt it is left out.
+   * Whether reasoning is sent only while nothing before it has changed since it was written, because its
+   * signature covers the prompt. It is omitted after a prune, a compaction, or a change of the system prompt.
    */
   reasoningBoundToPrefix: boolean;
   /**
-   * What is sent with a tool call that has no reasoning, for example one of another model, while the
-   * model reasons.
+   * What is sent, while the model reasons, with a tool call that has no reasoning, e.g. a call by another
+   * model.
    */
   missingReasoning: MissingReasoning;
-  /** The text for MISSING_REASONING_PLACEHOLDER; empty otherwise. */
+  /** Text for MISSING_REASONING_PLACEHOLDER. Empty otherwise. */
   reasoningPlaceholder: string;
   /**
-   * The ids of tool calls that the service takes. An id of another form is sent as a derived one, the
+   * Format of tool call ids that the service accepts. An id in another format is replaced by a derived one, the
    * same for a call and its result. ToolCall.call_id does not change.
    */
   callIdFormat: CallIdFormat;
-  /**
-   * Whether ids of calls that the model made itself are sent unchanged, also in a form that
-   * call_id_format does not allow.
-   */
+  /** Whether ids of calls that this model made are sent unchanged, even if call_id_format does not allow them. */
   keepsOwnCallIds: boolean;
   /**
    * What is sent if Generation.tool_choice forces a call while the model reasons by
-   * Generation.reasoning_effort. What is left out is reported as unsupported_input.
+   * Generation.reasoning_effort. Omitted settings are reported as unsupported_input.
    */
   forcedCallsWithEffort: ForcedCalls;
-  /** The same if Generation.reasoning_budget_tokens is set, for a model that takes a budget. */
+  /** The same for Generation.reasoning_budget_tokens, for a model that supports a budget. */
   forcedCallsWithBudget: ForcedCalls;
   /**
-   * The levels that a request can have, in order. Any other Generation.reasoning_effort is sent as
-   * one of them. Empty: none is sent. Levels that make the same request are listed once, as the
-   * highest of them; a level for which nothing is sent is not listed.
+   * The levels that a request can have, in ascending order. Any other Generation.reasoning_effort is mapped to
+   * one of them. Empty if none is sent. Of levels that result in the same request, only the highest is listed.
+   * Levels for which nothing is sent are not listed.
    */
   reasoningEfforts: ReasoningEffort[];
   /**
-   * The same for requests with tools. OpenAI's models since gpt-5.4 have NONE only over Chat
-   * Completions; the reduced effort is reported as unsupported_input.
+   * The same for requests with tools. Over Chat Completions, OpenAI's models since gpt-5.4 have only NONE; the
+   * reduced effort is reported as unsupported_input.
    */
   reasoningEffortsWithTools: ReasoningEffort[];
   /**
-   * The kind of provider that sends the model all levels beside tools, if this one does not:
-   * "openai-responses". Empty: this one does.
+   * The kind of provider that supports all levels in requests with tools, if this kind does not:
+   * "openai-responses". Empty if this kind does.
    */
   kindForReasoningWithTools: string;
   /**
-   * Most Generation.stop_sequences of a request. With more, none is sent, which is reported as
-   * unsupported_input. 0: the model takes none. Absent: no limit is known.
+   * Maximum number of Generation.stop_sequences in a request. If there are more, none is sent, which is
+   * reported as unsupported_input. 0: the model supports none. Absent: no limit is known.
    */
   maxStopSequences?: number | undefined;
 }
 
-/** A limit of a model, and where it comes from. */
+/** A limit of a model, with its source. */
 export interface ModelLimit {
-  /** Tokens. */
+  /** The limit in tokens. */
   tokens: number;
-  /** Where it comes from. */
+  /** Source of the limit. */
   source: ModelSource;
 }
 

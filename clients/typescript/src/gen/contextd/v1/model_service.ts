@@ -8,31 +8,31 @@
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
 import { Model } from "./model.js";
 
-/** Which models to list. */
+/** Request message for ListModels. */
 export interface ListModelsRequest {
-  /** Most models of a page: default 50, at most 1,000. */
+  /** Maximum number of models per page. Default 50, at most 1,000. */
   pageSize: number;
-  /** ListModelsResponse.next_page_token of the page before; empty for the first. */
+  /** ListModelsResponse.next_page_token of the previous page. Empty: the first page. */
   pageToken: string;
-  /** Only models of this provider, by its configured name. Empty: all. */
+  /** Configured name of a provider: list only its models. Empty: all models. */
   provider: string;
 }
 
-/** A page of models. */
+/** Response message for ListModels. */
 export interface ListModelsResponse {
   /** The models. */
   models: Model[];
-  /** Token of the next page; empty after the last. */
+  /** Token of the next page. Empty on the last page. */
   nextPageToken: string;
 }
 
-/** Which model to read. */
+/** Request message for GetModel. */
 export interface GetModelRequest {
-  /** Its reference, or an alias. Required. */
+  /** Model reference or alias. Required. */
   model: string;
 }
 
-/** A model. */
+/** Response message for GetModel. */
 export interface GetModelResponse {
   /** The model. */
   model?: Model | undefined;
@@ -295,15 +295,15 @@ export const GetModelResponse: MessageFns<GetModelResponse> = {
 };
 
 /**
- * Shows the models of the configured providers. Providers, their keys and addresses are the
- * server's configuration; clients never send them.
+ * Lists the models of the configured providers. Providers, their keys and their URLs are part of the server's
+ * configuration; clients never send them.
  */
 export type ModelServiceDefinition = typeof ModelServiceDefinition;
 export const ModelServiceDefinition = {
   name: "ModelService",
   fullName: "contextd.v1.ModelService",
   methods: {
-    /** Lists models by reference. */
+    /** Lists models, in the order of their references. */
     listModels: {
       name: "ListModels",
       requestType: ListModelsRequest as typeof ListModelsRequest,
@@ -313,7 +313,7 @@ export const ModelServiceDefinition = {
       options: { idempotencyLevel: "NO_SIDE_EFFECTS" },
     },
     /**
-     * Reads one model.
+     * Returns one model.
      * Errors: MODEL_NOT_FOUND.
      */
     getModel: {

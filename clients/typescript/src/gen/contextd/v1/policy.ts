@@ -9,13 +9,13 @@ import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
 import { Duration } from "../../google/protobuf/duration.js";
 import { ToolOutputLimits } from "./tool.js";
 
-/** What to do about a model whose window is not known. */
+/** What to do if a model's context window is not known. */
 export const UnknownWindow = {
-  /** UNSPECIFIED - Not set: the named policy decides; shipped default ASSUME. */
+  /** UNSPECIFIED - Not set: the named policy applies. Shipped default: ASSUME. */
   UNSPECIFIED: "unspecified",
-  /** ASSUME - Assume 16,000 tokens with 4,096 for the answer, and mark it in the statistics. */
+  /** ASSUME - Assume 16,000 tokens, with at most 4,096 for the response. */
   ASSUME: "assume",
-  /** REFUSE - Refuse with CONTEXT_WINDOW_UNKNOWN; a turn that runs already fails as CONTEXT_OVERFLOW. */
+  /** REFUSE - Refuse with CONTEXT_WINDOW_UNKNOWN. A turn that is already running fails with CONTEXT_OVERFLOW. */
   REFUSE: "refuse",
   UNRECOGNIZED: "unrecognized",
 } as const;
@@ -58,27 +58,33 @@ export function unknownWindowToNumber(object: UnknownWindow): number {
 }
 
 /**
- * Ways to make a context smaller. Where the context has to become smaller, because it does not fit
- * or because a size was asked for, a strategy that fails or does not shrink it by at least 5%
- * hands over to the next: MIDDLE_REMOVAL, then TRUNCATION. Otherwise nothing is removed without
- * a summary, and the compaction fails.
+ * Strategies that make a context smaller. If the context must become smaller, because it does not fit or
+ * because a size was requested, and a strategy fails or reduces the size by less than 5%, the next one is
+ * tried: MIDDLE_REMOVAL, then TRUNCATION. Otherwise no other strategy is tried and the compaction fails, so
+ * that no message is removed without a summary.
  */
 export const CompactionStrategy = {
-  /** UNSPECIFIED - Not set: the policy decides; shipped default REACTIVE_OVERFLOW. */
+  /** UNSPECIFIED - Not set: the policy applies. Shipped default: REACTIVE_OVERFLOW. */
   UNSPECIFIED: "unspecified",
-  /** REACTIVE_OVERFLOW - Once used tokens pass window - output_reserve: summarise all but the newest keep_turns turns. */
+  /**
+   * REACTIVE_OVERFLOW - When the used tokens exceed window - output_reserve: summarise everything except the newest keep_turns
+   * turns.
+   */
   REACTIVE_OVERFLOW: "reactive_overflow",
   /**
-   * PROACTIVE_THRESHOLD - Once used tokens reach threshold x window (default 0.5): summarise all but the newest
-   * keep_ratio (default 0.3).
+   * PROACTIVE_THRESHOLD - When the used tokens reach threshold x window (default 0.5): summarise everything except the newest
+   * messages, keep_ratio (default 0.3) of the used tokens.
    */
   PROACTIVE_THRESHOLD: "proactive_threshold",
   /**
-   * MIDDLE_REMOVAL - Once used tokens reach threshold x window (default 0.8): drop the middle, keep both ends. Calls
-   * no model.
+   * MIDDLE_REMOVAL - When the used tokens reach threshold x window (default 0.8): remove the middle, keep both ends. Calls no
+   * model.
    */
   MIDDLE_REMOVAL: "middle_removal",
-  /** TRUNCATION - Drop the oldest until it fits. Calls no model. */
+  /**
+   * TRUNCATION - When the used tokens exceed window - output_reserve: remove the oldest messages until the prompt fits.
+   * Calls no model.
+   */
   TRUNCATION: "truncation",
   UNRECOGNIZED: "unrecognized",
 } as const;
@@ -130,13 +136,13 @@ export function compactionStrategyToNumber(object: CompactionStrategy): number {
   }
 }
 
-/** How instructions for a summary are used. */
+/** How instructions for a summary are combined with the built-in prompt. */
 export const InstructionsMode = {
   /** UNSPECIFIED - Same as APPEND. */
   UNSPECIFIED: "unspecified",
   /** APPEND - Added to the built-in prompt. */
   APPEND: "append",
-  /** REPLACE - Used in place of the built-in prompt. */
+  /** REPLACE - Replace the built-in prompt. */
   REPLACE: "replace",
   UNRECOGNIZED: "unrecognized",
 } as const;
@@ -178,9 +184,9 @@ export function instructionsModeToNumber(object: InstructionsMode): number {
   }
 }
 
-/** How closely the size is watched. */
+/** When the size of the context is checked. */
 export const ContextGuard = {
-  /** UNSPECIFIED - Not set: TWO_LEVEL for local model servers, else NONE. */
+  /** UNSPECIFIED - Not set: TWO_LEVEL for local model servers, NONE for others. */
   UNSPECIFIED: "unspecified",
   /** NONE - Before each request only. */
   NONE: "none",
@@ -228,16 +234,17 @@ export function contextGuardToNumber(object: ContextGuard): number {
 
 /** When tool results are pruned. */
 export const PruneMode = {
-  /** UNSPECIFIED - Not set: the policy decides; shipped default WHEN_IT_PAYS. */
+  /** UNSPECIFIED - Not set: the policy applies. Shipped default: WHEN_IT_PAYS. */
   UNSPECIFIED: "unspecified",
-  /** ALWAYS - Whenever minimum_tokens can be saved. */
+  /** ALWAYS - Always if minimum_tokens can be saved. */
   ALWAYS: "always",
   /**
-   * WHEN_IT_PAYS - Only if the saving exceeds what the provider bills again for the cached prefix that changes: by the provider's prices for cached tokens where these are known (docs/providers.md),
-   * else token by token.
+   * WHEN_IT_PAYS - Only if the saving exceeds what the provider bills again for the cached prefix that changes, or if the
+   * prompt does not fit otherwise. The amounts are compared by the provider's prices for cached tokens if these
+   * are known (docs/providers.md), else by the number of tokens.
    */
   WHEN_IT_PAYS: "when_it_pays",
-  /** ON_OVERFLOW - Only when the context is too large otherwise. */
+  /** ON_OVERFLOW - Only if the prompt does not fit otherwise. */
   ON_OVERFLOW: "on_overflow",
   UNRECOGNIZED: "unrecognized",
 } as const;
@@ -284,15 +291,15 @@ export function pruneModeToNumber(object: PruneMode): number {
   }
 }
 
-/** The order in which the calls of one step are handed out. */
+/** The order in which the calls of one step are handed to the host. */
 export const ToolExecution = {
-  /** UNSPECIFIED - Not set: the policy decides; shipped default PARALLEL. */
+  /** UNSPECIFIED - Not set: the policy applies. Shipped default: PARALLEL. */
   UNSPECIFIED: "unspecified",
-  /** PARALLEL - All at once. */
+  /** PARALLEL - All at the same time. */
   PARALLEL: "parallel",
   /**
-   * SEQUENTIAL - The next one after the result of the one before, in the order the model made them. A call's time
-   * runs from its own request.
+   * SEQUENTIAL - One after the other, in the order of the model's calls, each after the result of the previous one. The
+   * timeout of a call starts when the call is requested.
    */
   SEQUENTIAL: "sequential",
   UNRECOGNIZED: "unrecognized",
@@ -335,16 +342,16 @@ export function toolExecutionToNumber(object: ToolExecution): number {
   }
 }
 
-/** How many waiting messages are taken at a step boundary. */
+/** Which waiting messages are taken at a step boundary. */
 export const TakeMode = {
-  /** UNSPECIFIED - Not set: the policy decides; shipped default ALL. */
+  /** UNSPECIFIED - Not set: the policy applies. Shipped default: ALL. */
   UNSPECIFIED: "unspecified",
   /**
-   * ALL - All, coalesced into one user message: one stays as it is; two get "First: " and "Also: "; more
-   * get "[1]: ", "[2]: " and so on.
+   * ALL - All, merged into one user message. A single message is unchanged; two get the prefixes "First: " and "Also:
+   * "; more get "[1]: ", "[2]: " and so on.
    */
   ALL: "all",
-  /** ONE_AT_A_TIME - The oldest; the others wait for the next boundary. The input of an ExecuteTurn does not count. */
+  /** ONE_AT_A_TIME - The oldest; the others wait for the next step boundary. The input of an ExecuteTurn is not counted. */
   ONE_AT_A_TIME: "one_at_a_time",
   /** LATEST - The newest; older ones are dropped with the reason SUPERSEDED. */
   LATEST: "latest",
@@ -394,17 +401,17 @@ export function takeModeToNumber(object: TakeMode): number {
 }
 
 /**
- * How a session manages its context, tools and queue. Named policies live in the server's
- * configuration; Session.policy chooses one and Session.policy_overrides changes it. In overrides a
- * field that is set wins over the named policy; a list or map that is not empty replaces the named
- * policy's as a whole. "Shipped default" is the value in the policy "default".
+ * How a session manages its context, tools and queue. The server's configuration has named policies;
+ * Session.policy selects one, and Session.policy_overrides changes it for the session. In overrides, a field
+ * that is set takes precedence over the named policy; a list or map that is not empty replaces the whole list
+ * or map. "Shipped default" means the value in the policy "default".
  */
 export interface Policy {
-  /** When to summarise. */
+  /** When and how to compact. */
   compaction?:
     | CompactionPolicy
     | undefined;
-  /** When to clear old tool results. */
+  /** When to prune old tool results. */
   prune?:
     | PrunePolicy
     | undefined;
@@ -417,45 +424,46 @@ export interface Policy {
     | QueuePolicy
     | undefined;
   /**
-   * Tokens kept free for the answer. Shipped default: the smaller of the model's output limit and
-   * 32,000; 4,096 when the limit is not known. Used alike by triggers, free space and statistics.
+   * Tokens of the window that are kept free for the response. Shipped default: the smaller of the model's
+   * output limit and 32,000, or 4,096 if the output limit is not known; at most a quarter of a window below
+   * 32,000 tokens, and half of a larger one. Triggers, free space and statistics all use this value.
    */
   outputReserve?:
     | number
     | undefined;
   /**
-   * The context window in tokens, for models whose window is not known or is configured smaller.
-   * Wins over the model's.
+   * The context window in tokens, above 0. For models whose window is not known, or that run with a smaller
+   * one. Takes precedence over the model's window.
    */
   contextWindow?:
     | number
     | undefined;
-  /** What to do when no window is known. */
+  /** What to do if the context window is not known. */
   unknownWindow: UnknownWindow;
   /**
-   * Model references to go on with, in this order and at most 4, when the model of a turn is
-   * overloaded or gone: its calls fail with PROVIDER_RATE_LIMITED, PROVIDER_TIMEOUT,
-   * PROVIDER_OVERLOADED or PROVIDER_BROKEN and are not tried again (any more), or with PROVIDER_AUTH,
-   * or its service does not have it, or no configured provider does (any more). Other errors are
-   * those of the request, and end the turn as without fallback models. The step goes on as its next
-   * attempt (model_fallback), with retries of its own; the rest of the turn calls the new model, and
-   * the next turn begins with the session's again. A turn whose own model is in the list goes on with
-   * those that follow it. When no model is left, the turn fails as the last call did. No
-   * model twice, and none that the same request names as Session.model. Shipped default: none.
+   * References of the models to continue with if the model of a turn cannot be called, in this order, at
+   * most 4. The next model is used if calls fail with PROVIDER_RATE_LIMITED, PROVIDER_TIMEOUT,
+   * PROVIDER_OVERLOADED or PROVIDER_BROKEN and are not retried (any more); if they fail with PROVIDER_AUTH; or
+   * if the service does not have the model, or no configured provider has it (any more). Other errors are
+   * caused by the request and end the turn, as without fallback models.
+   * The step continues as its next attempt (model_fallback), with a new count of retries. The rest of the turn
+   * uses the new model; the next turn begins with the session's model again. If the turn's own model is in the
+   * list, only the models after it are used. If no model is left, the turn fails with the error of the last
+   * call. A model may be listed only once, and not if the same request sets it as Session.model. Shipped
+   * default: none.
    */
   fallbackModels: string[];
 }
 
 /**
- * When and how to summarise. The newest message typed by a user, the request that the newest turn
- * works on and pinned blocks always stay word for word, and a call is never separated from its result.
- * So do pinned messages, unless the prompt does not fit the window whatever else goes: then they are
- * shown in part, the largest first.
+ * When and how to compact. The newest message of a user, the request that the newest turn works on, and pinned
+ * blocks are always kept verbatim. A call is never separated from its result. Pinned messages are kept too,
+ * unless the prompt does not fit the window otherwise: then they are shown in part, the largest first.
  */
 export interface CompactionPolicy {
   /**
-   * Off: the context is never compacted by itself; a turn that does not fit fails with
-   * CONTEXT_OVERFLOW. Compact still works. Shipped default: true.
+   * Whether to compact automatically. If false, a turn whose prompt does not fit fails with CONTEXT_OVERFLOW;
+   * Compact still works. Shipped default: true.
    */
   enabled?:
     | boolean
@@ -463,104 +471,108 @@ export interface CompactionPolicy {
   /** The first strategy to try. */
   strategy: CompactionStrategy;
   /**
-   * Share of the window that triggers the threshold strategies, above 0 up to 1; fires when
-   * reached.
+   * Share of the window at which PROACTIVE_THRESHOLD and MIDDLE_REMOVAL start, above 0 and up to 1. For the
+   * defaults, see CompactionStrategy.
    */
   threshold?:
     | number
     | undefined;
   /**
-   * Newest turns kept by REACTIVE_OVERFLOW, fewer when they alone fill the window. Shipped default
-   * 2.
+   * Number of newest turns that REACTIVE_OVERFLOW keeps; fewer if they alone fill the window. Shipped
+   * default: 2.
    */
   keepTurns?:
     | number
     | undefined;
-  /**
-   * Share of the used tokens kept by PROACTIVE_THRESHOLD, newest first, 0 to 0.9. Shipped default
-   * 0.3.
-   */
+  /** Share of the used tokens that PROACTIVE_THRESHOLD keeps, newest first, 0 to 0.9. Shipped default: 0.3. */
   keepRatio?:
     | number
     | undefined;
-  /** Model reference of the summariser, PROVIDER/MODEL, of any provider. Empty: the session's model. */
+  /** Reference of the model that writes summaries, PROVIDER/MODEL, of any provider. Empty: the session's model. */
   summaryModel: string;
-  /** Cap of a summary, at most an eighth of the window. Shipped default 2,000. */
+  /** Maximum size of a summary in tokens. In effect at most an eighth of the window. Shipped default: 2,000. */
   summaryMaxTokens?:
     | number
     | undefined;
-  /** Further instructions for the summary, e.g. "Keep all ticket numbers." At most 16,384 characters. */
+  /** Additional instructions for summaries, e.g. "Keep all ticket numbers." At most 16,384 characters. */
   instructions: string;
   /** Whether `instructions` are added to the built-in prompt or replace it. */
   instructionsMode: InstructionsMode;
   /**
-   * Summarise beside the running turn, ahead of need: begun at four fifths of the size at which the
-   * context would be compacted, in force from the next step after it is written. No pause, for one
-   * more model call now and then. Only a context that does not fit waits. For strategies that write
-   * summaries; shipped default: false.
+   * Write summaries in parallel with the running turn, before they are needed. A summary is started at four
+   * fifths of the size at which the context would be compacted, and is in force from the next step after it is
+   * written. This avoids pauses, at the cost of an occasional additional model call. A turn waits for a summary
+   * only if its prompt does not fit. Only for strategies that write summaries. Shipped default: false.
    */
   background?:
     | boolean
     | undefined;
-  /** Watch the size also while the model streams. */
+  /** Whether to check the size also while the model responds. */
   guard: ContextGuard;
-  /**
-   * Share of the window at which TWO_LEVEL prunes or compacts before a request. Shipped default
-   * 0.8.
-   */
+  /** Share of the window at which TWO_LEVEL prunes or compacts before a request. Shipped default: 0.8. */
   guardRequestRatio?:
     | number
     | undefined;
   /**
-   * Share of the window at which TWO_LEVEL stops a stream, compacts and restarts the step. Shipped
-   * default 0.9.
+   * Share of the window at which TWO_LEVEL stops a stream, compacts, and restarts the step. Shipped default:
+   * 0.9.
    */
   guardStreamRatio?:
     | number
     | undefined;
-  /** Restarts of one step by TWO_LEVEL before it fails with CONTEXT_OVERFLOW, 0 to 100. Shipped default 3. */
+  /**
+   * Maximum number of restarts of one step by TWO_LEVEL, 0 to 100. After that, the step fails with
+   * CONTEXT_OVERFLOW. Shipped default: 3.
+   */
   guardMaxRestarts?: number | undefined;
 }
 
-/** When to clear old tool results. Cleared results stay readable; the model sees a placeholder. */
+/**
+ * When to prune old tool results. Pruned results stay readable; the model sees a placeholder. Results in pinned
+ * messages are never pruned.
+ */
 export interface PrunePolicy {
-  /** When. */
+  /** When to prune. */
   mode: PruneMode;
-  /** Prune only if at least this many tokens are saved. Shipped default 20,000. */
+  /** Minimum number of tokens that a prune must save. Shipped default: 20,000. */
   minimumTokens?:
     | number
     | undefined;
-  /** The newest tool output of this many tokens is never pruned. Shipped default 40,000. */
+  /** The newest tool outputs, up to this many tokens, are never pruned. Shipped default: 40,000. */
   protectTokens?:
     | number
     | undefined;
   /**
-   * The newest turns are not pruned, unless they alone hold more tool output than protect_tokens.
-   * Shipped default 2.
+   * This many of the newest turns are not pruned, unless they alone have more tool output than protect_tokens.
+   * Shipped default: 2.
    */
   protectTurns?:
     | number
     | undefined;
-  /** Tools whose results are never pruned. */
+  /** Names of tools whose results are never pruned. */
   protectedTools: string[];
 }
 
-/** How tools run. */
+/** How tools run, and how much of their output is kept. */
 export interface ToolPolicy {
   /** How the calls of one step are handed to the host. */
   execution: ToolExecution;
-  /** Limits for tools not named below. Fields not set: 120,000 characters, head kept. */
+  /**
+   * Limits for tools that are not in output_limits. Defaults of fields that are not set: 120,000 characters,
+   * the beginning is kept.
+   */
   defaultOutputLimits?:
     | ToolOutputLimits
     | undefined;
   /**
-   * Limits by tool name; win over the default, and lose against Tool.output_limits. Shipped: bash
-   * 30,000 characters; read 2,000 lines of 2,000 characters; grep 1,000 matches.
+   * Limits by tool name. They take precedence over default_output_limits; Tool.output_limits takes precedence
+   * over them. Shipped defaults: bash 30,000 characters; read 2,000 lines of 2,000 characters; grep 1,000
+   * matches.
    */
   outputLimits: { [key: string]: ToolOutputLimits };
   /**
-   * Deprecated: refused as UNIMPLEMENTED. A cancel waits for no tool: all calls are closed at once,
-   * and those that contextd itself runs (TOOL_EXECUTOR_MCP) are then cancelled at their server.
+   * Deprecated: refused as UNIMPLEMENTED. A cancellation does not wait for tools: all calls are closed
+   * immediately, and calls that contextd itself runs (TOOL_EXECUTOR_MCP) are then cancelled on their server.
    *
    * @deprecated
    */
@@ -575,13 +587,13 @@ export interface ToolPolicy_OutputLimitsEntry {
 /** How queued messages are taken. */
 export interface QueuePolicy {
   /**
-   * Most messages that may wait, 1 to 1,000; beyond it EnqueueMessage answers QUEUE_FULL. Shipped
-   * default 100.
+   * Maximum number of waiting messages, 1 to 1,000. Above it, EnqueueMessage fails with QUEUE_FULL. Shipped
+   * default: 100.
    */
   maxPending?:
     | number
     | undefined;
-  /** How many are taken at a step boundary. */
+  /** Which messages are taken at a step boundary. */
   take: TakeMode;
 }
 

@@ -14,8 +14,8 @@ export const Delivery = {
   /** UNSPECIFIED - Same as ASAP. */
   UNSPECIFIED: "unspecified",
   /**
-   * ASAP - At the next step boundary of the running turn: after all results of the current calls, before
-   * the next call of the model.
+   * ASAP - At the next step boundary of the running turn: after all results of the current calls, and before the next
+   * model call.
    */
   ASAP: "asap",
   /** WHEN_IDLE - After the running turn has ended. */
@@ -67,18 +67,17 @@ export function deliveryToNumber(object: Delivery): number {
   }
 }
 
-/** What a message does in a session without a running turn. */
+/** What a message does if no turn is running in the session. */
 export const IdleAction = {
   /** UNSPECIFIED - Same as HOLD. */
   UNSPECIFIED: "unspecified",
   /** HOLD - Wait for the next turn. */
   HOLD: "hold",
   /**
-   * START_TURN - Start a turn with the session's own tools and limits, now or once the running turn is
-   * COMPLETED. After a cancelled or failed turn the message waits, and the terminal event lists it.
-   * While the session's model or policy is not configured the message waits too, until it is again
-   * or the session gets another one, the message is withdrawn, or its ttl is over; the server's log
-   * has the reason.
+   * START_TURN - Start a turn with the session's tools and limits, immediately or when the running turn is COMPLETED. After
+   * a cancelled or failed turn, the message waits, and the terminal event lists it. While the session's model
+   * or policy is not configured, the message also waits: until it is configured again, the session gets another
+   * one, the message is withdrawn, or its ttl has passed. The server's log has the reason.
    */
   START_TURN: "start_turn",
   UNRECOGNIZED: "unrecognized",
@@ -121,17 +120,17 @@ export function idleActionToNumber(object: IdleAction): number {
   }
 }
 
-/** Where a queued message stands. */
+/** State of a queued message. */
 export const QueuedMessageState = {
   /** UNSPECIFIED - Never sent. */
   UNSPECIFIED: "unspecified",
-  /** PENDING - Waiting. */
+  /** PENDING - Waiting in the queue. */
   PENDING: "pending",
   /** APPLIED - In the transcript. */
   APPLIED: "applied",
   /** CANCELLED - Withdrawn by CancelQueuedMessage or ClearQueue. */
   CANCELLED: "cancelled",
-  /** EXPIRED - Its time to live passed. */
+  /** EXPIRED - Its ttl passed. */
   EXPIRED: "expired",
   /** DROPPED - Dropped by the server; see drop_reason. */
   DROPPED: "dropped",
@@ -196,11 +195,11 @@ export const DropReason = {
   UNSPECIFIED: "unspecified",
   /** SESSION_DELETED - The session was deleted. */
   SESSION_DELETED: "session_deleted",
-  /** SUPERSEDED - A newer one took its place (TAKE_MODE_LATEST). */
+  /** SUPERSEDED - A newer message replaced it (TAKE_MODE_LATEST). */
   SUPERSEDED: "superseded",
-  /** TOO_LARGE - It alone does not fit into the context window. */
+  /** TOO_LARGE - The message alone does not fit into the context window. */
   TOO_LARGE: "too_large",
-  /** UNREADABLE - Its stored form cannot be read; see the server's log. */
+  /** UNREADABLE - Its stored form cannot be decoded; see the server's log. */
   UNREADABLE: "unreadable",
   UNRECOGNIZED: "unrecognized",
 } as const;
@@ -253,40 +252,40 @@ export function dropReasonToNumber(object: DropReason): number {
 }
 
 /**
- * A message sent while the agent works. It is acknowledged once stored, and ends in exactly one of
- * APPLIED, CANCELLED, EXPIRED or DROPPED, each with an event.
+ * A message that was sent while a turn may be running. When it is acknowledged, it is stored. It ends in
+ * exactly one of the states APPLIED, CANCELLED, EXPIRED and DROPPED, each with an event.
  */
 export interface QueuedMessage {
-  /** Identifier, chosen by the server. */
+  /** Id of the message in the queue, chosen by the server. */
   queuedMessageId: string;
-  /** The session it waits in. */
+  /** Session id. */
   sessionId: string;
   /**
-   * The message as it was sent, with blobs in place of the content of media. If it exceeds 1 MiB, its
-   * largest texts are previews (Part.preview_of).
+   * The message as it was sent, with blobs instead of the content of media. If it exceeds 1 MiB, its largest
+   * texts are previews (Part.preview_of).
    */
   message?:
     | InputMessage
     | undefined;
-  /** When it is to be taken. */
+  /** When the message is taken. */
   delivery: Delivery;
-  /** What to do when no turn is running. */
+  /** What to do if no turn is running. */
   onIdle: IdleAction;
-  /** Where it stands. */
+  /** State of the message. */
   state: QueuedMessageState;
-  /** Its rank among those waiting, from 1; 0 once it waits no longer. */
+  /** Position among the waiting messages, from 1. 0 if it no longer waits. */
   position: number;
-  /** When it was stored. */
+  /** When the message was stored. */
   enqueueTime?:
     | Date
     | undefined;
-  /** When it expires; absent: never. */
+  /** When the message expires. Absent: never. */
   expireTime?:
     | Date
     | undefined;
-  /** APPLIED: the user message it went into. */
+  /** APPLIED: id of the user message that contains it. */
   messageId: string;
-  /** DROPPED: why. */
+  /** DROPPED: why it was dropped. */
   dropReason: DropReason;
 }
 

@@ -19,84 +19,84 @@ import {
 } from "./queue.js";
 import { SessionState, sessionStateFromJSON, sessionStateToNumber } from "./session.js";
 
-/** A message to queue. */
+/** Request message for EnqueueMessage. */
 export interface EnqueueMessageRequest {
-  /** The session. Required; it must exist. */
+  /** Session id. Required. The session must exist. */
   sessionId: string;
   /** Idempotency key, up to 128 characters, kept for 7 days. */
   requestId: string;
-  /** The message: text and media. Required. */
+  /** The message, with text and media. Required. */
   message?:
     | InputMessage
     | undefined;
-  /** When it is to be taken. Default ASAP. */
+  /** When the message is taken. Default ASAP. */
   delivery: Delivery;
-  /** What to do when no turn is running. Default HOLD. INTERRUPT always starts a turn. */
+  /** What to do if no turn is running. Default HOLD. A message with INTERRUPT always starts a turn. */
   onIdle: IdleAction;
-  /** Expire it when it was not taken within this time, up to 7 days. Absent: never. */
+  /** Time until the message expires if it is not taken, up to 7 days. Absent: it does not expire. */
   ttl?: Duration | undefined;
 }
 
-/** The acknowledgement. */
+/** Response message for EnqueueMessage. */
 export interface EnqueueMessageResponse {
-  /** The message, with its id and position. */
+  /** The queued message, with its id and position. */
   queuedMessage?:
     | QueuedMessage
     | undefined;
-  /** What the session was doing when the message arrived. */
+  /** State of the session when the message arrived. */
   sessionState: SessionState;
-  /** The turn that was running, or that it started; empty when it waits in an idle session. */
+  /** The turn that was running, or that the message started. Empty if the message waits in an idle session. */
   turnId: string;
 }
 
-/** Whose queue to list. */
+/** Request message for ListQueuedMessages. */
 export interface ListQueuedMessagesRequest {
-  /** The session. Required. */
+  /** Session id. Required. */
   sessionId: string;
   /**
-   * Most messages of a page: default 50, at most 1,000; a page may hold fewer, so that it stays
+   * Maximum number of messages per page. Default 50, at most 1,000. A page may have fewer, so that it stays
    * under 2 MiB.
    */
   pageSize: number;
-  /** ListQueuedMessagesResponse.next_page_token of the page before; empty for the first. */
+  /** ListQueuedMessagesResponse.next_page_token of the previous page. Empty: the first page. */
   pageToken: string;
 }
 
-/** A page of queued messages. */
+/** Response message for ListQueuedMessages. */
 export interface ListQueuedMessagesResponse {
-  /** The messages that wait, next one first. */
+  /** The waiting messages, in the order in which they will be taken. */
   queuedMessages: QueuedMessage[];
-  /** Token of the next page; empty after the last. */
+  /** Token of the next page. Empty on the last page. */
   nextPageToken: string;
 }
 
-/** Which message to withdraw. */
+/** Request message for CancelQueuedMessage. */
 export interface CancelQueuedMessageRequest {
-  /** The session. Required. */
+  /** Session id. Required. */
   sessionId: string;
-  /** The message. Required. */
+  /** Id of the message in the queue. Required. */
   queuedMessageId: string;
-  /** Idempotency key, up to 128 characters. May be left empty: withdrawing twice changes nothing. */
+  /** Idempotency key, up to 128 characters. Optional, because withdrawing twice changes nothing. */
   requestId: string;
 }
 
-/** The outcome. */
+/** Response message for CancelQueuedMessage. */
 export interface CancelQueuedMessageResponse {
-  /** The message. CANCELLED, or the state it had reached before. */
+  /** The message, in state CANCELLED or in the final state that it had before. */
   queuedMessage?: QueuedMessage | undefined;
 }
 
-/** Whose queue to clear. */
+/** Request message for ClearQueue. */
 export interface ClearQueueRequest {
-  /** The session. Required. */
+  /** Session id. Required. */
   sessionId: string;
   /** Idempotency key, up to 128 characters, kept for 7 days. */
   requestId: string;
 }
 
-/** What was withdrawn. */
+/** Response message for ClearQueue. */
 export interface ClearQueueResponse {
-  /** The messages that were withdrawn, in order. */
+  /** Ids of the withdrawn messages, in the order of the queue. */
   cancelledMessageIds: string[];
 }
 
@@ -710,8 +710,8 @@ export const ClearQueueResponse: MessageFns<ClearQueueResponse> = {
 };
 
 /**
- * Takes what users send while the agent works. Each acknowledged message gets into the transcript
- * once, or ends in exactly one event that gives the reason.
+ * Queues messages that users send while a turn is running. Each acknowledged message is added to the transcript
+ * once, or ends with exactly one event that has the reason.
  */
 export type QueueServiceDefinition = typeof QueueServiceDefinition;
 export const QueueServiceDefinition = {
@@ -719,7 +719,7 @@ export const QueueServiceDefinition = {
   fullName: "contextd.v1.QueueService",
   methods: {
     /**
-     * Queues a message and answers at once. Never refused because a turn or a compaction is running.
+     * Queues a message and responds immediately. Never refused because a turn or a compaction is running.
      * Errors: SESSION_NOT_FOUND, QUEUE_FULL.
      */
     enqueueMessage: {
@@ -731,7 +731,7 @@ export const QueueServiceDefinition = {
       options: { },
     },
     /**
-     * Lists the messages that wait, next one first.
+     * Lists the waiting messages, in the order in which they will be taken.
      * Errors: SESSION_NOT_FOUND.
      */
     listQueuedMessages: {
@@ -743,8 +743,7 @@ export const QueueServiceDefinition = {
       options: { idempotencyLevel: "NO_SIDE_EFFECTS" },
     },
     /**
-     * Withdraws a message. If it is no longer waiting nothing changes, and the state in the response
-     * is its outcome.
+     * Withdraws a message. If the message no longer waits, nothing changes, and the response has its state.
      * Errors: SESSION_NOT_FOUND, QUEUED_MESSAGE_NOT_FOUND.
      */
     cancelQueuedMessage: {
@@ -756,7 +755,7 @@ export const QueueServiceDefinition = {
       options: { },
     },
     /**
-     * Withdraws all messages that wait.
+     * Withdraws all waiting messages.
      * Errors: SESSION_NOT_FOUND.
      */
     clearQueue: {

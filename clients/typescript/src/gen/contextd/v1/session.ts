@@ -15,15 +15,15 @@ import { ToolSet } from "./tool.js";
 import { TurnLimits } from "./turn.js";
 import { ContextCategory, contextCategoryFromJSON, contextCategoryToNumber } from "./usage.js";
 
-/** Where a session stands. Treat an unknown value as busy. */
+/** State of a session. Treat an unknown value as busy. */
 export const SessionState = {
   /** UNSPECIFIED - Never sent. */
   UNSPECIFIED: "unspecified",
   /** IDLE - No live turn. */
   IDLE: "idle",
-  /** RUNNING - A turn runs. */
+  /** RUNNING - A turn is running. */
   RUNNING: "running",
-  /** AWAITING_TOOLS - A turn waits for results or approvals. */
+  /** AWAITING_TOOLS - A turn is waiting for tool results or approvals. */
   AWAITING_TOOLS: "awaiting_tools",
   UNRECOGNIZED: "unrecognized",
 } as const;
@@ -71,107 +71,106 @@ export function sessionStateToNumber(object: SessionState): number {
 }
 
 /**
- * A conversation: its transcript, its queue, and how its turns run. Fields marked "output only" are
- * ignored in requests.
+ * A conversation: its transcript, its queue, and its settings. Fields marked "Output only" are ignored in
+ * requests.
  */
 export interface Session {
   /**
-   * Identifier, unique in the tenant: 1 to 128 characters of [A-Za-z0-9._:-]. Chosen by the client
-   * when it is created, or by the server.
+   * Session id, unique in the tenant: 1 to 128 characters of [A-Za-z0-9._:-]. Chosen by the client when it
+   * creates the session, else by the server.
    */
   sessionId: string;
   /**
-   * Output only. Names this version of the configuration (fields 10 to 19); each change makes a new
-   * one. Send it back in UpdateSession or DeleteSession to be sure that nothing changed in between.
+   * Output only. Identifies this version of the configuration (fields 10 to 19). Every change of the
+   * configuration changes it. Pass it to UpdateSession or DeleteSession to ensure that the configuration was
+   * not changed concurrently.
    */
   etag: string;
   /**
-   * Model reference, PROVIDER/MODEL with the provider as configured on the server, e.g.
-   * "openai/gpt-5". Default: the server's. Changing it keeps the history.
+   * Model reference, PROVIDER/MODEL, with the name of a configured provider, e.g. "openai/gpt-5". Default: the
+   * server's default model. A change of the model keeps the history.
    */
   model: string;
-  /** Instructions that precede every prompt. At most 1 MiB. */
+  /** Instructions at the beginning of every prompt. At most 1 MiB. */
   systemPrompt: string;
-  /** Blocks that follow the system prompt and that no compaction touches. At most 64. */
+  /** Blocks of text after the system prompt that compactions do not change. At most 64. */
   pinnedBlocks: PinnedBlock[];
-  /** The tools of its turns. ExecuteTurnRequest.tools replaces them for one turn. */
+  /** Tools of the session's turns. ExecuteTurnRequest.tools replaces them for one turn. */
   tools?:
     | ToolSet
     | undefined;
-  /** Bounds of its turns. */
+  /** Limits of the session's turns. */
   limits?:
     | TurnLimits
     | undefined;
-  /** How the model is to answer. */
+  /** Settings for the model's responses. */
   generation?:
     | Generation
     | undefined;
   /** Name of the policy. Default "default". */
   policy: string;
-  /** Changes to that policy for this session. */
+  /** Changes to the policy for this session. */
   policyOverrides?:
     | Policy
     | undefined;
-  /** The host's labels: at most 32, keys up to 64 and values up to 1,024 characters. */
+  /** Labels of the host: at most 32, keys up to 64 and values up to 1,024 characters. */
   metadata: { [key: string]: string };
   /**
-   * Delete the session when it was not used for this long, 1 minute to 3,650 days. Each turn that
-   * starts, or ends ten seconds or more after its start, each AppendMessages, each RecordUsage, each
-   * change and each message that is queued is a use; reading is not. A session with a live turn is
-   * never deleted. Absent: kept for as long as the server keeps sessions (`retention.sessions`, by
-   * default for ever), which this can only shorten.
-   * A session is deleted within minutes of its time, and as DeleteSession would.
+   * Time after the last use until the session is deleted, 1 minute to 3,650 days. Uses are: a turn that starts,
+   * a turn that ends at least ten seconds after its start, AppendMessages, RecordUsage, a change of the
+   * session, and a message that is queued. Reading is not a use. A session with a live turn is never deleted.
+   * Absent: the session is kept as long as the server keeps sessions (`retention.sessions`, by default
+   * forever); ttl can only shorten that time. The session is deleted within minutes after the time has passed,
+   * with the same effects as DeleteSession.
    */
   ttl?:
     | Duration
     | undefined;
-  /** Output only. Where it stands. */
+  /** Output only. State of the session. */
   state: SessionState;
   /** Output only. The live turn; empty when IDLE. */
   currentTurnId: string;
-  /**
-   * Output only. The newest seq. WatchEvents with after_seq = last_seq shows what comes from now
-   * on.
-   */
+  /** Output only. The newest seq. WatchEvents with after_seq = last_seq returns only later events. */
   lastSeq: number;
-  /** Output only. Messages waiting in the queue. */
+  /** Output only. Number of messages waiting in the queue. */
   queuedCount: number;
-  /** Output only. Compactions in force or superseded, reverted ones left out. */
+  /** Output only. Number of compactions that are in force or superseded, without reverted ones. */
   compactionCount: number;
-  /** Output only. When the last of them was applied; absent when none was. */
+  /** Output only. When the newest of these compactions was applied. Absent if there is none. */
   lastCompactionTime?:
     | Date
     | undefined;
-  /** Output only. A compaction is being made. Messages sent meanwhile wait in the queue. */
+  /** Output only. A compaction is in progress. Messages sent during it wait in the queue. */
   currentlyCompacting: boolean;
-  /** Output only. The session it was forked from; empty for others. */
+  /** Output only. The session from which this one was forked. Empty if it was not forked. */
   forkedFromSessionId: string;
-  /** Output only. The seq it was forked at. Its own events begin after it. */
+  /** Output only. The seq at which it was forked. Its own events begin after this seq. */
   forkedAtSeq: number;
-  /** Output only. When it was created. */
+  /** Output only. When the session was created. */
   createTime?:
     | Date
     | undefined;
   /**
-   * Output only. When its configuration or transcript last changed. A turn counts when it begins, and when it
-   * ends if that is ten seconds later or more.
+   * Output only. When the configuration or the transcript last changed. A turn counts when it begins, and when
+   * it ends if that is at least ten seconds later.
    */
   updateTime?:
     | Date
     | undefined;
   /**
-   * Output only. The replica that runs the live turn, by the UUID that it makes at its start and logs with
-   * "listening on"; `service.instance.id` of its metrics and traces. Empty when none does.
+   * Output only. The replica that runs the live turn: a UUID that the replica generates when it starts and logs
+   * with "listening on", and the `service.instance.id` of its metrics and traces. Empty if no replica runs a
+   * turn.
    */
   holder: string;
-  /** Output only. When another replica may take the turn over, unless the holder renews its lease before. */
+  /** Output only. When another replica may take over the turn, unless the holder renews its lease before. */
   leaseExpireTime?:
     | Date
     | undefined;
   /**
-   * Output only. Set when the session exceeds 2 MiB: system_prompt, pinned_blocks and tools are absent
-   * then, and the blob holds a Session as JSON with these three fields. Read it with GetBlob. It is
-   * not read in requests: one that would set such a field and has only the blob is INVALID_REQUEST.
+   * Output only. Set if the session exceeds 2 MiB: system_prompt, pinned_blocks and tools are then absent, and
+   * the blob has a Session as JSON with these three fields. Read it with GetBlob. It is ignored in requests; a
+   * request that would set one of these fields and has only the blob is INVALID_REQUEST.
    */
   configurationBlob?: Blob | undefined;
 }
@@ -181,13 +180,13 @@ export interface Session_MetadataEntry {
   value: string;
 }
 
-/** A block of text that stays in every prompt: a memory file, a skill, the description of an agent. */
+/** A block of text that is part of every prompt: a memory file, a skill, the description of an agent. */
 export interface PinnedBlock {
-  /** Name, unique in the session, shown in statistics; up to 128 characters. */
+  /** Name, unique in the session, shown in statistics. Up to 128 characters. */
   name: string;
   /** The text. At most 256 KiB. */
   text: string;
-  /** Where ContextStats counts it: PINNED (default), MEMORY, SKILLS or AGENTS. */
+  /** Category in ContextStats: PINNED (default), MEMORY, SKILLS or AGENTS. */
   category: ContextCategory;
 }
 

@@ -14,16 +14,16 @@ import { InputMessage, Message, Role, roleFromJSON, roleToNumber } from "./messa
 import { Session, SessionState, sessionStateFromJSON, sessionStateToNumber } from "./session.js";
 import { TokenCount } from "./usage.js";
 
-/** Which messages a list shows. */
+/** Which messages a list contains. */
 export const MessageView = {
   /** UNSPECIFIED - Same as ALL. */
   UNSPECIFIED: "unspecified",
   /**
-   * ALL - Everything ever committed: compacted and voided messages too, with their marks; and pruned
-   * results in full.
+   * ALL - All messages ever committed, including compacted and voided messages with their marks, and pruned results
+   * in full.
    */
   ALL: "all",
-  /** LIVE - What the next prompt is made of: the summary and what follows it. */
+  /** LIVE - The messages of the next prompt: the summary and the messages after it. */
   LIVE: "live",
   UNRECOGNIZED: "unrecognized",
 } as const;
@@ -65,11 +65,11 @@ export function messageViewToNumber(object: MessageView): number {
   }
 }
 
-/** A session to create. */
+/** Request message for CreateSession. */
 export interface CreateSessionRequest {
   /**
-   * Its configuration. session_id may be set, so that the host's own conversation id serves. May be
-   * absent: all defaults.
+   * Configuration of the session. session_id may be set, e.g. to the host's own conversation id. Absent: all
+   * defaults.
    */
   session?:
     | Session
@@ -78,53 +78,53 @@ export interface CreateSessionRequest {
   requestId: string;
 }
 
-/** The session. */
+/** Response message for CreateSession. */
 export interface CreateSessionResponse {
-  /** As it was created, defaults filled in. */
+  /** The new session, with defaults filled in. */
   session?: Session | undefined;
 }
 
-/** Which session to read. */
+/** Request message for GetSession. */
 export interface GetSessionRequest {
-  /** The session. Required. */
+  /** Session id. Required. */
   sessionId: string;
 }
 
-/** A session. */
+/** Response message for GetSession. */
 export interface GetSessionResponse {
   /** The session. */
   session?: Session | undefined;
 }
 
-/** Which sessions to list. */
+/** Request message for ListSessions. */
 export interface ListSessionsRequest {
   /**
-   * Most sessions of a page: default 50, at most 1,000; a page may hold fewer, so that it stays under
-   * 2 MiB.
+   * Maximum number of sessions per page. Default 50, at most 1,000. A page may have fewer, so that it stays
+   * under 2 MiB.
    */
   pageSize: number;
-  /** ListSessionsResponse.next_page_token of the page before, with the same filter; empty for the first. */
+  /** ListSessionsResponse.next_page_token of the previous page, with the same filter. Empty: the first page. */
   pageToken: string;
-  /** Which sessions. Absent: all. */
+  /** Which sessions to list. Absent: all. */
   filter?: SessionFilter | undefined;
 }
 
-/** Which sessions a list shows: those to which everything applies that is set here. */
+/** Conditions for a list of sessions. All conditions that are set must hold. */
 export interface SessionFilter {
-  /** They are in one of these states. Empty: in any. */
+  /** The session is in one of these states. Empty: any state. */
   states: SessionState[];
-  /** Their metadata has these entries, with exactly these values. At most 32. */
+  /** The session's metadata has all these entries, with exactly these values. At most 32. */
   metadata: { [key: string]: string };
   /**
-   * Their id, or the beginning of their metadata entry "title", starts with this text, exactly as it is
-   * written. At most 128 characters.
+   * The session's id or its metadata entry "title" begins with this text (case-sensitive). At most 128
+   * characters.
    */
   textPrefix: string;
-  /** They were last updated at this time or later. */
+  /** The session was last updated at or after this time. */
   updatedSince?:
     | Date
     | undefined;
-  /** They were last updated before this time. */
+  /** The session was last updated before this time. */
   updatedBefore?: Date | undefined;
 }
 
@@ -133,28 +133,28 @@ export interface SessionFilter_MetadataEntry {
   value: string;
 }
 
-/** A page of sessions. */
+/** Response message for ListSessions. */
 export interface ListSessionsResponse {
   /** The sessions. */
   sessions: Session[];
-  /** Token of the next page; empty after the last. */
+  /** Token of the next page. Empty on the last page. */
   nextPageToken: string;
 }
 
-/** A change of a session. */
+/** Request message for UpdateSession. */
 export interface UpdateSessionRequest {
   /**
-   * The new values, with session_id. When etag is set, the change is refused with ETAG_MISMATCH if
-   * the session has another one.
+   * The new values, with the session_id. If etag is set and the session has another one, the update fails with
+   * ETAG_MISMATCH.
    */
   session?:
     | Session
     | undefined;
   /**
-   * Which fields to change, e.g. "model,limits.max_steps". A listed field that is not set goes back
-   * to its default; a list or map is replaced as a whole, and a message too. Absent or empty: all
-   * fields that are set in `session`; of limits, generation and policy_overrides only those that
-   * are set in there. At most 256. What is set in `session` must be valid, listed or not.
+   * Which fields to change, e.g. "model,limits.max_steps". A listed field that is not set gets its default. A
+   * listed list, map or message is replaced as a whole. Absent or empty: all fields that are set in `session`;
+   * of limits, generation and policy_overrides, only the fields that are set in them. At most 256 paths. All
+   * fields that are set in `session` must be valid, listed or not.
    */
   updateMask?:
     | string[]
@@ -163,36 +163,36 @@ export interface UpdateSessionRequest {
   requestId: string;
 }
 
-/** The session. */
+/** Response message for UpdateSession. */
 export interface UpdateSessionResponse {
   /**
-   * After the change, with its new etag. Repeated with its request_id: with the configuration and
-   * etag that the first request led to.
+   * The session after the change, with its new etag. In the response to a repeated request_id: with the
+   * configuration and etag that resulted from the first request.
    */
   session?: Session | undefined;
 }
 
-/** Which session to delete. */
+/** Request message for DeleteSession. */
 export interface DeleteSessionRequest {
-  /** The session. Required. */
+  /** Session id. Required. */
   sessionId: string;
-  /** Delete only if the session still has this etag. Empty: in any case. */
+  /** Delete the session only if it has this etag. Empty: delete it unconditionally. */
   etag: string;
   /** Idempotency key, up to 128 characters, kept for 7 days. */
   requestId: string;
 }
 
-/** Empty. */
+/** Response message for DeleteSession. */
 export interface DeleteSessionResponse {
 }
 
-/** What to fork. */
+/** Request message for ForkSession. */
 export interface ForkSessionRequest {
-  /** The session to copy. Required. */
+  /** The session to fork. Required. */
   sessionId: string;
   /**
-   * Copy the transcript up to this seq, which must not lie between a call and its result. 0: all of
-   * it.
+   * Copy the transcript up to this seq, which must not be between a tool call and its result. 0: the whole
+   * transcript.
    */
   atSeq: number;
   /** Id of the new session. Empty: chosen by the server. */
@@ -201,159 +201,165 @@ export interface ForkSessionRequest {
   requestId: string;
 }
 
-/** The new session. */
+/** Response message for ForkSession. */
 export interface ForkSessionResponse {
   /** The new session. */
   session?: Session | undefined;
 }
 
 /**
- * Messages to append, 1 to 1,000. Give either `messages`, or messages_json with its format.
+ * Request message for AppendMessages: 1 to 1,000 messages, either in `messages`, or in messages_json with
+ * messages_format.
  *
- * messages_json holds the messages alone, without the request around them: `messages` of Chat
- * Completions, Anthropic Messages and the AI SDK (ModelMessage of versions 5 to 7; for UIMessages
- * call convertToModelMessages first), `input` of the Responses API, `contents` of Gemini. At most
- * 10,000 elements that become at most 1,000 messages. Fields that are not listed here are ignored;
- * roles and types that are not known are refused.
- * - Text, refusals, calls with their arguments as they are, results (with media and errors),
- *   pictures, sounds and files in base64, as `data:` addresses or at http(s) addresses. Refused: files
- *   and items that only the service has (file_id, item_reference).
- * - Reasoning with its signature, or encrypted; items of tools that the provider ran; citations. They
- *   go back to the model that wrote them only, which messages_model names. Items need it.
- * - Instructions (system, developer) become messages of role SYSTEM; those at the beginning are
- *   pinned, so that compactions leave them alone. Better leave them out and set Session.system_prompt.
- *   Gemini's contents have none.
- * - A user's message of Anthropic or Gemini that holds results and words becomes two, the results
- *   first; items of one answer of the Responses API become one message; messages with nothing in them
- *   are left out. AppendMessagesResponse.message_ids are those of the messages as they became.
- * - Calls of Gemini without ids get ids; their results follow in the same messages_json, in order.
- * Violations name places in messages_json, e.g. `messages_json[3].content[1].type`.
+ * messages_json has only the messages, not the request around them: `messages` of Chat Completions, Anthropic
+ * Messages and the AI SDK (ModelMessage of versions 5 to 7; convert UIMessages with convertToModelMessages
+ * first), `input` of the Responses API, `contents` of Gemini. At most 10,000 elements, which become at most
+ * 1,000 messages. Fields that are not listed here are ignored. Unknown roles and types are refused.
+ * - Text, refusals, tool calls with their arguments unchanged, tool results (with media and errors), and
+ *   images, audio and files in base64, as `data:` URLs or as http(s) URLs are accepted. Files and items that
+ *   only the service has (file_id, item_reference) are refused.
+ * - Reasoning with its signature or in encrypted form, items of tools that the provider ran, and citations are
+ *   accepted. They are sent back only to the model that wrote them, which messages_model names. Items require
+ *   messages_model.
+ * - Instructions (system, developer) become messages with role SYSTEM. Those at the beginning are pinned, so
+ *   that compactions keep them. It is better to omit them and to set Session.system_prompt. Gemini's contents
+ *   have no instructions.
+ * - A user message of Anthropic or Gemini with results and text becomes two messages, the results first. Items
+ *   of one response of the Responses API become one message. Empty messages are omitted.
+ *   AppendMessagesResponse.message_ids are the ids of the resulting messages.
+ * - Calls of Gemini without ids get ids. Their results must follow in the same messages_json, in the same
+ *   order.
+ *
+ * Violations name the position in messages_json, e.g. `messages_json[3].content[1].type`.
  */
 export interface AppendMessagesRequest {
-  /** The session. Required. */
+  /** Session id. Required. */
   sessionId: string;
   /** Idempotency key, up to 128 characters, kept for 7 days. */
   requestId: string;
-  /** The messages in order. */
+  /** The messages, in order. */
   messages: InputMessage[];
-  /** The messages in another API's shape: a JSON array, see above. */
+  /** The messages in the format of another API: a JSON array, see above. */
   messagesJson: string;
-  /** The shape of messages_json. Not NEUTRAL or NATIVE. */
+  /** Format of messages_json. Not NEUTRAL or NATIVE. */
   messagesFormat: PromptFormat;
   /**
-   * Append only if the transcript still has this version (Prompt.context_version), else
-   * CONTEXT_CHANGED. 0: in any case.
+   * Append only if the transcript still has this version (Prompt.context_version), else fail with
+   * CONTEXT_CHANGED. 0: append unconditionally.
    */
   contextVersion: number;
   /**
-   * The model that wrote the assistant's messages in messages_json, `PROVIDER/MODEL`. Empty: not
-   * known; then their reasoning is kept, and sent to no model.
+   * Reference of the model that wrote the assistant messages in messages_json, `PROVIDER/MODEL`. Empty: not
+   * known; their reasoning is then stored, but sent to no model.
    */
   messagesModel: string;
 }
 
-/** What was appended. */
+/** Response message for AppendMessages. */
 export interface AppendMessagesResponse {
-  /** Ids of the new messages in order. */
+  /** Ids of the new messages, in order. */
   messageIds: string[];
-  /** The transcript's new version, above 0. */
+  /** New version of the transcript, above 0. */
   contextVersion: number;
   /** Size of the next prompt. */
   contextTokens?: TokenCount | undefined;
 }
 
-/** Which messages to list. */
+/** Request message for ListMessages. */
 export interface ListMessagesRequest {
-  /** The session. Required. */
+  /** Session id. Required. */
   sessionId: string;
-  /** All of them, or what the model sees. */
+  /** Whether to list all messages, or only those that the model sees. */
   view: MessageView;
-  /** As it was at this seq. 0: as it is now, each page at its own time. */
+  /** List the messages as of this seq. 0: the current messages, for each page at the time of its request. */
   atSeq: number;
-  /** Newest first, for a chat window that is filled from below. Default false: oldest first. */
+  /**
+   * List the newest messages first, e.g. for a chat window that is filled from the bottom. Default false:
+   * oldest first.
+   */
   newestFirst: boolean;
   /**
-   * Most messages of a page: default 50, at most 1,000; a page may hold fewer, so that it stays
+   * Maximum number of messages per page. Default 50, at most 1,000. A page may have fewer, so that it stays
    * under 2 MiB.
    */
   pageSize: number;
-  /** ListMessagesResponse.next_page_token of the page before; empty for the first. */
+  /** ListMessagesResponse.next_page_token of the previous page. Empty: the first page. */
   pageToken: string;
 }
 
-/** A page of messages. */
+/** Response message for ListMessages. */
 export interface ListMessagesResponse {
   /** The messages. */
   messages: Message[];
-  /** Token of the next page; empty after the last. */
+  /** Token of the next page. Empty on the last page. */
   nextPageToken: string;
 }
 
-/** What to export. */
+/** Request message for ExportMessages. */
 export interface ExportMessagesRequest {
-  /** The session. Required. */
+  /** Session id. Required. */
   sessionId: string;
   /**
-   * The shape, as in AppendMessagesRequest.messages_format. Required; not NEUTRAL or NATIVE, since
-   * ListMessages gives the messages of this API.
+   * Format of the messages, as in AppendMessagesRequest.messages_format. Required. Not NEUTRAL or NATIVE,
+   * because ListMessages returns the messages of this API.
    */
   format: PromptFormat;
-  /** As it was at this seq. 0: as it is now, each page at its own time. */
+  /** Export the messages as of this seq. 0: the current messages, for each page at the time of its request. */
   atSeq: number;
   /**
-   * Most messages of a page: default 50, at most 1,000; a page may hold fewer, so that it stays
+   * Maximum number of messages per page. Default 50, at most 1,000. A page may have fewer, so that it stays
    * under 2 MiB.
    */
   pageSize: number;
-  /** ExportMessagesResponse.next_page_token of the page before; empty for the first. */
+  /** ExportMessagesResponse.next_page_token of the previous page. Empty: the first page. */
   pageToken: string;
 }
 
-/** A page of an export. */
+/** Response message for ExportMessages. */
 export interface ExportMessagesResponse {
   /** The messages, oldest first. */
   messages: ExportedMessage[];
-  /** Token of the next page; empty after the last. */
+  /** Token of the next page. Empty on the last page. */
   nextPageToken: string;
 }
 
 /**
- * A stored message in the shape of another API. The arrays of all messages, one after the other, are
- * the conversation. Without those that are summaries or voided, AppendMessages imports it again.
+ * A stored message in the format of another API. The concatenated arrays of all messages are the conversation.
+ * Without messages that are summaries or voided, AppendMessages can import it again.
  */
 export interface ExportedMessage {
-  /** Message.message_id. */
+  /** Id of the message (Message.message_id). */
   messageId: string;
-  /** Message.seq. */
+  /** Position in the session (Message.seq). */
   seq: number;
-  /** The author. */
+  /** Author. */
   role: Role;
   /**
-   * Messages of the assistant: the model that wrote it, for AppendMessagesRequest.messages_model. Empty
-   * when it is not known.
+   * Assistant messages: reference of the model that wrote the message, for
+   * AppendMessagesRequest.messages_model. Empty if not known.
    */
   model: string;
   /**
-   * The elements that the message becomes in the shape: a JSON array of any length. Empty when it is in
+   * The elements that represent the message in the format: a JSON array of any length. Empty if the array is in
    * messages_blob.
    */
   messagesJson: string;
-  /** Set when the elements exceed 1 MiB: the same JSON array. Read it with GetBlob. */
+  /** Set if the elements exceed 1 MiB: the same JSON array. Read it with GetBlob. */
   messagesBlob?:
     | Blob
     | undefined;
-  /** A compaction wrote it in place of older messages, which are exported too. */
+  /** A compaction wrote this message to replace older ones, which are exported too. */
   isSummary: boolean;
-  /** The compaction that took it out of the prompt; empty while the model sees it. */
+  /** The compaction that removed the message from the prompt. Empty while the model sees the message. */
   compactedBy: string;
-  /** The seq at which a rollback voided it; 0 when valid. */
+  /** The seq at which a rollback voided the message. 0 if the message is valid. */
   voidedAtSeq: number;
-  /** The calls whose results in it were pruned. The export has these results in full. */
+  /** Calls whose results in this message were pruned. The export has these results in full. */
   prunedCallIds: string[];
   /**
-   * What the shape has no form for, results that were cut when they were stored (the note names the
-   * blob of the whole), and media that are too large to be written here, at most `blobs.max_prompt_bytes`
-   * in one message. At most 256 KiB, as Prompt.notes.
+   * What the format cannot represent; results that were cut when they were stored (the note names the blob with
+   * the full output); and media that are not included, because the media of one message would exceed
+   * `blobs.max_prompt_bytes`. At most 256 KiB, as Prompt.notes.
    */
   notes: PromptNote[];
 }
@@ -2104,7 +2110,7 @@ export const ExportedMessage: MessageFns<ExportedMessage> = {
   },
 };
 
-/** Keeps conversations: their configuration and their transcript. */
+/** Stores conversations: their configuration and their transcript. */
 export type SessionServiceDefinition = typeof SessionServiceDefinition;
 export const SessionServiceDefinition = {
   name: "SessionService",
@@ -2123,7 +2129,7 @@ export const SessionServiceDefinition = {
       options: { },
     },
     /**
-     * Reads a session.
+     * Returns a session.
      * Errors: SESSION_NOT_FOUND.
      */
     getSession: {
@@ -2135,8 +2141,8 @@ export const SessionServiceDefinition = {
       options: { idempotencyLevel: "NO_SIDE_EFFECTS" },
     },
     /**
-     * Lists sessions, the last updated first, without system_prompt, pinned_blocks and tools. A filter
-     * chooses by state, metadata, text and time; each is answered from an index.
+     * Lists sessions, last updated first, without system_prompt, pinned_blocks and tools. They can be filtered by
+     * state, metadata, text and time; an index is used for each of these.
      */
     listSessions: {
       name: "ListSessions",
@@ -2147,10 +2153,10 @@ export const SessionServiceDefinition = {
       options: { idempotencyLevel: "NO_SIDE_EFFECTS" },
     },
     /**
-     * Changes the configuration: model, system prompt, tools, policy and so on. In force from the
-     * next step, also of a running turn: a step that has begun is finished as it began (a repeated
-     * attempt too), what the turn's own request asked for still wins, and the turn keeps the
-     * turn_timeout it began with. What changes nothing makes no new etag and no event.
+     * Changes the configuration: model, system prompt, tools, policy and so on. The change is in force from the
+     * next step, also in a running turn. A step that has begun is completed with the old configuration, including
+     * retries. Settings in the turn's own request still take precedence, and the turn keeps the turn_timeout with
+     * which it began. An update that changes nothing creates no new etag and no event.
      * Errors: SESSION_NOT_FOUND, ETAG_MISMATCH, MODEL_NOT_FOUND, POLICY_NOT_FOUND.
      */
     updateSession: {
@@ -2162,10 +2168,10 @@ export const SessionServiceDefinition = {
       options: { },
     },
     /**
-     * Deletes a session with all it holds. A live turn is cancelled, queued messages are dropped,
-     * streams end with SESSION_NOT_FOUND once they have shown that. The id stays taken for a little
-     * while: until then CreateSession answers SESSION_ALREADY_EXISTS, and ExecuteTurn
-     * SESSION_NOT_FOUND. Repeated with its request_id, a deletion succeeds again.
+     * Deletes a session with all its data. A live turn is cancelled, queued messages are dropped, and streams end
+     * with SESSION_NOT_FOUND after they have sent the events of the deletion. The id stays reserved until the
+     * session's rows are removed, a short time later. Until then CreateSession fails with SESSION_ALREADY_EXISTS,
+     * and ExecuteTurn with SESSION_NOT_FOUND. A repeated request with the same request_id succeeds.
      * Errors: SESSION_NOT_FOUND, ETAG_MISMATCH.
      */
     deleteSession: {
@@ -2177,9 +2183,9 @@ export const SessionServiceDefinition = {
       options: { },
     },
     /**
-     * Makes a new session with the transcript of another one as it was at a seq, and with its
-     * configuration as it is now. Queue, turns, usage and events are not copied: the new session's own
-     * events are numbered from that seq on. A running turn of the other session is not disturbed.
+     * Creates a session with the transcript of another session as of a seq, and with its current configuration.
+     * Queue, turns, usage and events are not copied. The events of the new session are numbered after that seq. A
+     * running turn of the other session continues undisturbed.
      * Errors: SESSION_NOT_FOUND, SESSION_ALREADY_EXISTS, CURSOR_AHEAD, TRANSCRIPT_OPEN.
      */
     forkSession: {
@@ -2191,11 +2197,11 @@ export const SessionServiceDefinition = {
       options: { },
     },
     /**
-     * Appends messages without running a turn: to import a conversation, or for hosts that call the
-     * model themselves. Tool results are cleaned and cut as in a turn. The messages may end in calls
-     * without results; those come with the next AppendMessages.
-     * Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, CONTEXT_CHANGED, TRANSCRIPT_OPEN; INVALID_REQUEST
-     * for orphaned results.
+     * Appends messages without running a turn: to import a conversation, or for hosts that call the model
+     * themselves. Tool results are sanitized and cut as in a turn. The messages may end with tool calls without
+     * results; the next AppendMessages must then begin with the results.
+     * Errors: SESSION_NOT_FOUND, TURN_IN_PROGRESS, CONTEXT_CHANGED, TRANSCRIPT_OPEN; INVALID_REQUEST for results
+     * without a call.
      */
     appendMessages: {
       name: "AppendMessages",
@@ -2218,9 +2224,9 @@ export const SessionServiceDefinition = {
       options: { idempotencyLevel: "NO_SIDE_EFFECTS" },
     },
     /**
-     * Exports the whole conversation in the shape of another API, page by page: everything ever
-     * committed, oldest first, as it was said. Nothing is pruned, compacted or left out for a model, and
-     * each message has marks that say what happened to it. RenderContext gives the next prompt instead.
+     * Exports the whole conversation in the format of another API, page by page: all messages ever committed,
+     * oldest first, in their original form. Nothing is pruned, compacted or omitted for a model; marks on each
+     * message show what happened to it. RenderContext returns the next prompt instead.
      * Errors: SESSION_NOT_FOUND, CURSOR_AHEAD.
      */
     exportMessages: {

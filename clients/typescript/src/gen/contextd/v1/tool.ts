@@ -10,7 +10,7 @@ import { Duration } from "../../google/protobuf/duration.js";
 import { Struct } from "../../google/protobuf/struct.js";
 import { ContextCategory, contextCategoryFromJSON, contextCategoryToNumber } from "./usage.js";
 
-/** Which part of an output that is too long is kept. */
+/** Which part of an output is kept if it exceeds a limit. */
 export const KeepPart = {
   /** UNSPECIFIED - Same as HEAD. */
   UNSPECIFIED: "unspecified",
@@ -58,131 +58,128 @@ export function keepPartToNumber(object: KeepPart): number {
   }
 }
 
-/** A JSON Schema, given in whichever way is easier in your language. Both mean the same. */
+/** A JSON Schema, in one of two equivalent forms. */
 export interface JsonSchema {
-  /** Exactly one is set. An unset or unknown alternative is INVALID_ARGUMENT. */
+  /** Exactly one must be set. An unset or unknown alternative is INVALID_ARGUMENT. */
   schema?:
     | //
     /**
-     * The schema as JSON text. Key order and number forms are kept: better for prompt caches. At
-     * most 256 KiB.
+     * The schema as JSON text, at most 256 KiB. The order of keys and the format of numbers are preserved,
+     * which is better for prompt caches.
      */
     { $case: "json"; value: string }
     | //
-    /** The schema as an object. Read back as `json`. */
+    /** The schema as an object. Returned as `json` in responses. */
     { $case: "value"; value: { [key: string]: any } | undefined }
     | undefined;
 }
 
 /**
- * A tool that the host runs, or with `mcp` contextd itself. The model sees name, description and
- * input_schema; the rest is for contextd.
+ * A tool that the host runs or, with `mcp`, contextd itself. The model sees name, description and input_schema;
+ * the other fields are for contextd.
  */
 export interface Tool {
-  /** What the model calls it: 1 to 64 characters of [A-Za-z0-9_-], unique in the set. */
+  /** Name for the model: 1 to 64 characters of [A-Za-z0-9_-], unique in the tool set. */
   name: string;
-  /** What it does and when to use it, for the model. */
+  /** What the tool does and when to use it, for the model. */
   description: string;
-  /** Schema of the arguments, a JSON object. Absent: no arguments. */
+  /** Schema of the arguments, which are a JSON object. Absent: no arguments. */
   inputSchema?:
     | JsonSchema
     | undefined;
   /**
-   * Ask a person first: the call arrives as approval_requested, and as tool_call_requested once
-   * approved. Default false.
+   * Require a person's approval: the call is sent as approval_requested and, once approved, as
+   * tool_call_requested. Default false.
    */
   requiresApproval: boolean;
   /**
-   * How long contextd waits for the result. Default TurnLimits.tool_timeout; at most 24 hours. A
-   * call past it gets an error result and the turn goes on.
+   * Maximum time to wait for a result or an approval, at most 24 hours. Default: TurnLimits.tool_timeout. After
+   * this time, the call gets an error result (TOOL_OUTCOME_TIMED_OUT), and the turn continues.
    */
   timeout?:
     | Duration
     | undefined;
-  /** How much of the output is kept for the model. Fields set here win over the policy's. */
+  /** How much of the output the model sees. Fields that are set take precedence over the policy's. */
   outputLimits?:
     | ToolOutputLimits
     | undefined;
-  /** Where ContextStats counts the definition: TOOLS (default), MCP_TOOLS, SKILLS or AGENTS. */
+  /** Category of the definition in ContextStats: TOOLS (default), MCP_TOOLS, SKILLS or AGENTS. */
   category: ContextCategory;
   /**
-   * Known to the host but not sent to the model, for hosts that reveal tools on demand. Counted
-   * apart, not in the total. Default false.
+   * The host knows the tool, but its definition is not sent to the model; for hosts that reveal tools on
+   * demand. Counted separately, not in the total. Default false.
    */
   deferred: boolean;
-  /** Ask the provider to hold the arguments to the schema exactly. Absent: the provider's default. */
+  /** Request that the provider enforces the schema of the arguments exactly. Absent: the provider's default. */
   strict?:
     | boolean
     | undefined;
-  /** Run by contextd on a configured MCP server (TOOL_EXECUTOR_MCP). Absent: run by the host. */
+  /** Set: contextd runs the tool on a configured MCP server (TOOL_EXECUTOR_MCP). Absent: the host runs it. */
   mcp?: McpTool | undefined;
 }
 
 /**
- * A tool of an MCP server that the server's configuration names ([mcp.NAME]). A name that is not
- * configured is NOT_FOUND (MCP_SERVER_NOT_FOUND): a host never gives an address.
+ * A tool of an MCP server in the configuration of contextd ([mcp.NAME]). A name that is not configured is
+ * NOT_FOUND (MCP_SERVER_NOT_FOUND). Hosts cannot set the URL of a server.
  */
 export interface McpTool {
-  /** Configured name of the server. */
+  /** Configured name of the MCP server. */
   server: string;
   /**
-   * What the server calls the tool. Default: Tool.name. Tool.description and Tool.input_schema that
-   * are empty are filled in from what the server lists when the set is stored.
+   * Name of the tool on the MCP server. Default: Tool.name. If Tool.description or Tool.input_schema is empty,
+   * it is filled in from the server's list of tools when the tool set is stored.
    */
   tool: string;
 }
 
 /**
- * Tools of one MCP server, as it lists them when the set is stored: each becomes a Tool of
- * host_tools with `mcp`, so that this is empty when a set is read. Store the set again to get tools
- * that the server has added or changed since. A server that cannot be asked is UNAVAILABLE
- * (MCP_SERVER_FAILED).
+ * Tools of one MCP server, as it lists them when the tool set is stored. Each becomes a Tool of host_tools with
+ * `mcp`, so that this list is empty when a tool set is read. To get tools that the server has added or changed
+ * since, store the tool set again. If the tools of a server cannot be listed, the request fails with
+ * UNAVAILABLE (MCP_SERVER_FAILED).
  */
 export interface McpServerTools {
-  /** Configured name of the server. */
+  /** Configured name of the MCP server. */
   server: string;
-  /** Only these, by the server's names. Default: all. */
+  /** Names of the tools to include, as the MCP server names them. Empty: all. */
   tools: string[];
   /**
-   * Put before the server's names. Characters outside [A-Za-z0-9_-] become "_". A name that
-   * is then taken, or has more than 64 characters, is FAILED_PRECONDITION (MCP_TOOLS_UNUSABLE).
+   * Prefix for the names of the tools. Characters outside of [A-Za-z0-9_-] become "_". A resulting name that is
+   * already in use or has more than 64 characters is FAILED_PRECONDITION (MCP_TOOLS_UNUSABLE).
    */
   prefix: string;
-  /** As Tool.requires_approval, for all of them. */
+  /** Tool.requires_approval of all these tools. */
   requiresApproval: boolean;
-  /** As Tool.timeout, for all of them. Default: the server's configured call_timeout. */
+  /** Tool.timeout of all these tools. Default: the MCP server's configured call_timeout. */
   timeout?:
     | Duration
     | undefined;
-  /** As Tool.output_limits, for all of them. */
+  /** Tool.output_limits of all these tools. */
   outputLimits?: ToolOutputLimits | undefined;
 }
 
 /**
- * A tool that the provider itself runs, such as its web search. Its calls and results arrive as
- * ProviderItem parts; the host has nothing to do. Left out, with an unsupported_input event, when
- * the model belongs to another provider.
+ * A tool that the provider runs, such as its web search. Its calls and results are ProviderItem parts, and the
+ * host need not do anything. Omitted, with an unsupported_input event, if the model belongs to another
+ * provider.
  */
 export interface ProviderTool {
   /** Configured name of the provider, e.g. "anthropic". */
   provider: string;
-  /**
-   * The definition in the provider's own format, e.g.
-   * {"type":"web_search_20250305","name":"web_search"}.
-   */
+  /** The definition in the provider's format, e.g. {"type":"web_search_20250305","name":"web_search"}. */
   definitionJson: string;
 }
 
 /**
- * The tools of a session or turn. Where a ToolSet is present it replaces the other one as a whole;
- * an empty one means no tools. At most 512 tools.
+ * The tools of a session or turn. A ToolSet that is present replaces the other one as a whole; an empty one
+ * means no tools. At most 512 tools.
  */
 export interface ToolSet {
-  /** Run by the host; those with `mcp`, by contextd. */
+  /** Tools that the host runs or, with `mcp`, contextd. */
   hostTools: Tool[];
   /**
-   * Run by the provider. Calls of Anthropic's bash, text editor, memory and computer tools, which the
-   * client runs, come as calls of host tools do.
+   * Tools that the provider runs. Anthropic's bash, text editor, memory and computer tools are run by the
+   * client: their calls are sent to the host like calls of host_tools.
    */
   providerTools: ProviderTool[];
   /** Tools of MCP servers to add to host_tools. At most 64 entries. */
@@ -190,18 +187,18 @@ export interface ToolSet {
 }
 
 /**
- * How much of a tool's output the model gets to see. What exceeds a limit is cut before it is
- * stored, with a marker; the whole output stays readable as ToolResult.truncation.full_output.
- * Characters are Unicode scalar values. 0: not limited here.
+ * How much of a tool's output the model sees. Output above a limit is cut before it is stored, with a marker;
+ * the full output stays readable as ToolResult.truncation.full_output. Characters are Unicode scalar values. 0:
+ * no limit is set here.
  */
 export interface ToolOutputLimits {
-  /** Characters in all. Shipped default 120,000; an output of exactly this length is untouched. */
+  /** Maximum number of characters. Shipped default: 120,000. An output of exactly this length is not cut. */
   maxOutputChars: number;
-  /** Lines. Shipped default: none. */
+  /** Maximum number of lines. Shipped default: none. */
   maxLines: number;
-  /** Characters of one line; the rest of the line is cut. */
+  /** Maximum number of characters in one line; the rest of the line is cut. */
   maxLineLength: number;
-  /** Matches of a search-like tool, counted as non-empty lines. */
+  /** Maximum number of matches of a search tool, counted as non-empty lines. */
   maxMatches: number;
   /** Which part is kept. */
   keep: KeepPart;

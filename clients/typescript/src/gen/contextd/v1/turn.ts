@@ -12,19 +12,19 @@ import { Failure } from "./error.js";
 import { FinishReason, finishReasonFromJSON, finishReasonToNumber, ToolCall } from "./message.js";
 import { Usage, UsageTotals } from "./usage.js";
 
-/** Where a turn stands. COMPLETED, CANCELLED and FAILED are final. Treat an unknown value as live. */
+/** State of a turn. COMPLETED, CANCELLED and FAILED are final. Treat an unknown value as live. */
 export const TurnState = {
   /** UNSPECIFIED - Never sent. */
   UNSPECIFIED: "unspecified",
-  /** RUNNING - The model is called, or is about to be. */
+  /** RUNNING - The model is being called, or is about to be called. */
   RUNNING: "running",
-  /** AWAITING_TOOLS - Waiting for the host: results or approvals. Costs the server nothing. */
+  /** AWAITING_TOOLS - Waiting for tool results or approvals. Uses no resources of the server. */
   AWAITING_TOOLS: "awaiting_tools",
-  /** COMPLETED - Ended in the ordinary way; completion_reason says which. */
+  /** COMPLETED - Completed; see completion_reason. */
   COMPLETED: "completed",
   /** CANCELLED - Cancelled. */
   CANCELLED: "cancelled",
-  /** FAILED - Failed. The transcript stays valid; a turn with continue_transcript goes on. */
+  /** FAILED - Failed. The transcript is still valid; a turn with continue_transcript continues it. */
   FAILED: "failed",
   UNRECOGNIZED: "unrecognized",
 } as const;
@@ -81,26 +81,25 @@ export function turnStateToNumber(object: TurnState): number {
   }
 }
 
-/** Why a completed turn stopped. For an unknown value show the text of the last message. */
+/** Why a completed turn stopped. For an unknown value, show the text of the last message. */
 export const CompletionReason = {
   /** UNSPECIFIED - The turn is not COMPLETED. */
   UNSPECIFIED: "unspecified",
-  /** STOP - The model was done. */
+  /** STOP - The model completed its response. */
   STOP: "stop",
-  /** MAX_STEPS - TurnLimits.max_steps was reached; the last step's tools were still run. */
+  /** MAX_STEPS - TurnLimits.max_steps was reached. The tool calls of the last step were still run. */
   MAX_STEPS: "max_steps",
-  /** LENGTH - The model's answer reached its output limit. */
+  /** LENGTH - The model's response reached its output limit. */
   LENGTH: "length",
-  /** CONTENT_FILTER - A filter or a refusal ended the answer. */
+  /** CONTENT_FILTER - A content filter or a refusal ended the response. */
   CONTENT_FILTER: "content_filter",
   /** BUDGET - TurnLimits.max_total_tokens was reached. */
   BUDGET: "budget",
   /** DEADLINE - TurnLimits.turn_timeout passed. */
   DEADLINE: "deadline",
   /**
-   * EMPTY - The model stopped without a text, a call or anything else that it said: its last message holds
-   * nothing but reasoning, or there is none. It was called once more before, if there was time and an
-   * attempt left.
+   * EMPTY - The model stopped without text, a tool call or other content: its last message has only reasoning, or does
+   * not exist. The model was called a second time before that, if time and an attempt were left.
    */
   EMPTY: "empty",
   UNRECOGNIZED: "unrecognized",
@@ -172,11 +171,11 @@ export function completionReasonToNumber(object: CompletionReason): number {
 export const CancelCause = {
   /** UNSPECIFIED - The turn is not CANCELLED. */
   UNSPECIFIED: "unspecified",
-  /** REQUESTED - CancelTurn. */
+  /** REQUESTED - A CancelTurn request. */
   REQUESTED: "requested",
   /** INTERRUPTED - A new input with BUSY_POLICY_INTERRUPT or DELIVERY_INTERRUPT. */
   INTERRUPTED: "interrupted",
-  /** DISCONNECTED - The last reader was gone for longer than cancel_after_disconnect. */
+  /** DISCONNECTED - There was no reader for longer than cancel_after_disconnect. */
   DISCONNECTED: "disconnected",
   /** SESSION_DELETED - The session was deleted. */
   SESSION_DELETED: "session_deleted",
@@ -230,16 +229,17 @@ export function cancelCauseToNumber(object: CancelCause): number {
   }
 }
 
-/** Who runs a tool. */
+/** What runs a tool call. */
 export const ToolExecutor = {
-  /** UNSPECIFIED - Not known. Not for the host to run. */
+  /** UNSPECIFIED - Unknown. The host must not run the call. */
   UNSPECIFIED: "unspecified",
-  /** HOST - The host: run it and submit the result. */
+  /** HOST - The host: it runs the call and submits the result. */
   HOST: "host",
   /**
-   * MCP - An MCP server that contextd calls: for display only. contextd begins the call at most once. If
-   * its outcome is lost, e.g. with the process, the call gets an error result at its deadline that
-   * says so. A result that is submitted meanwhile closes the call, and the server's is discarded.
+   * MCP - contextd, on an MCP server; for display only. contextd starts the call at most once. If its outcome is
+   * lost, e.g. because the process ended, the call gets an error result at its deadline which states that. If a
+   * result is submitted before the MCP server responds, it closes the call, and the server's result is
+   * discarded.
    */
   MCP: "mcp",
   UNRECOGNIZED: "unrecognized",
@@ -282,15 +282,15 @@ export function toolExecutorToNumber(object: ToolExecutor): number {
   }
 }
 
-/** What happens to a cancelled turn's messages. */
+/** What happens to the messages of a cancelled turn. */
 export const CancelMode = {
   /** UNSPECIFIED - Same as STOP. */
   UNSPECIFIED: "unspecified",
-  /** STOP - Keep them, the partial answer included. */
+  /** STOP - Keep them, including the partial response. */
   STOP: "stop",
   /**
-   * ROLLBACK - Void them, the input included: the model sees the conversation as it was before the turn. They
-   * stay readable, and usage stays counted.
+   * ROLLBACK - Void them, including the input: the model sees the conversation as it was before the turn. The messages
+   * stay readable, and usage is still counted.
    */
   ROLLBACK: "rollback",
   UNRECOGNIZED: "unrecognized",
@@ -335,13 +335,13 @@ export function cancelModeToNumber(object: CancelMode): number {
 
 /** What a turn was doing when it was cancelled. */
 export const CancelOutcome = {
-  /** UNSPECIFIED - Not known. */
+  /** UNSPECIFIED - Unknown. */
   UNSPECIFIED: "unspecified",
-  /** NONE - Nothing was cut short: between steps, before the first text, or already ended. */
+  /** NONE - Nothing was interrupted: the turn was between steps, before the first text, or had already ended. */
   NONE: "none",
-  /** PARTIAL_ASSISTANT - The model was writing; the text so far became a message with FINISH_REASON_CANCELLED. */
+  /** PARTIAL_ASSISTANT - The model was responding. The text so far became a message with FINISH_REASON_CANCELLED. */
   PARTIAL_ASSISTANT: "partial_assistant",
-  /** TOOLS_IN_PROGRESS - Tools were running; their calls were closed as cancelled, and late results are STALE. */
+  /** TOOLS_IN_PROGRESS - Tools were running. Their calls were closed as cancelled, and late results are STALE. */
   TOOLS_IN_PROGRESS: "tools_in_progress",
   UNRECOGNIZED: "unrecognized",
 } as const;
@@ -389,152 +389,146 @@ export function cancelOutcomeToNumber(object: CancelOutcome): number {
 }
 
 /**
- * A turn: from an input to the model's last message, over as many steps (a model call and its tools)
- * as it takes. A session has at most one live turn.
+ * A turn: from an input to the final message of the model, in any number of steps (a model call and its tool
+ * calls). A session has at most one live turn.
  */
 export interface Turn {
-  /** Identifier, chosen by the server. */
+  /** Turn id, chosen by the server. */
   turnId: string;
-  /** The session it belongs to. */
+  /** Session id. */
   sessionId: string;
-  /** The request_id of the ExecuteTurn or EnqueueMessage that started it; may be empty. */
+  /** The request_id of the ExecuteTurn or EnqueueMessage that started the turn. May be empty. */
   requestId: string;
-  /** Where it stands. */
+  /** State of the turn. */
   state: TurnState;
-  /** The model in use, or the last one: after a model_fallback, the one that the turn went on with. */
+  /**
+   * Reference of the model in use, or last used. After a model_fallback, the model with which the turn
+   * continued.
+   */
   model: string;
-  /** The limits in force, defaults filled in. */
+  /** The limits in force, including defaults. */
   limits?:
     | TurnLimits
     | undefined;
-  /** When it started. */
+  /** When the turn started. */
   createTime?:
     | Date
     | undefined;
-  /** When it ended; absent while live. */
+  /** When the turn ended. Absent while it is live. */
   endTime?:
     | Date
     | undefined;
-  /** The seq of its turn_started event. */
+  /** Seq of the turn_started event. */
   firstSeq: number;
   /**
-   * The seq of its terminal event; 0 while live. Watch with after_seq = first_seq - 1 to see it
-   * whole.
+   * Seq of the terminal event. 0 while the turn is live. To watch the whole turn, use after_seq =
+   * first_seq - 1.
    */
   lastSeq: number;
-  /** Calls that wait for a result, in the order the model made them. */
+  /** Calls that wait for a result, in the order of the model's calls. */
   pendingCalls: PendingCall[];
-  /** The result; while live: so far. */
+  /** The result; while the turn is live, the result so far. */
   result?:
     | TurnResult
     | undefined;
-  /** COMPLETED: why it stopped. */
+  /** COMPLETED: why the turn stopped. */
   completionReason: CompletionReason;
-  /** CANCELLED: by whom. */
+  /** CANCELLED: what cancelled the turn. */
   cancelCause: CancelCause;
-  /** FAILED: what went wrong. */
+  /** FAILED: why the turn failed. */
   failure?:
     | Failure
     | undefined;
-  /** Calls that wait for a person, in the order the model made them. */
+  /** Calls that wait for a person's decision, in the order of the model's calls. */
   pendingApprovals: PendingApproval[];
 }
 
 /**
- * Bounds of a turn. A field of ExecuteTurnRequest.limits that is set wins over the same field of
- * Session.limits. 0 or absent: not set here.
+ * Limits of a turn. A field that is set in ExecuteTurnRequest.limits takes precedence over the same field of
+ * Session.limits. 0 or absent: not set.
  */
 export interface TurnLimits {
-  /** Steps. Default 50, at most 1,000. The last step's tools still run. */
+  /** Maximum number of steps. Default 50, at most 1,000. The tool calls of the last step are still run. */
   maxSteps: number;
-  /** Tokens of one answer of the model. Default: the model's limit. */
+  /** Maximum number of tokens of one model response. Default: the model's limit. */
   maxOutputTokens: number;
   /**
-   * Tokens of the whole turn, input plus output over all calls, compactions included. Checked after
-   * each step, and before a call of the model for which the context was compacted. Default: no limit.
+   * Maximum number of input and output tokens of all model calls of the turn, including compactions. Checked
+   * after each step, and before a model call for which the context was compacted. Default: no limit.
    */
   maxTotalTokens: number;
   /**
-   * From start to end, waiting for tools included. Default 1 hour, at most 7 days. The work done is
-   * kept.
+   * Maximum duration of the turn, including waiting for tools. Default 1 hour, at most 7 days. The work done
+   * until then is kept.
    */
   turnTimeout?:
     | Duration
     | undefined;
   /**
-   * Waiting for one tool result or approval. Default 10 minutes, at most 24 hours. Tool.timeout
-   * wins over it.
+   * Maximum time to wait for one tool result or approval. Default 10 minutes, at most 24 hours. Tool.timeout
+   * takes precedence.
    */
   toolTimeout?:
     | Duration
     | undefined;
   /**
-   * After turn_timeout, time for one last step without tools in which the model may conclude, e.g.
-   * 60 s; an answer that is streaming then may finish. Calls that are open by then get a
-   * result that states it. The turn ends as DEADLINE. Default 0: none, at most 1 hour.
+   * Time after turn_timeout for one last step without tools, in which the model can conclude, e.g. 60 s. A
+   * response that is streaming when turn_timeout passes may be completed. Calls that are open then get a result
+   * that states this. The turn ends with DEADLINE. Default 0: no last step. At most 1 hour.
    */
   gracePeriod?: Duration | undefined;
 }
 
 /** The result of a turn. */
 export interface TurnResult {
-  /** Steps taken. */
+  /** Number of steps. */
   stepCount: number;
-  /** The last assistant message; empty when there is none. */
+  /** Id of the last assistant message. Empty if there is none. */
   finalMessageId: string;
   /** Why the model stopped in the last step. */
   finishReason: FinishReason;
-  /** Tokens of the last step's call: the size of the context now. Absent when not reported. */
+  /** Usage of the model call of the last step, i.e. the current size of the context. Absent if not reported. */
   lastStepUsage?:
     | Usage
     | undefined;
   /**
-   * Tokens of all calls of the turn, compactions included: the sum of the usage_recorded events with
-   * its turn_id. A compaction belongs to the turn that is live when it ends, if there is one.
+   * Usage of all model calls of the turn, including compactions: the sum of the usage_recorded events with its
+   * turn_id. A compaction belongs to the turn that is live when the compaction ends, if there is one.
    */
   totalUsage?:
     | UsageTotals
     | undefined;
-  /** From start to end. */
+  /** Time from the start to the end of the turn. */
   elapsed?:
     | Duration
     | undefined;
-  /** Messages still waiting in the queue, oldest first. */
+  /** Messages that still wait in the queue, oldest first. */
   queuedMessageIds: string[];
 }
 
-/**
- * A tool call that waits for its result: run it, and answer with SubmitToolResults before the
- * deadline.
- */
+/** A tool call that waits for a result: run it, and call SubmitToolResults before the deadline. */
 export interface PendingCall {
-  /**
-   * What to run. In a Turn with more than 1 MiB of arguments, the largest are in
-   * ToolCall.arguments_blob.
-   */
+  /** The call. In a Turn with more than 1 MiB of arguments, the largest are in ToolCall.arguments_blob. */
   call?:
     | ToolCall
     | undefined;
-  /** Who runs it. Run it only when HOST. */
+  /** What runs the call. The host runs it only if this is HOST. */
   executor: ToolExecutor;
-  /** When it is closed with an error result. */
+  /** When the call is closed with an error result (TOOL_OUTCOME_TIMED_OUT). */
   deadline?:
     | Date
     | undefined;
-  /** A person changed the arguments when approving. */
+  /** The arguments were edited in the approval. */
   argumentsEdited: boolean;
 }
 
-/**
- * A tool call that waits for a person: answer with SubmitToolResults and an approval before the
- * deadline.
- */
+/** A tool call that waits for a person's decision: call SubmitToolResults with an approval before the deadline. */
 export interface PendingApproval {
-  /** What the model wants to run. Large arguments as in PendingCall. */
+  /** The call. For large arguments, see PendingCall.call. */
   call?:
     | ToolCall
     | undefined;
-  /** When it is closed with an error result. */
+  /** When the call is closed with an error result (TOOL_OUTCOME_TIMED_OUT). */
   deadline?: Date | undefined;
 }
 

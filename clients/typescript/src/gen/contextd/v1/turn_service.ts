@@ -23,21 +23,21 @@ import {
   TurnLimits,
 } from "./turn.js";
 
-/** What ExecuteTurn does when a turn is running. */
+/** What ExecuteTurn does if a turn is running. */
 export const BusyPolicy = {
   /** UNSPECIFIED - Same as ENQUEUE. */
   UNSPECIFIED: "unspecified",
   /**
-   * ENQUEUE - Queue the input. The running turn takes it at its next step boundary; if it ends first, the
-   * input gets a turn of its own, with this request's tools and limits. The stream shows what
-   * happens and ends with the turn that took the input. If by then the model or the policy is no
-   * longer configured, the input waits until it is again, and the stream has only heartbeats:
-   * CancelQueuedMessage withdraws it.
+   * ENQUEUE - Queue the input. The running turn takes it at its next step boundary. If that turn ends first, the input
+   * starts a separate turn, with the tools and limits of this request. The stream shows the events of both, and
+   * ends with the turn that took the input. If the model or the policy is then no longer configured, the input
+   * waits until it is configured again, and the stream has only heartbeats: CancelQueuedMessage withdraws the
+   * input.
    */
   ENQUEUE: "enqueue",
   /** REJECT - Fail with TURN_IN_PROGRESS. */
   REJECT: "reject",
-  /** INTERRUPT - Cancel the running turn, keep its partial text, then start. */
+  /** INTERRUPT - Cancel the running turn, keep its partial text, then start this one. */
   INTERRUPT: "interrupt",
   UNRECOGNIZED: "unrecognized",
 } as const;
@@ -84,13 +84,13 @@ export function busyPolicyToNumber(object: BusyPolicy): number {
   }
 }
 
-/** A decision. */
+/** A person's decision about a tool call. */
 export const ApprovalDecision = {
   /** UNSPECIFIED - Not set: INVALID_REQUEST. */
   UNSPECIFIED: "unspecified",
-  /** APPROVE - Run it: tool_call_requested follows. */
+  /** APPROVE - Run the call: tool_call_requested follows. */
   APPROVE: "approve",
-  /** DENY - Do not run it: the model gets a result that says so, with the reason. */
+  /** DENY - Do not run the call: the model gets a result that states this, with the reason. */
   DENY: "deny",
   UNRECOGNIZED: "unrecognized",
 } as const;
@@ -134,17 +134,20 @@ export function approvalDecisionToNumber(object: ApprovalDecision): number {
 
 /** Whether an answer to a tool call was accepted. */
 export const AnswerStatus = {
-  /** UNSPECIFIED - Not known. */
+  /** UNSPECIFIED - Unknown. */
   UNSPECIFIED: "unspecified",
-  /** ACCEPTED - Taken. */
+  /** ACCEPTED - Accepted. */
   ACCEPTED: "accepted",
-  /** DUPLICATE - The call has this answer already. Also: approved, and it runs as approved or without asking. */
+  /**
+   * DUPLICATE - The call already has the same answer. For an approval: the call was already approved with the same
+   * arguments, or did not require approval.
+   */
   DUPLICATE: "duplicate",
   /** STALE - Too late: the call has another answer, timed out or was cancelled. Nothing changed. */
   STALE: "stale",
   /**
-   * NOT_REQUESTED - Too early: the call waits for its turn (TOOL_EXECUTION_SEQUENTIAL), or this is a result and the
-   * call waits for an approval. Nothing changed; send it again once the call is requested.
+   * NOT_REQUESTED - Too early: the call waits for the calls before it (TOOL_EXECUTION_SEQUENTIAL), or this is a result and the
+   * call waits for an approval. Nothing changed. Send the answer again when the call is requested.
    */
   NOT_REQUESTED: "not_requested",
   UNRECOGNIZED: "unrecognized",
@@ -198,245 +201,244 @@ export function answerStatusToNumber(object: AnswerStatus): number {
 }
 
 /**
- * A turn to run. The smallest one is {"input":{"parts":[{"text":"Hello"}]}}. after_seq and stream
- * belong to the call, not to the turn: they may differ when a request is repeated under its
- * request_id.
+ * Request message for ExecuteTurn. A minimal example: {"input":{"parts":[{"text":"Hello"}]}}. after_seq and
+ * `stream` belong to the call, not to the turn: they may differ in a repeated request with the same request_id.
  */
 export interface ExecuteTurnRequest {
-  /** The session. Empty: a new one, with an id chosen by the server (see the first event). */
+  /** Session id. Empty: create a session, with an id chosen by the server (Event.session_id of the first event). */
   sessionId: string;
   /**
-   * Idempotency key of up to 128 characters, kept for 7 days. Repeating it attaches to what it
-   * started. Set it, or a lost connection cannot be resumed with this call; a UUID is good.
+   * Idempotency key, up to 128 characters, kept for 7 days. A repeated request attaches to what the first one
+   * started. Without it, this call cannot be resumed after a lost connection. Use a UUID, for example.
    */
   requestId: string;
   /**
-   * When repeating: the last seq handled; the stream goes on after it. 0: from the first event of
-   * this request.
+   * In a repeated request: the last seq handled; the stream continues after it. 0: begin with the first event
+   * of this request.
    */
   afterSeq: number;
   /**
-   * The user's message: text and media. May be absent when the queue holds messages, or with
+   * The user message, with text and media. May be absent if the queue has messages, or with
    * continue_transcript.
    */
   input?:
     | InputMessage
     | undefined;
-  /**
-   * Call the model on the transcript as it stands, without input: after a failed turn or an import.
-   * Default false.
-   */
+  /** Call the model with the current transcript, without input: after a failed turn or an import. Default false. */
   continueTranscript: boolean;
-  /** Tools for this turn. Absent: the session's. Present: replaces them, also when empty. */
+  /** Tools for this turn. Absent: the session's. Present: replaces them, even if empty. */
   tools?:
     | ToolSet
     | undefined;
-  /** Bounds for this turn. Each field that is set wins over the session's. */
+  /** Limits for this turn. Each field that is set takes precedence over the session's. */
   limits?:
     | TurnLimits
     | undefined;
   /** Model reference for this turn. Empty: the session's. */
   model: string;
-  /** How the model is to answer. Each field that is set wins over the session's. */
+  /** Generation settings for this turn. Each field that is set takes precedence over the session's. */
   generation?:
     | Generation
     | undefined;
-  /** What to do when a turn is running. */
+  /** What to do if a turn is running. */
   busyPolicy: BusyPolicy;
   /**
-   * Cancel the turn when no client has read its events for this long, on any replica, 1 s to 24 h; it
-   * may take a few seconds more. Absent (the default): a client that leaves cancels nothing.
+   * Cancel the turn if no client, on any replica, has read its events for this time, 1 s to 24 h. It may take a
+   * few seconds longer. Absent (default): the turn is not cancelled when clients disconnect.
    */
   cancelAfterDisconnect?:
     | Duration
     | undefined;
-  /** What to stream. */
+  /** Options of the stream. */
   stream?:
     | StreamOptions
     | undefined;
   /**
-   * The session to create, when session_id is empty or there is no such session yet;
-   * session.session_id stays empty. An existing session is used as it is. Absent with a session_id
-   * that does not exist: SESSION_NOT_FOUND.
+   * Configuration of the session to create if session_id is empty or the session does not exist.
+   * session.session_id must be empty. Ignored if the session exists. If absent and session_id is set but does
+   * not exist: SESSION_NOT_FOUND.
    */
   session?: Session | undefined;
 }
 
-/** The stream of ExecuteTurn. The first event is `admitted`. */
+/** One message of the ExecuteTurn stream. The first event is `admitted`. */
 export interface ExecuteTurnResponse {
-  /** What happened. */
+  /** The event. */
   event?: Event | undefined;
 }
 
-/** What a stream carries. */
+/** Options of an event stream. */
 export interface StreamOptions {
   /**
-   * Leave out text_delta, reasoning_delta and tool_input_delta: for programs that need whole
-   * messages only. Default false.
+   * Omit text_delta, reasoning_delta and tool_input_delta, for programs that need only whole messages. Default
+   * false.
    */
   omitDeltas: boolean;
-  /** Add ToolCallCompleted.raw_parts, the whole of outputs that were cut. Default false. */
+  /** Add ToolCallCompleted.raw_parts, the full output of results that were cut. Default false. */
   includeRawToolOutput: boolean;
   /** Time between heartbeats, 1 to 10 s. Default 10 s. */
   heartbeatInterval?: Duration | undefined;
 }
 
-/** Which events to stream. */
+/** Request message for WatchEvents. */
 export interface WatchEventsRequest {
-  /** The session. Required. */
+  /** Session id. Required. */
   sessionId: string;
-  /** Only events of this turn, and the stream ends with it. Empty: the whole session. */
+  /** Stream only the events of this turn; the stream ends with the turn. Empty: the events of the whole session. */
   turnId: string;
   /**
-   * The last seq handled; the stream starts with the next one. 0: from the first event, which for a
-   * fork is the one after Session.forked_at_seq. Session.last_seq: new events only. If retention
-   * removed events after it, the call fails with EVENTS_EXPIRED.
+   * The last seq handled; the stream begins with the next one. 0: begin with the first event; in a fork, that
+   * is the one after Session.forked_at_seq. Session.last_seq: only new events. If retention removed events
+   * after after_seq, the call fails with EVENTS_EXPIRED.
    */
   afterSeq: number;
-  /** Go on with live events. False: end after `sync`. */
+  /** Continue with live events. Default false: end after `sync`. */
   follow: boolean;
-  /** What to stream. */
+  /** Options of the stream. */
   stream?: StreamOptions | undefined;
 }
 
-/** The stream of WatchEvents. */
+/** One message of the WatchEvents stream. */
 export interface WatchEventsResponse {
-  /** What happened. */
+  /** The event. */
   event?: Event | undefined;
 }
 
-/** Which events to read. */
+/** Request message for ListEvents. */
 export interface ListEventsRequest {
-  /** The session. Required. */
+  /** Session id. Required. */
   sessionId: string;
-  /** Only events of this turn. Empty: all. */
+  /** List only the events of this turn. Empty: all. */
   turnId: string;
-  /** The last seq that is known. 0: from the beginning. */
+  /** The last seq that the client has; the list begins with the next one. 0: begin with the first event. */
   afterSeq: number;
   /**
-   * Most events of a page: default 100, at most 1,000; a page may hold fewer, so that it stays
+   * Maximum number of events per page. Default 100, at most 1,000. A page may have fewer, so that it stays
    * under 2 MiB.
    */
   pageSize: number;
 }
 
-/** A page of events. */
+/** Response message for ListEvents. */
 export interface ListEventsResponse {
-  /** Durable events in order. */
+  /** Durable events, in order. */
   events: Event[];
-  /** The after_seq of the next page. Equal to last_seq: there is no more now. */
+  /** after_seq for the next page. If equal to last_seq, there are currently no more events. */
   nextAfterSeq: number;
   /** The newest seq of the session. */
   lastSeq: number;
 }
 
-/** Which turn to read. */
+/** Request message for GetTurn. */
 export interface GetTurnRequest {
-  /** The session. Required. */
+  /** Session id. Required. */
   sessionId: string;
-  /** The turn. Required. */
+  /** Turn id. Required. */
   turnId: string;
 }
 
-/** A turn. */
+/** Response message for GetTurn. */
 export interface GetTurnResponse {
   /** The turn. */
   turn?: Turn | undefined;
 }
 
-/** Which turns to list. */
+/** Request message for ListTurns. */
 export interface ListTurnsRequest {
-  /** The session. Required. */
+  /** Session id. Required. */
   sessionId: string;
   /**
-   * Most turns of a page: default 50, at most 1,000; a page may hold fewer, so that it stays under
+   * Maximum number of turns per page. Default 50, at most 1,000. A page may have fewer, so that it stays under
    * 2 MiB.
    */
   pageSize: number;
-  /** ListTurnsResponse.next_page_token of the page before; empty for the first. */
+  /** ListTurnsResponse.next_page_token of the previous page. Empty: the first page. */
   pageToken: string;
 }
 
-/** A page of turns. */
+/** Response message for ListTurns. */
 export interface ListTurnsResponse {
   /** Turns, newest first. */
   turns: Turn[];
-  /** Token of the next page; empty after the last. */
+  /** Token of the next page. Empty on the last page. */
   nextPageToken: string;
 }
 
-/** Answers to tool calls, 1 to 128 in all. */
+/**
+ * Request message for SubmitToolResults: 1 to 128 answers (results and approvals together), at most one per
+ * call.
+ */
 export interface SubmitToolResultsRequest {
-  /** The session. Required. */
+  /** Session id. Required. */
   sessionId: string;
-  /** Idempotency key, up to 128 characters. May be left empty: a call takes one answer anyhow. */
+  /** Idempotency key, up to 128 characters. Optional, because a call accepts only one answer. */
   requestId: string;
   /**
-   * Results of calls that were requested: call_id, parts (may be empty) and, when the
-   * tool failed, outcome ERROR. The texts of one result have at most 3 MiB together, and none of
-   * them a limit of its own; more goes through PutBlob and Media.blob_id. contextd cleans the parts
-   * and cuts them to the tool's limits.
+   * Results of requested calls: call_id, parts (may be empty) and, if the tool failed, outcome ERROR. The texts
+   * of one result have at most 3 MiB together; there is no further limit for a single text. Store larger
+   * content with PutBlob, and refer to it in Media.blob_id. contextd sanitizes the parts and cuts them to the
+   * tool's limits.
    */
   results: ToolResult[];
   /** Decisions about calls that wait for approval. */
   approvals: Approval[];
 }
 
-/** A person's decision about a call. */
+/** A person's decision about a tool call. */
 export interface Approval {
-  /** The call. Required. */
+  /** Id of the call. Required. */
   callId: string;
   /** The decision. Required. */
   decision: ApprovalDecision;
   /**
-   * APPROVE: run it with these arguments instead, a JSON object of at most 256 KiB. Empty: as the
-   * model wrote them. The message keeps the model's own; the result begins with a line that tells
-   * the model of the change.
+   * Only with APPROVE: arguments to use instead of the model's, a JSON object of at most 256 KiB. Empty: the
+   * model's arguments. The assistant message keeps the model's arguments; the result begins with a line that
+   * informs the model of the change.
    */
   editedArgumentsJson: string;
-  /** DENY: why, for the model; up to 16,384 characters. */
+  /** Only with DENY: the reason, for the model. Up to 16,384 characters. */
   reason: string;
 }
 
-/** The outcome of the answers. */
+/** Response message for SubmitToolResults. */
 export interface SubmitToolResultsResponse {
-  /** One for each answer: the results in order, then the approvals. */
+  /** One receipt per answer: for the results in order, then for the approvals. */
   receipts: AnswerReceipt[];
-  /** Calls that wait for a result or an approval now. */
+  /** Calls that now wait for a result or an approval. */
   pendingCallIds: string[];
 }
 
-/** The outcome of one answer. */
+/** The status of one answer. */
 export interface AnswerReceipt {
-  /** The call. */
+  /** Id of the call. */
   callId: string;
-  /** Whether it was accepted. */
+  /** Whether the answer was accepted. */
   status: AnswerStatus;
 }
 
-/** Which turn to cancel. */
+/** Request message for CancelTurn. */
 export interface CancelTurnRequest {
-  /** The session. Required. */
+  /** Session id. Required. */
   sessionId: string;
-  /** The turn. Empty: whichever is live. */
+  /** Turn id. Empty: the live turn. */
   turnId: string;
-  /** Idempotency key, up to 128 characters. May be left empty: cancelling twice changes nothing. */
+  /** Idempotency key, up to 128 characters. Optional, because cancelling twice changes nothing. */
   requestId: string;
-  /** What happens to its messages. */
+  /** What happens to the turn's messages. */
   mode: CancelMode;
-  /** Why, for the log and the turn_cancelled event; up to 1,024 characters. */
+  /** Reason, for the log and the turn_cancelled event. Up to 1,024 characters. */
   reason: string;
 }
 
-/** The outcome of a cancel request. */
+/** Response message for CancelTurn. */
 export interface CancelTurnResponse {
-  /** The turn, ended. Absent when the session was idle and no turn_id was given. */
+  /** The turn, which has ended. Absent if the session was idle and no turn_id was given. */
   turn?:
     | Turn
     | undefined;
   /**
-   * What it was doing. NONE when it had ended before this request: nothing was cancelled or rolled
-   * back. A repeated request_id has the answer of the first.
+   * What the turn was doing. NONE if it had ended before this request: nothing was cancelled or rolled back. A
+   * repeated request_id gets the response to the first request.
    */
   outcome: CancelOutcome;
 }
@@ -1892,13 +1894,13 @@ export const CancelTurnResponse: MessageFns<CancelTurnResponse> = {
 /**
  * Runs turns and streams their events.
  *
- * A non-OK status of ExecuteTurn or WatchEvents is about transport or admission only; failures of
- * an admitted turn are events, and the stream then ends OK. So the whole rule for a client is: read
- * until the stream ends; on UNAVAILABLE or DEADLINE_EXCEEDED send the same request again with
- * after_seq = the last seq handled; on DATA_LOSS (EVENTS_LOST) read the session anew.
+ * A non-OK status of ExecuteTurn or WatchEvents reports only errors of transport and admission. Failures of an
+ * admitted turn are events, and the stream then ends with OK. The complete rule for a client is: read until the
+ * stream ends; on UNAVAILABLE or DEADLINE_EXCEEDED, send the same request again with after_seq = the last seq
+ * handled; on DATA_LOSS (EVENTS_LOST), read the session again.
  *
- * When a stream ends with its turn, the trailer `contextd-turn-state` repeats the outcome as a
- * TurnState name, e.g. "COMPLETED".
+ * If a stream ends because its turn ended, the trailer `contextd-turn-state` has the TurnState, e.g.
+ * "COMPLETED".
  */
 export type TurnServiceDefinition = typeof TurnServiceDefinition;
 export const TurnServiceDefinition = {
@@ -1906,15 +1908,14 @@ export const TurnServiceDefinition = {
   fullName: "contextd.v1.TurnService",
   methods: {
     /**
-     * Runs a turn and streams its events: every durable event of the session from the admission on,
-     * without gaps in seq, until the turn that took the input ends. With BUSY_POLICY_ENQUEUE the end
-     * of an earlier turn may be among them: finish when the stream ends, not at the first terminal
-     * event. Leaving the stream leaves the turn running (see cancel_after_disconnect); sending the
-     * request again with the same request_id attaches to it.
-     * Errors: NO_INPUT, SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN (with
-     * UNKNOWN_WINDOW_REFUSE), TURN_IN_PROGRESS (with BUSY_POLICY_REJECT), TRANSCRIPT_OPEN (calls that
-     * were appended wait for results), QUEUE_FULL, EVENTS_LOST, EVENTS_EXPIRED (a repeated request,
-     * whose events were removed).
+     * Runs a turn and streams its events: all durable events of the session after the admission, without gaps in
+     * seq, until the turn that took the input ends. With BUSY_POLICY_ENQUEUE, these may include the end of an
+     * earlier turn: finish when the stream ends, not at the first terminal event. A turn continues when the
+     * client closes the stream (see cancel_after_disconnect). A repeated request with the same request_id
+     * attaches to the turn.
+     * Errors: NO_INPUT, SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN (with UNKNOWN_WINDOW_REFUSE),
+     * TURN_IN_PROGRESS (with BUSY_POLICY_REJECT), TRANSCRIPT_OPEN (appended calls wait for results), QUEUE_FULL,
+     * EVENTS_LOST, EVENTS_EXPIRED (a repeated request whose events were removed).
      */
     executeTurn: {
       name: "ExecuteTurn",
@@ -1925,8 +1926,8 @@ export const TurnServiceDefinition = {
       options: { },
     },
     /**
-     * Streams the events of a session, or of one turn: first those after after_seq, then `sync`,
-     * then live. Any number of readers, on any replica.
+     * Streams the events of a session or of one turn: the events after after_seq, then `sync`, then live events.
+     * Any number of readers, on any replica.
      * Errors: SESSION_NOT_FOUND, TURN_NOT_FOUND, EVENTS_EXPIRED, CURSOR_AHEAD, EVENTS_LOST.
      */
     watchEvents: {
@@ -1938,7 +1939,7 @@ export const TurnServiceDefinition = {
       options: { idempotencyLevel: "NO_SIDE_EFFECTS" },
     },
     /**
-     * Reads durable events page by page, with the same cursor as the streams.
+     * Lists durable events page by page, with the same cursor as the streams.
      * Errors: SESSION_NOT_FOUND, TURN_NOT_FOUND, EVENTS_EXPIRED, CURSOR_AHEAD.
      */
     listEvents: {
@@ -1950,7 +1951,7 @@ export const TurnServiceDefinition = {
       options: { idempotencyLevel: "NO_SIDE_EFFECTS" },
     },
     /**
-     * Reads one turn.
+     * Returns a turn.
      * Errors: TURN_NOT_FOUND.
      */
     getTurn: {
@@ -1974,11 +1975,11 @@ export const TurnServiceDefinition = {
       options: { idempotencyLevel: "NO_SIDE_EFFECTS" },
     },
     /**
-     * Answers tool calls: results, and decisions about approvals. Send them one by one as they come,
-     * or together. Any replica takes them; the one that answers the last open call goes on with the
-     * turn. Repeating an answer is harmless.
-     * Errors: SESSION_NOT_FOUND; INVALID_REQUEST for a call_id the session never had, or that came
-     * with AppendMessages and is answered by it (nothing is stored then).
+     * Submits answers to tool calls: results, and decisions about approvals. Send them one by one, or together.
+     * Any replica accepts them; the replica that receives the last missing answer continues the turn. Repeating
+     * an answer is harmless.
+     * Errors: SESSION_NOT_FOUND; INVALID_REQUEST for a call_id that the session never had, or for a call that was
+     * appended with AppendMessages and must get its result there (nothing is stored then).
      */
     submitToolResults: {
       name: "SubmitToolResults",
@@ -1989,8 +1990,8 @@ export const TurnServiceDefinition = {
       options: { },
     },
     /**
-     * Cancels a turn and answers once it has ended, usually within a second. On a turn that has
-     * ended, or an idle session, it changes nothing.
+     * Cancels a turn and responds when it has ended, usually within a second. If the turn has already ended or
+     * the session is idle, nothing changes.
      * Errors: SESSION_NOT_FOUND, TURN_NOT_FOUND.
      */
     cancelTurn: {

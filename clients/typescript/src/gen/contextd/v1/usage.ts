@@ -7,19 +7,19 @@
 /* eslint-disable */
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
 
-/** How a token number was obtained, from most to least accurate. */
+/** How a number of tokens was obtained, from most to least accurate. */
 export const TokenBasis = {
-  /** UNSPECIFIED - Not known. Treat an unknown value like HEURISTIC. */
+  /** UNSPECIFIED - Unknown. Treat an unknown value like HEURISTIC. */
   UNSPECIFIED: "unspecified",
-  /** ACTUAL - Reported by the model provider. In events: only if the prompt has nothing new since that call. */
+  /** ACTUAL - Reported by the model provider. In events: only if nothing was added to the prompt since that call. */
   ACTUAL: "actual",
-  /** CALIBRATED - Counted, then corrected by the ratio learnt from this model's earlier calls. CountTokens only. */
+  /** CALIBRATED - Counted, then corrected by the ratio learned from earlier calls of this model. CountTokens only. */
   CALIBRATED: "calibrated",
   /** TOKENIZER - Counted with the model's own vocabulary and template. CountTokens only. */
   TOKENIZER: "tokenizer",
   /**
-   * HEURISTIC - Counted with a related vocabulary, or from the number of characters; also a sum of which parts
-   * may have been: the size of a transcript whose session went from one model to another.
+   * HEURISTIC - Counted with a related vocabulary, or estimated from the number of characters. Also for a sum of which
+   * parts may have been: the size of a transcript whose session changed from one model to another.
    */
   HEURISTIC: "heuristic",
   UNRECOGNIZED: "unrecognized",
@@ -72,11 +72,11 @@ export function tokenBasisToNumber(object: TokenBasis): number {
   }
 }
 
-/** What a model call was made for. */
+/** Purpose of a model call. */
 export const UsagePurpose = {
-  /** UNSPECIFIED - Not known. Still counts in totals. */
+  /** UNSPECIFIED - Unknown. Still included in totals. */
   UNSPECIFIED: "unspecified",
-  /** TURN - A step of a turn, or a call of the host's own loop (RecordUsage). */
+  /** TURN - A step of a turn, or a call by a host that calls the model itself (RecordUsage). */
   TURN: "turn",
   /** COMPACTION - A summary written for a compaction. */
   COMPACTION: "compaction",
@@ -121,9 +121,9 @@ export function usagePurposeToNumber(object: UsagePurpose): number {
 }
 
 /**
- * What occupies a context window. Used in reports (ContextStats) and, where noted, to tag tools
- * and pinned blocks. Show an unknown category under its number: the sum is right even if the label
- * is new.
+ * Categories of the tokens in a context window. Used in reports (ContextStats) and, where noted, to tag tools
+ * and pinned blocks. Show an unknown category with its number, so that the sum is correct although the label is
+ * unknown.
  */
 export const ContextCategory = {
   /** UNSPECIFIED - Not set. On a Tool it means TOOLS, on a PinnedBlock PINNED. */
@@ -132,9 +132,9 @@ export const ContextCategory = {
   SYSTEM_PROMPT: "system_prompt",
   /** TOOLS - Definitions of the host's tools and of provider tools. May tag a Tool. */
   TOOLS: "tools",
-  /** MCP_TOOLS - Definitions of tools that come from MCP servers. May tag a Tool. */
+  /** MCP_TOOLS - Definitions of tools of MCP servers. May tag a Tool. */
   MCP_TOOLS: "mcp_tools",
-  /** DEFERRED_TOOLS - Tools marked `deferred`: listed, not part of the total. */
+  /** DEFERRED_TOOLS - Definitions of tools marked `deferred`. Listed, but not part of the total. */
   DEFERRED_TOOLS: "deferred_tools",
   /** SKILLS - Skills. May tag a Tool or a PinnedBlock. */
   SKILLS: "skills",
@@ -150,15 +150,15 @@ export const ContextCategory = {
   USER: "user",
   /** ASSISTANT - Text of assistant messages, refusals and provider items. */
   ASSISTANT: "assistant",
-  /** REASONING - Reasoning that is sent back to the model. */
+  /** REASONING - Reasoning of earlier responses that is sent back to the model. */
   REASONING: "reasoning",
   /** TOOL_CALLS - Tool calls with their arguments. */
   TOOL_CALLS: "tool_calls",
-  /** TOOL_RESULTS - Tool results; a pruned one counts as its placeholder. */
+  /** TOOL_RESULTS - Tool results. A pruned result counts as its placeholder. */
   TOOL_RESULTS: "tool_results",
   /** MEDIA - Images and files. */
   MEDIA: "media",
-  /** QUEUED - Messages waiting in the queue: listed, not part of the total. */
+  /** QUEUED - Messages waiting in the queue. Listed, but not part of the total. */
   QUEUED: "queued",
   UNRECOGNIZED: "unrecognized",
 } as const;
@@ -270,32 +270,28 @@ export function contextCategoryToNumber(object: ContextCategory): number {
   }
 }
 
-/**
- * A number of tokens, and how far to trust it. Triggers compare tokens + margin; displays show
- * tokens.
- */
+/** A number of tokens and its accuracy. Triggers compare tokens + margin; user interfaces show tokens. */
 export interface TokenCount {
-  /** The number itself. */
+  /** The number of tokens. */
   tokens: number;
-  /** How it was obtained. Show "(estimated)" for everything but ACTUAL. */
+  /** How the number was obtained. Show "(estimated)" for all values except ACTUAL. */
   basis: TokenBasis;
-  /** The true number is expected within tokens - margin and tokens + margin. 0 for ACTUAL. */
+  /** The true number is expected between tokens - margin and tokens + margin. 0 for ACTUAL. */
   margin: number;
-  /** The estimator that counted, e.g. "o200k+openai". Empty for ACTUAL. */
+  /** Name of the estimator, e.g. "o200k+openai". Empty for ACTUAL. */
   estimator: string;
 }
 
 /**
- * Tokens of ONE model call, as the provider reported them, in one meaning for all providers. Usage
- * is never cumulative; sums over calls are UsageTotals. Where a message has no Usage, the provider
- * reported none.
+ * Tokens of ONE model call as reported by the provider, with the same meaning for all providers. Usage is never
+ * cumulative; UsageTotals has sums over calls. If a message has no Usage, the provider reported none.
  */
 export interface Usage {
-  /** Whole prompt, cached tokens included. Where the provider's own tools ran, the sum over all rounds. */
+  /** The whole prompt, including cached tokens. If the provider ran its own tools, the sum over all rounds. */
   inputTokens: number;
-  /** Whole answer, reasoning and tool calls included. */
+  /** The whole response, including reasoning and tool calls. */
   outputTokens: number;
-  /** Part of output_tokens spent on reasoning. */
+  /** Part of output_tokens used for reasoning. */
   reasoningTokens: number;
   /** Part of input_tokens read from the provider's prompt cache. */
   cacheReadTokens: number;
@@ -304,24 +300,21 @@ export interface Usage {
   /** input_tokens + output_tokens. */
   totalTokens: number;
   /**
-   * The provider's own usage object, unchanged: prices, tiers, kinds of cache and modalities that
-   * have no field here.
+   * The provider's usage object as JSON, unchanged, including values without a field here: prices, tiers,
+   * kinds of cache, modalities.
    */
   providerUsageJson: string;
   /**
-   * Calls of the provider's own tools (web search, code execution) that the answer took, which
-   * providers charge beside tokens: as many as the answer holds, or as the provider reports if that
-   * is more. Not part of UsageTotals.
+   * Number of calls of the provider's own tools (web search, code execution) for this response, which providers
+   * charge in addition to tokens. The number of calls in the response, or the number that the provider reports
+   * if that is greater. Not part of UsageTotals.
    */
   providerToolCalls: number;
 }
 
-/**
- * Sums of Usage over several model calls. 64 bits, because a long session passes two billion
- * tokens.
- */
+/** Sums of Usage over several model calls. 64-bit, because long sessions exceed two billion tokens. */
 export interface UsageTotals {
-  /** Model calls added up here, calls without reported usage included. */
+  /** Number of model calls, including calls without reported usage. */
   calls: number;
   /** Sum of Usage.input_tokens. */
   inputTokens: number;
@@ -337,15 +330,15 @@ export interface UsageTotals {
   totalTokens: number;
 }
 
-/** The prediction made before a model call beside what the provider reported after it. */
+/** Predicted and reported size of the prompt of a model call. */
 export interface CallEstimate {
-  /** Predicted prompt size. */
+  /** Predicted prompt size, in tokens. */
   estimatedTokens: number;
-  /** Reported prompt size (Usage.input_tokens). */
+  /** Reported prompt size, in tokens (Usage.input_tokens). */
   actualTokens: number;
-  /** estimated_tokens - actual_tokens; 5,120 against 5,115 is 5. */
+  /** estimated_tokens - actual_tokens, e.g. 5 for 5,120 and 5,115. */
   errorTokens: number;
-  /** error_tokens / actual_tokens; 0.001 is 0.1%. */
+  /** error_tokens / actual_tokens. 0.001 is 0.1%. */
   errorRatio: number;
   /** How the prediction was obtained. */
   basis: TokenBasis;
@@ -353,11 +346,11 @@ export interface CallEstimate {
 
 /** Tokens of one category. */
 export interface CategoryTokens {
-  /** Which category. */
+  /** The category. */
   category: ContextCategory;
-  /** Tokens it occupies. */
+  /** Tokens in the category. */
   tokens: number;
-  /** Things in it: tools, blocks, messages, calls or results. */
+  /** Number of items: tools, blocks, messages, calls or results. */
   count: number;
   /** Whether the tokens are part of the total. False for DEFERRED_TOOLS and QUEUED. */
   inTotal: boolean;

@@ -4,6 +4,7 @@ import static java.nio.charset.StandardCharsets.UTF_8;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.net.BindException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.nio.file.Files;
@@ -13,6 +14,7 @@ import java.util.Comparator;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 
@@ -28,6 +30,11 @@ public final class Server implements AutoCloseable {
    * turn whose lease runs out five times in a row fails.
    */
   private static final String LEASE = "3s";
+
+  /** Ports that no system assigns by itself: a server that is down keeps its port to itself. */
+  private static final int FIRST_PORT = 10_000;
+
+  private static final int END_PORT = 32_000;
 
   private final Path place;
   private final Map<String, String> variables = new LinkedHashMap<>();
@@ -73,10 +80,15 @@ public final class Server implements AutoCloseable {
 
   /** A port that no program listens on. */
   public static int freePort() {
-    try (ServerSocket probe = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
-      return probe.getLocalPort();
-    } catch (IOException error) {
-      throw new UncheckedIOException(error);
+    while (true) {
+      int port = ThreadLocalRandom.current().nextInt(FIRST_PORT, END_PORT);
+      try (ServerSocket probe = new ServerSocket(port, 1, InetAddress.getLoopbackAddress())) {
+        return probe.getLocalPort();
+      } catch (BindException taken) {
+        continue;
+      } catch (IOException error) {
+        throw new UncheckedIOException(error);
+      }
     }
   }
 

@@ -1,6 +1,0 @@
--- store::blob::put_blob
-insert into blobs (tenant_id, blob_id, media_type, size_bytes)
-select :tenant, :blob, :media_type, :bytes::bigint
- where {tenant_lives}
-on conflict (tenant_id, blob_id) do update set touched_at = now()
-returning 1

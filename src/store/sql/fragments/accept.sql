@@ -1,1 +1,0 @@
-set_config('contextd.accepted', 'yes', true) as accepted

@@ -1,1 +1,0 @@
-current_setting('contextd.accepted', true) = 'yes'
