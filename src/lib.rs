@@ -32,7 +32,8 @@ pub mod store;
 
 pub mod codec;
 pub mod model;
-pub mod pb;
+/// The generated messages and services.
+pub use contextd_proto as pb;
 
 pub mod clock;
 pub mod fair;

@@ -1,4 +1,4 @@
-//! The generated messages and services of `proto/contextd/v1`.
+//! The generated messages and services of `proto/contextd/v1`, for the server and for its clients in Rust.
 #![allow(
     missing_docs,
     missing_debug_implementations,
