@@ -1,28 +1,29 @@
 # syntax=docker/dockerfile:1
-# Two images: `contextd`, the program alone, for a PostgreSQL of yours; and `embedded`, with PostgreSQL's server beside it, for trials:
+# Two images: `contextd`, only the program, for an external PostgreSQL; and `embedded`, which also contains the PostgreSQL server, for trials:
 #   docker build --target contextd --tag contextd:0.1.0 .
 #   docker build --target embedded --tag contextd:0.1.0-embedded .
-# Both run as user 65532, on a read-only root file system.
+# Both run as user 65532 on a read-only root file system.
 
 FROM rust:1.95-bookworm AS build
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 WORKDIR /src
-# cmake builds the TLS library.
+# The TLS library is built with cmake.
 # hadolint ignore=DL3008
 RUN apt-get update && apt-get install --no-install-recommends --yes cmake && rm -rf /var/lib/apt/lists/*
-# The dependencies, in a layer of their own: it stays until Cargo.lock changes.
+# Dependencies are built in a separate layer, which is cached until one of these changes.
 COPY Cargo.toml Cargo.lock ./
+COPY crates crates
+COPY proto proto
 RUN mkdir -p src benches \
     && echo 'fn main() {}' | tee src/main.rs build.rs >/dev/null \
     && touch src/lib.rs \
     && sed -n '/^\[\[bench\]\]/{n;s/name = "\(.*\)"/\1/p}' Cargo.toml | while read -r name; do echo 'fn main() {}' >"benches/$name.rs"; done \
     && cargo build --release --locked --bin contextd
 COPY build.rs ./
-COPY proto proto
 COPY migrations migrations
 COPY src src
 ARG GIT_COMMIT=""
-# What was built of the empty program is older than nothing: cargo goes by time.
+# cargo compares modification times: without touch it would reuse the build of the empty program.
 RUN touch build.rs src/main.rs src/lib.rs && GIT_COMMIT="$GIT_COMMIT" cargo build --release --locked --bin contextd
 
 FROM debian:bookworm-slim AS embedded
@@ -43,7 +44,7 @@ HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["/usr/local/bin/
 ENTRYPOINT ["/usr/local/bin/contextd"]
 CMD ["serve"]
 
-# The C library, libgcc and certificate authorities; no shell.
+# Contains the C library, libgcc and certificate authorities, but no shell.
 FROM gcr.io/distroless/cc-debian12:nonroot AS contextd
 COPY --from=build /src/target/release/contextd /usr/local/bin/contextd
 COPY LICENSE /usr/share/doc/contextd/LICENSE

@@ -68,7 +68,7 @@ async fn main() {
         "  {:>9} messages  {:>10}  {:>10}  {:>6}",
         "", "stats", "SELECT 1", "ratio"
     );
-    let bench = Beside::start(&postgres).await;
+    let bench = StatsBench::start(&postgres).await;
     let lengths = LENGTHS.map(few);
     for length in lengths {
         fill(&served, &session_of(length), length).await;
@@ -147,7 +147,7 @@ async fn fill(served: &Served, session: &str, length: usize) {
 }
 
 /// Serves the statistics and, in place of the models, a handler that runs `SELECT 1`.
-struct Beside {
+struct StatsBench {
     contexts: ContextServiceClient<Channel>,
     models: ModelServiceClient<Channel>,
 }
@@ -173,7 +173,7 @@ impl ModelService for SelectOne {
     }
 }
 
-impl Beside {
+impl StatsBench {
     async fn start(postgres: &Postgres) -> Self {
         let config = Config::default();
         let connection = postgres.config(DATABASE);

@@ -52,7 +52,7 @@ const PIECE: usize = 8 << 10;
 fn main() {
     let whole = std::env::args().any(|arg| arg == "--bench");
     let rounds = if whole { ROUNDS } else { 1 };
-    let chat = OpenAi::new("main", settings(), dialect::original(), BTreeMap::new()).unwrap();
+    let chat = OpenAi::new("main", settings(), dialect::openai(), BTreeMap::new()).unwrap();
     let messages = Anthropic::new("main", settings(), BTreeMap::new()).unwrap();
     println!("building a request of 1 MB");
     encode(rounds, "Chat Completions", &chat, "gpt-5");

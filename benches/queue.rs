@@ -42,7 +42,7 @@ use tonic::transport::Channel;
 const ROUNDS: usize = 40;
 const SEEN: usize = 100;
 /// Number of connections, or of concurrent calls.
-const ABREAST: usize = 8;
+const CONCURRENCY: usize = 8;
 /// Messages that each of them enqueues per round, in a separate session.
 const MESSAGES: usize = 40;
 /// The text of a message.
@@ -51,8 +51,8 @@ const WORDS: &str = "also look at the tests, and tell me which of them are slow"
 const GATHER: Duration = Duration::from_millis(10);
 /// The poll interval of a replica that receives no wake-ups.
 const POLL: Duration = Duration::from_millis(250);
-const HEARING: &str = "[turn]\npoll_interval = '250ms'\n[database]\npool_size = 8\n";
-const DEAF: &str =
+const LISTEN_SETTINGS: &str = "[turn]\npoll_interval = '250ms'\n[database]\npool_size = 8\n";
+const NO_LISTEN_SETTINGS: &str =
     "[turn]\npoll_interval = '250ms'\n[database]\npool_size = 8\ntransaction_pooler = true\n";
 /// Settings that connections through a pooler cannot set themselves.
 const ROLE: &str = "alter role current_user set enable_seqscan = off; alter role current_user set statement_timeout = '10s';
@@ -97,12 +97,12 @@ async fn measure(
     let postgres = place::start_postgres_of(place, programs).await;
     let admin = connect(&postgres).await;
     admin.batch_execute(ROLE).await.unwrap();
-    let owner = Served::start(place, &postgres, SCRIPT, HEARING);
-    let deaf = Served::start(place, &postgres, SCRIPT, DEAF);
-    let other = Served::start(place, &postgres, SCRIPT, HEARING);
+    let owner = Served::start(place, &postgres, SCRIPT, LISTEN_SETTINGS);
+    let deaf = Served::start(place, &postgres, SCRIPT, NO_LISTEN_SETTINGS);
+    let other = Served::start(place, &postgres, SCRIPT, LISTEN_SETTINGS);
     let bench = Bench::new(&postgres, &other).await;
     println!(
-        "\n{profile} ({rounds} rounds of {ABREAST} x {MESSAGES} messages, {seen} messages seen elsewhere)"
+        "\n{profile} ({rounds} rounds of {CONCURRENCY} x {MESSAGES} messages, {seen} messages seen elsewhere)"
     );
     bench.costs(profile, rounds).await;
     for (name, owner, percent, aim) in [
@@ -144,7 +144,10 @@ fn pool(postgres: &Postgres) -> Pool {
         recycling_method: RecyclingMethod::Fast,
     };
     let manager = Manager::from_config(postgres.config(DATABASE), NoTls, recycling);
-    Pool::builder(manager).max_size(ABREAST).build().unwrap()
+    Pool::builder(manager)
+        .max_size(CONCURRENCY)
+        .build()
+        .unwrap()
 }
 
 /// How a message is enqueued.
@@ -174,7 +177,7 @@ impl Bench {
     async fn new(postgres: &Postgres, served: &Served) -> Self {
         let settings = Settings {
             config: postgres.config(DATABASE),
-            pool_size: ABREAST,
+            pool_size: CONCURRENCY,
             acquire_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_mins(1),
             connect_timeout: Duration::from_secs(5),
@@ -200,7 +203,7 @@ impl Bench {
                 .unwrap()
         };
         let queues =
-            join_all((0..ABREAST).map(|_| async { QueueServiceClient::new(connect().await) }))
+            join_all((0..CONCURRENCY).map(|_| async { QueueServiceClient::new(connect().await) }))
                 .await;
         let sessions = SessionServiceClient::new(connect().await);
         let message = InputMessage::new(Role::User, vec![Part::text(WORDS)]);
@@ -264,7 +267,7 @@ impl Bench {
 
     /// Messages per second.
     async fn round(&self, name: &str, how: How) -> f64 {
-        let sessions: Vec<String> = (0..ABREAST).map(|n| format!("{name}-{n}")).collect();
+        let sessions: Vec<String> = (0..CONCURRENCY).map(|n| format!("{name}-{n}")).collect();
         for session_id in &sessions {
             let session = pb::Session {
                 session_id: session_id.clone(),
@@ -288,7 +291,7 @@ impl Bench {
         if let Some(waking) = waking {
             waking.abort();
         }
-        (ABREAST * MESSAGES) as f64 / took.as_secs_f64()
+        (CONCURRENCY * MESSAGES) as f64 / took.as_secs_f64()
     }
 
     async fn put(&self, n: usize, session: &str, how: How) {

@@ -24,7 +24,7 @@ const ROUNDS: usize = 12;
 const LEAST_SECONDS: f64 = 1.0;
 
 /// Maximum ratio of the time for twice the text to the time for the text.
-const MOST_GROWTH: f64 = 2.2;
+const MAX_GROWTH: f64 = 2.2;
 
 fn main() -> ExitCode {
     let ours = Vocabulary::O200k.counter().expect("always in the build");
@@ -96,7 +96,7 @@ fn grows_linearly(counter: &dyn Counter) -> bool {
         worst = worst.max(growth);
     }
     println!();
-    worst <= MOST_GROWTH
+    worst <= MAX_GROWTH
 }
 
 /// The minimum CPU time of each work in seconds, over interleaved rounds.

@@ -17,7 +17,7 @@ mod rules;
 mod startup;
 pub mod transfer;
 
-use self::startup::{prepared, run_migrations};
+use self::startup::{run_migrations, wait_for_database};
 
 use crate::{
     auth::{self, Auth},
@@ -27,9 +27,9 @@ use crate::{
         admin_port, admission, connection,
         gate::Gate,
         health,
-        readiness::{Closed, Readiness},
+        readiness::{ClosedReason, Readiness},
         request_body, server,
-        stream::Waiting,
+        stream::ReaderLimits,
         tls::{self, Tls},
     },
     mcp,
@@ -44,13 +44,13 @@ use crate::{
 };
 
 /// Time allowed after the drain for responses in flight and the workers' last round.
-const LAST_MOMENT: Duration = Duration::from_secs(1);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 /// How often the program of the embedded PostgreSQL is checked for replacement.
-const UPGRADE_LOOK: Duration = Duration::from_secs(5);
+const UPGRADE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Timeout of the last export of telemetry.
 const LAST_EXPORT: Duration = Duration::from_secs(3);
 /// Retry interval for the keys and limits at startup.
-const FIRST_KEYS: Duration = Duration::from_secs(1);
+const STARTUP_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum time that a transaction may be idle.
 const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(5);
 
@@ -204,9 +204,9 @@ impl Service {
             database,
         } = self;
         let (reporter, health_service) = server::health();
-        health::begin(&reporter).await;
+        health::report_starting(&reporter).await;
         let address = listener.local_addr()?;
-        let gate = Gate::new(Readiness::Closed(Closed::Database));
+        let gate = Gate::new(Readiness::Closed(ClosedReason::Database));
         observe_readiness(&telemetry, gate.clone());
         let broken = CancellationToken::new();
         if let Some(admin) = admin {
@@ -222,7 +222,7 @@ impl Service {
             listener,
             Arc::clone(&engine),
             health_service,
-            server::Entrance {
+            server::ServerAccess {
                 gate: gate.clone(),
                 auth: Arc::clone(&auth),
                 tls: tls.clone(),
@@ -241,7 +241,7 @@ impl Service {
             () = broken.cancelled() => return Err(broken_worker()),
             never = follow_upgrades(postgres) => match never {},
             prepared = Box::pin(Reach::All.scope(async {
-                prepared(&database, migrate, &gate, progress).await?;
+                wait_for_database(&database, migrate, &gate, progress).await?;
                 first_limits(&engine).await;
                 first_keys(&auth).await
             })) => prepared?,
@@ -251,7 +251,7 @@ impl Service {
         let (followed, stopping) = (Arc::clone(&engine), stop.stopping.clone());
         let follow = move || {
             let engine = Arc::clone(&followed);
-            health::follow(reporter.clone(), gate.clone(), engine, stopping.clone())
+            health::watch_database(reporter.clone(), gate.clone(), engine, stopping.clone())
         };
         let readiness = tokio::spawn(worker::supervised("readiness", broken.clone(), follow));
         progress.ready(format!("contextd listens on {address}"));
@@ -270,7 +270,7 @@ impl Service {
             () = drained(&config, &engine, readiness, &stop.closing) => {}
         }
         stop.done.cancel();
-        left(&engine, workers).await;
+        wait_for_workers(&engine, workers).await;
         telemetry.shut_down(LAST_EXPORT).await;
         lost
     }
@@ -300,17 +300,17 @@ async fn drained(
     let draining = Box::pin(engine.drain(config.server.drain_timeout));
     Reach::All.scope(draining).await;
     closing.cancel();
-    tokio::time::sleep(LAST_MOMENT).await;
+    tokio::time::sleep(SHUTDOWN_GRACE).await;
 }
 
-/// Waits for the workers, then notifies the other replicas. Limited by [`LAST_MOMENT`], because a worker that
+/// Waits for the workers, then notifies the other replicas. Limited by [`SHUTDOWN_GRACE`], because a worker that
 /// waits for a database must not block the exit.
-async fn left(engine: &Engine, workers: TaskTracker) {
+async fn wait_for_workers(engine: &Engine, workers: TaskTracker) {
     let last = async {
         workers.wait().await;
-        engine.leave().await;
+        engine.announce_shutdown().await;
     };
-    let _ = tokio::time::timeout(LAST_MOMENT, Reach::All.scope(last)).await;
+    let _ = tokio::time::timeout(SHUTDOWN_GRACE, Reach::All.scope(last)).await;
 }
 
 /// Starts all background tasks.
@@ -325,7 +325,7 @@ fn workers(
     worker::keep_credentials(&workers, auth, &stop.done, broken);
     if let Some(tls) = tls {
         let done = stop.done.clone();
-        let follow = move || tls::follow(Arc::clone(&tls), done.clone());
+        let follow = move || tls::reload_on_change(Arc::clone(&tls), done.clone());
         workers.spawn(worker::supervised("certificates", broken.clone(), follow));
     }
     workers
@@ -339,7 +339,7 @@ async fn first_keys(auth: &Auth) -> anyhow::Result<()> {
             return Err(error.into());
         };
         tracing::warn!(%error, "cannot read the API keys yet; retrying");
-        tokio::time::sleep(FIRST_KEYS).await;
+        tokio::time::sleep(STARTUP_RETRY_INTERVAL).await;
     }
     Ok(())
 }
@@ -348,7 +348,7 @@ async fn first_keys(auth: &Auth) -> anyhow::Result<()> {
 async fn first_limits(engine: &Engine) {
     while let Err(error) = engine.quotas().read_limits().await {
         tracing::warn!(%error, "cannot read the tenant limits yet; retrying");
-        tokio::time::sleep(FIRST_KEYS).await;
+        tokio::time::sleep(STARTUP_RETRY_INTERVAL).await;
     }
 }
 
@@ -407,16 +407,16 @@ fn bounds(config: &Config) -> server::Bounds {
             timeout: config.server.request_timeout,
             memory: (config.server.max_request_memory_bytes)
                 .max(config.server.max_request_bytes.saturating_mul(2)),
-            large_at_once: config.server.max_large_requests,
+            max_large_requests: config.server.max_large_requests,
         },
         max_blob_bytes: config.blobs.max_bytes,
         connections: connection::Bounds {
-            most: config.server.max_connections,
-            patience: config.server.handshake_timeout,
-            control_frames: config.server.max_control_frames_per_second,
-            idle: config.server.max_connection_idle,
-            stranger: config.server.unauthenticated_connection_timeout,
-            strangers_per_peer: config.server.max_unauthenticated_connections_per_peer,
+            max_connections: config.server.max_connections,
+            handshake_timeout: config.server.handshake_timeout,
+            max_control_frames_per_second: config.server.max_control_frames_per_second,
+            idle_timeout: config.server.max_connection_idle,
+            unauthenticated_timeout: config.server.unauthenticated_connection_timeout,
+            max_unauthenticated_per_peer: config.server.max_unauthenticated_connections_per_peer,
         },
         http2: server::Http2 {
             max_concurrent_streams: config.server.max_concurrent_streams,
@@ -432,7 +432,7 @@ fn bounds(config: &Config) -> server::Bounds {
             database_wait: config.database.overload_wait,
             answer_timeout: config.server.answer_timeout,
         },
-        reader: Waiting {
+        reader: ReaderLimits {
             events: config.stream.reader_events,
             bytes: config.stream.reader_bytes,
         },
@@ -463,7 +463,7 @@ async fn follow_upgrades(postgres: Option<&Postgres>) -> Infallible {
         return std::future::pending().await;
     };
     loop {
-        tokio::time::sleep(UPGRADE_LOOK).await;
+        tokio::time::sleep(UPGRADE_CHECK_INTERVAL).await;
         if postgres.is_replaced() {
             tracing::warn!("the executable of the embedded PostgreSQL was replaced; restarting it");
             match postgres.restart().await {
@@ -591,8 +591,8 @@ fn rules(config: &Config) -> Rules {
         retries: Retries {
             attempts: config.turn.max_call_attempts,
             base: config.turn.retry_base_delay,
-            most: config.turn.retry_max_delay,
-            most_asked: config.turn.retry_after_max,
+            max_delay: config.turn.retry_max_delay,
+            max_retry_after: config.turn.retry_after_max,
         },
         share_interval: Some(config.turn.share_interval),
         poll_interval: config.turn.poll_interval,

@@ -15,7 +15,7 @@ use crate::model::{TenantId, quota::has_fair_room};
 
 /// A fair semaphore with a fixed number of units.
 #[derive(Debug)]
-pub struct FairGate {
+pub struct FairSemaphore {
     most: usize,
     state: Mutex<State>,
 }
@@ -37,24 +37,24 @@ struct State {
 struct Waiting {
     tenant: TenantId,
     units: usize,
-    granted: oneshot::Sender<FairPlace>,
+    granted: oneshot::Sender<FairPermit>,
 }
 
 /// Units of a gate that a call holds. They are released on drop.
 #[derive(Debug)]
-pub struct FairPlace {
-    gate: Arc<FairGate>,
+pub struct FairPermit {
+    gate: Arc<FairSemaphore>,
     tenant: TenantId,
     units: usize,
 }
 
 /// A place in the queue of a waiting call. Dropped with the call's future, which removes it from the queue.
 struct Ticket<'a> {
-    gate: &'a FairGate,
+    gate: &'a FairSemaphore,
     number: u64,
 }
 
-impl FairGate {
+impl FairSemaphore {
     /// Creates a gate with `most` units, at least one.
     pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -64,12 +64,12 @@ impl FairGate {
     }
 
     /// Waits for one unit. The caller must limit the wait time and the number of waiting calls.
-    pub async fn enter(self: &Arc<Self>, tenant: &TenantId) -> FairPlace {
-        self.enter_with(tenant, 1).await
+    pub async fn acquire(self: &Arc<Self>, tenant: &TenantId) -> FairPermit {
+        self.acquire_many(tenant, 1).await
     }
 
     /// Waits for `units` units. A request for more units than the gate has takes all of them, so the call runs alone.
-    pub async fn enter_with(self: &Arc<Self>, tenant: &TenantId, units: usize) -> FairPlace {
+    pub async fn acquire_many(self: &Arc<Self>, tenant: &TenantId, units: usize) -> FairPermit {
         let units = units.clamp(1, self.most);
         loop {
             let (ticket, granted) = self.queue(tenant, units);
@@ -83,7 +83,7 @@ impl FairGate {
     }
 
     /// Takes one unit without waiting. Returns `None` if none is free for this tenant.
-    pub fn try_enter(self: &Arc<Self>, tenant: &TenantId) -> Option<FairPlace> {
+    pub fn try_acquire(self: &Arc<Self>, tenant: &TenantId) -> Option<FairPermit> {
         let mut state = self.lock();
         if !state.fits(self.most, tenant, 1) {
             return None;
@@ -97,15 +97,19 @@ impl FairGate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn place(self: &Arc<Self>, tenant: TenantId, units: usize) -> FairPlace {
-        FairPlace {
+    fn place(self: &Arc<Self>, tenant: TenantId, units: usize) -> FairPermit {
+        FairPermit {
             gate: Arc::clone(self),
             tenant,
             units,
         }
     }
 
-    fn queue(&self, tenant: &TenantId, units: usize) -> (Ticket<'_>, oneshot::Receiver<FairPlace>) {
+    fn queue(
+        &self,
+        tenant: &TenantId,
+        units: usize,
+    ) -> (Ticket<'_>, oneshot::Receiver<FairPermit>) {
         let (granted, receiver) = oneshot::channel();
         let mut state = self.lock();
         let number = state.next_ticket;
@@ -194,7 +198,7 @@ impl Drop for Ticket<'_> {
     }
 }
 
-impl Drop for FairPlace {
+impl Drop for FairPermit {
     fn drop(&mut self) {
         let mut state = self.gate.lock();
         state.all -= self.units;
@@ -217,12 +221,12 @@ mod tests {
 
     #[tokio::test]
     async fn the_next_place_goes_to_the_tenant_that_holds_the_fewest() {
-        let gate = FairGate::new(2);
+        let gate = FairSemaphore::new(2);
         let [busy, late] = ["busy", "late"].map(TenantId::new);
-        let first = gate.enter(&busy).await;
-        let second = gate.enter(&busy).await;
-        let mut third = Box::pin(gate.enter(&busy));
-        let mut other = Box::pin(gate.enter(&late));
+        let first = gate.acquire(&busy).await;
+        let second = gate.acquire(&busy).await;
+        let mut third = Box::pin(gate.acquire(&busy));
+        let mut other = Box::pin(gate.acquire(&late));
         assert!(third.as_mut().now_or_never().is_none());
         assert!(other.as_mut().now_or_never().is_none());
         drop(first);
@@ -237,11 +241,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_single_place_goes_round_among_the_tenants_that_wait() {
-        let gate = FairGate::new(1);
+        let gate = FairSemaphore::new(1);
         let [busy, late, later] = ["busy", "late", "later"].map(TenantId::new);
-        let mut place = gate.enter(&busy).await;
+        let mut place = gate.acquire(&busy).await;
         let mut calls: Vec<_> = [&busy, &busy, &late, &late, &later]
-            .map(|tenant| Box::pin(gate.enter(tenant)))
+            .map(|tenant| Box::pin(gate.acquire(tenant)))
             .into();
         for call in &mut calls {
             assert!(call.as_mut().now_or_never().is_none());
@@ -258,45 +262,45 @@ mod tests {
             place = granted;
         }
         drop(place);
-        drop(gate.enter(&later).await);
+        drop(gate.acquire(&later).await);
         let known = gate.lock().last_served.len();
         assert_eq!(known, 1, "no tenant is remembered that is gone");
     }
 
     #[tokio::test]
     async fn a_call_that_leaves_while_it_waits_keeps_no_place() {
-        let gate = FairGate::new(1);
+        let gate = FairSemaphore::new(1);
         let tenant = TenantId::new("tenant");
-        let held = gate.enter(&tenant).await;
-        let mut waiting = Box::pin(gate.enter(&tenant));
+        let held = gate.acquire(&tenant).await;
+        let mut waiting = Box::pin(gate.acquire(&tenant));
         assert!(waiting.as_mut().now_or_never().is_none());
-        let mut granted = Box::pin(gate.enter(&tenant));
+        let mut granted = Box::pin(gate.acquire(&tenant));
         assert!(granted.as_mut().now_or_never().is_none());
         drop(waiting);
         drop(held);
         // The place was granted to this call, but the call is dropped before it is polled.
         drop(granted);
-        assert!(gate.enter(&tenant).now_or_never().is_some());
+        assert!(gate.acquire(&tenant).now_or_never().is_some());
     }
 
     #[tokio::test]
     async fn one_tenant_leaves_places_to_others_where_there_are_many() {
-        let gate = FairGate::new(20);
+        let gate = FairSemaphore::new(20);
         let [busy, late] = ["busy", "late"].map(TenantId::new);
-        let places: Vec<_> = std::iter::from_fn(|| gate.try_enter(&busy)).collect();
+        let places: Vec<_> = std::iter::from_fn(|| gate.try_acquire(&busy)).collect();
         assert_eq!(places.len(), 18);
-        assert!(gate.enter(&busy).now_or_never().is_none());
-        assert!(gate.enter(&late).now_or_never().is_some());
+        assert!(gate.acquire(&busy).now_or_never().is_none());
+        assert!(gate.acquire(&late).now_or_never().is_some());
     }
 
     #[tokio::test]
     async fn a_call_that_needs_much_is_alone_and_is_not_passed_by() {
-        let gate = FairGate::new(100);
+        let gate = FairSemaphore::new(100);
         let [large, small] = ["large", "small"].map(TenantId::new);
-        let first = gate.enter_with(&small, 30).await;
-        let mut all = Box::pin(gate.enter_with(&large, 500));
+        let first = gate.acquire_many(&small, 30).await;
+        let mut all = Box::pin(gate.acquire_many(&large, 500));
         assert!(all.as_mut().now_or_never().is_none());
-        let mut second = Box::pin(gate.enter_with(&small, 30));
+        let mut second = Box::pin(gate.acquire_many(&small, 30));
         assert!(second.as_mut().now_or_never().is_none(), "it came later");
         drop(first);
         let all = all.now_or_never().expect("nothing else is held");

@@ -16,7 +16,6 @@ pub mod app;
 pub mod auth;
 pub mod cli;
 pub mod config;
-pub mod conformance;
 
 pub mod grpc;
 pub mod worker;

@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Time limit for the start of a peer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A system that runs turns.
 pub(crate) struct Contender {
@@ -401,7 +401,7 @@ impl Http {
     async fn until_it_answers(&self) {
         let begun = Instant::now();
         while let Err(error) = self.request().await {
-            assert!(begun.elapsed() < PATIENCE, "{}: {error}", self.url);
+            assert!(begun.elapsed() < START_TIMEOUT, "{}: {error}", self.url);
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }

@@ -69,8 +69,8 @@ fn prune(messages: &mut [Message], cached: u32) -> bool {
             time: None,
             original_tokens: stored.size.tokens,
         });
-        stored.size.tokens = contextd::context::prune::placeholder();
-        *stored = stored.clone().seen();
+        stored.size.tokens = contextd::context::prune::placeholder_tokens();
+        *stored = stored.clone().as_sent_to_model();
     }
     true
 }

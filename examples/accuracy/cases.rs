@@ -448,7 +448,7 @@ fn message(role: Role, parts: Vec<Content>) -> Message {
 }
 
 fn stored(content: Content) -> StoredPart {
-    let size = contextd::model::Counted {
+    let size = contextd::model::PartSize {
         tokens: 0,
         category: contextd::model::Category::User,
     };

@@ -175,11 +175,11 @@ impl<'a> Continued<'a> {
         let anchor = size(earlier, estimator, None).anchor_after(ReportedCall {
             model,
             usage: &usage,
-            in_rounds: false,
+            ran_provider_tools: false,
             message_tokens: answer.map_or(0, |answer| message_tokens(estimator, answer)),
             // No recorded request sends reasoning back.
             output: answer.map_or(0, |answer| {
-                estimator.answer(&sized(estimator, answer), &usage, KeptReasoning::Nothing)
+                estimator.response(&sized(estimator, answer), &usage, KeptReasoning::Nothing)
             }),
             dropped_input: 0,
         });

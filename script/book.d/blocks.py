@@ -1,19 +1,19 @@
-"""Every block of code is one that a check has read: by its language, each goes through the tool that would refuse it.
+"""Checks every code block, with the tool of its language.
 
-    console            run by script/readme-check, with what it prints; here its commands are read as those of sh are
+    console            run by script/readme-check, which compares the output; its commands are checked here like those of sh
     sh                 bash -n; commands of contextd and their options exist, calls of grpcurl name an RPC and fields of its request,
-                       and files of this repository are there
-    toml               parsed, and accepted by `contextd config validate`; with the note `syntax`, parsed only
+                       and files of this repository exist
+    toml               parsed, and accepted by `contextd config validate`; with the note `syntax`, only parsed
     json               parsed
-    python             compiled; what it imports from the client is there
+    python             compiled; names imported from the client exist
     js, ts, rust, go   parsed by node, tsc, rustfmt and gofmt
-    java, xml          parsed by javac, where a JDK is there, and by Python
+    java, xml          parsed by javac, if a JDK is installed, and by Python
     sql                parsed by the parser of PostgreSQL
-    mermaid            parsed by mermaid itself
-    text               output, or what no program reads
+    mermaid            parsed by mermaid
+    text               output, or text that no program reads
 
-A block of another language needs the note `by PATH`: the test that runs it, which names the page. The note `is PATH` means that the block is
-that file, to the letter. Notes are comments in the line before the block, `<!-- check: syntax -->`.
+A block in another language needs the note `by PATH`, the test that runs it, which must name the page. The note `is PATH` means that the block
+is identical to that file. Notes are comments in the line before the block, `<!-- check: syntax -->`.
 """
 
 import ast
@@ -36,16 +36,16 @@ PATHS = ("script/", "examples/", "clients/", "docs/", "helm/", "proto/")
 
 
 class Tools:
-    """The programs that the blocks are held against."""
+    """The programs that check the blocks."""
 
     def __init__(self, root, contextd, sql, tsc, parser):
         self.root, self.contextd, self.sql, self.tsc, self.parser = root, contextd, sql, tsc, parser
         self.helps = {}
-        # No setting of this shell's, and no key that would configure a provider.
+        # Without the settings of this shell and without keys that would configure a provider.
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("CONTEXTD_") and not k.endswith(("_API_KEY", "_BASE_URL"))}
 
     def run(self, *command, text=""):
-        """What is wrong, in the tool's words; nothing when it is content."""
+        """The error message of the tool, or an empty string if it succeeds."""
         done = subprocess.run(command, input=text, capture_output=True, text=True, env=self.env, timeout=120)
         return "" if done.returncode == 0 else (done.stderr + done.stdout).strip() or f"exit code {done.returncode}"
 
@@ -79,14 +79,14 @@ def problems_of(page, block, tools, reference):
     if block.note.startswith("by "):
         return tested(page, tools.root / block.note.removeprefix("by ").strip(), tools.root)
     if block.note.startswith("is ") and not same(block, tools.root / block.note.removeprefix("is ").strip()):
-        return [f"the block is not the file {block.note.removeprefix('is ')}"]
+        return [f"the block differs from the file {block.note.removeprefix('is ')}"]
     language = LANGUAGES.get(block.language)
     if language is None:
         name = block.language or "no language"
-        return [f"a block of {name}: no check reads it. Output is ```text; docs/testing.md has the others"]
+        return [f"a block in {name}: no check covers it. Use ```text for output; docs/testing.md lists the other languages"]
     try:
         found = language(block, tools, reference)
-    except (ValueError, SyntaxError) as error:  # of parsers
+    except (ValueError, SyntaxError) as error:  # from parsers
         return [f"{block.language}: {error}"]
     return [f"{block.language}: {problem}" for problem in found if problem]
 
@@ -98,7 +98,7 @@ def same(block, path):
 def tested(page, path, root):
     names = (Path(page).name, page)
     if not path.is_file():
-        return [f"{path.relative_to(root)}, which is to run this block, is not there"]
+        return [f"{path.relative_to(root)}, which should run this block, does not exist"]
     return [] if any(name in path.read_text("utf-8") for name in names) else [f"{path.relative_to(root)} does not name this page"]
 
 
@@ -111,9 +111,9 @@ def shell(block, tools, reference):
 
 def console(block, tools, reference):
     if block.note == "continue":
-        return [] if not block.commands else ["a block that continues has no command"]
+        return [] if not block.commands else ["a `continue` block must not contain a command"]
     if not block.commands:
-        return ["no line begins with `$ `: script/readme-check would run nothing"]
+        return ["no line begins with `$ `, so script/readme-check would run nothing"]
     return [p for command in block.commands for p in shell_problems(command + "\n", tools, reference)]
 
 
@@ -123,7 +123,7 @@ def shell_problems(text, tools, reference):
         return [wrong]
     problems = []
     for command in simple_commands(text):
-        problems += [f"{word} is not there" for word in command if word.startswith(PATHS) and not exists(tools.root, word)]
+        problems += [f"{word} does not exist" for word in command if word.startswith(PATHS) and not exists(tools.root, word)]
         problems += contextd_problems(command, tools)
         if "grpcurl" in command:
             problems += grpcurl_problems(command, reference)
@@ -135,7 +135,7 @@ def exists(root, word):
 
 
 def simple_commands(text):
-    """The commands of a script, as lists of words. Quoted words may go over lines; here-documents are not looked into."""
+    """The commands of a script, as lists of words. Quoted words may span lines; here-documents are not parsed."""
     pending = ""
     for line in text.splitlines():
         pending += line
@@ -162,7 +162,7 @@ def simple_commands(text):
 
 
 def contextd_problems(command, tools):
-    """The words after the program are a command of it, with options that it has."""
+    """Checks that the words after the program are one of its commands, with existing options."""
     program = next((i for i, word in enumerate(command) if word == "contextd" or word.endswith("/contextd")), None)
     if program is not None and program > 0 and not ASSIGNMENT.match(command[program - 1]) and command[program - 1] not in ("--", "sudo", "exec"):
         return []  # an argument of another program
@@ -173,7 +173,7 @@ def contextd_problems(command, tools):
         rest = ["serve", *command[command.index("script/server") + 1 :]]
     commands = ()
     for word in rest or []:
-        if word.startswith("#") or word == "--":  # what follows is another program's
+        if word.startswith("#") or word == "--":  # the rest belongs to another program
             break
         names, options = tools.help(commands)
         if word in names:
@@ -191,7 +191,7 @@ def grpcurl_problems(command, reference):
         return []
     method = reference.methods.get(rpc)
     if method is None:
-        return [f"there is no RPC {rpc}"]
+        return [f"RPC {rpc} does not exist"]
     body = command[command.index("-d") + 1] if "-d" in command[:-1] else "@"
     if body.startswith("@") or "$" in body:
         return []
@@ -222,7 +222,7 @@ def python(block, tools, _):
 
 
 def names_of(source, module):
-    """What can be imported from a module of the client."""
+    """The names that can be imported from a module of the client."""
     path = source / module.replace(".", "/")
     files = {p.stem for p in path.glob("*.py")} | {p.name for p in path.glob("*/")} if path.is_dir() else set()
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
@@ -238,7 +238,7 @@ def javascript(block, tools, _):
 
 
 def typescript(block, tools, _):
-    # Syntax alone: a fragment names what is not in it.
+    # Only the syntax, since a fragment uses names that it does not define.
     return [tools.run_on_file(block.text + "\nexport {};\n", ".ts", tools.tsc, "--noEmit", "--noCheck", "--noResolve", "--module", "esnext", "--target", "esnext")]
 
 
@@ -252,7 +252,7 @@ def go(block, tools, _):
 
 
 def java(block, tools, _):
-    """Types as they are; statements, and members without their class, as such. Imports stand before all of them."""
+    """Accepts types, statements, and members without their class. Imports are moved to the top."""
     if not shutil.which("javac"):
         return []
     imports = "".join(line + "\n" for line in block.text.splitlines() if line.startswith("import "))
@@ -305,7 +305,7 @@ LANGUAGES = {
 
 
 class MermaidParser:
-    """One node that parses diagram after diagram: mermaid takes a while to load."""
+    """A single node process that parses all diagrams, because mermaid is slow to load."""
 
     def __init__(self, library):
         self.library, self.process = library, None

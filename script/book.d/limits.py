@@ -1,11 +1,11 @@
-"""Pages that follow from the program and the protos: docs/settings.md, the chart's schema of the configuration, and docs/limits.md."""
+"""Checks files that are derived from the program and the protos: docs/settings.md, the configuration schema of the chart, and docs/limits.md."""
 
 import re
 import subprocess
 
 PAGE = "docs/limits.md"
 ROW = re.compile(r"^\| `([^`]+)` \| ([^|]*) \|", re.M)
-# What `contextd config` prints, and the file that has it.
+# Subcommands of `contextd config`, and the files that contain their output.
 GENERATED = {"reference": "docs/settings.md", "schema": "helm/config.schema.json"}
 
 
@@ -24,7 +24,7 @@ def check(root, contextd, env, reference):
 
 
 def field_problems(name, value, reference):
-    """A row `Message.field`: the number is in the field's comment."""
+    """Checks a row `Message.field`: its value must be in the comment of the field."""
     message, _, field = name.partition(".")
     comment = reference.comment_of(f".contextd.v1.{message}", field)
     if comment is None:

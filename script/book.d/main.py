@@ -1,4 +1,4 @@
-"""What script/book does once the tools are there. The arguments: COMMAND, and the tools by name, as script/book gives them."""
+"""The part of script/book that runs after the tools are installed. Arguments: COMMAND, and the tools by name, as passed by script/book."""
 
 import argparse
 import subprocess
@@ -15,7 +15,7 @@ from reference import Missing, Reference
 from stage import Book
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-# Pages of other programs, and the samples that the checks must refuse.
+# Pages of other programs, and samples that the checks must reject.
 NOT_OURS = ("tests/fixtures/", "fuzz/corpus/")
 
 
@@ -28,7 +28,7 @@ def arguments():
 
 
 def build(given, reference):
-    """The HTML, in the folder `html` of --out."""
+    """Builds the HTML in the folder `html` of --out."""
     out = Path(given.out)
     Book(ROOT, reference, given.source_url).lay_out(out / "src")
     here = Path(__file__).parent
@@ -43,12 +43,12 @@ def build(given, reference):
 
 
 def check(given, reference):
-    """What is wrong with the pages and with the book."""
+    """The problems in the pages and in the book."""
     pages = [page for page in markdown.pages(ROOT) if not page.startswith(NOT_OURS)]
     parser = blocks.MermaidParser(given.mermaid)
     tools = blocks.Tools(ROOT, given.contextd, given.sql, given.tsc, parser)
     if not test_book.run(tools, reference):
-        return ["the checks do not refuse what they must, or refuse what they must not"]
+        return ["the checks accept a sample that they must reject, or reject one that they must accept"]
     problems, counts = blocks.check(ROOT, pages, tools, reference)
     parser.close()
     problems += links.check(ROOT, pages) + links.orphans(ROOT, pages)

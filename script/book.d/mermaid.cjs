@@ -1,9 +1,9 @@
-// Parses diagrams: a line of standard input is the text of one as JSON, the line that answers what is wrong with it, or "".
+// Parses diagrams: each line of standard input is a diagram as a JSON string. The response line is the error message, or "".
 const fs = require("node:fs");
 const readline = require("node:readline");
 const vm = require("node:vm");
 
-// As much of a browser as mermaid looks for before it parses; nothing is drawn.
+// The minimal browser API that mermaid needs for parsing. Nothing is drawn.
 const element = () => ({ style: {}, setAttribute() {}, appendChild() {}, addEventListener() {} });
 globalThis.window = globalThis;
 globalThis.Element = class {};

@@ -1,4 +1,4 @@
-// Draws the diagrams of a page that has any. On GitHub the same text is drawn by GitHub.
+// Draws the diagrams of a page. On GitHub, GitHub draws them from the same text.
 (() => {
   const diagrams = document.querySelectorAll("code.language-mermaid");
   if (diagrams.length === 0) return;

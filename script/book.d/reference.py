@@ -1,4 +1,4 @@
-"""The API reference: pages made of the comments in proto/, by way of buf's image of it (JSON, with source positions)."""
+"""Generates the pages of the API reference from the comments in proto/, read from an image built by buf (JSON with source positions)."""
 
 import json
 import re
@@ -10,7 +10,7 @@ TYPES = {"GROUP", "MESSAGE", "ENUM"}
 
 
 class Missing(Exception):
-    """Something of the API without a comment."""
+    """An element of the API without a comment."""
 
 
 class Reference:
@@ -39,7 +39,7 @@ class Reference:
     # --- Requests in the pages ---------------------------------------------------------------------------
 
     def wrong_fields(self, type_name, value, path=""):
-        """What a JSON value has that the message does not, by the names of either spelling."""
+        """The fields of a JSON value that the message does not have. Both spellings of names are accepted."""
         message = self.messages.get(type_name)
         if message is None:
             enum = self.enums.get(type_name)
@@ -124,7 +124,7 @@ class Reference:
         self.counts["RPCs"] += 1
         ask = ("stream " if method.get("clientStreaming") else "") + self.link(method["inputType"])
         answer = ("stream " if method.get("serverStreaming") else "") + self.link(method["outputType"])
-        read_only = ", changes nothing" if method.get("options", {}).get("idempotencyLevel") == "NO_SIDE_EFFECTS" else ""
+        read_only = ", no side effects" if method.get("options", {}).get("idempotencyLevel") == "NO_SIDE_EFFECTS" else ""
         head = [f"## {method['name']}", "", f"{ask} → {answer}; access: {access(method)}{read_only}", ""]
         return [*head, prose(self.comment(file, path, method["name"])), ""]
 
@@ -187,7 +187,7 @@ class Reference:
         return None
 
     def comment(self, file, path, name):
-        """The comment of what stands at a path; that there is one, buf lint says too."""
+        """The comment of the element at a path. buf lint requires comments too."""
         comments = self.files[file].get("_comments")
         if comments is None:
             locations = self.files[file]["sourceCodeInfo"]["location"]
@@ -208,7 +208,7 @@ def access(method):
 
 
 def escaped(text):
-    """Text for Markdown: the characters that would be markup, except in code."""
+    """Text with escaped Markdown characters, except in code."""
     pieces = re.split(r"(`[^`]*`)", text)
     return "".join(p if p.startswith("`") else re.sub(r"([<>\[\]*|\\])", r"\\\1", p) for p in pieces)
 
@@ -218,6 +218,6 @@ def prose(text):
 
 
 def cell(text):
-    """On one line, for a table; `|` splits cells also in code."""
+    """Text on one line, for a table. `|` is escaped in code too, where it would also split the cell."""
     paragraphs = [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
     return re.sub(r"(?<!\\)\|", r"\\|", "<br>".join(escaped(paragraph) for paragraph in paragraphs))

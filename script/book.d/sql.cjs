@@ -1,4 +1,4 @@
-// Parses the SQL on standard input with PostgreSQL's parser: exit code 0, or 1 with what is wrong.
+// Parses the SQL on standard input with PostgreSQL's parser. Exits with code 0, or with code 1 and an error message.
 const { readFileSync } = require("node:fs");
 
 const { parse } = require(process.argv[2]);

@@ -1,7 +1,7 @@
-"""Lays the book out for mdBook: the pages of docs/SUMMARY.md, wherever they are in the repository, and the API reference.
+"""Prepares the book for mdBook: the pages of docs/SUMMARY.md from anywhere in the repository, and the API reference.
 
-On GitHub the pages are read where they are, so their links lead from file to file of the repository. In the book a link to a page leads to
-the page, one to a file of proto/ to its page in the reference, and one to any other file to the file in the public repository.
+GitHub shows the pages in place, so their links connect files of the repository. In the book, a link to a page leads to that page, a link to a
+file of proto/ to its page in the reference, and a link to any other file to the public repository.
 """
 
 import posixpath
@@ -17,7 +17,7 @@ REFERENCE = "reference"
 
 
 def staged(path):
-    """Where a page of the repository is in the book."""
+    """The path of a page of the repository in the book."""
     inside = path.removeprefix("docs/")
     folder, name = posixpath.split(inside)
     if name != "README.md":
@@ -26,7 +26,7 @@ def staged(path):
 
 
 def with_clients(root, summary):
-    """The table of contents with clients that it does not name, after those that it does: a new language needs no line of its own."""
+    """The table of contents, with clients that it does not list added after those that it lists: a new language needs no entry."""
     named = list(re.finditer(r"^( *)- \[.*\]\(\.\./(clients/[^/]+/README\.md)\)$", summary, re.M))
     known = {found[2] for found in named}
     others = sorted(path.parent.name for path in root.glob("clients/*/README.md") if path.relative_to(root).as_posix() not in known)
@@ -58,11 +58,11 @@ class Book:
         path.write_text(text, "utf-8")
 
     def with_chapters(self, summary):
-        """The line of proto/ in the table of contents gets the pages of the reference below it."""
+        """The table of contents with the pages of the reference below the line of proto/."""
         found = re.search(rf"^( *)- \[.*\]\(\.\./{PROTO}\)$", summary, re.M)
         if not found:
             raise SystemExit(f"{links.SUMMARY} has no line that links to ../{PROTO}")
-        # With targets as in the repository, as link() takes them.
+        # With targets as in the repository, as link() expects them.
         stems = [(title, name.removesuffix(".md")) for title, name in self.reference.chapters()]
         chapters = "".join(f"\n{found[1]}  - [{title}](../{PROTO}/{stem}.proto)" for title, stem in stems)
         return summary[: found.end()] + chapters + summary[found.end() :]

@@ -1,4 +1,4 @@
-"""Samples that the checks of the book must refuse, and ones that they must not. script/book check runs them first, with the tools it has."""
+"""Samples that the checks of the book must reject, and samples that they must accept. script/book check runs them first, with the same tools."""
 
 import shutil
 import tempfile
@@ -11,19 +11,19 @@ import links
 import markdown
 import stage
 
-GIVEN = {}  # tools and reference, of main.py
+GIVEN = {}  # tools and reference, set by main.py
 
-# (what the page holds, a part of the problem that is found)
+# (content of the page, part of the reported problem)
 REFUSED = {
     "a block without a language": ("```\nx\n```\n", "no language"),
-    "a block that no check reads": ("```cobol\nSTOP RUN.\n```\n", "cobol: no check reads it"),
+    "a block that no check covers": ("```cobol\nSTOP RUN.\n```\n", "cobol: no check covers it"),
     "a block that is never closed": ("```sh\ntrue\n", "no language"),
     "a shell script that bash cannot read": ("```sh\nif true; then\n```\n", "syntax error"),
     "a command that contextd does not have": ("```sh\ncontextd serf\n```\n", "contextd has no command serf"),
     "an option that contextd does not have": ("```sh\ncontextd serve --lisen :1\n```\n", "has no option --lisen"),
     "an option of a pod's contextd": ("```sh\nkubectl exec p -- contextd health --adress x\n```\n", "has no option --adress"),
-    "a file that is not there": ("```sh\nscript/no-such-script\n```\n", "script/no-such-script is not there"),
-    "an RPC that does not exist": ("```sh\ngrpcurl -d '{}' h:1 contextd.v1.TurnService/Run\n```\n", "there is no RPC contextd.v1.TurnService/Run"),
+    "a file that does not exist": ("```sh\nscript/no-such-script\n```\n", "script/no-such-script does not exist"),
+    "an RPC that does not exist": ("```sh\ngrpcurl -d '{}' h:1 contextd.v1.TurnService/Run\n```\n", "RPC contextd.v1.TurnService/Run does not exist"),
     "a field that a request does not have": (
         "```sh\ngrpcurl -d '{\"input\": {\"prats\": []}}' h:1 contextd.v1.TurnService/ExecuteTurn\n```\n",
         "input.prats: InputMessage has no such field",
@@ -36,9 +36,9 @@ REFUSED = {
     "console without a command": ("```console\nhello\n```\n", "would run nothing"),
     "settings that cannot be parsed": ("```toml\na = \n```\n", "toml: "),
     "a setting that does not exist": ("```toml\n[turn]\nno_such = 1\n```\n", "no_such"),
-    "JSON with a comma too many": ("```json\n{\"a\": 1,}\n```\n", "json: "),
+    "JSON with a trailing comma": ("```json\n{\"a\": 1,}\n```\n", "json: "),
     "Python that does not compile": ("```python\ndef f(:\n```\n", "python: "),
-    "Python that imports what the client does not have": ("```python\nfrom contextd import Contextdd\n```\n", "contextd has no Contextdd"),
+    "Python that imports a name that the client does not have": ("```python\nfrom contextd import Contextdd\n```\n", "contextd has no Contextdd"),
     "JavaScript that cannot be parsed": ("```js\nconst = 1\n```\n", "js: "),
     "TypeScript that cannot be parsed": ("```ts\nconst a: = 1\n```\n", "ts: "),
     "Rust that cannot be parsed": ("```rust\nlet = 1;\n```\n", "rust: "),
@@ -47,17 +47,17 @@ REFUSED = {
     "SQL that PostgreSQL cannot parse": ("```sql\nselec 1;\n```\n", 'sql: syntax error at or near "selec"'),
     "XML that is not closed": ("```xml\n<a><b></a>\n```\n", "xml: "),
     "a diagram that mermaid cannot parse": ("```mermaid\nflowchart LR\n  A[open --> B\n```\n", "mermaid: "),
-    "a test that is not there": ("<!-- check: by tests/none.rs -->\n```cobol\n```\n", "which is to run this block, is not there"),
-    "a block that is not the file it is said to be": ("<!-- check: is test.txt -->\n```text\nother\n```\n", "is not the file test.txt"),
+    "a test that does not exist": ("<!-- check: by tests/none.rs -->\n```cobol\n```\n", "which should run this block, does not exist"),
+    "a block that differs from its file": ("<!-- check: is test.txt -->\n```text\nother\n```\n", "differs from the file test.txt"),
     "a test of another page": ("<!-- check: by test.txt -->\n```cobol\n```\n", "does not name this page"),
 }
 
 ACCEPTED = {
-    "output": "```text\nwhatever ``` it says\n```\n",
+    "output": "```text\nany ``` text\n```\n",
     "a script": "```sh\nA=1 contextd serve --listen 0.0.0.0:7070 2>&1 | jq 'select(.audit)' # contextd nothing\n```\n",
     "options of a program that contextd runs": "```sh\ncontextd completion bash -- --no-such-option\n```\n",
     "settings": "```toml\n[turn]\nmax_running_turns = 5\n```\n",
-    "TOML that is no settings": '<!-- check: syntax -->\n```toml\n[[keys]]\nname = "a"\n```\n',
+    "TOML that is not settings": '<!-- check: syntax -->\n```toml\n[[keys]]\nname = "a"\n```\n',
     "a request in either spelling": '```sh\ngrpcurl -d \'{"session_id": "a", "requestId": "b"}\' h:1 contextd.v1.TurnService/CancelTurn\n```\n'.replace(
         ', "requestId": "b"', ""
     ),
@@ -68,7 +68,7 @@ ACCEPTED = {
     "members of Java": "```java\n@Tool\nstatic String f(String a) {\n  return a;\n}\n```\n",
     "two statements": "```sql\ncreate role a nologin; -- once\ngrant a to b;\n```\n",
     "an element": "```xml\n<dependency><version>1</version></dependency>\n```\n",
-    "a file as it is": "<!-- check: is test.txt -->\n```text\nother.md\n```\n",
+    "a block identical to its file": "<!-- check: is test.txt -->\n```text\nother.md\n```\n",
     "a fragment of Go": "```go\nx := 1\n_ = x\n```\n",
     "indented, in a list": "- one:\n\n  ```json\n  {}\n  ```\n",
 }
@@ -162,7 +162,7 @@ class Limits(unittest.TestCase):
 
 
 def run(tools, reference):
-    """Whether all of them pass."""
+    """Whether all tests pass."""
     GIVEN.update(tools=tools, reference=reference)
     suite = unittest.defaultTestLoader.loadTestsFromName(__name__)
     return unittest.TextTestRunner(verbosity=1).run(suite).wasSuccessful()

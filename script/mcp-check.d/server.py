@@ -1,6 +1,6 @@
-"""An MCP server of the official Python SDK, version 1 (sessions) or 2 (all revisions): server.py PORT
+"""An MCP server built with the official Python SDK, version 1 (sessions) or 2 (all revisions): server.py PORT
 
-It takes tokens that begin with "issued-token-" only.
+It only accepts tokens that begin with "issued-token-".
 """
 
 import sys

@@ -1,4 +1,4 @@
-// An MCP server of the official TypeScript SDK 1, with sessions as its examples keep them: sessions.mjs PORT
+// An MCP server built with the official TypeScript SDK 1, with sessions as in the examples of the SDK: sessions.mjs PORT
 import { randomUUID } from 'node:crypto';
 import { createServer } from 'node:http';
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';

@@ -1,4 +1,4 @@
-// An MCP server of the official TypeScript SDK 2, for revision 2026-07-28 only: stateless.mjs PORT
+// An MCP server built with the official TypeScript SDK 2, only for revision 2026-07-28: stateless.mjs PORT
 import { createServer } from 'node:http';
 import { toNodeHandler } from '@modelcontextprotocol/node';
 import { McpServer, createMcpHandler } from '@modelcontextprotocol/server';

@@ -195,13 +195,13 @@ mod tests {
 
     use super::*;
     use crate::{
-        config::{Dialect, ResponsesDialect, SERVICES, Sources},
+        config::{Dialect, ResponsesDialect, Sources, WELL_KNOWN_SERVICES},
         provider::info::Source,
     };
 
     #[test]
     fn the_shipped_table_knows_the_default_model_of_every_well_known_service() {
-        for service in SERVICES {
+        for service in WELL_KNOWN_SERVICES {
             let environment = Environment::new([(service.variable, "key")]);
             let sources = Sources {
                 environment: environment.clone(),

@@ -54,8 +54,8 @@ fn context_policy(config: &PolicyConfig) -> ContextPolicy {
     }
 }
 
-fn output_limits(limits: &config::OutputLimits) -> OutputLimits {
-    let config::OutputLimits {
+fn output_limits(limits: &config::OutputLimitsConfig) -> OutputLimits {
+    let config::OutputLimitsConfig {
         max_output_chars,
         max_lines,
         max_line_length,

@@ -23,8 +23,8 @@ pub(super) fn chat(dialect: &chat::Dialect, rules: &ChatRules) -> chat::Dialect 
     chat::Dialect {
         reasoning_back: reasoning_back(dialect.reasoning_back, rules),
         call_ids: call_ids.map_or(dialect.call_ids, |ids| match ids {
-            CallIds::Short => call_ids::CallIds::Short,
-            CallIds::Nine => call_ids::CallIds::Nine,
+            CallIds::Short => call_ids::CallIdRule::Short,
+            CallIds::Nine => call_ids::CallIdRule::Nine,
         }),
         own_call_ids: own_call_ids.unwrap_or(dialect.own_call_ids),
         effort: effort.map_or(dialect.effort, of_effort),
@@ -63,15 +63,15 @@ fn reasoning_back(own: chat::ReasoningBack, rules: &ChatRules) -> chat::Reasonin
     }
 }
 
-fn of_effort(form: EffortForm) -> chat::Effort {
+fn of_effort(form: EffortForm) -> chat::EffortForm {
     match form {
-        EffortForm::Never => chat::Effort::Unknown,
-        EffortForm::Levels => chat::Effort::Coarse,
-        EffortForm::Listed => chat::Effort::Listed,
-        EffortForm::Openai => chat::Effort::Fine,
-        EffortForm::Object => chat::Effort::Object,
-        EffortForm::Thinking => chat::Effort::Thinking,
-        EffortForm::Switch => chat::Effort::Switch,
+        EffortForm::Never => chat::EffortForm::Unknown,
+        EffortForm::Levels => chat::EffortForm::Coarse,
+        EffortForm::Listed => chat::EffortForm::Listed,
+        EffortForm::Openai => chat::EffortForm::Fine,
+        EffortForm::Object => chat::EffortForm::Object,
+        EffortForm::Thinking => chat::EffortForm::Thinking,
+        EffortForm::Switch => chat::EffortForm::Switch,
     }
 }
 
@@ -85,9 +85,9 @@ pub(super) fn responses(
         listed_efforts,
     } = rules;
     let encrypted = encrypted_reasoning.map(|models| match models {
-        EncryptedReasoning::Never => responses::Encrypted::Never,
-        EncryptedReasoning::Reasoning => responses::Encrypted::Reasoning,
-        EncryptedReasoning::Always => responses::Encrypted::Always,
+        EncryptedReasoning::Never => responses::EncryptedReasoning::Never,
+        EncryptedReasoning::Reasoning => responses::EncryptedReasoning::Reasoning,
+        EncryptedReasoning::Always => responses::EncryptedReasoning::Always,
     });
     responses::Dialect {
         encrypted_reasoning: encrypted.unwrap_or(dialect.encrypted_reasoning),
@@ -140,9 +140,9 @@ mod tests {
                     kept: chat::ReasoningKept::WhileCalls,
                     placeholder: true,
                 },
-                call_ids: call_ids::CallIds::Nine,
+                call_ids: call_ids::CallIdRule::Nine,
                 own_call_ids: true,
-                effort: chat::Effort::Unknown,
+                effort: chat::EffortForm::Unknown,
                 budget: None,
                 max_stops: Some(0),
                 ..*dialect

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::{
     grpc::{
         gate::Gate,
-        readiness::{Closed, Readiness},
+        readiness::{ClosedReason, Readiness},
     },
     store::{Database, Error, Outage, migrate},
     telemetry::progress::Progress,
@@ -19,7 +19,7 @@ const REMINDER: Duration = Duration::from_mins(1);
 /// Waits until the database is reachable and its schema fits this program, and migrates it first if `migrate`
 /// is true. The gate and the log report the reason for waiting. Returns an error only for problems that
 /// waiting cannot solve.
-pub(super) async fn prepared(
+pub(super) async fn wait_for_database(
     database: &Database,
     migrate: bool,
     gate: &Gate,
@@ -28,15 +28,15 @@ pub(super) async fn prepared(
     if migrate {
         progress.step("migrating the schema");
     }
-    let mut told: Option<(Closed, Instant)> = None;
+    let mut told: Option<(ClosedReason, Instant)> = None;
     loop {
         let (closed, detail) = match attempt(database, migrate, progress).await {
-            Ok(migrate::Fit::Fits) => return Ok(()),
-            Ok(migrate::Fit::Refused(why)) => anyhow::bail!(why),
-            Ok(migrate::Fit::Lacks(version)) => {
+            Ok(migrate::SchemaCompatibility::Fits) => return Ok(()),
+            Ok(migrate::SchemaCompatibility::Refused(why)) => anyhow::bail!(why),
+            Ok(migrate::SchemaCompatibility::MissingMigration(version)) => {
                 let problem = format!("the database lacks migration {version}");
                 (
-                    Closed::Schema(problem),
+                    ClosedReason::Schema(problem),
                     "run `contextd migrate`; the server starts serving afterwards".to_owned(),
                 )
             }
@@ -49,14 +49,14 @@ pub(super) async fn prepared(
                 | Error::Unavailable(_)
                 | Error::Busy
                 | Error::Conflict(_)),
-            ) => (Closed::Database, error.to_string()),
+            ) => (ClosedReason::Database, error.to_string()),
             Err(
                 error @ (Error::Refused(_)
                 | Error::Duplicate(_)
                 | Error::Schema(_)
                 | Error::EventsExpired { .. }
                 | Error::Corrupt(_)
-                | Error::NoReach
+                | Error::NoRowSecurityScope
                 | Error::TenantDeleted(_)
                 | Error::Broken(_)),
             ) => {
@@ -79,11 +79,11 @@ async fn attempt(
     database: &Database,
     migrate: bool,
     progress: &Progress,
-) -> Result<migrate::Fit, Error> {
+) -> Result<migrate::SchemaCompatibility, Error> {
     if migrate {
         apply_migrations(database, progress).await?;
     }
-    migrate::fit(database).await
+    migrate::check_compatibility(database).await
 }
 
 /// Migrates the schema to the newest version.

@@ -59,11 +59,13 @@ pub async fn import(config: &Config, from: &Path, progress: &Progress) -> anyhow
     let filling = async {
         run_migrations(&database, progress).await?;
         progress.step(format!("reading {}", from.display()));
-        Ok::<_, anyhow::Error>(transfer::fill(&database, &mut BufReader::new(file)).await?)
+        Ok::<_, anyhow::Error>(
+            transfer::import_sessions(&database, &mut BufReader::new(file)).await?,
+        )
     };
     let filled = Reach::All.scope(filling).await;
     close(database, postgres).await?;
-    let transfer::Filled { added, skipped } = filled?;
+    let transfer::ImportSummary { added, skipped } = filled?;
     progress.step(format!(
         "{added} sessions added; {skipped} already existed and were not changed"
     ));

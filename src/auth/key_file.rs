@@ -13,7 +13,7 @@ use crate::model::{
 };
 
 /// Maximum size of a keys file in bytes: about ten thousand keys.
-const MOST_BYTES: u64 = 4 << 20;
+const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// A key in the keys file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,8 +72,8 @@ struct Entry {
 /// Reads the file.
 pub async fn read(path: &Path) -> io::Result<String> {
     let size = tokio::fs::metadata(path).await?.len();
-    if size > MOST_BYTES {
-        let message = format!("the file is larger than {MOST_BYTES} bytes");
+    if size > MAX_FILE_BYTES {
+        let message = format!("the file is larger than {MAX_FILE_BYTES} bytes");
         return Err(io::Error::other(message));
     }
     tokio::fs::read_to_string(path).await

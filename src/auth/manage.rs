@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Maximum number of live keys of a tenant. Two are enough to rotate; this allows one per host.
-pub const MOST_KEYS: i64 = 100;
+pub const MAX_KEYS: i64 = 100;
 
 /// The parameters of a new key.
 #[derive(Debug, Clone)]
@@ -59,11 +59,11 @@ impl Auth {
             access: wanted.access,
             name: &wanted.name,
             ttl_seconds: wanted.ttl.map(|ttl| ttl.as_secs_f64()),
-            most: MOST_KEYS,
+            most: MAX_KEYS,
         };
         let created = self.store.create_key(&new).await?;
-        let key = created.ok_or(Error::TooManyKeys { limit: MOST_KEYS })?;
-        self.look_again().await;
+        let key = created.ok_or(Error::TooManyKeys { limit: MAX_KEYS })?;
+        self.reload_keys().await;
         Ok(CreatedKey { key, secret })
     }
 
@@ -90,12 +90,12 @@ impl Auth {
         let tenant = tenant_of(caller, tenant)?;
         let revoked = self.store.revoke_key(&tenant, id, caller.access).await?;
         let key = revoked.ok_or_else(|| Error::KeyNotFound(id.to_owned()))?;
-        self.look_again().await;
+        self.reload_keys().await;
         Ok(key)
     }
 
     /// Reloads the keys after a change. A failure is only logged, because the change itself has been made.
-    pub async fn look_again(&self) {
+    pub async fn reload_keys(&self) {
         if let Err(error) = self.refresh().await {
             tracing::warn!(%error, "cannot reload the API keys yet");
         }

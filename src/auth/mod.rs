@@ -44,9 +44,9 @@ pub const KEYS_REFRESH: Duration = Duration::from_secs(2);
 /// Maximum age of the token issuer's keys before they are reloaded.
 pub const ISSUER_REFRESH: Duration = Duration::from_mins(5);
 /// How often the expiry of a running call's credential is checked again, because the clock may be set.
-const LOOKED_AGAIN: Duration = Duration::from_mins(1);
+const CREDENTIAL_RECHECK_INTERVAL: Duration = Duration::from_mins(1);
 /// Maximum length of a credential in bytes.
-const LONGEST_CREDENTIAL: usize = 16 * 1024;
+const MAX_CREDENTIAL_BYTES: usize = 16 * 1024;
 /// Subject prefix of callers with a key in the database.
 const STORED: &str = "key:";
 /// The scheme of the `authorization` header, in lower case.
@@ -129,7 +129,7 @@ struct Sources {
     read: Option<Read>,
     /// The text of the keys file.
     text: Option<String>,
-    listed: Vec<FileKey>,
+    file_keys: Vec<FileKey>,
 }
 
 impl Auth {
@@ -189,7 +189,7 @@ impl Auth {
 
     /// Resolves with the reason when a caller's credential is no longer valid: its key was revoked or
     /// changed, or it expired.
-    pub async fn ended(&self, identity: &Identity) -> Denied {
+    pub async fn credential_ended(&self, identity: &Identity) -> Denied {
         let mut changed = self.changed.subscribe();
         loop {
             let left = match self.left(identity) {
@@ -203,7 +203,7 @@ impl Auth {
         }
     }
 
-    /// How long to wait before the credential is checked again: until it expires, at most [`LOOKED_AGAIN`].
+    /// How long to wait before the credential is checked again: until it expires, at most [`CREDENTIAL_RECHECK_INTERVAL`].
     fn left(&self, identity: &Identity) -> Result<Duration, Denied> {
         let Identity {
             principal,
@@ -221,13 +221,13 @@ impl Auth {
             }
         };
         let Some(at) = expires_at else {
-            return Ok(LOOKED_AGAIN);
+            return Ok(CREDENTIAL_RECHECK_INTERVAL);
         };
         let left = at.duration_since(self.clock.now());
         if !left.is_positive() {
             return Err(Denied::Expired);
         }
-        Ok(left.unsigned_abs().min(LOOKED_AGAIN))
+        Ok(left.unsigned_abs().min(CREDENTIAL_RECHECK_INTERVAL))
     }
 
     fn holder(&self, hash: Hash) -> Result<Holder, Denied> {
@@ -286,11 +286,11 @@ impl Auth {
         if sources.text.as_ref() == Some(&text) {
             return Ok(false);
         }
-        sources.listed = key_file::parse(&text).map_err(|problem| Error::KeyFile {
+        sources.file_keys = key_file::parse(&text).map_err(|problem| Error::KeyFile {
             path: path.clone(),
             problem,
         })?;
-        tracing::info!(keys = sources.listed.len(), "keys file loaded");
+        tracing::info!(keys = sources.file_keys.len(), "keys file loaded");
         sources.text = Some(text);
         Ok(true)
     }
@@ -327,7 +327,7 @@ impl Sources {
                 },
             )
         });
-        let listed = self.listed.iter().map(|key| {
+        let listed = self.file_keys.iter().map(|key| {
             let principal = Principal {
                 tenant: key.tenant.clone(),
                 access: key.access,
@@ -360,7 +360,7 @@ pub fn anonymous() -> Principal {
 fn bearer(header: &str) -> Option<&str> {
     let (scheme, credential) = header.split_at_checked(BEARER.len())?;
     let credential = credential.trim();
-    let fits = !credential.is_empty() && credential.len() <= LONGEST_CREDENTIAL;
+    let fits = !credential.is_empty() && credential.len() <= MAX_CREDENTIAL_BYTES;
     (scheme.eq_ignore_ascii_case(BEARER) && fits).then_some(credential)
 }
 

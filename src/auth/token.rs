@@ -24,15 +24,15 @@ use crate::{
 
 /// Minimum interval at which the keys are reloaded because of a token with an unknown key. This bounds the
 /// requests to the issuer that tokens with made-up keys can cause.
-const SOONEST: Duration = Duration::from_secs(10);
+const MIN_RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 /// Timeout for reading the keys.
-const PATIENCE: Duration = Duration::from_secs(5);
+const KEYS_FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of a key set in bytes.
-const MOST_BYTES: usize = 1 << 20;
+const MAX_KEY_SET_BYTES: usize = 1 << 20;
 /// Allowed clock skew between issuer and server, in seconds.
 const LEEWAY_SECONDS: u64 = 30;
 /// Maximum length of a subject in logs, in characters.
-const SUBJECT_SHOWN: usize = 200;
+const MAX_SUBJECT_CHARS: usize = 200;
 /// Prefix of contextd's values in a claim shared by all services of the issuer.
 const OURS: &str = "contextd:";
 /// The shared claims: the name in RFC 8693, and the one that some issuers use.
@@ -66,7 +66,7 @@ impl Tokens {
         };
         let source = match (&config.jwks_url, &config.jwks_file) {
             (Some(url), _) => {
-                let client = reqwest::Client::builder().timeout(PATIENCE);
+                let client = reqwest::Client::builder().timeout(KEYS_FETCH_TIMEOUT);
                 let client = client.redirect(reqwest::redirect::Policy::none());
                 Source::Url(client.build().map_err(Error::Http)?, url.clone())
             }
@@ -94,7 +94,7 @@ impl Tokens {
         let key = match self.key(header.kid.as_deref()) {
             Some(key) => key,
             None => {
-                self.read_if_older_than(SOONEST).await;
+                self.read_if_older_than(MIN_RELOAD_INTERVAL).await;
                 self.key(header.kid.as_deref()).ok_or(Denied::Unverified)?
             }
         };
@@ -144,7 +144,7 @@ impl Tokens {
         let subject: String = subject
             .unwrap_or_default()
             .chars()
-            .take(SUBJECT_SHOWN)
+            .take(MAX_SUBJECT_CHARS)
             .collect();
         is_tenant(tenant).then_some(())?;
         Some(Principal {
@@ -189,7 +189,7 @@ impl Tokens {
                 let mut bytes = Vec::new();
                 while let Some(chunk) = answer.chunk().await.map_err(Unread::Http)? {
                     bytes.extend_from_slice(&chunk);
-                    if bytes.len() > MOST_BYTES {
+                    if bytes.len() > MAX_KEY_SET_BYTES {
                         return Err(Unread::TooLarge);
                     }
                 }
@@ -217,7 +217,7 @@ enum Unread {
     File(std::io::Error),
     #[error("{0}")]
     Http(reqwest::Error),
-    #[error("the key set is larger than {MOST_BYTES} bytes")]
+    #[error("the key set is larger than {MAX_KEY_SET_BYTES} bytes")]
     TooLarge,
     #[error("invalid JSON Web Key Set: {0}")]
     Json(serde_json::Error),

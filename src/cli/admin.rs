@@ -6,12 +6,9 @@ mod transfer;
 use std::{process::ExitCode, time::Duration};
 
 use clap::Subcommand;
+use contextd_client::{Connection, Server, response_or_error};
 
-use super::{
-    chat::answered,
-    output::say,
-    server::{Connection, Server},
-};
+use super::output::print_line;
 use crate::{
     auth::secret,
     grpc::access,
@@ -247,8 +244,8 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
                 tenant_id: tenant.unwrap_or_default(),
             };
             let answer = client(&server).await?.revoke_key(request).await;
-            let key = answered(answer)?.key.unwrap_or_default();
-            say(format_args!("revoked {}", key.key_id))?;
+            let key = response_or_error(answer)?.key.unwrap_or_default();
+            print_line(format_args!("revoked {}", key.key_id))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -263,15 +260,15 @@ async fn info(server: &Server) -> anyhow::Result<()> {
         .await?
         .get_server_info(pb::GetServerInfoRequest {})
         .await;
-    let info = answered(answer)?;
-    say(format_args!("version           {}", info.version))?;
-    say(format_args!("schema            {}", info.schema_version))?;
-    say(format_args!("max request bytes {}", info.max_request_bytes))?;
-    say(format_args!("max blob bytes    {}", info.max_blob_bytes))?;
-    say(format_args!("auth required     {}", info.auth_required))?;
-    say(format_args!("tenant            {}", info.tenant_id))?;
-    say(format_args!("access            {}", name_of(info.access())))?;
-    say(format_args!("subject           {}", info.subject))
+    let info = response_or_error(answer)?;
+    print_line(format_args!("version           {}", info.version))?;
+    print_line(format_args!("schema            {}", info.schema_version))?;
+    print_line(format_args!("max request bytes {}", info.max_request_bytes))?;
+    print_line(format_args!("max blob bytes    {}", info.max_blob_bytes))?;
+    print_line(format_args!("auth required     {}", info.auth_required))?;
+    print_line(format_args!("tenant            {}", info.tenant_id))?;
+    print_line(format_args!("access            {}", name_of(info.access())))?;
+    print_line(format_args!("subject           {}", info.subject))
 }
 
 /// Prints the key to stdout, for scripts, and the entry of the keys file to stderr.
@@ -283,7 +280,7 @@ fn generate(name: &str, tenant: &str, access: Access) -> anyhow::Result<()> {
         ("access".to_owned(), access.name().into()),
         ("sha256".to_owned(), hex(&hash.0).into()),
     ]);
-    say(key)?;
+    print_line(key)?;
     eprint!("[[keys]]\n{entry}");
     Ok(())
 }
@@ -293,7 +290,7 @@ async fn limits(action: LimitsAction) -> anyhow::Result<()> {
         LimitsAction::Get { server, tenant } => {
             let tenant_id = tenant.unwrap_or_default();
             let found = limits_of(&mut client(&server).await?, tenant_id).await?;
-            say(format_args!("tenant {}", found.tenant_id))?;
+            print_line(format_args!("tenant {}", found.tenant_id))?;
             show_limits(&found.in_force.unwrap_or_default(), found.r#use.as_ref())
         }
         LimitsAction::Set {
@@ -329,35 +326,35 @@ async fn tenant(action: TenantAction) -> anyhow::Result<()> {
         TenantAction::Delete { server, name } => {
             let request = pb::DeleteTenantRequest { tenant_id: name };
             let answer = client(&server).await?.delete_tenant(request).await;
-            show_deletion(answered(answer)?.deletion)
+            show_deletion(response_or_error(answer)?.deletion)
         }
         TenantAction::Status { server, name } => {
             let request = pb::GetTenantDeletionRequest { tenant_id: name };
             let answer = client(&server).await?.get_tenant_deletion(request).await;
-            show_deletion(answered(answer)?.deletion)
+            show_deletion(response_or_error(answer)?.deletion)
         }
     }
 }
 
 fn show_deletion(deletion: Option<pb::TenantDeletion>) -> anyhow::Result<()> {
     let Some(deletion) = deletion else {
-        return say("no deletion was requested");
+        return print_line("no deletion was requested");
     };
     let asked = deletion.request_time.unwrap_or_default();
     let done = deletion.done_time.map(|at| at.to_string());
     let done = done.unwrap_or_else(|| "not yet".to_owned());
-    say(format_args!("tenant        {}", deletion.tenant_id))?;
-    say(format_args!(
+    print_line(format_args!("tenant        {}", deletion.tenant_id))?;
+    print_line(format_args!(
         "requested     {asked} by {}",
         deletion.requested_by
     ))?;
-    say(format_args!("done          {done}"))?;
-    say(format_args!("sessions      {}", deletion.sessions))?;
-    say(format_args!(
+    print_line(format_args!("done          {done}"))?;
+    print_line(format_args!("sessions      {}", deletion.sessions))?;
+    print_line(format_args!(
         "blobs         {} of {} bytes",
         deletion.blobs, deletion.blob_bytes
     ))?;
-    say(format_args!("API keys      {}", deletion.keys))
+    print_line(format_args!("API keys      {}", deletion.keys))
 }
 
 async fn limits_of(
@@ -365,7 +362,7 @@ async fn limits_of(
     tenant_id: String,
 ) -> anyhow::Result<pb::GetTenantLimitsResponse> {
     let request = pb::GetTenantLimitsRequest { tenant_id };
-    answered(client.get_tenant_limits(request).await)
+    response_or_error(client.get_tenant_limits(request).await)
 }
 
 async fn set_limits(
@@ -374,7 +371,7 @@ async fn set_limits(
     limits: Option<pb::TenantLimits>,
 ) -> anyhow::Result<()> {
     let request = pb::SetTenantLimitsRequest { tenant_id, limits };
-    let answer = answered(client.set_tenant_limits(request).await)?;
+    let answer = response_or_error(client.set_tenant_limits(request).await)?;
     show_limits(&answer.in_force.unwrap_or_default(), None)
 }
 
@@ -395,16 +392,16 @@ fn show_limits(limits: &pb::TenantLimits, used: Option<&pb::TenantUse>) -> anyho
     ];
     for (name, limit, used) in lines {
         let used = used.unwrap_or_default();
-        say(format_args!("{name:<14}{}{used}", shown(limit)))?;
+        print_line(format_args!("{name:<14}{}{used}", shown(limit)))?;
     }
     Ok(())
 }
 
 async fn create(server: &Server, request: pb::CreateKeyRequest) -> anyhow::Result<()> {
     let answer = client(server).await?.create_key(request).await;
-    let pb::CreateKeyResponse { key, secret } = answered(answer)?;
+    let pb::CreateKeyResponse { key, secret } = response_or_error(answer)?;
     let key = key.unwrap_or_default();
-    say(secret)?;
+    print_line(secret)?;
     eprintln!(
         "contextd: key {} of tenant {} allows {}; the key is shown only once",
         key.key_id,
@@ -423,7 +420,7 @@ async fn list(server: &Server, tenant_id: String) -> anyhow::Result<()> {
             page_size: 1000,
             page_token,
         };
-        let page = answered(client.list_keys(request).await)?;
+        let page = response_or_error(client.list_keys(request).await)?;
         for key in page.keys {
             let state = match (&key.revoke_time, &key.expire_time) {
                 (Some(at), _) => format!("revoked {at}"),
@@ -431,7 +428,7 @@ async fn list(server: &Server, tenant_id: String) -> anyhow::Result<()> {
                 (None, None) => "live".to_owned(),
             };
             let access = name_of(key.access());
-            say(format_args!(
+            print_line(format_args!(
                 "{}  {}  {access:<8}  {state}  {}",
                 key.key_id, key.tenant_id, key.name
             ))?;

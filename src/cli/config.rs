@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use super::output::say;
+use super::output::print_line;
 use super::settings::SettingArgs;
 use crate::config;
 
@@ -29,13 +29,13 @@ enum Action {
 
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.action {
-        Action::Print(settings) => say(config::print(&settings.load()?).trim_end())?,
+        Action::Print(settings) => print_line(config::print(&settings.load()?).trim_end())?,
         Action::Validate(settings) => {
             settings.load()?;
-            say("configuration is valid")?;
+            print_line("configuration is valid")?;
         }
-        Action::Reference => say(config::reference::markdown().trim_end())?,
-        Action::Schema => say(&serde_json::to_string_pretty(&config::reference::schema())?)?,
+        Action::Reference => print_line(config::reference::markdown().trim_end())?,
+        Action::Schema => print_line(&serde_json::to_string_pretty(&config::reference::schema())?)?,
     }
     Ok(ExitCode::SUCCESS)
 }

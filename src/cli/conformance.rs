@@ -6,9 +6,9 @@ use anyhow::Context as _;
 use clap::builder::PossibleValuesParser;
 use serde_json::json;
 
-use super::output::{Format, say};
-use crate::conformance::{Kit, Options, Outcome, Scenario, Setup, scenarios};
+use super::output::{Format, print_line};
 use crate::{config::Environment, settings::parse_duration};
+use contextd_conformance::{Kit, Options, Outcome, Scenario, Setup, scenarios};
 
 /// The environment variables passed to servers. None of them configures contextd.
 const KEPT: &[&str] = &["PATH", "HOME", "TMPDIR", "XDG_CACHE_HOME", "LANG", "LC_ALL"];
@@ -89,7 +89,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     ran?;
     printed?;
     if matches!(args.output, Format::Text) {
-        say(format_args!("{runs} runs, {failed} with findings"))?;
+        print_line(format_args!("{runs} runs, {failed} with findings"))?;
     }
     Ok(match failed {
         0 => ExitCode::SUCCESS,
@@ -99,7 +99,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn list(scenarios: &[Scenario]) -> anyhow::Result<ExitCode> {
     for scenario in scenarios {
-        say(format_args!("{:20} {}", scenario.name, scenario.demand))?;
+        print_line(format_args!("{:20} {}", scenario.name, scenario.demand))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -119,7 +119,7 @@ fn print(outcome: &Outcome, form: Format) -> anyhow::Result<()> {
             .map(|it| json!({"check": it.check, "text": it.text}))
             .collect();
         let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
-        return say(format_args!(
+        return print_line(format_args!(
             "{}",
             json!({"scenario": scenario, "run": variant, "elapsed_ms": elapsed_ms, "findings": findings, "stderr": stderr})
         ));
@@ -129,12 +129,12 @@ fn print(outcome: &Outcome, form: Format) -> anyhow::Result<()> {
         false => format!("{scenario}: {variant}"),
     };
     let verdict = if findings.is_empty() { "ok" } else { "WRONG" };
-    say(format_args!(
+    print_line(format_args!(
         "{verdict:5} {name} ({} ms)",
         elapsed.as_millis()
     ))?;
     for finding in findings {
-        say(format_args!("      {}: {}", finding.check, finding.text))?;
+        print_line(format_args!("      {}: {}", finding.check, finding.text))?;
     }
     if !findings.is_empty() && !stderr.is_empty() {
         for line in stderr
@@ -145,7 +145,7 @@ fn print(outcome: &Outcome, form: Format) -> anyhow::Result<()> {
             .into_iter()
             .rev()
         {
-            say(format_args!("      stderr: {line}"))?;
+            print_line(format_args!("      stderr: {line}"))?;
         }
     }
     Ok(())

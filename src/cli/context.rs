@@ -6,8 +6,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use contextd_client::{Server, describe};
 
-use super::{chat::describe, output::say, server::Server};
+use super::output::print_line;
 use crate::pb::{self, context_service_client::ContextServiceClient};
 use crate::settings::parse_duration;
 
@@ -48,7 +49,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         .with_context(|| format!("{} did not respond in time", server.address()))??;
     let colours = stdout().is_terminal();
     for line in answer.text.lines() {
-        say(if colours {
+        print_line(if colours {
             coloured(line)
         } else {
             line.to_owned()

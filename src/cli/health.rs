@@ -4,11 +4,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
+use contextd_client::Server;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::{output::say, server::Server};
+use super::output::print_line;
 use crate::settings::parse_duration;
 
 /// The header with the reason why a server is not ready.
@@ -43,7 +44,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         tokio::time::timeout(timeout, status_of(&server, service.unwrap_or_default()))
             .await
             .with_context(|| format!("{address} did not respond in time"))??;
-    say(status.as_str_name())?;
+    print_line(status.as_str_name())?;
     if let Some(reason) = reason.filter(|_| status != ServingStatus::Serving) {
         eprintln!("contextd: {reason}");
     }

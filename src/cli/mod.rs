@@ -6,7 +6,6 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 mod admin;
 mod backup;
-mod chat;
 mod completion;
 mod config;
 mod conformance;
@@ -17,7 +16,6 @@ mod migrate;
 mod output;
 mod selftest;
 mod serve;
-mod server;
 mod settings;
 mod version;
 
@@ -37,7 +35,7 @@ enum Command {
     Backup(backup::BackupArgs),
     Restore(backup::RestoreArgs),
     Health(health::Args),
-    Chat(chat::Args),
+    Chat(contextd_chat::Args),
     Context(context::Args),
     Admin(admin::Args),
     Selftest(selftest::Args),
@@ -56,7 +54,7 @@ impl Cli {
             Command::Backup(args) => Box::pin(backup::backup(args)).await,
             Command::Restore(args) => Box::pin(backup::restore(args)).await,
             Command::Health(args) => health::run(args).await,
-            Command::Chat(args) => Box::pin(chat::run(args)).await,
+            Command::Chat(args) => Box::pin(contextd_chat::run(args)).await,
             Command::Context(args) => Box::pin(context::run(args)).await,
             Command::Admin(args) => Box::pin(admin::run(args)).await,
             Command::Selftest(args) => Box::pin(selftest::run(args)).await,

@@ -12,6 +12,6 @@ pub(super) enum Format {
 }
 
 /// Prints a line to stdout.
-pub(super) fn say(line: impl Display) -> anyhow::Result<()> {
+pub(super) fn print_line(line: impl Display) -> anyhow::Result<()> {
     Ok(writeln!(std::io::stdout().lock(), "{line}")?)
 }

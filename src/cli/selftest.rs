@@ -6,13 +6,10 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use contextd_client::{Connection, Server, describe};
 use uuid::Uuid;
 
-use super::{
-    chat::describe,
-    output::say,
-    server::{Connection, Server},
-};
+use super::output::print_line;
 use crate::pb::{
     self, event::Payload, session_service_client::SessionServiceClient,
     turn_service_client::TurnServiceClient,
@@ -141,7 +138,7 @@ async fn turn_completed(
 }
 
 fn done(what: &str, start: Instant) -> anyhow::Result<()> {
-    say(format_args!(
+    print_line(format_args!(
         "ok: {what} ({} ms)",
         start.elapsed().as_millis()
     ))

@@ -7,7 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::{exit::exit_code, settings::SettingArgs};
-use crate::config::{Loaded, LogFormat};
+use crate::config::{LoadedConfig, LogFormat};
 use crate::telemetry::progress::Progress;
 use crate::{app, telemetry};
 
@@ -19,7 +19,7 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let Loaded {
+    let LoadedConfig {
         config,
         origins: _,
         services,

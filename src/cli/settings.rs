@@ -6,7 +6,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, FromArgMatches};
 
 use crate::config::{
-    self, ConfigError, Environment, Loaded, SETTINGS, Setting, Sources, variable_of,
+    self, ConfigError, Environment, LoadedConfig, SETTINGS, Setting, Sources, variable_of,
 };
 
 /// The settings given on the command line. [`SettingArgs::load`] adds the environment and the file.
@@ -18,7 +18,7 @@ pub(super) struct SettingArgs {
 
 impl SettingArgs {
     /// Loads the settings in force.
-    pub(super) fn load(self) -> Result<Loaded, ConfigError> {
+    pub(super) fn load(self) -> Result<LoadedConfig, ConfigError> {
         let Self { file, flags } = self;
         config::load(&Sources {
             file,

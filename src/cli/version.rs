@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::output::{Format, say};
+use super::output::{Format, print_line};
 use crate::store::migrate;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -20,9 +20,9 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match (args.output, COMMIT) {
-        (Format::Text, Some(commit)) => say(format_args!("contextd {VERSION} ({commit})"))?,
-        (Format::Text, None) => say(format_args!("contextd {VERSION}"))?,
-        (Format::Json, commit) => say(json!({
+        (Format::Text, Some(commit)) => print_line(format_args!("contextd {VERSION} ({commit})"))?,
+        (Format::Text, None) => print_line(format_args!("contextd {VERSION}"))?,
+        (Format::Json, commit) => print_line(json!({
             "version": VERSION,
             "commit": commit,
             "schemaVersion": migrate::newest(),

@@ -1,15 +1,15 @@
 //! Queued messages that were applied to a user message, to and from their proto form.
 
 use crate::{
-    model::{Applied, MessageId},
+    model::{AppliedMessage, MessageId},
     pb,
 };
 
 use super::{DecodeError, time};
 
 /// Converts an applied message for the wire.
-pub(super) fn to_pb(applied: &Applied) -> pb::AppliedMessage {
-    let Applied {
+pub(super) fn to_pb(applied: &AppliedMessage) -> pb::AppliedMessage {
+    let AppliedMessage {
         message,
         queued_at,
         metadata,
@@ -22,7 +22,7 @@ pub(super) fn to_pb(applied: &Applied) -> pb::AppliedMessage {
 }
 
 /// Reads a stored applied message.
-pub(super) fn from_pb(applied: pb::AppliedMessage) -> Result<Applied, DecodeError> {
+pub(super) fn from_pb(applied: pb::AppliedMessage) -> Result<AppliedMessage, DecodeError> {
     let pb::AppliedMessage {
         queued_message_id,
         enqueue_time,
@@ -30,7 +30,7 @@ pub(super) fn from_pb(applied: pb::AppliedMessage) -> Result<Applied, DecodeErro
     } = applied;
     let enqueue_time =
         enqueue_time.ok_or_else(|| DecodeError::new("applied message", "its time is missing"))?;
-    Ok(Applied {
+    Ok(AppliedMessage {
         message: MessageId::new(queued_message_id),
         queued_at: time::timestamp_from_pb(enqueue_time)?,
         metadata,

@@ -7,8 +7,8 @@ use proptest::{collection, option, prelude::*};
 
 use crate::model::{
     BlobId, CallId, Citation, Compaction, CompactionId, CompactionState, Content, Failure,
-    FailurePhase, FailureReason, FinishReason, Generation, Given, Keep, LimitsOverride, Media,
-    MessageId, ModelResponse, OutputLimits, Part, PinnedBlock, PinnedKind, ProviderItem,
+    FailurePhase, FailureReason, FinishReason, Generation, Keep, LimitsOverride, Media, MessageId,
+    ModelResponse, OutputLimits, OutputPart, Part, PinnedBlock, PinnedKind, ProviderItem,
     ProviderTool, Seq, SessionConfig, TakeMode, TokenBasis, TokenCount, Tool, ToolCall,
     ToolCategory, ToolExecution, ToolOutcome, ToolResult, ToolSet, Truncation, TurnResult, Usage,
     UsageTotals,
@@ -16,8 +16,8 @@ use crate::model::{
     compaction::{self, CompactionOverrides, Guard, InstructionsMode, Summary, Trigger},
     config::{ContextOverrides, PolicyOverrides, PruneMode, PruneOverrides, UnknownWindow},
     generation::{ReasoningEffort, ResponseFormat, ToolChoice, UpTo},
-    ledger::{Occupant, Share},
-    media::{Kept, Pixels, Source},
+    ledger::{CategoryTokens, ContextCategory},
+    media::{BlobRef, Pixels, Source},
 };
 
 mod payloads;
@@ -34,7 +34,7 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 /// A non-empty text, for fields in which an empty text means absent.
-fn words() -> impl Strategy<Value = String> {
+fn non_empty_text() -> impl Strategy<Value = String> {
     text().prop_map(|text| format!("w{text}"))
 }
 
@@ -58,7 +58,7 @@ pub(super) fn metadata() -> impl Strategy<Value = BTreeMap<String, String>> {
 }
 
 fn citation() -> impl Strategy<Value = Citation> {
-    let texts = (text(), text(), text(), option::of(words()));
+    let texts = (text(), text(), text(), option::of(non_empty_text()));
     (texts, tokens(), tokens()).prop_map(
         |((url, title, cited_text, provider_metadata), start_byte, end_byte)| Citation {
             url,
@@ -82,14 +82,18 @@ fn item() -> impl Strategy<Value = ProviderItem> {
 
 pub(super) fn part() -> impl Strategy<Value = Part> {
     let sources = collection::vec(citation(), 0..3);
-    (content(), sources, option::of(words()), any::<bool>()).prop_map(
-        |(content, citations, provider_metadata, sanitized)| Part {
+    (
+        content(),
+        sources,
+        option::of(non_empty_text()),
+        any::<bool>(),
+    )
+        .prop_map(|(content, citations, provider_metadata, sanitized)| Part {
             content,
             citations,
             provider_metadata,
             sanitized,
-        },
-    )
+        })
 }
 
 fn content() -> impl Strategy<Value = Content> {
@@ -111,7 +115,7 @@ fn content() -> impl Strategy<Value = Content> {
 }
 
 /// A part of a user message.
-pub(super) fn said() -> impl Strategy<Value = Part> {
+pub(super) fn user_part() -> impl Strategy<Value = Part> {
     prop_oneof![
         text().prop_map(Part::text),
         media().prop_map(|media| Part::new(Content::Media(media)))
@@ -124,7 +128,7 @@ pub(super) fn media() -> impl Strategy<Value = Media> {
             .prop_map(Option::flatten);
     let kept = (text(), any::<u32>(), pixels);
     let source = prop_oneof![
-        kept.prop_map(|(id, bytes, pixels)| Source::Blob(Kept {
+        kept.prop_map(|(id, bytes, pixels)| Source::Blob(BlobRef {
             id: BlobId::new(id),
             bytes: bytes.into(),
             pixels
@@ -138,8 +142,11 @@ pub(super) fn media() -> impl Strategy<Value = Media> {
     })
 }
 
-fn given() -> impl Strategy<Value = Given> {
-    prop_oneof![text().prop_map(Given::Text), media().prop_map(Given::Media)]
+fn result_part() -> impl Strategy<Value = OutputPart> {
+    prop_oneof![
+        text().prop_map(OutputPart::Text),
+        media().prop_map(OutputPart::Media)
+    ]
 }
 
 fn result() -> impl Strategy<Value = ToolResult> {
@@ -153,7 +160,7 @@ fn result() -> impl Strategy<Value = ToolResult> {
     (
         text(),
         text(),
-        collection::vec(given(), 0..4),
+        collection::vec(result_part(), 0..4),
         outcome,
         option::of(truncation()),
         prop_oneof![Just(String::new()), text()],
@@ -243,8 +250,8 @@ pub(super) fn failure() -> impl Strategy<Value = Failure> {
                 provider_code: code,
                 provider_request_id: request,
                 retry_after,
-                categories: vec![Share {
-                    occupant: Occupant::Skills,
+                categories: vec![CategoryTokens {
+                    occupant: ContextCategory::Skills,
                     tokens: 7,
                     count: 1,
                 }],
@@ -274,7 +281,7 @@ pub(super) fn response() -> impl Strategy<Value = ModelResponse> {
         option::of(usage()),
         option::of(failure()),
         times,
-        (option::of(words()), option::of(words())),
+        (option::of(non_empty_text()), option::of(non_empty_text())),
     )
         .prop_map(
             |(
@@ -414,9 +421,9 @@ pub(super) fn generation() -> impl Strategy<Value = Generation> {
     let reasoning = (option::of(effort()), option::of(count()));
     let tools = (option::of(choice()), any::<Option<bool>>());
     let answer = (
-        collection::vec(words(), 0..3),
+        collection::vec(non_empty_text(), 0..3),
         option::of(response_format()),
-        option::of(words()),
+        option::of(non_empty_text()),
     );
     (sampling, reasoning, tools, answer).prop_map(
         |(
@@ -590,13 +597,13 @@ pub(super) fn compaction() -> impl Strategy<Value = Compaction> {
         Just(Trigger::Manual),
         Just(Trigger::ProviderOverflow),
     ];
-    let id = || option::of(words().prop_map(CompactionId::new));
+    let id = || option::of(non_empty_text().prop_map(CompactionId::new));
     let time = || {
         option::of(
             (0_i64..4_000_000_000).prop_map(|second| Timestamp::from_second(second).unwrap()),
         )
     };
-    let summary = (words(), text(), text()).prop_map(|(text, message, model)| Summary {
+    let summary = (non_empty_text(), text(), text()).prop_map(|(text, message, model)| Summary {
         text,
         message: MessageId::new(message),
         model,
@@ -714,8 +721,8 @@ fn compaction_overrides() -> impl Strategy<Value = CompactionOverrides> {
         number(),
     );
     let words = (
-        option::of(words()),
-        option::of(words()),
+        option::of(non_empty_text()),
+        option::of(non_empty_text()),
         option::of(mode),
         option::of(guard),
     );
@@ -798,7 +805,7 @@ pub(super) fn turn_request() -> impl Strategy<Value = TurnRequest> {
     (
         option::of(tools()),
         limits(),
-        option::of(words()),
+        option::of(non_empty_text()),
         generation(),
         option::of(duration()),
     )
@@ -816,7 +823,7 @@ pub(super) fn turn_request() -> impl Strategy<Value = TurnRequest> {
 pub(super) fn turn_result() -> impl Strategy<Value = TurnResult> {
     (
         tokens(),
-        option::of(words()),
+        option::of(non_empty_text()),
         option::of(finish()),
         option::of(usage()),
         duration(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    model::{BlobId, CallId, Given, ToolCall, ToolOutcome, ToolResult, Truncation},
+    model::{BlobId, CallId, OutputPart, ToolCall, ToolOutcome, ToolResult, Truncation},
     pb,
 };
 
@@ -56,7 +56,7 @@ pub fn result_to_pb(result: &ToolResult) -> pb::ToolResult {
     pb::ToolResult {
         call_id: call.to_string(),
         tool_name: name.clone(),
-        parts: parts.iter().map(given_to_pb).collect(),
+        parts: parts.iter().map(result_part_to_pb).collect(),
         outcome: outcome_to_pb(*outcome).into(),
         truncation: truncation.as_ref().map(truncation_to_pb),
         prune_mark: None,
@@ -65,10 +65,10 @@ pub fn result_to_pb(result: &ToolResult) -> pb::ToolResult {
 }
 
 /// Converts one part of a result.
-pub(crate) fn given_to_pb(given: &Given) -> pb::Part {
+pub(crate) fn result_part_to_pb(given: &OutputPart) -> pb::Part {
     let content = match given {
-        Given::Text(text) => pb::part::Content::Text(text.clone()),
-        Given::Media(given) => pb::part::Content::Media(media::to_pb(given)),
+        OutputPart::Text(text) => pb::part::Content::Text(text.clone()),
+        OutputPart::Media(given) => pb::part::Content::Media(media::to_pb(given)),
     };
     pb::Part {
         content: Some(content),
@@ -77,7 +77,7 @@ pub(crate) fn given_to_pb(given: &Given) -> pb::Part {
 }
 
 /// Reads one part of a stored result.
-pub(crate) fn given_from_pb(part: pb::Part) -> Result<Given, DecodeError> {
+pub(crate) fn result_part_from_pb(part: pb::Part) -> Result<OutputPart, DecodeError> {
     let pb::Part {
         content,
         citations: _,
@@ -87,8 +87,8 @@ pub(crate) fn given_from_pb(part: pb::Part) -> Result<Given, DecodeError> {
         sanitized: _,
     } = part;
     match content {
-        Some(pb::part::Content::Text(text)) => Ok(Given::Text(text)),
-        Some(pb::part::Content::Media(given)) => media::from_pb(given).map(Given::Media),
+        Some(pb::part::Content::Text(text)) => Ok(OutputPart::Text(text)),
+        Some(pb::part::Content::Media(given)) => media::from_pb(given).map(OutputPart::Media),
         Some(
             pb::part::Content::Reasoning(_)
             | pb::part::Content::ToolCall(_)

@@ -1,7 +1,7 @@
 //! Categories of a context window and their token counts, to and from their proto forms.
 
 use crate::{
-    model::ledger::{Occupant, Share},
+    model::ledger::{CategoryTokens, ContextCategory},
     pb,
 };
 
@@ -11,7 +11,7 @@ use super::{
 };
 
 /// Converts a category's share of the context window for the wire.
-pub fn share_to_pb(share: &Share) -> pb::CategoryTokens {
+pub fn share_to_pb(share: &CategoryTokens) -> pb::CategoryTokens {
     pb::CategoryTokens {
         category: occupant_to_pb(share.occupant).into(),
         tokens: signed(share.tokens),
@@ -21,14 +21,14 @@ pub fn share_to_pb(share: &Share) -> pb::CategoryTokens {
 }
 
 /// Reads a stored share.
-pub fn share_from_pb(share: pb::CategoryTokens) -> Result<Share, DecodeError> {
+pub fn share_from_pb(share: pb::CategoryTokens) -> Result<CategoryTokens, DecodeError> {
     let pb::CategoryTokens {
         category,
         tokens,
         count,
         in_total: _,
     } = share;
-    Ok(Share {
+    Ok(CategoryTokens {
         occupant: occupant_from_pb(known("context category", category)?)?,
         tokens: unsigned("context category", tokens)?,
         count: unsigned("context category", count)?,
@@ -36,47 +36,47 @@ pub fn share_from_pb(share: pb::CategoryTokens) -> Result<Share, DecodeError> {
 }
 
 /// Converts a category.
-pub fn occupant_to_pb(occupant: Occupant) -> pb::ContextCategory {
+pub fn occupant_to_pb(occupant: ContextCategory) -> pb::ContextCategory {
     use pb::ContextCategory as C;
     match occupant {
-        Occupant::SystemPrompt => C::SystemPrompt,
-        Occupant::Tools => C::Tools,
-        Occupant::McpTools => C::McpTools,
-        Occupant::DeferredTools => C::DeferredTools,
-        Occupant::Skills => C::Skills,
-        Occupant::Agents => C::Agents,
-        Occupant::Memory => C::Memory,
-        Occupant::Pinned => C::Pinned,
-        Occupant::Summary => C::Summary,
-        Occupant::User => C::User,
-        Occupant::Assistant => C::Assistant,
-        Occupant::Reasoning => C::Reasoning,
-        Occupant::ToolCalls => C::ToolCalls,
-        Occupant::ToolResults => C::ToolResults,
-        Occupant::Media => C::Media,
-        Occupant::Queued => C::Queued,
+        ContextCategory::SystemPrompt => C::SystemPrompt,
+        ContextCategory::Tools => C::Tools,
+        ContextCategory::McpTools => C::McpTools,
+        ContextCategory::DeferredTools => C::DeferredTools,
+        ContextCategory::Skills => C::Skills,
+        ContextCategory::Agents => C::Agents,
+        ContextCategory::Memory => C::Memory,
+        ContextCategory::Pinned => C::Pinned,
+        ContextCategory::Summary => C::Summary,
+        ContextCategory::User => C::User,
+        ContextCategory::Assistant => C::Assistant,
+        ContextCategory::Reasoning => C::Reasoning,
+        ContextCategory::ToolCalls => C::ToolCalls,
+        ContextCategory::ToolResults => C::ToolResults,
+        ContextCategory::Media => C::Media,
+        ContextCategory::Queued => C::Queued,
     }
 }
 
-fn occupant_from_pb(category: pb::ContextCategory) -> Result<Occupant, DecodeError> {
+fn occupant_from_pb(category: pb::ContextCategory) -> Result<ContextCategory, DecodeError> {
     use pb::ContextCategory as C;
     Ok(match category {
         C::Unspecified => return Err(DecodeError::new("context category", "it is not set")),
-        C::SystemPrompt => Occupant::SystemPrompt,
-        C::Tools => Occupant::Tools,
-        C::McpTools => Occupant::McpTools,
-        C::DeferredTools => Occupant::DeferredTools,
-        C::Skills => Occupant::Skills,
-        C::Agents => Occupant::Agents,
-        C::Memory => Occupant::Memory,
-        C::Pinned => Occupant::Pinned,
-        C::Summary => Occupant::Summary,
-        C::User => Occupant::User,
-        C::Assistant => Occupant::Assistant,
-        C::Reasoning => Occupant::Reasoning,
-        C::ToolCalls => Occupant::ToolCalls,
-        C::ToolResults => Occupant::ToolResults,
-        C::Media => Occupant::Media,
-        C::Queued => Occupant::Queued,
+        C::SystemPrompt => ContextCategory::SystemPrompt,
+        C::Tools => ContextCategory::Tools,
+        C::McpTools => ContextCategory::McpTools,
+        C::DeferredTools => ContextCategory::DeferredTools,
+        C::Skills => ContextCategory::Skills,
+        C::Agents => ContextCategory::Agents,
+        C::Memory => ContextCategory::Memory,
+        C::Pinned => ContextCategory::Pinned,
+        C::Summary => ContextCategory::Summary,
+        C::User => ContextCategory::User,
+        C::Assistant => ContextCategory::Assistant,
+        C::Reasoning => ContextCategory::Reasoning,
+        C::ToolCalls => ContextCategory::ToolCalls,
+        C::ToolResults => ContextCategory::ToolResults,
+        C::Media => ContextCategory::Media,
+        C::Queued => ContextCategory::Queued,
     })
 }

@@ -38,7 +38,7 @@ pub fn decode(bytes: &[u8]) -> Result<Compaction, DecodeError> {
 }
 
 /// The failure of a compaction whose replica stopped.
-pub fn lost() -> Failure {
+pub fn replica_stopped_failure() -> Failure {
     Failure::local(
         FailureReason::Internal,
         "the server that ran it stopped",

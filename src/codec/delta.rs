@@ -5,7 +5,7 @@ use prost::Message as _;
 use crate::{
     model::{
         CallId, Delta, MessageId, Seq, TurnId,
-        delta::{DeltaKind, Stretch},
+        delta::{DeltaBatch, DeltaKind},
         event::StepPosition,
     },
     pb::{self, event::Payload},
@@ -55,8 +55,8 @@ pub fn to_pb(delta: &Delta) -> Payload {
 }
 
 /// Encodes a stretch as a page of delta events. All of them follow the event after which the message is written.
-pub fn encode_stretch(stretch: &Stretch) -> Vec<u8> {
-    let Stretch {
+pub fn encode_stretch(stretch: &DeltaBatch) -> Vec<u8> {
+    let DeltaBatch {
         after,
         turn,
         at,
@@ -79,9 +79,9 @@ pub fn encode_stretch(stretch: &Stretch) -> Vec<u8> {
 }
 
 /// Decodes a stretch. Events of other kinds, written by a newer version, are ignored.
-pub fn decode_stretch(bytes: &[u8]) -> Result<Stretch, DecodeError> {
+pub fn decode_stretch(bytes: &[u8]) -> Result<DeltaBatch, DecodeError> {
     let page: pb::ListEventsResponse = read("stretch of a message", bytes)?;
-    let mut stretch = Stretch {
+    let mut stretch = DeltaBatch {
         after: Seq(page.next_after_seq),
         turn: TurnId::new(
             page.events
@@ -162,7 +162,7 @@ mod tests {
             call: CallId::new("c1"),
             name: "bash".to_owned(),
         };
-        let stretch = Stretch {
+        let stretch = DeltaBatch {
             after: Seq(12),
             turn: TurnId::new("t1"),
             at: StepPosition {

@@ -7,6 +7,6 @@ use prost_reflect::DescriptorPool;
 use crate::pb;
 
 /// All messages of the API by name.
-pub static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
+pub static DESCRIPTOR_POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
     DescriptorPool::decode(pb::DESCRIPTOR_SET).expect("the build made the description")
 });

@@ -3,12 +3,12 @@
 use prost::Message;
 use prost_reflect::DynamicMessage;
 
-use super::{DecodeError, description::POOL};
+use super::{DecodeError, description::DESCRIPTOR_POOL};
 
 /// Encodes a message as JSON. `name` is its full name in the proto.
 pub fn encode(message: &impl Message, name: &'static str) -> Result<Vec<u8>, DecodeError> {
     let failed = |why: String| DecodeError::new(name, why);
-    let descriptor = POOL
+    let descriptor = DESCRIPTOR_POOL
         .get_message_by_name(name)
         .ok_or_else(|| failed("the proto has no such message".to_owned()))?;
     let bytes = message.encode_to_vec();

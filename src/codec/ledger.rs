@@ -12,7 +12,7 @@ use super::{
 };
 
 /// Converts a prune report for the wire.
-pub fn pruned_to_pb(report: &PruneReport) -> pb::PruneReport {
+pub fn prune_report_to_pb(report: &PruneReport) -> pb::PruneReport {
     let PruneReport {
         calls,
         tools,
@@ -31,12 +31,12 @@ pub fn pruned_to_pb(report: &PruneReport) -> pb::PruneReport {
 }
 
 /// Reads a prune report from the payload of its event; `at` is the seq of that event.
-pub fn decode_pruned(payload: &[u8], at: Seq) -> Result<PruneReport, DecodeError> {
+pub fn decode_prune_report(payload: &[u8], at: Seq) -> Result<PruneReport, DecodeError> {
     let pb::ContextPruned { report } = super::read("context_pruned", payload)?;
-    pruned_from_pb(report.unwrap_or_default(), at)
+    prune_report_from_pb(report.unwrap_or_default(), at)
 }
 
-fn pruned_from_pb(report: pb::PruneReport, at: Seq) -> Result<PruneReport, DecodeError> {
+fn prune_report_from_pb(report: pb::PruneReport, at: Seq) -> Result<PruneReport, DecodeError> {
     let pb::PruneReport {
         outputs_pruned: _,
         tokens_saved,
@@ -56,7 +56,7 @@ fn pruned_from_pb(report: pb::PruneReport, at: Seq) -> Result<PruneReport, Decod
 
 /// Converts the report of how a prompt was made to fit. The size of the prompt itself is a separate field of the
 /// response.
-pub fn prepared_to_pb(report: &PrepareReport, session: &SessionId) -> pb::PrepareReport {
+pub fn prepare_report_to_pb(report: &PrepareReport, session: &SessionId) -> pb::PrepareReport {
     let PrepareReport {
         before,
         pruned,
@@ -70,7 +70,7 @@ pub fn prepared_to_pb(report: &PrepareReport, session: &SessionId) -> pb::Prepar
         tokens_after_prune: Some(count_to_pb(pruned)),
         tokens_after_compaction: Some(count_to_pb(compacted)),
         tokens_final: Some(count_to_pb(compacted)),
-        prune: prune.as_ref().map(pruned_to_pb),
+        prune: prune.as_ref().map(prune_report_to_pb),
         compaction: compaction
             .as_ref()
             .map(|made| compaction::to_pb(made, session)),
@@ -79,7 +79,7 @@ pub fn prepared_to_pb(report: &PrepareReport, session: &SessionId) -> pb::Prepar
 }
 
 /// Reads a stored report; `at` is the seq of the prune that it contains.
-pub(super) fn prepared_from_pb(
+pub(super) fn prepare_report_from_pb(
     report: pb::PrepareReport,
     at: Seq,
 ) -> Result<PrepareReport, DecodeError> {
@@ -96,7 +96,9 @@ pub(super) fn prepared_from_pb(
         before: count_from_pb(tokens_before.unwrap_or_default())?,
         pruned: count_from_pb(tokens_after_prune.unwrap_or_default())?,
         compacted: count_from_pb(tokens_after_compaction.unwrap_or_default())?,
-        prune: prune.map(|prune| pruned_from_pb(prune, at)).transpose()?,
+        prune: prune
+            .map(|prune| prune_report_from_pb(prune, at))
+            .transpose()?,
         compaction: compaction
             .map(compaction::from_pb)
             .transpose()?

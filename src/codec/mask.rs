@@ -13,7 +13,7 @@ use crate::{
 use super::{
     DecodeError,
     config::{config_into_session, from_pb},
-    description::POOL,
+    description::DESCRIPTOR_POOL,
 };
 
 /// The field numbers of `Session` that are the configuration.
@@ -23,7 +23,8 @@ const WHOLE: &str = "tools";
 
 /// The message in which paths begin.
 static SESSION: LazyLock<MessageDescriptor> = LazyLock::new(|| {
-    POOL.get_message_by_name("contextd.v1.Session")
+    DESCRIPTOR_POOL
+        .get_message_by_name("contextd.v1.Session")
         .expect("the proto has sessions")
 });
 
@@ -43,7 +44,7 @@ pub fn check(path: &str) -> Result<(), WrongPath> {
 
 /// The paths of all configuration fields that are set. For a message, these are the paths of the fields that are set in
 /// it.
-pub fn set_in(session: &pb::Session) -> Result<Vec<String>, DecodeError> {
+pub fn set_paths(session: &pb::Session) -> Result<Vec<String>, DecodeError> {
     let mut paths = Vec::new();
     for (field, value) in dynamic(session)?.fields() {
         if CONFIGURATION.contains(&field.number()) {
@@ -270,7 +271,7 @@ mod tests {
         fn set_fields_are_the_mask_where_none_is_given(config in arbitrary::config()) {
             let mut session = pb::Session::default();
             config_into_session(&config, &mut session);
-            let named = ConfigChange { paths: set_in(&session).unwrap(), values: config.clone() };
+            let named = ConfigChange { paths: set_paths(&session).unwrap(), values: config.clone() };
             prop_assert_eq!(apply(&named, &SessionConfig::default()), Ok(config));
         }
     }
@@ -399,7 +400,7 @@ mod tests {
             ..pb::Session::default()
         };
         assert_eq!(
-            set_in(&session).unwrap(),
+            set_paths(&session).unwrap(),
             ["limits.max_steps", "metadata", "model", "tools"]
         );
         let empty = pb::Session {
@@ -407,8 +408,8 @@ mod tests {
             limits: Some(Default::default()),
             ..Default::default()
         };
-        assert_eq!(set_in(&empty).unwrap(), ["limits", "tools"]);
-        assert_eq!(set_in(&pb::Session::default()), Ok(Vec::new()));
+        assert_eq!(set_paths(&empty).unwrap(), ["limits", "tools"]);
+        assert_eq!(set_paths(&pb::Session::default()), Ok(Vec::new()));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::{
     model::{
         BlobId, Media,
-        media::{Kept, Pixels, Source},
+        media::{BlobRef, Pixels, Source},
     },
     pb,
 };
@@ -20,7 +20,7 @@ pub fn to_pb(media: &Media) -> pb::Media {
         source,
         filename,
     } = media;
-    let kept = media.kept();
+    let kept = media.blob();
     let pixels = kept.and_then(|kept| kept.pixels);
     pb::Media {
         media_type: media_type.clone(),
@@ -46,7 +46,7 @@ pub fn from_pb(media: pb::Media) -> Result<Media, DecodeError> {
         height,
     } = media;
     let source = match source {
-        Some(pb::media::Source::BlobId(id)) => Source::Blob(Kept {
+        Some(pb::media::Source::BlobId(id)) => Source::Blob(BlobRef {
             id: BlobId::new(id),
             bytes: u64::try_from(size_bytes)
                 .map_err(|error| DecodeError::new("media part", error))?,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use prost::Message as _;
 
 use crate::{
-    model::{Applied, Message, ModelResponse, Role, SessionId},
+    model::{AppliedMessage, Message, ModelResponse, Role, SessionId},
     pb,
 };
 
@@ -19,7 +19,7 @@ pub struct MessageInfo {
     /// Metadata set by the host.
     pub metadata: BTreeMap<String, String>,
     /// The queued messages from which a user message was made.
-    pub queued: Vec<Applied>,
+    pub queued: Vec<AppliedMessage>,
 }
 
 /// Encodes the info as a `Message` with only these fields. Returns no bytes if all are empty.
@@ -142,14 +142,14 @@ mod tests {
     use crate::{
         codec::arbitrary,
         model::{
-            Category, CompactionId, Counted, MessageId, Part, Seq, TurnId, message::StoredPart,
+            Category, CompactionId, MessageId, Part, PartSize, Seq, TurnId, message::StoredPart,
         },
     };
 
     proptest! {
         #[test]
         fn message_infos_round_trip(response in proptest::option::of(arbitrary::response()), metadata in arbitrary::metadata()) {
-            let queued = vec![Applied { message: MessageId::new("q1"), queued_at: jiff::Timestamp::UNIX_EPOCH, metadata: metadata.clone() }];
+            let queued = vec![AppliedMessage { message: MessageId::new("q1"), queued_at: jiff::Timestamp::UNIX_EPOCH, metadata: metadata.clone() }];
             let info = MessageInfo { response, metadata, queued };
             prop_assert_eq!(decode_info(&encode_info(&info)), Ok(info));
         }
@@ -164,7 +164,7 @@ mod tests {
     fn message_size_is_the_sum_of_its_parts_and_its_overhead() {
         let part = |text: &str, tokens| StoredPart {
             part: Part::text(text),
-            size: Counted {
+            size: PartSize {
                 tokens,
                 category: Category::User,
             },

@@ -3,7 +3,7 @@
 use crate::pb::{self, NoticeCode, event::Payload};
 
 /// The notice that follows an event. Returns `None` if the event has no notice.
-pub fn after(payload: &Payload) -> Option<pb::Notice> {
+pub fn for_event(payload: &Payload) -> Option<pb::Notice> {
     if let Payload::CompactionStarted(_) = payload {
         let text = "Compacting conversation history...".to_owned();
         return Some(pb::Notice {
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn compaction_and_its_failure_have_user_notices() {
         let check = |payload: Payload, expected: Option<(NoticeCode, &str)>| {
-            let told = after(&payload);
+            let told = for_event(&payload);
             assert_eq!(
                 told.as_ref()
                     .map(|notice| (notice.code(), notice.text.as_str())),
@@ -110,7 +110,7 @@ mod tests {
                 delay,
                 ..pb::TurnRetrying::default()
             };
-            after(&Payload::TurnRetrying(retrying)).map(|notice| (notice.code(), notice.text))
+            for_event(&Payload::TurnRetrying(retrying)).map(|notice| (notice.code(), notice.text))
         };
         use pb::FailureReason::{ProviderOverloaded, ProviderRateLimited};
         let told = |text: &str| Some((NoticeCode::WaitingForProvider, text.to_owned()));

@@ -5,7 +5,7 @@ use prost::Message as _;
 
 use crate::{
     model::{
-        CallId, Content, Given, Part, ProviderItem, ToolCall, ToolOutcome, ToolResult,
+        CallId, Content, OutputPart, Part, ProviderItem, ToolCall, ToolOutcome, ToolResult,
         media::Source,
         message::{Pruned, StoredPart, UnknownPart},
     },
@@ -25,12 +25,12 @@ const REFUSAL: &str = "refusal";
 /// The [`PartRow::kind`] of media whose content is a stored blob. SQL statements match on it: the part's body is the id
 /// of the blob, and the part keeps that blob from being removed.
 pub const MEDIA: &str = "media";
-const LINK: &str = "media_url";
+const MEDIA_URL: &str = "media_url";
 /// The [`PartRow::kind`] of a provider item: the body is the item, the name is the provider's type name.
 const PROVIDER_ITEM: &str = "provider_item";
 
 /// Maximum bytes of `rest` for reasoning without a provider attachment. A larger `rest` contains an attachment.
-pub const BARE_REASONING: i32 = 8;
+pub const MAX_BARE_REASONING_BYTES: i32 = 8;
 
 /// The columns of a part.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -92,8 +92,8 @@ pub fn to_row(part: &Part) -> PartRow {
 
 fn columns(content: &Content) -> PartRow {
     match content {
-        Content::Text(text) => words(TEXT, text),
-        Content::Reasoning { text, redacted: _ } => words(REASONING, text),
+        Content::Text(text) => text_row(TEXT, text),
+        Content::Reasoning { text, redacted: _ } => text_row(REASONING, text),
         Content::ToolCall(ToolCall {
             id,
             name,
@@ -101,28 +101,28 @@ fn columns(content: &Content) -> PartRow {
         }) => PartRow {
             call: Some(id.to_string()),
             name: Some(name.clone()),
-            ..words(TOOL_CALL, arguments)
+            ..text_row(TOOL_CALL, arguments)
         },
         Content::ToolResult(result) => PartRow {
             call: Some(result.call.to_string()),
             name: Some(result.name.clone()),
             outcome: Some(outcome_number(result.outcome)),
-            ..words(TOOL_RESULT, result.texts().next().unwrap_or_default())
+            ..text_row(TOOL_RESULT, result.texts().next().unwrap_or_default())
         },
-        Content::Refusal(text) => words(REFUSAL, text),
+        Content::Refusal(text) => text_row(REFUSAL, text),
         Content::Media(media) => match &media.source {
-            Source::Blob(kept) => words(MEDIA, kept.id.as_str()),
-            Source::Url(url) => words(LINK, url),
+            Source::Blob(kept) => text_row(MEDIA, kept.id.as_str()),
+            Source::Url(url) => text_row(MEDIA_URL, url),
         },
         Content::ProviderItem(item) => PartRow {
             name: Some(item.kind.clone()),
-            ..words(PROVIDER_ITEM, &item.json)
+            ..text_row(PROVIDER_ITEM, &item.json)
         },
-        Content::Unknown(unknown) => words(&unknown.kind, &unknown.body),
+        Content::Unknown(unknown) => text_row(&unknown.kind, &unknown.body),
     }
 }
 
-fn words(kind: &str, body: &str) -> PartRow {
+fn text_row(kind: &str, body: &str) -> PartRow {
     PartRow {
         kind: kind.to_owned(),
         body: body.to_owned(),
@@ -175,11 +175,11 @@ fn rest_of_result(result: &ToolResult) -> Option<pb::ToolResult> {
         truncation,
         display_text,
     } = result;
-    let is_text = matches!(parts.as_slice(), [Given::Text(_)]);
+    let is_text = matches!(parts.as_slice(), [OutputPart::Text(_)]);
     if is_text && truncation.is_none() && display_text.is_empty() {
         return None;
     }
-    let mut parts: Vec<pb::Part> = parts.iter().map(call::given_to_pb).collect();
+    let mut parts: Vec<pb::Part> = parts.iter().map(call::result_part_to_pb).collect();
     if let Some(first) = parts.iter_mut().find_map(text_of) {
         first.clear();
     }
@@ -241,7 +241,7 @@ pub fn from_row(row: PartRow) -> Result<Part, DecodeError> {
             Content::ToolResult(ToolResult {
                 call: CallId::new(column("call", call)?),
                 name: column("name", name)?,
-                parts: given(body, parts)?,
+                parts: result_parts(body, parts)?,
                 outcome: call::outcome_from_pb(number::known(
                     "outcome",
                     column("outcome", outcome)?.into(),
@@ -252,7 +252,7 @@ pub fn from_row(row: PartRow) -> Result<Part, DecodeError> {
         }
         REFUSAL => Content::Refusal(body),
         MEDIA => Content::Media(medium(rest, pb::media::Source::BlobId(body))?),
-        LINK => Content::Media(medium(rest, pb::media::Source::Url(body))?),
+        MEDIA_URL => Content::Media(medium(rest, pb::media::Source::Url(body))?),
         PROVIDER_ITEM => Content::ProviderItem(item(rest, column("name", name)?, body)?),
         _ => Content::Unknown(UnknownPart {
             kind,
@@ -290,7 +290,7 @@ fn is_redacted(rest: Option<pb::part::Content>) -> Result<bool, DecodeError> {
 fn result_rest(rest: Option<pb::part::Content>) -> Result<pb::ToolResult, DecodeError> {
     let Some(rest) = rest else {
         return Ok(pb::ToolResult {
-            parts: vec![call::given_to_pb(&Given::from(""))],
+            parts: vec![call::result_part_to_pb(&OutputPart::from(""))],
             ..pb::ToolResult::default()
         });
     };
@@ -304,11 +304,11 @@ fn result_rest(rest: Option<pb::part::Content>) -> Result<pb::ToolResult, Decode
 }
 
 /// The parts of a result, with the body as its first text.
-fn given(body: String, mut parts: Vec<pb::Part>) -> Result<Vec<Given>, DecodeError> {
+fn result_parts(body: String, mut parts: Vec<pb::Part>) -> Result<Vec<OutputPart>, DecodeError> {
     if let Some(first) = parts.iter_mut().find_map(text_of) {
         *first = body;
     }
-    parts.into_iter().map(call::given_from_pb).collect()
+    parts.into_iter().map(call::result_part_from_pb).collect()
 }
 
 /// Media whose content is given.
@@ -454,7 +454,7 @@ mod tests {
     use super::*;
     use crate::{
         codec::arbitrary,
-        model::{Category, Counted},
+        model::{Category, PartSize},
     };
 
     proptest! {
@@ -471,7 +471,7 @@ mod tests {
             let metadata = attached.then(|| r#"{"openai":{"reasoning_details":[]}}"#.to_owned());
             let part = Part { provider_metadata: metadata, sanitized, ..Part::new(Content::Reasoning { text, redacted }) };
             let bytes = to_row(&part).rest.map_or(0, |rest| rest.len());
-            prop_assert_eq!(bytes > BARE_REASONING as usize, attached);
+            prop_assert_eq!(bytes > MAX_BARE_REASONING_BYTES as usize, attached);
         }
 
         #[test]
@@ -534,7 +534,7 @@ mod tests {
         let Content::ToolResult(result) = from_row(row).unwrap().content else {
             panic!("not a result")
         };
-        assert_eq!(result.parts, [Given::from("no result in time")]);
+        assert_eq!(result.parts, [OutputPart::from("no result in time")]);
         assert_eq!(result.outcome, ToolOutcome::TimedOut);
     }
 
@@ -546,7 +546,7 @@ mod tests {
         };
         let row = PartRow {
             rest: Some(rest.encode_to_vec()),
-            ..words("hologram", "words")
+            ..text_row("hologram", "words")
         };
         let part = from_row(row.clone()).unwrap();
         assert_eq!(to_row(&part), row);
@@ -563,13 +563,13 @@ mod tests {
             assert_eq!(from_row(row).unwrap_err().to_string(), expected)
         };
         check(
-            words(TOOL_CALL, "{}"),
+            text_row(TOOL_CALL, "{}"),
             "a stored part cannot be read: its call is missing",
         );
         assert!(
             from_row(PartRow {
                 rest: Some(vec![0xff]),
-                ..words(TEXT, "")
+                ..text_row(TEXT, "")
             })
             .is_err()
         );
@@ -585,7 +585,7 @@ mod tests {
             .is_err()
         );
         check(
-            words(MEDIA, "b"),
+            text_row(MEDIA, "b"),
             "a stored part cannot be read: its rest does not belong to media",
         );
     }
@@ -593,7 +593,7 @@ mod tests {
     #[test]
     fn a_part_on_the_wire_has_its_token_count() {
         let part = Part::text("hello");
-        let size = Counted {
+        let size = PartSize {
             tokens: 2,
             category: Category::User,
         };

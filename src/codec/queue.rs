@@ -128,7 +128,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn queued_messages_round_trip(parts in proptest::collection::vec(arbitrary::said(), 1..4), pinned: bool, metadata in arbitrary::metadata()) {
+        fn queued_messages_round_trip(parts in proptest::collection::vec(arbitrary::user_part(), 1..4), pinned: bool, metadata in arbitrary::metadata()) {
             let message = InputMessage { pinned, metadata, ..InputMessage::new(Role::User, parts) };
             prop_assert_eq!(decode(&encode(&message)), Ok(message));
         }

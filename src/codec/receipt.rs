@@ -5,13 +5,13 @@ use prost::Message;
 
 use super::{DecodeError, ledger, usage};
 use crate::{
-    model::{PrepareReport, Recorded, Seq, SessionId, TokenCount},
+    model::{PrepareReport, Seq, SessionId, TokenCount, UsageReceipt},
     pb,
 };
 
 /// Encodes the response to a usage report, without the fields that may change.
-pub fn write_recorded(recorded: &Recorded) -> String {
-    let Recorded { estimate, size } = recorded;
+pub fn write_recorded_usage(recorded: &UsageReceipt) -> String {
+    let UsageReceipt { estimate, size } = recorded;
     write(&pb::RecordUsageResponse {
         estimate: estimate.as_ref().map(usage::estimate_to_pb),
         calibration_ratio: 0.0,
@@ -19,14 +19,14 @@ pub fn write_recorded(recorded: &Recorded) -> String {
     })
 }
 
-/// Decodes a response from [`write_recorded`].
-pub fn read_recorded(text: &str) -> Result<Recorded, DecodeError> {
+/// Decodes a response from [`write_recorded_usage`].
+pub fn read_recorded_usage(text: &str) -> Result<UsageReceipt, DecodeError> {
     let pb::RecordUsageResponse {
         estimate,
         calibration_ratio: _,
         context_tokens,
     } = read("recorded usage", text)?;
-    Ok(Recorded {
+    Ok(UsageReceipt {
         estimate: estimate.map(usage::estimate_from_pb).transpose()?,
         size: usage::count_from_pb(context_tokens.unwrap_or_default())?,
     })
@@ -44,21 +44,21 @@ pub fn read_size(text: &str) -> Result<TokenCount, DecodeError> {
 
 /// Encodes the report of how a prompt was made to fit. The statement that stores it prepends the seq of the prune, or 0
 /// if nothing was pruned.
-pub fn write_prepared(report: &PrepareReport) -> String {
+pub fn write_prepare_report(report: &PrepareReport) -> String {
     format!(
         " {}",
-        write(&ledger::prepared_to_pb(report, &SessionId::new("")))
+        write(&ledger::prepare_report_to_pb(report, &SessionId::new("")))
     )
 }
 
-/// Decodes a report from [`write_prepared`], with the seq before it.
-pub fn read_prepared(text: &str) -> Result<PrepareReport, DecodeError> {
+/// Decodes a report from [`write_prepare_report`], with the seq before it.
+pub fn read_prepare_report(text: &str) -> Result<PrepareReport, DecodeError> {
     const WHAT: &str = "preparation report";
     let (seq, report) = text
         .split_once(' ')
         .ok_or_else(|| DecodeError::new(WHAT, "it has no seq"))?;
     let seq = seq.parse().map_err(|error| DecodeError::new(WHAT, error))?;
-    ledger::prepared_from_pb(read(WHAT, report)?, Seq(seq))
+    ledger::prepare_report_from_pb(read(WHAT, report)?, Seq(seq))
 }
 
 fn write(message: &impl Message) -> String {
@@ -76,7 +76,7 @@ fn read<M: Message + Default>(what: &'static str, text: &str) -> Result<M, Decod
 mod tests {
     use super::*;
     use crate::model::{
-        Applied, CallId, MessageId, PruneReport, TokenBasis, TokenCount, event::Estimate,
+        AppliedMessage, CallId, MessageId, PruneReport, TokenBasis, TokenCount, event::Estimate,
     };
 
     #[test]
@@ -93,13 +93,16 @@ mod tests {
             basis: TokenBasis::Actual,
         };
         for estimate in [None, Some(estimate)] {
-            let recorded = Recorded {
+            let recorded = UsageReceipt {
                 estimate,
                 size: size.clone(),
             };
-            assert_eq!(read_recorded(&write_recorded(&recorded)), Ok(recorded));
+            assert_eq!(
+                read_recorded_usage(&write_recorded_usage(&recorded)),
+                Ok(recorded)
+            );
         }
-        assert!(read_recorded("no such thing").is_err());
+        assert!(read_recorded_usage("no such thing").is_err());
     }
 
     #[test]
@@ -123,14 +126,14 @@ mod tests {
             compacted: size(11),
             prune: Some(prune),
             compaction: None,
-            applied: vec![Applied {
+            applied: vec![AppliedMessage {
                 message: MessageId::new("queued"),
                 queued_at: jiff::Timestamp::UNIX_EPOCH,
                 metadata: [("by".to_owned(), "ada".to_owned())].into(),
             }],
         };
-        let read =
-            read_prepared(&format!("7{}", write_prepared(&report))).expect("it was written so");
+        let read = read_prepare_report(&format!("7{}", write_prepare_report(&report)))
+            .expect("it was written so");
         let named = report.prune.clone().map(|prune| PruneReport {
             at: Some(Seq(7)),
             ..prune
@@ -142,6 +145,6 @@ mod tests {
                 ..report
             }
         );
-        assert!(read_prepared("7").is_err());
+        assert!(read_prepare_report("7").is_err());
     }
 }

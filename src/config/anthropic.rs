@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::http::{self, HttpConfig, OfKind};
+use super::http::{self, DefaultService, HttpConfig};
 use super::rules::AnthropicRules;
-use crate::model::Declared;
+use crate::model::DeclaredModel;
 use crate::settings::{Checks, choices, settings};
 
 /// The base URL of Anthropic.
@@ -29,7 +29,7 @@ settings! {
         /// What the service accepts, overriding what is known of its models.
         rules: AnthropicRules = AnthropicRules::default();
         /// Properties of models, by name. Other models can be used too.
-        models: BTreeMap<String, Declared> = BTreeMap::new();
+        models: BTreeMap<String, DeclaredModel> = BTreeMap::new();
     }
 }
 
@@ -49,7 +49,7 @@ pub enum PromptCache {
 }
 
 /// The service that defines this API.
-const OF_KIND: OfKind = OfKind {
+const DEFAULT_SERVICE: DefaultService = DefaultService {
     base_url: ANTHROPIC,
     header: "x-api-key",
     variable: "ANTHROPIC_API_KEY",
@@ -66,8 +66,12 @@ impl AnthropicConfig {
             models,
         } = self;
         let key = |name: &str| format!("{prefix}.{name}");
-        http::check_service(checks, prefix, base_url, http, &OF_KIND);
-        checks.require(http::sendable(version), &key("version"), http::not_sendable);
+        http::check_service(checks, prefix, base_url, http, &DEFAULT_SERVICE);
+        checks.require(
+            http::is_header_value(version),
+            &key("version"),
+            http::invalid_header_value,
+        );
         http::check_models(checks, prefix, models);
     }
 }

@@ -122,7 +122,7 @@ impl JwtConfig {
             || "set exactly one of auth.jwt.jwks_url and auth.jwt.jwks_file".to_owned(),
         );
         if let Some(url) = jwks_url {
-            checks.require(is_safe(url), "auth.jwt.jwks_url", || {
+            checks.require(is_secure_url(url), "auth.jwt.jwks_url", || {
                 format!("{url} must use https, or be on a loopback address")
             });
         }
@@ -136,7 +136,7 @@ impl JwtConfig {
 }
 
 /// Whether requests to this URL cannot be read or changed in transit: it uses https, or is on a loopback address.
-pub(super) fn is_safe(url: &str) -> bool {
+pub(super) fn is_secure_url(url: &str) -> bool {
     let Ok(url) = url.parse::<Uri>() else {
         return false;
     };

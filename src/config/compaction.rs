@@ -7,19 +7,19 @@ use crate::model::{
 use crate::settings::Checks;
 
 /// Maximum characters of the instructions for summaries.
-const LONGEST_INSTRUCTIONS: usize = 16_384;
+const MAX_INSTRUCTIONS_CHARS: usize = 16_384;
 
 /// The largest number that the API can represent: its numbers are 32-bit and signed.
-const MOST: u32 = i32::MAX.unsigned_abs();
+const MAX_NUMBER: u32 = i32::MAX.unsigned_abs();
 
 pub(super) fn check(policy: &CompactionPolicy, checks: &mut Checks, prefix: &str) {
     let key = |name: &str| format!("{prefix}.{name}");
     let numbers = [
-        ("keep_turns", policy.keep_turns, 0..=MOST, "turns"),
+        ("keep_turns", policy.keep_turns, 0..=MAX_NUMBER, "turns"),
         (
             "summary_max_tokens",
             policy.summary_max_tokens,
-            1..=MOST,
+            1..=MAX_NUMBER,
             "tokens",
         ),
         (
@@ -51,8 +51,8 @@ pub(super) fn check(policy: &CompactionPolicy, checks: &mut Checks, prefix: &str
             format!("{model:?} is not PROVIDER/MODEL")
         });
     }
-    let fits = policy.instructions.chars().count() <= LONGEST_INSTRUCTIONS;
+    let fits = policy.instructions.chars().count() <= MAX_INSTRUCTIONS_CHARS;
     checks.require(fits, &key("instructions"), || {
-        format!("must have at most {LONGEST_INSTRUCTIONS} characters")
+        format!("must have at most {MAX_INSTRUCTIONS_CHARS} characters")
     });
 }

@@ -7,7 +7,7 @@ use super::environment::SYSTEM_DATA_DIR;
 use crate::settings::{Checks, settings};
 
 /// Connections in addition to the pool, for heartbeats, LISTEN, migrations and an operator's psql.
-const CONNECTIONS_OUTSIDE_THE_POOL: usize = 8;
+const NON_POOL_CONNECTIONS: usize = 8;
 
 settings! {
     /// `[embedded]`: the embedded PostgreSQL, which is used if `database.url` is not set.
@@ -35,9 +35,7 @@ impl EmbeddedConfig {
             "embedded.data_dir",
             || "must not be empty".to_owned(),
         );
-        let needed = database
-            .pool_size
-            .saturating_add(CONNECTIONS_OUTSIDE_THE_POOL);
+        let needed = database.pool_size.saturating_add(NON_POOL_CONNECTIONS);
         checks.require(
             database.url.is_some() || *max_connections >= needed,
             "embedded.max_connections",

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::http::{self, HttpConfig, OfKind};
-use crate::model::Declared;
+use super::http::{self, DefaultService, HttpConfig};
+use crate::model::DeclaredModel;
 use crate::settings::{Checks, settings};
 
 /// The base URL of Google AI Studio.
@@ -18,12 +18,12 @@ settings! {
         #[serde(flatten)]
         http: HttpConfig = HttpConfig::default();
         /// Properties of models, by name. Other models can be used too.
-        models: BTreeMap<String, Declared> = BTreeMap::new();
+        models: BTreeMap<String, DeclaredModel> = BTreeMap::new();
     }
 }
 
 /// The service that defines this API.
-const OF_KIND: OfKind = OfKind {
+const DEFAULT_SERVICE: DefaultService = DefaultService {
     base_url: AI_STUDIO,
     header: "x-goog-api-key",
     variable: "GEMINI_API_KEY",
@@ -36,7 +36,7 @@ impl GeminiConfig {
             http,
             models,
         } = self;
-        http::check_service(checks, prefix, base_url, http, &OF_KIND);
+        http::check_service(checks, prefix, base_url, http, &DEFAULT_SERVICE);
         http::check_models(checks, prefix, models);
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::environment::Environment;
-use crate::model::Declared;
+use crate::model::DeclaredModel;
 use crate::settings::{Checks, Kind, plain, settings};
 use http::{HeaderName, HeaderValue, Uri};
 use secrecy::{ExposeSecret, SecretString};
@@ -17,7 +17,7 @@ const OWN_HEADERS: &[&str] = &["accept", "content-length", "content-type", "host
 const TIMEOUTS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_hours(1);
 
-plain!(BTreeMap<String, Declared>, Kind::Tables);
+plain!(BTreeMap<String, DeclaredModel>, Kind::Tables);
 
 settings! {
     /// How a model service is reached. These keys are keys of the provider's section.
@@ -103,7 +103,11 @@ impl HttpConfig {
             "set only one of api_key, api_key_env and api_key_file".to_owned()
         });
         let api_key = api_key.as_ref().map(ExposeSecret::expose_secret);
-        checks.require(api_key.is_none_or(sendable), &key("api_key"), not_sendable);
+        checks.require(
+            api_key.is_none_or(is_header_value),
+            &key("api_key"),
+            invalid_header_value,
+        );
         for (name, value) in headers {
             let key = key(&format!("headers.{name}"));
             let known = name.parse::<HeaderName>();
@@ -116,13 +120,17 @@ impl HttpConfig {
             checks.require(!own, &key, || {
                 "is set by contextd and cannot be configured".to_owned()
             });
-            checks.require(sendable(value.expose_secret()), &key, not_sendable);
+            checks.require(
+                is_header_value(value.expose_secret()),
+                &key,
+                invalid_header_value,
+            );
         }
     }
 }
 
 /// The service that defines the API of a kind. It requires an API key.
-pub(super) struct OfKind {
+pub(super) struct DefaultService {
     pub(super) base_url: &'static str,
     /// The header that carries the API key.
     pub(super) header: &'static str,
@@ -136,9 +144,9 @@ pub(super) fn check_service(
     prefix: &str,
     base_url: &str,
     http: &HttpConfig,
-    of_kind: &OfKind,
+    of_kind: &DefaultService,
 ) {
-    let OfKind {
+    let DefaultService {
         base_url: own,
         header,
         variable,
@@ -160,22 +168,26 @@ pub(super) fn check_sendable(
 ) {
     for (name, value) in values {
         checks.require(
-            value.as_deref().is_none_or(sendable),
+            value.as_deref().is_none_or(is_header_value),
             &format!("{prefix}.{name}"),
-            not_sendable,
+            invalid_header_value,
         );
     }
 }
 
 /// Checks the configured properties of models.
-pub(super) fn check_models(checks: &mut Checks, prefix: &str, models: &BTreeMap<String, Declared>) {
+pub(super) fn check_models(
+    checks: &mut Checks,
+    prefix: &str,
+    models: &BTreeMap<String, DeclaredModel>,
+) {
     for (name, model) in models {
         check_model(checks, &format!("{prefix}.models.{name}"), model);
     }
 }
 
 /// Checks the configured properties of one model.
-fn check_model(checks: &mut Checks, prefix: &str, model: &Declared) {
+fn check_model(checks: &mut Checks, prefix: &str, model: &DeclaredModel) {
     let most = i32::MAX.unsigned_abs();
     let key = |name: &str| format!("{prefix}.{name}");
     checks.require(!prefix.ends_with("models."), prefix, || {
@@ -192,13 +204,13 @@ fn check_model(checks: &mut Checks, prefix: &str, model: &Declared) {
 }
 
 fn check_url(checks: &mut Checks, key: &str, url: &str) {
-    if let Err(message) = usable(url) {
+    if let Err(message) = check_base_url(url) {
         checks.fail(key.to_owned(), message);
     }
 }
 
 /// Checks the base URL of a service. The message does not quote a URL that may contain a secret.
-fn usable(url: &str) -> Result<(), String> {
+fn check_base_url(url: &str) -> Result<(), String> {
     if url.contains(['@', '?', '#']) {
         return Err(
             "must not contain credentials, a query or a fragment; set API keys with api_key_env or headers"
@@ -220,12 +232,12 @@ fn usable(url: &str) -> Result<(), String> {
 }
 
 /// Whether a value can be sent in a header: it is not empty, and contains only valid characters.
-pub(super) fn sendable(value: &str) -> bool {
+pub(super) fn is_header_value(value: &str) -> bool {
     !value.is_empty() && HeaderValue::from_str(value).is_ok()
 }
 
 /// The message for a value that is not [`sendable`].
-pub(super) fn not_sendable() -> String {
+pub(super) fn invalid_header_value() -> String {
     "is empty, or contains characters that are invalid in a header".to_owned()
 }
 
@@ -248,7 +260,7 @@ mod tests {
             ("https://host/v1?key=secret", false),
         ];
         for (url, good) in table {
-            let checked = usable(url);
+            let checked = check_base_url(url);
             assert_eq!(checked.is_ok(), good, "{url}");
             assert!(
                 !checked.is_err_and(|message| message.contains("secret")),

@@ -75,7 +75,7 @@ fn collect_leaves(path: &mut Path, table: &Table, found: &mut Vec<(Path, Value)>
     for (key, value) in table {
         path.push(key.clone());
         match value.as_table() {
-            Some(inner) if !inner.is_empty() && !is_judged_whole(path) => {
+            Some(inner) if !inner.is_empty() && !is_checked_as_whole(path) => {
                 collect_leaves(path, inner, found)
             }
             Some(_) | None => found.push((path.clone(), value.clone())),
@@ -86,7 +86,7 @@ fn collect_leaves(path: &mut Path, table: &Table, found: &mut Vec<(Path, Value)>
 
 /// Whether a table is checked as a whole. A provider can only be read together with its `kind`, and a certificate's
 /// tenant only together with its access.
-fn is_judged_whole(path: &[String]) -> bool {
+fn is_checked_as_whole(path: &[String]) -> bool {
     matches!(path, [section, _] if section == "providers")
         || matches!(path, [section, key, _] if section == "auth" && key == "certificates")
 }

@@ -9,10 +9,10 @@ use toml::{Table, Value};
 use super::Config;
 use super::environment::Environment;
 use super::error::{ConfigError, Origin, Problem};
-use super::given::{Given, Origins};
+use super::explicit_values::{ExplicitValues, Origins};
 use super::layers::{self, dotted};
 use super::policy::PolicyConfig;
-use super::services::{self, Service};
+use super::services::{self, WellKnownService};
 use super::setting::{COMMAND_FLAGS, ENV_PREFIX, SETTINGS, Setting, variable_of};
 use super::suggest::nearest;
 use super::telemetry;
@@ -29,20 +29,20 @@ pub struct Sources {
 
 /// The settings in force.
 #[derive(Clone, Debug)]
-pub struct Loaded {
+pub struct LoadedConfig {
     pub config: Config,
     /// The origins of the values that are not defaults.
     pub origins: Origins,
     /// The model services that are configured only by a well-known environment variable.
-    pub services: Vec<&'static Service>,
+    pub services: Vec<&'static WellKnownService>,
 }
 
 /// Reads all sources.
 ///
 /// # Errors
 /// The file cannot be read or parsed, a key or variable is unknown, or a value is invalid.
-pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
-    let mut given = Given::default();
+pub fn load(sources: &Sources) -> Result<LoadedConfig, ConfigError> {
+    let mut given = ExplicitValues::default();
     if let Some(path) = config_file(sources) {
         given.add_file(read_file(&path)?, &path);
     }
@@ -61,9 +61,9 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
     telemetry::detect(&mut given, &sources.environment);
     let services = services::detect(&mut known, &mut given, &sources.environment);
     let mut problems = unknown_variables(&sources.environment);
-    let config = judge(known, &given, &mut problems);
+    let config = check_values(known, &given, &mut problems);
     if problems.is_empty() {
-        return Ok(Loaded {
+        return Ok(LoadedConfig {
             config,
             origins: given.origins,
             services,
@@ -166,12 +166,12 @@ fn is_service_link(name: &str, value: &str) -> bool {
 
 /// Checks each value separately, so that one invalid value does not hide others. Then checks the configuration of all
 /// valid values.
-fn judge(known: Table, given: &Given, problems: &mut Vec<Problem>) -> Config {
+fn check_values(known: Table, given: &ExplicitValues, problems: &mut Vec<Problem>) -> Config {
     let base = with_named_policies(known, &given.values);
     let mut fitting = base.clone();
     let mut taken = Table::new();
     for (path, value) in layers::leaves(&given.values) {
-        match fits(&base, &path, &value) {
+        match check_value(&base, &path, &value) {
             Ok(()) => {
                 layers::set(&mut fitting, &path, value.clone());
                 layers::set(&mut taken, &path, value);
@@ -218,7 +218,7 @@ fn with_named_policies(mut known: Table, given: &Table) -> Table {
 }
 
 /// Checks that a value can be read as the setting at `path`.
-fn fits(base: &Table, path: &[String], value: &Value) -> Result<(), String> {
+fn check_value(base: &Table, path: &[String], value: &Value) -> Result<(), String> {
     let mut table = base.clone();
     layers::set(&mut table, path, value.clone());
     let read: Result<Config, _> = table.try_into();
@@ -227,7 +227,7 @@ fn fits(base: &Table, path: &[String], value: &Value) -> Result<(), String> {
 }
 
 /// The given keys that do not exist.
-fn unknown_keys(taken: &Table, config: &Config, given: &Given) -> Vec<Problem> {
+fn unknown_keys(taken: &Table, config: &Config, given: &ExplicitValues) -> Vec<Problem> {
     let json = json_of(config);
     let known = layers::keys(&json);
     let problem = |key: String| Problem::UnknownKey {

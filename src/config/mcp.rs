@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::auth::is_safe;
+use super::auth::is_secure_url;
 use super::environment::Environment;
 use super::http::{HttpConfig, KeyError};
 use crate::model::access::is_tenant;
@@ -171,7 +171,7 @@ impl OauthConfig {
             parameters: _,
         } = self;
         let key = |field: &str| format!("{prefix}.{field}");
-        checks.require(is_safe(token_url), &key("token_url"), || {
+        checks.require(is_secure_url(token_url), &key("token_url"), || {
             "must use https, or be on a loopback address: the client secret is sent to it"
                 .to_owned()
         });

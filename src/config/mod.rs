@@ -15,8 +15,8 @@ mod database_url;
 mod embedded;
 mod environment;
 mod error;
+mod explicit_values;
 mod gemini;
-mod given;
 mod http;
 mod layers;
 mod limits;
@@ -48,23 +48,24 @@ pub use database_url::{DatabaseUrl, SslMode};
 pub use embedded::EmbeddedConfig;
 pub use environment::Environment;
 pub use error::{ConfigError, Origin, Problem};
+pub use explicit_values::Origins;
 pub use gemini::GeminiConfig;
-pub use given::Origins;
 pub use http::{HttpConfig, KeyError};
 pub use limits::LimitsConfig;
-pub use load::{Loaded, Sources, defaults, load};
+pub use load::{LoadedConfig, Sources, defaults, load};
 pub use mcp::{EVERY_TENANT, McpConfig, OauthConfig, ServersConfig};
 pub use models::ModelsConfig;
 pub use openai::{Dialect, OpenAiConfig};
 pub use policy::{
-    OutputLimits, PoliciesConfig, PolicyConfig, QueuePolicyConfig, SHIPPED_POLICY, ToolPolicyConfig,
+    OutputLimitsConfig, PoliciesConfig, PolicyConfig, QueuePolicyConfig, SHIPPED_POLICY,
+    ToolPolicyConfig,
 };
 pub use print::print;
 pub use provider::{ProviderConfig, ProvidersConfig, SCRIPTED_PROVIDER, ScriptedConfig};
 pub use responses::{ResponsesConfig, ResponsesDialect};
 pub use retention::RetentionConfig;
 pub use server::ServerConfig;
-pub use services::{SERVICES, Service};
+pub use services::{WELL_KNOWN_SERVICES, WellKnownService};
 pub use setting::{COMMAND_FLAGS, ENV_PREFIX, SETTINGS, Setting, variable_of};
 pub use stream::StreamConfig;
 pub use telemetry::{LogFormat, OtlpConfig, TelemetryConfig, TracesConfig};

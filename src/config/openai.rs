@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::http::{self, HttpConfig, OfKind};
+use super::http::{self, DefaultService, HttpConfig};
 use super::rules::ChatRules;
-use crate::model::Declared;
+use crate::model::DeclaredModel;
 use crate::settings::{Checks, choices, settings};
 
 /// The base URL of OpenAI.
@@ -36,7 +36,7 @@ settings! {
         /// What the service accepts, overriding its dialect.
         rules: ChatRules = ChatRules::default();
         /// Properties of models, by name. Other models can be used too.
-        models: BTreeMap<String, Declared> = BTreeMap::new();
+        models: BTreeMap<String, DeclaredModel> = BTreeMap::new();
     }
 }
 
@@ -110,7 +110,7 @@ impl Dialect {
 }
 
 /// The service that defines this API.
-const OF_KIND: OfKind = OfKind {
+const DEFAULT_SERVICE: DefaultService = DefaultService {
     base_url: OPENAI,
     header: "authorization",
     variable: "OPENAI_API_KEY",
@@ -129,7 +129,7 @@ impl OpenAiConfig {
             rules,
             models,
         } = self;
-        http::check_service(checks, prefix, base_url, http, &OF_KIND);
+        http::check_service(checks, prefix, base_url, http, &DEFAULT_SERVICE);
         let values = [("organization", organization), ("project", project)];
         http::check_sendable(checks, prefix, values);
         rules.check(checks, prefix);

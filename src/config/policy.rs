@@ -6,7 +6,7 @@ use super::{compaction, models, provider::ProvidersConfig};
 use crate::model::{
     Keep, TakeMode, ToolExecution,
     compaction::{CompactionPolicy, Guard, InstructionsMode, Ratio, Strategy},
-    config::{MOST_FALLBACKS, PruneMode, PrunePolicy, UnknownWindow},
+    config::{MAX_FALLBACK_MODELS, PruneMode, PrunePolicy, UnknownWindow},
 };
 use crate::settings::{Checks, Kind, choices, plain, settings};
 
@@ -73,9 +73,9 @@ settings! {
         /// How the calls of one step are handed to the host.
         execution: ToolExecution = ToolExecution::default();
         /// For tools that have no limits in `output_limits`.
-        default_output_limits: OutputLimits = OutputLimits { max_output_chars: 120_000, ..OutputLimits::default() };
+        default_output_limits: OutputLimitsConfig = OutputLimitsConfig { max_output_chars: 120_000, ..OutputLimitsConfig::default() };
         /// By tool name.
-        output_limits: BTreeMap<String, OutputLimits> = shipped_output_limits();
+        output_limits: BTreeMap<String, OutputLimitsConfig> = shipped_output_limits();
     }
 }
 
@@ -83,7 +83,7 @@ settings! {
     /// `[policies.NAME.tools.output_limits.TOOL]`: limits of one tool's results. 0: no limit. Characters are Unicode
     /// scalar values.
     #[derive(PartialEq, Eq, Copy)]
-    pub struct OutputLimits {
+    pub struct OutputLimitsConfig {
         /// Maximum characters.
         max_output_chars: u32 = 0, in 0..=MAX, "characters";
         /// Maximum lines.
@@ -135,7 +135,7 @@ impl PolicyConfig {
 }
 
 fn check_fallbacks(key: &str, models: &[String], checks: &mut Checks, providers: &ProvidersConfig) {
-    checks.range(key, &models.len(), &(0..=MOST_FALLBACKS), "models");
+    checks.range(key, &models.len(), &(0..=MAX_FALLBACK_MODELS), "models");
     for (i, model) in models.iter().enumerate() {
         models::check_reference(key, model, checks, providers);
         checks.require(!models[..i].contains(model), key, || {
@@ -148,26 +148,26 @@ pub(super) fn shipped_policies() -> PoliciesConfig {
     BTreeMap::from([(SHIPPED_POLICY.to_owned(), PolicyConfig::default())])
 }
 
-fn shipped_output_limits() -> BTreeMap<String, OutputLimits> {
-    let unlimited = OutputLimits::default();
+fn shipped_output_limits() -> BTreeMap<String, OutputLimitsConfig> {
+    let unlimited = OutputLimitsConfig::default();
     BTreeMap::from([
         (
             "bash".to_owned(),
-            OutputLimits {
+            OutputLimitsConfig {
                 max_output_chars: 30_000,
                 ..unlimited
             },
         ),
         (
             "grep".to_owned(),
-            OutputLimits {
+            OutputLimitsConfig {
                 max_matches: 1000,
                 ..unlimited
             },
         ),
         (
             "read".to_owned(),
-            OutputLimits {
+            OutputLimitsConfig {
                 max_lines: 2000,
                 max_line_length: 2000,
                 ..unlimited

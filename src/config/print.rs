@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use super::given::Origins;
+use super::explicit_values::Origins;
 use super::layers::{Path, dotted};
-use super::load::{Loaded, json_of};
+use super::load::{LoadedConfig, json_of};
 
 /// The settings as TOML. Values that are not defaults have a comment with their origin. Settings that are not set are
 /// listed in comments.
-pub fn print(loaded: &Loaded) -> String {
+pub fn print(loaded: &LoadedConfig) -> String {
     let mut lines = Vec::new();
     print_table(
         &mut lines,

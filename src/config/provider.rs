@@ -44,7 +44,7 @@ settings! {
 
 impl SettingType for ProvidersConfig {
     fn kind() -> Kind {
-        Kind::Kinds(ProviderConfig::kinds)
+        Kind::SectionsByKind(ProviderConfig::kinds)
     }
 
     fn write<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

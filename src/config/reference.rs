@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::Config;
-use crate::settings::{Allowed, Declared, Entry, Kind, Nested, Section as _};
+use crate::settings::{AllowedRange, Declared, Entry, Kind, Nested, Section as _};
 
 /// The placeholder for the name in the key of a named section.
 const NAME: &str = "NAME";
@@ -137,7 +137,12 @@ fn row(entry: &Entry) -> String {
 }
 
 fn range(entry: &Entry) -> String {
-    if let Some(Allowed { least, most, unit }) = &entry.allowed {
+    if let Some(AllowedRange {
+        min: least,
+        max: most,
+        unit,
+    }) = &entry.allowed
+    {
         let [least, most] = [least, most].map(|end| amount(end, unit));
         let unit = if *unit == BYTES { "" } else { unit };
         return format!("{least} to {most} {unit}").trim_end().to_owned();
@@ -200,7 +205,7 @@ fn schema_of_setting(entry: &Entry) -> Value {
         Kind::Texts => json!({ "type": "array", "items": { "type": "string" } }),
         Kind::Section(section) => schema_of(&section()),
         Kind::Sections(section) => by_name(schema_of(&section())),
-        Kind::Kinds(kinds) => {
+        Kind::SectionsByKind(kinds) => {
             let of_kind = |(kind, section): (&str, Declared)| {
                 let mut schema = schema_of(&section);
                 schema["properties"]["kind"] = json!({ "const": kind });
@@ -215,7 +220,12 @@ fn schema_of_setting(entry: &Entry) -> Value {
 
 fn with_range(kind: &str, entry: &Entry) -> Value {
     let mut schema = json!({ "type": kind });
-    if let Some(Allowed { least, most, .. }) = &entry.allowed {
+    if let Some(AllowedRange {
+        min: least,
+        max: most,
+        ..
+    }) = &entry.allowed
+    {
         schema["minimum"] = least.clone();
         schema["maximum"] = most.clone();
     }

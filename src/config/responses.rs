@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::http::{self, HttpConfig, OfKind};
+use super::http::{self, DefaultService, HttpConfig};
 use super::rules::ResponsesRules;
-use crate::model::Declared;
+use crate::model::DeclaredModel;
 use crate::settings::{Checks, choices, settings};
 
 /// The base URL of OpenAI.
@@ -33,7 +33,7 @@ settings! {
         /// What the service accepts, overriding its dialect.
         rules: ResponsesRules = ResponsesRules::default();
         /// Properties of models, by name. Other models can be used too.
-        models: BTreeMap<String, Declared> = BTreeMap::new();
+        models: BTreeMap<String, DeclaredModel> = BTreeMap::new();
     }
 }
 
@@ -83,7 +83,7 @@ impl ResponsesDialect {
 }
 
 /// The service that defines this API.
-const OF_KIND: OfKind = OfKind {
+const DEFAULT_SERVICE: DefaultService = DefaultService {
     base_url: OPENAI,
     header: "authorization",
     variable: "OPENAI_API_KEY",
@@ -102,7 +102,7 @@ impl ResponsesConfig {
             models,
         } = self;
         let key = |name: &str| format!("{prefix}.{name}");
-        http::check_service(checks, prefix, base_url, http, &OF_KIND);
+        http::check_service(checks, prefix, base_url, http, &DEFAULT_SERVICE);
         let plain = |version: &str| {
             let fits =
                 |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');

@@ -5,7 +5,7 @@ use toml::{Table, Value};
 
 use super::environment::Environment;
 use super::error::Origin;
-use super::given::Given;
+use super::explicit_values::ExplicitValues;
 use super::layers;
 use super::provider::SCRIPTED_PROVIDER;
 
@@ -14,7 +14,7 @@ const OPENAI_BASE_URL: &str = "OPENAI_BASE_URL";
 
 /// A model service that is configured by one environment variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Service {
+pub struct WellKnownService {
     /// The name of the provider, which is the first half of a model reference.
     pub provider: &'static str,
     /// The `kind` of the provider.
@@ -29,14 +29,14 @@ pub struct Service {
 }
 
 /// The known services. The first one that is detected provides the default model.
-pub const SERVICES: &[Service] = &[
+pub const WELL_KNOWN_SERVICES: &[WellKnownService] = &[
     service(
         "openai",
         "OPENAI_API_KEY",
         "https://api.openai.com/v1",
         "gpt-5-mini",
     ),
-    Service {
+    WellKnownService {
         kind: "anthropic",
         ..service(
             "anthropic",
@@ -45,7 +45,7 @@ pub const SERVICES: &[Service] = &[
             "claude-sonnet-5-5",
         )
     },
-    Service {
+    WellKnownService {
         kind: "gemini",
         ..service(
             "gemini",
@@ -91,8 +91,8 @@ const fn service(
     variable: &'static str,
     base_url: &'static str,
     default_model: &'static str,
-) -> Service {
-    Service {
+) -> WellKnownService {
+    WellKnownService {
         provider,
         kind: "openai",
         variable,
@@ -109,9 +109,9 @@ const fn service(
 /// `scripted` is configured, so that a configured server does not change its behavior.
 pub(super) fn detect(
     known: &mut Table,
-    given: &mut Given,
+    given: &mut ExplicitValues,
     environment: &Environment,
-) -> Vec<&'static Service> {
+) -> Vec<&'static WellKnownService> {
     let file = &given.values;
     if value(file, "models.detect_providers") == Some(&Value::Boolean(false)) {
         return Vec::new();
@@ -127,10 +127,15 @@ pub(super) fn detect(
         };
         configured.values().any(named)
     };
-    let is_free =
-        |service: &&Service| !configured.contains_key(service.provider) && !uses(service.variable);
-    let is_set = |service: &&Service| environment.get(service.variable).is_some();
-    let found: Vec<&Service> = SERVICES.iter().filter(is_set).filter(is_free).collect();
+    let is_free = |service: &&WellKnownService| {
+        !configured.contains_key(service.provider) && !uses(service.variable)
+    };
+    let is_set = |service: &&WellKnownService| environment.get(service.variable).is_some();
+    let found: Vec<&WellKnownService> = WELL_KNOWN_SERVICES
+        .iter()
+        .filter(is_set)
+        .filter(is_free)
+        .collect();
     let set_up = configured.keys().any(|name| name != SCRIPTED_PROVIDER)
         || value(file, "models.default_model").is_some();
     for service in &found {
@@ -150,13 +155,18 @@ pub(super) fn detect(
 }
 
 /// Adds one service, with the variable as the origin of its settings.
-fn add(known: &mut Table, given: &mut Given, service: &Service, openai: Option<&str>) {
+fn add(
+    known: &mut Table,
+    given: &mut ExplicitValues,
+    service: &WellKnownService,
+    openai: Option<&str>,
+) {
     let key = |name: &str| format!("providers.{}.{name}", service.provider);
     let (base_url, told_by) = match openai.filter(|_| service.variable == "OPENAI_API_KEY") {
         Some(base_url) => (base_url, OPENAI_BASE_URL),
         None => (service.base_url, service.variable),
     };
-    let Service {
+    let WellKnownService {
         provider: _,
         kind,
         variable,
@@ -174,7 +184,7 @@ fn add(known: &mut Table, given: &mut Given, service: &Service, openai: Option<&
     );
 }
 
-fn set(known: &mut Table, given: &mut Given, key: &str, text: String, variable: &str) {
+fn set(known: &mut Table, given: &mut ExplicitValues, key: &str, text: String, variable: &str) {
     layers::set(known, &layers::path_of(key), Value::String(text));
     given
         .origins

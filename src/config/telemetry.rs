@@ -8,7 +8,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::environment::Environment;
 use super::error::Origin;
-use super::given::Given;
+use super::explicit_values::ExplicitValues;
 use super::layers;
 use crate::settings::{Checks, choices, settings};
 
@@ -109,7 +109,7 @@ impl OtlpConfig {
 
 /// Takes the URL of the collector from the standard environment variable, unless the setting is given. A URL for
 /// another protocol is ignored.
-pub(super) fn detect(given: &mut Given, environment: &Environment) {
+pub(super) fn detect(given: &mut ExplicitValues, environment: &Environment) {
     let path = layers::path_of(ENDPOINT);
     let protocol = environment.get(STANDARD_PROTOCOL);
     if protocol.is_some_and(|protocol| protocol != PROTOCOL) {

@@ -3,9 +3,9 @@
 use crate::model::config::{ContextPolicy, UnknownWindow};
 
 /// The window and the reserve assumed if the window is not known, in tokens (feature row S4).
-pub const ASSUMED: (u32, u32) = (16_000, 4_096);
+pub const ASSUMED_WINDOW_AND_RESERVE: (u32, u32) = (16_000, 4_096);
 /// Maximum reserve for the response if the policy does not set one, in tokens.
-const MOST_RESERVED: u32 = 32_000;
+const MAX_RESERVE: u32 = 32_000;
 /// The reserve if the model's output limit is not known, in tokens (feature row S2).
 const RESERVED_UNKNOWN: u32 = 4_096;
 
@@ -43,16 +43,16 @@ impl Budget {
         let known = policy.context_window.or(window);
         let window = match (known, policy.unknown_window) {
             (Some(window), UnknownWindow::Assume | UnknownWindow::Refuse) => window,
-            (None, UnknownWindow::Assume) => ASSUMED.0,
+            (None, UnknownWindow::Assume) => ASSUMED_WINDOW_AND_RESERVE.0,
             (None, UnknownWindow::Refuse) => return Err(WindowUnknown),
         };
         let by_model = match (known, max_output) {
-            (_, Some(most)) => most.min(MOST_RESERVED),
-            (None, None) => ASSUMED.1,
+            (_, Some(most)) => most.min(MAX_RESERVE),
+            (None, None) => ASSUMED_WINDOW_AND_RESERVE.1,
             (Some(_), None) => RESERVED_UNKNOWN,
         };
         let most = match (known, SMALL_WINDOW) {
-            (None, _) => ASSUMED.1,
+            (None, _) => ASSUMED_WINDOW_AND_RESERVE.1,
             (Some(window), (small, part)) if window < small => window / part,
             (Some(window), _) => window / LARGE_WINDOW,
         };

@@ -9,7 +9,7 @@ use crate::model::{FinishReason, ToolCall, ToolSet, event::CallCancelReason};
 /// # Errors
 ///
 /// The reason for which the call is closed instead.
-pub fn executable(
+pub fn check_executable(
     finish: FinishReason,
     call: &ToolCall,
     tools: &ToolSet,
@@ -54,7 +54,7 @@ mod tests {
             name: name.to_owned(),
             arguments: arguments.to_owned(),
         };
-        executable(finish, &call, &tools)
+        check_executable(finish, &call, &tools)
     }
 
     #[test]
@@ -160,7 +160,7 @@ mod tests {
                 name: name.to_owned(),
                 arguments: "{}".to_owned(),
             };
-            let runs = executable(FinishReason::ToolCalls, &call, &tools);
+            let runs = check_executable(FinishReason::ToolCalls, &call, &tools);
             assert_eq!(runs, expected, "{name}");
         }
     }

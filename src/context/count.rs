@@ -9,7 +9,7 @@ use super::{
     template::{Template, Term, Terms},
 };
 use crate::model::{
-    Arrangement, Calibration, Category, Content, Generation, Message, Role, TokenBasis, TokenCount,
+    Calibration, Category, Content, Generation, Message, RequestDiff, Role, TokenBasis, TokenCount,
     Tool, ToolCategory,
 };
 
@@ -18,19 +18,19 @@ mod tests;
 
 /// A category of the tokens of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Share {
+pub enum TokenCategory {
     /// The system prompt, and the fixed cost of every prompt.
     System,
     /// Tool definitions.
     Tools(ToolCategory),
     /// Messages.
-    Said(Category),
+    Messages(Category),
 }
 
 /// The tokens of one category.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Spent {
-    pub on: Share,
+pub struct CategoryTokens {
+    pub category: TokenCategory,
     /// Tokens. The sum over all categories is the total.
     pub tokens: u32,
     /// Number of items: tools, parts, or 1 for the system prompt.
@@ -42,14 +42,14 @@ pub struct Spent {
 pub struct Counts {
     pub total: TokenCount,
     /// The total by category.
-    pub shares: Vec<Spent>,
+    pub shares: Vec<CategoryTokens>,
     /// The single messages that were requested, each with its overhead.
     pub messages: Vec<TokenCount>,
 }
 
 /// The input of a count.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Counting {
+pub struct CountInput {
     /// The template of the model's family.
     pub template: &'static Template,
     /// The calibration of the model.
@@ -65,10 +65,10 @@ pub struct Counting {
     /// The measured size of everything before those messages, if known.
     pub measured: Option<TokenCount>,
     /// What the message order of the request format adds: for all messages, and for the messages at the end only.
-    pub arranged: (Arrangement, Arrangement),
+    pub arranged: (RequestDiff, RequestDiff),
 }
 
-impl Counting {
+impl CountInput {
     /// Counts the prompt. The total is `reported`, the provider's own count, if given. Takes time linear in the size of
     /// the text.
     pub fn count(&self, reported: Option<u32>) -> Counts {
@@ -100,7 +100,7 @@ impl Counting {
                     .value(&template.terms_of_arrangement(last))
                     .round() as i64;
                 TokenCount {
-                    tokens: size::tokens(i64::from(size.tokens) + between),
+                    tokens: size::clamp_tokens(i64::from(size.tokens) + between),
                     ..size
                 }
             }
@@ -135,8 +135,8 @@ impl Counting {
     }
 
     /// Divides the total among the categories.
-    fn shares(&self, whole: &Terms, total: u32) -> Vec<Spent> {
-        let mut spent: BTreeMap<Share, (f64, u32)> = BTreeMap::new();
+    fn shares(&self, whole: &Terms, total: u32) -> Vec<CategoryTokens> {
+        let mut spent: BTreeMap<TokenCategory, (f64, u32)> = BTreeMap::new();
         let mut spend = |on, terms: &Terms, count| {
             let (tokens, things) = spent.entry(on).or_default();
             *tokens += self.template.costs.value(terms);
@@ -148,7 +148,11 @@ impl Counting {
         outside.set(Term::Thinking, whole.get(Term::Thinking));
         outside.set(Term::ThinkingRequested, whole.get(Term::ThinkingRequested));
         rest.subtract(&outside);
-        spend(Share::System, &outside, u32::from(!self.system.is_empty()));
+        spend(
+            TokenCategory::System,
+            &outside,
+            u32::from(!self.system.is_empty()),
+        );
         let told = if whole.get(Term::Tools) > 0.0 {
             &self.tools[..]
         } else {
@@ -157,7 +161,7 @@ impl Counting {
         for tool in told {
             let terms = self.template.terms_of_tool(tool);
             rest.subtract(&terms);
-            spend(Share::Tools(tool.category), &terms, 1);
+            spend(TokenCategory::Tools(tool.category), &terms, 1);
         }
         for message in &self.messages {
             let mut overhead = self.template.terms_of_message(message);
@@ -166,7 +170,7 @@ impl Counting {
                 let terms = self.template.terms_of_part(&stored.part, message.role);
                 overhead.subtract(&terms);
                 spend(
-                    Share::Said(category(message, &stored.part.content)),
+                    TokenCategory::Messages(category(message, &stored.part.content)),
                     &terms,
                     1,
                 );
@@ -175,12 +179,16 @@ impl Counting {
                 .parts
                 .first()
                 .map(|first| category(message, &first.part.content));
-            spend(Share::Said(of_role.unwrap_or(Category::User)), &overhead, 0);
+            spend(
+                TokenCategory::Messages(of_role.unwrap_or(Category::User)),
+                &overhead,
+                0,
+            );
         }
         // The rest belongs to all tools and calls together.
-        let on = told
-            .first()
-            .map_or(Share::System, |tool| Share::Tools(tool.category));
+        let on = told.first().map_or(TokenCategory::System, |tool| {
+            TokenCategory::Tools(tool.category)
+        });
         spend(on, &rest, 0);
         let tokens = apportion(
             &spent
@@ -192,7 +200,11 @@ impl Counting {
         spent
             .into_iter()
             .zip(tokens)
-            .map(|((on, (_, count)), tokens)| Spent { on, tokens, count })
+            .map(|((on, (_, count)), tokens)| CategoryTokens {
+                category: on,
+                tokens,
+                count,
+            })
             .collect()
     }
 }

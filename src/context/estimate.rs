@@ -1,9 +1,9 @@
 //! Estimates sizes in tokens from the number of characters alone.
 
-use super::{media, template::Pictures};
+use super::{media, template::ImageCost};
 use crate::model::{
-    Category, Closed, Content, Counted, Message, Part, Role, Tally, TokenBasis, TokenCount, Tool,
-    ToolResult,
+    Category, ClosedTranscript, Content, Message, Part, PartSize, Role, Tally, TokenBasis,
+    TokenCount, Tool, ToolResult,
 };
 
 /// The estimator's name as stored with the counts.
@@ -24,9 +24,9 @@ pub fn text(text: &str) -> u32 {
 }
 
 /// Size of a part. Metadata attached by a provider is opaque and not counted.
-pub fn part(part: &Part, role: Role) -> Counted {
+pub fn part(part: &Part, role: Role) -> PartSize {
     let tokens = match &part.content {
-        Content::Media(medium) => media::tokens(medium, Pictures::default()),
+        Content::Media(medium) => media::tokens(medium, ImageCost::default()),
         Content::ToolResult(result) => self::result(result),
         Content::Text(text) | Content::Refusal(text) | Content::Reasoning { text, redacted: _ } => {
             self::text(text)
@@ -38,7 +38,7 @@ pub fn part(part: &Part, role: Role) -> Counted {
         Content::ProviderItem(item) => self::text(&item.json),
         Content::Unknown(_) => 0,
     };
-    Counted {
+    PartSize {
         tokens,
         category: category(&part.content, role),
     }
@@ -68,7 +68,7 @@ fn result(result: &ToolResult) -> u32 {
         .tokens();
     result
         .media()
-        .map(|medium| media::tokens(medium, Pictures::default()))
+        .map(|medium| media::tokens(medium, ImageCost::default()))
         .fold(words, u32::saturating_add)
 }
 
@@ -100,7 +100,7 @@ pub fn tool(tool: &Tool) -> u32 {
 }
 
 /// Size of the complete prompt of one call.
-pub fn prompt(instructions: &str, tools: &[Tool], transcript: &Closed) -> TokenCount {
+pub fn prompt(instructions: &str, tools: &[Tool], transcript: &ClosedTranscript) -> TokenCount {
     let tools = tools.iter().map(tool);
     let messages = transcript.messages().iter().map(message);
     let tokens = tools
@@ -209,7 +209,7 @@ mod tests {
         for (input, role, tokens, category) in table {
             assert_eq!(
                 part(&input, role),
-                Counted { tokens, category },
+                PartSize { tokens, category },
                 "{input:?}"
             );
         }

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use super::{
     estimate, media,
-    template::{Pictures, Template, Term, Terms},
+    template::{ImageCost, Template, Term, Terms},
 };
-use crate::model::{Content, Counted, Generation, Part, Role, Tool, Usage, message::StoredPart};
+use crate::model::{Content, Generation, Part, PartSize, Role, Tool, Usage, message::StoredPart};
 
 /// A method of counting. Counts are stored with its name and do not change if the session switches to another model.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -37,10 +37,10 @@ pub enum KeptReasoning {
 
 /// If report and estimate of a text differ by more than this factor, the estimate is used: the report then includes
 /// something else, such as reasoning that is not reported separately.
-const MOST_APART: u32 = 2;
+const MAX_DEVIATION_FACTOR: u32 = 2;
 
 /// Difference in tokens that is always tolerated for short responses: the report includes the end-of-response tokens.
-const APART_AT_LEAST: u32 = 8;
+const MIN_DEVIATION_TOKENS: u32 = 8;
 
 impl NonTranscript {
     /// Adds the definitions of tools that the provider runs.
@@ -89,17 +89,17 @@ impl Estimator {
 
     /// Size of a part. Media count with an average cost; that amount is subtracted again if a model does not support
     /// them.
-    pub fn part(self, part: &Part, role: Role) -> Counted {
+    pub fn part(self, part: &Part, role: Role) -> PartSize {
         match self {
             Self::Characters => estimate::part(part, role),
             Self::Family(template) => {
                 let media = part
                     .media()
-                    .map(|medium| f64::from(media::tokens(medium, Pictures::default())))
+                    .map(|medium| f64::from(media::tokens(medium, ImageCost::default())))
                     .sum();
                 let mut terms = template.terms_of_part(part, role);
                 terms.set(Term::Media, media);
-                Counted {
+                PartSize {
                     tokens: template.costs.of(&terms),
                     category: estimate::category(&part.content, role),
                 }
@@ -138,7 +138,7 @@ impl Estimator {
             Self::Family(template) => {
                 let whole = template
                     .costs
-                    .of(&template.terms_outside(system, tools, generation));
+                    .of(&template.non_transcript_terms(system, tools, generation));
                 let instructions = template
                     .costs
                     .of(&template.terms_of_instructions(system, generation))
@@ -180,7 +180,7 @@ impl Estimator {
             Self::Characters => estimate::text(text),
             Self::Family(template) => template
                 .costs
-                .of(&Terms::some(Term::Text, template.known_tokens(text))),
+                .of(&Terms::some(Term::Text, template.memoized_tokens(text))),
         }
     }
 
@@ -197,7 +197,7 @@ impl Estimator {
     /// wrote, not what a later prompt contains: calls are written in another form there, and the end-of-response tokens
     /// are not repeated. So calls are estimated, and also texts if they are counted with the family's own vocabulary.
     /// If only characters are counted, the reported size is used (row A3).
-    pub fn answer(self, parts: &[StoredPart], usage: &Usage, kept: KeptReasoning) -> u32 {
+    pub fn response(self, parts: &[StoredPart], usage: &Usage, kept: KeptReasoning) -> u32 {
         let reported = match kept {
             KeptReasoning::All => usage.output,
             KeptReasoning::Nothing => usage.output.saturating_sub(usage.reasoning),
@@ -238,8 +238,8 @@ impl Estimator {
         let estimated = said.saturating_add(reasoning);
         let is_apart = |more: u32, less: u32| {
             more > less
-                .saturating_mul(MOST_APART)
-                .saturating_add(APART_AT_LEAST)
+                .saturating_mul(MAX_DEVIATION_FACTOR)
+                .saturating_add(MIN_DEVIATION_TOKENS)
         };
         let holds_something_else = is_apart(reported, estimated) || is_apart(estimated, reported);
         if calls > 0 || template.counts_exactly() || holds_something_else {
@@ -378,7 +378,7 @@ mod tests {
                 ..Usage::default()
             };
             let answered =
-                estimator.answer(&sized(estimator, &answer), &usage, KeptReasoning::Nothing);
+                estimator.response(&sized(estimator, &answer), &usage, KeptReasoning::Nothing);
             let predicted = input + answered + estimator.frame() + message(estimator, &results);
             assert!(
                 predicted.abs_diff(next) <= 3,
@@ -408,7 +408,7 @@ mod tests {
                 ..Usage::default()
             };
             let answer = sized(estimator, &testing::assistant(answer));
-            let answered = estimator.answer(&answer, &usage, KeptReasoning::Nothing);
+            let answered = estimator.response(&answer, &usage, KeptReasoning::Nothing);
             let next = message(estimator, &testing::user(next));
             let predicted = input + answered + estimator.frame() + next;
             assert!(predicted.abs_diff(38) <= 1, "{predicted}");
@@ -447,7 +447,7 @@ mod tests {
                 reasoning,
                 ..Usage::default()
             };
-            let answered = estimator.answer(&sized(estimator, message), &usage, kept);
+            let answered = estimator.response(&sized(estimator, message), &usage, kept);
             assert_eq!(answered, expected, "{} {output} {kept:?}", estimator.name());
         }
         let item = testing::message(
@@ -466,7 +466,7 @@ mod tests {
             output: 77,
             ..Usage::default()
         };
-        assert_eq!(gpt.answer(&sized(gpt, &item), &usage, nothing), 77);
+        assert_eq!(gpt.response(&sized(gpt, &item), &usage, nothing), 77);
     }
 
     #[test]

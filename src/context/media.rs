@@ -1,9 +1,9 @@
 //! Estimated token cost of media, and replacement of media that a model does not support.
 
-use super::template::picture_tokens::Pictures;
+use super::template::picture_tokens::ImageCost;
 use crate::model::{
     Media, Message, Part, Role, Tally,
-    media::{Kind, LeftOut, Source, UNSUPPORTED_WORDS},
+    media::{Kind, OmittedMedia, Source, UNSUPPORTED_TEXT},
 };
 
 /// Costs of media if the model is not known: minimum and maximum in tokens, and the number of bytes per token.
@@ -32,9 +32,9 @@ struct Rate {
 
 /// Size of a medium in tokens, for a model with this cost of pictures. It never depends on the length of the encoded
 /// form.
-pub fn tokens(media: &Media, pictures: Pictures) -> u32 {
+pub fn tokens(media: &Media, pictures: ImageCost) -> u32 {
     let rate = match media.kind() {
-        Kind::Image => return pictures.tokens(media.kept().and_then(|kept| kept.pixels)),
+        Kind::Image => return pictures.tokens(media.blob().and_then(|kept| kept.pixels)),
         Kind::Document => DOCUMENT,
         Kind::Audio => AUDIO,
         Kind::Video => VIDEO,
@@ -51,17 +51,17 @@ pub fn tokens(media: &Media, pictures: Pictures) -> u32 {
 /// By how many tokens the estimate of a part exceeds what is sent to the model: media for which `refused` is true are
 /// sent as a short text.
 pub fn unsupported_tokens(part: &Part, role: Role, refused: impl Fn(&Media, Role) -> bool) -> u32 {
-    let words = Tally::default().plus(UNSUPPORTED_WORDS).tokens();
+    let words = Tally::default().plus(UNSUPPORTED_TEXT).tokens();
     let media = part.media().filter(|media| refused(media, role));
     media
-        .map(|media| tokens(media, Pictures::default()).saturating_sub(words))
+        .map(|media| tokens(media, ImageCost::default()).saturating_sub(words))
         .fold(0, u32::saturating_add)
 }
 
 /// A medium that was replaced by a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replaced {
-    pub left_out: LeftOut,
+    pub left_out: OmittedMedia,
     /// The medium is new in this prompt: media before the model's last response were reported with an earlier prompt.
     pub is_new: bool,
 }
@@ -87,7 +87,7 @@ pub fn leave_out(
             let why = refused(media, role)?;
             let media_type = media.media_type.clone();
             let filename = media.filename.clone();
-            let left_out = LeftOut {
+            let left_out = OmittedMedia {
                 message: id.clone(),
                 part,
                 media_type,
@@ -98,7 +98,7 @@ pub fn leave_out(
                 left_out,
                 is_new: at >= news,
             });
-            Some(UNSUPPORTED_WORDS.to_owned())
+            Some(UNSUPPORTED_TEXT.to_owned())
         });
     }
     replaced
@@ -110,13 +110,13 @@ mod tests {
     use crate::{
         context::testing,
         model::{
-            BlobId, Content, Given, Part,
-            media::{Kept, Pixels},
+            BlobId, Content, OutputPart, Part,
+            media::{BlobRef, Pixels},
         },
     };
 
     fn kept(media_type: &str, bytes: u64, pixels: Option<Pixels>) -> Media {
-        let source = Source::Blob(Kept {
+        let source = Source::Blob(BlobRef {
             id: BlobId::new("b"),
             bytes,
             pixels,
@@ -151,7 +151,7 @@ mod tests {
             (kept("video/mp4", u64::MAX, None), 1_000_000),
         ];
         for (media, expected) in table {
-            assert_eq!(tokens(&media, Pictures::default()), expected, "{media:?}");
+            assert_eq!(tokens(&media, ImageCost::default()), expected, "{media:?}");
         }
     }
 
@@ -163,9 +163,11 @@ mod tests {
         let Content::ToolResult(result) = &mut given.parts[0].part.content else {
             panic!("not a result")
         };
-        result.parts.push(Given::Media(kept("image/png", 1, None)));
+        result
+            .parts
+            .push(OutputPart::Media(kept("image/png", 1, None)));
         let shown = Part::new(Content::Media(pdf()));
-        let words = Tally::default().plus(UNSUPPORTED_WORDS).tokens();
+        let words = Tally::default().plus(UNSUPPORTED_TEXT).tokens();
         let given = &given.parts[0].part;
         assert_eq!(
             unsupported_tokens(&Part::text("a"), Role::User, |_, _| true),
@@ -192,7 +194,7 @@ mod tests {
         let Content::ToolResult(result) = &mut given.parts[0].part.content else {
             panic!("not a result")
         };
-        result.parts.push(Given::Media(picture()));
+        result.parts.push(OutputPart::Media(picture()));
         let said = || {
             let parts = vec![
                 Part::text("a"),
@@ -211,7 +213,7 @@ mod tests {
         );
         assert_eq!(
             messages[0].parts[1].part.content,
-            Content::Text(UNSUPPORTED_WORDS.to_owned())
+            Content::Text(UNSUPPORTED_TEXT.to_owned())
         );
         let Content::ToolResult(result) = &messages[2].parts[0].part.content else {
             panic!("not a result")

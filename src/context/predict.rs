@@ -7,7 +7,7 @@ use crate::model::{Calibration, TokenBasis, TokenCount};
 mod tests;
 
 /// Minimum margin of a prediction in tokens, however short the prompt.
-const LEAST_MARGIN: u32 = 3;
+const MIN_MARGIN: u32 = 3;
 
 /// Minimum margin in percent if the vocabulary is not the model's own (feature row S6).
 const FOREIGN_MARGIN_PERCENT: u32 = 10;
@@ -53,7 +53,7 @@ impl Template {
         TokenCount {
             tokens,
             basis,
-            margin: share(tokens, percent).max(LEAST_MARGIN),
+            margin: share(tokens, percent).max(MIN_MARGIN),
             estimator: self.estimator(),
         }
     }
@@ -87,13 +87,13 @@ impl Calibration {
         if count.basis == TokenBasis::Actual || self.calls < TRUSTED_CALLS {
             return count;
         }
-        let ratio = self.alone().ratio;
+        let ratio = self.clamped().ratio;
         // The cast saturates at both ends.
         let tokens = (f64::from(count.tokens) * ratio).round() as u32;
         let margin = count
             .margin
             .min(share(tokens, CALIBRATED_MARGIN_PERCENT))
-            .max(LEAST_MARGIN);
+            .max(MIN_MARGIN);
         TokenCount {
             tokens,
             basis: TokenBasis::Calibrated,

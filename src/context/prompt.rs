@@ -1,11 +1,11 @@
 //! Builds the prompt from the session's configuration, the model's capabilities and the transcript.
 
 use super::estimate;
-use crate::model::{Closed, Contents, Generation, Prompt, SessionConfig, Tool, ToolSet};
+use crate::model::{ClosedTranscript, Contents, Generation, Prompt, SessionConfig, Tool, ToolSet};
 
 /// The model of one call, and the settings of the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked<'a> {
+pub struct ModelCallSettings<'a> {
     /// Configured name of the provider.
     pub provider: &'a str,
     /// The model's name at its provider.
@@ -22,10 +22,10 @@ pub struct Asked<'a> {
 pub fn build(
     config: &SessionConfig,
     tools: &ToolSet,
-    transcript: Closed,
-    asked: &Asked<'_>,
+    transcript: ClosedTranscript,
+    asked: &ModelCallSettings<'_>,
 ) -> Prompt {
-    let Asked {
+    let ModelCallSettings {
         provider,
         model,
         supports_tools,
@@ -118,7 +118,7 @@ mod tests {
         };
         let names = |supports_tools| {
             let transcript = testing::closed(vec![testing::user("Hello")]);
-            let asked = Asked {
+            let asked = ModelCallSettings {
                 provider: "main",
                 model: "demo",
                 supports_tools,

@@ -6,16 +6,16 @@ use super::estimate;
 use crate::model::{
     CachePrices, CallId, Content, Message, MessageId, Role,
     config::{PruneMode, PrunePolicy},
-    message::{PRUNED_WORDS, StoredPart},
+    message::{PRUNED_TEXT, StoredPart},
 };
 
 /// Maximum number of results pruned at once, because one event lists them all. The rest is pruned the next time.
-const MOST_OUTPUTS: usize = 5_000;
+const MAX_OUTPUTS: usize = 5_000;
 
 /// Number of calls over which the savings of a prune are counted: a turn with tools makes about ten. With the most
 /// common prices (a tenth for cached tokens, the full price for uncached ones) a prune then pays if it saves about as
 /// many tokens as are billed again.
-const CALLS: u64 = 10;
+const PAYBACK_CALLS: u64 = 10;
 
 /// A result that is to be pruned.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,8 +66,8 @@ impl Pruning {
 }
 
 /// Tokens of the placeholder of a pruned result.
-pub fn placeholder() -> u32 {
-    estimate::text(PRUNED_WORDS)
+pub fn placeholder_tokens() -> u32 {
+    estimate::text(PRUNED_TEXT)
 }
 
 /// Chooses the results to prune (feature row D17). Returns `None` if less than the policy's minimum would be saved.
@@ -123,14 +123,16 @@ fn choose_within(
             continue;
         }
         kept += u64::from(output.tokens);
-        if kept > u64::from(policy.protect_tokens) && at < answered && output.tokens > placeholder()
+        if kept > u64::from(policy.protect_tokens)
+            && at < answered
+            && output.tokens > placeholder_tokens()
         {
             chosen.push((at, output));
         }
     }
     chosen.reverse();
-    chosen.truncate(MOST_OUTPUTS);
-    let saved = sum(&mut chosen.iter()) - u64::from(placeholder()) * chosen.len() as u64;
+    chosen.truncate(MAX_OUTPUTS);
+    let saved = sum(&mut chosen.iter()) - u64::from(placeholder_tokens()) * chosen.len() as u64;
     let first = chosen.first().map(|(at, _)| *at)?;
     let before = messages[..first]
         .iter()
@@ -168,7 +170,7 @@ fn pays(saved: u32, rebilled: u32, prices: Option<CachePrices>) -> bool {
         return saved > rebilled;
     };
     let again = u64::from(write.saturating_sub(read));
-    CALLS * u64::from(saved) * u64::from(read) > u64::from(rebilled) * again
+    PAYBACK_CALLS * u64::from(saved) * u64::from(read) > u64::from(rebilled) * again
 }
 
 /// The turn number of each message, from 0. Appended messages have no turn: there, each user message starts one.

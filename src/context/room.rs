@@ -1,17 +1,17 @@
 //! Computes the room for tool output in a context window.
 
-use super::{budget::Budget, estimate, estimator::Estimator, truncate::cut_texts};
+use super::{budget::Budget, estimate, estimator::Estimator, truncate::truncate_texts};
 use crate::model::OutputLimits;
 
 /// However full a window is, the results of one submission may use one part in this many of its room: older messages
 /// are compacted or pruned before the next call.
 const SHARE_FOR_RESULTS: u32 = 2;
 /// Minimum tokens of a result: enough to show what it is, and where the rest is stored.
-const LEAST: u32 = 200;
+const MIN_RESULT_TOKENS: u32 = 200;
 
 /// Tokens that the results of one message may have in total, in a context of `used` tokens, of which `waiting` are
 /// results of the same message. These are estimates: their margin is reserved too.
-pub fn for_results(budget: Budget, used: u32, waiting: u32) -> u32 {
+pub fn room_for_results(budget: Budget, used: u32, waiting: u32) -> u32 {
     let left = budget
         .room()
         .saturating_sub(used.saturating_sub(waiting))
@@ -28,24 +28,24 @@ pub fn for_results(budget: Budget, used: u32, waiting: u32) -> u32 {
 
 /// The room of one of this many results. Results that arrive one at a time, or concurrently, then do not exceed the
 /// room in total.
-pub fn share(room: u32, results: u32) -> u32 {
+pub fn room_per_result(room: u32, results: u32) -> u32 {
     room / results.max(1)
 }
 
 /// Reduces the limits so that the output has at most `room` tokens as counted by `estimator`, or the minimum of a
 /// result if that is larger. Output that fits keeps its limits.
-pub fn fitting(
+pub fn fitting_limits(
     texts: &[String],
     limits: &OutputLimits,
     room: u32,
     estimator: Estimator,
 ) -> OutputLimits {
-    let costs = |limits: &OutputLimits| cost(&cut_texts(texts, limits).texts, estimator);
-    let room = room.max(LEAST);
+    let costs = |limits: &OutputLimits| cost(&truncate_texts(texts, limits).texts, estimator);
+    let room = room.max(MIN_RESULT_TOKENS);
     if costs(limits) <= room {
         return *limits;
     }
-    let chars = cut_texts(texts, limits).kept_chars;
+    let chars = truncate_texts(texts, limits).kept_chars;
     // Binary search for the largest number of characters that fits: `least` fits, `most` does not.
     let mut least = 0;
     let mut most = chars;
@@ -98,7 +98,7 @@ mod tests {
             (11_000, 5_952),
             (50_000, 5_952),
         ] {
-            let tokens = for_results(budget(16_000, 4_096), used, 0);
+            let tokens = room_for_results(budget(16_000, 4_096), used, 0);
             let most = estimate::count(tokens);
             let room = left - estimate::MESSAGE_OVERHEAD;
             assert!(
@@ -106,7 +106,7 @@ mod tests {
                 "{used}: {most:?}"
             );
         }
-        assert_eq!(for_results(budget(0, 0), 0, 0), 0);
+        assert_eq!(room_for_results(budget(0, 0), 0, 0), 0);
     }
 
     /// Row L4: U17
@@ -114,11 +114,11 @@ mod tests {
     fn results_one_by_one_have_the_room_of_all_of_them_together() {
         let budget = budget(16_000, 4_096);
         for (before, calls) in [(0, 2), (1_000, 2), (1_000, 8), (11_000, 3), (50_000, 16)] {
-            let together = for_results(budget, before, 0);
+            let together = room_for_results(budget, before, 0);
             let mut waiting = 0;
             for open in (1..=calls).rev() {
-                let room = for_results(budget, before + waiting, waiting);
-                waiting += share(room, open);
+                let room = room_for_results(budget, before + waiting, waiting);
+                waiting += room_per_result(room, open);
             }
             assert!(
                 waiting <= together,
@@ -129,8 +129,8 @@ mod tests {
                 "{before} {calls}: the room is used: {waiting} of {together}"
             );
             // Concurrent results: none is counted for the others.
-            let alone = for_results(budget, before, 0);
-            assert!(calls * share(alone, calls) <= together);
+            let alone = room_for_results(budget, before, 0);
+            assert!(calls * room_per_result(alone, calls) <= together);
         }
     }
 
@@ -142,8 +142,9 @@ mod tests {
             ..OutputLimits::default()
         };
         let text = |chars: usize| vec!["x".repeat(chars)];
-        let fitting =
-            |texts: &[String], limits, room| fitting(texts, limits, room, Estimator::Characters);
+        let fitting = |texts: &[String], limits, room| {
+            fitting_limits(texts, limits, room, Estimator::Characters)
+        };
         assert_eq!(
             fitting(&text(4_000), &limits, 1_000),
             limits,
@@ -176,8 +177,8 @@ mod tests {
         ) {
             let limits = OutputLimits { max_chars: Some(120_000), ..OutputLimits::default() };
             let estimator = Estimator::of(Template::of(model.0, model.1));
-            let fitted = fitting(&words, &limits, room, estimator);
-            prop_assert!(cost(&cut_texts(&words, &fitted).texts, estimator) <= room.max(LEAST));
+            let fitted = fitting_limits(&words, &limits, room, estimator);
+            prop_assert!(cost(&truncate_texts(&words, &fitted).texts, estimator) <= room.max(MIN_RESULT_TOKENS));
         }
     }
 }

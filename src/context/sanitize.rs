@@ -2,7 +2,7 @@
 
 /// A sanitized text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Clean {
+pub struct SanitizedText {
     pub text: String,
     /// Characters that cannot be stored were replaced.
     pub replaced: bool,
@@ -13,7 +13,7 @@ pub struct Clean {
 ///
 /// Everything else is kept: tabs, lone carriage returns, other control characters, and incomplete escape sequences.
 /// Only the replacement of NUL is reported, because the removed sequences are not text.
-pub fn clean(text: &str) -> Clean {
+pub fn sanitize_text(text: &str) -> SanitizedText {
     let mut clean = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(char) = rest.chars().next() {
@@ -31,7 +31,7 @@ pub fn clean(text: &str) -> Clean {
         }
         rest = &rest[char.len_utf8()..];
     }
-    Clean {
+    SanitizedText {
         text: clean,
         replaced: text.contains('\0'),
     }
@@ -110,8 +110,8 @@ mod tests {
         ];
         for (input, text, replaced) in table {
             assert_eq!(
-                clean(input),
-                Clean {
+                sanitize_text(input),
+                SanitizedText {
                     text: text.to_owned(),
                     replaced
                 },
@@ -123,20 +123,20 @@ mod tests {
     #[test]
     fn a_megabyte_of_unterminated_escapes_is_sanitized_quickly() {
         let text = "\x1b]".repeat(500_000);
-        assert_eq!(clean(&text).text, text);
+        assert_eq!(sanitize_text(&text).text, text);
     }
 
     proptest! {
         #[test]
         fn clean_text_holds_neither_nul_nor_crlf(text in "[ab\\x00\\r\\n\\x1b\\[\\]0-9m\\x07é]{0,60}") {
-            let clean = clean(&text).text;
+            let clean = sanitize_text(&text).text;
             prop_assert!(!clean.contains('\0'));
             prop_assert!(!clean.contains("\r\n"));
         }
 
         #[test]
         fn text_without_control_characters_is_untouched(text in "\\PC*") {
-            prop_assert_eq!(clean(&text), Clean { text, replaced: false });
+            prop_assert_eq!(sanitize_text(&text), SanitizedText { text, replaced: false });
         }
     }
 }

@@ -12,14 +12,14 @@ pub struct SentPrompt {
     /// and no provider items.
     pub certain: u32,
     /// It contains parts that cannot be estimated well: media, or content read by the provider's own tools.
-    pub holds_unknown: bool,
+    pub has_unknown_parts: bool,
     /// The window of the model. `None` if it is not known.
     pub window: Option<u32>,
 }
 
 /// Why a report is not accepted as the size of the prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Doubt {
+pub enum Implausibility {
     /// Larger than the window.
     BeyondWindow,
     /// Far larger than the estimate.
@@ -28,7 +28,7 @@ pub enum Doubt {
     TooSmall,
 }
 
-impl Doubt {
+impl Implausibility {
     /// The name in logs.
     pub fn name(self) -> &'static str {
         match self {
@@ -40,31 +40,31 @@ impl Doubt {
 }
 
 /// A report that differs from the estimate by more than this factor is not accepted: vocabularies differ by less.
-const MOST_APART: u32 = 4;
+const MAX_DEVIATION_FACTOR: u32 = 4;
 
 /// Tokens above the estimate up to which a report is accepted: gateways and services add system prompts.
-const HIDDEN_AT_MOST: u32 = 16_384;
+const MAX_HIDDEN_TOKENS: u32 = 16_384;
 
 /// Tokens below the estimate up to which a report is accepted.
-const MISSING_AT_MOST: u32 = 1_024;
+const MAX_MISSING_TOKENS: u32 = 1_024;
 
 impl SentPrompt {
     /// Why a report cannot be the size of this prompt. Returns `None` if it is plausible.
-    pub fn doubt(&self, reported: u32) -> Option<Doubt> {
+    pub fn implausibility(&self, reported: u32) -> Option<Implausibility> {
         let margin = |tokens| estimate::count(tokens).margin;
         let most = self.estimated.saturating_add(margin(self.estimated));
         let least = self.certain.saturating_sub(margin(self.certain));
-        let is_too_large = reported > most.saturating_mul(MOST_APART)
-            && reported - most > HIDDEN_AT_MOST
-            && !self.holds_unknown;
-        let is_too_small =
-            reported.saturating_mul(MOST_APART) < least && least - reported > MISSING_AT_MOST;
+        let is_too_large = reported > most.saturating_mul(MAX_DEVIATION_FACTOR)
+            && reported - most > MAX_HIDDEN_TOKENS
+            && !self.has_unknown_parts;
+        let is_too_small = reported.saturating_mul(MAX_DEVIATION_FACTOR) < least
+            && least - reported > MAX_MISSING_TOKENS;
         if self.window.is_some_and(|window| reported > window) {
-            Some(Doubt::BeyondWindow)
+            Some(Implausibility::BeyondWindow)
         } else if is_too_large {
-            Some(Doubt::TooLarge)
+            Some(Implausibility::TooLarge)
         } else {
-            is_too_small.then_some(Doubt::TooSmall)
+            is_too_small.then_some(Implausibility::TooSmall)
         }
     }
 }
@@ -97,12 +97,12 @@ mod tests {
         let text = |tokens: u32| SentPrompt {
             estimated: tokens,
             certain: tokens,
-            holds_unknown: false,
+            has_unknown_parts: false,
             window: Some(200_000),
         };
         let pictures = SentPrompt {
             certain: 20_000,
-            holds_unknown: true,
+            has_unknown_parts: true,
             ..text(50_000)
         };
         let no_window = SentPrompt {
@@ -112,26 +112,30 @@ mod tests {
         for (prompt, reported, doubt) in [
             (text(50_000), 50_000, None),
             (text(50_000), 200_000, None),
-            (text(50_000), 200_001, Some(Doubt::BeyondWindow)),
+            (text(50_000), 200_001, Some(Implausibility::BeyondWindow)),
             (no_window, 220_000, None),
-            (no_window, 220_001, Some(Doubt::TooLarge)),
-            (no_window, u32::MAX, Some(Doubt::TooLarge)),
+            (no_window, 220_001, Some(Implausibility::TooLarge)),
+            (no_window, u32::MAX, Some(Implausibility::TooLarge)),
             (text(10), 11 + 16_384, None),
-            (text(10), 12 + 16_384, Some(Doubt::TooLarge)),
+            (text(10), 12 + 16_384, Some(Implausibility::TooLarge)),
             (text(50_000), 11_250, None),
-            (text(50_000), 11_249, Some(Doubt::TooSmall)),
-            (text(50_000), 10, Some(Doubt::TooSmall)),
-            (text(50_000), 0, Some(Doubt::TooSmall)),
+            (text(50_000), 11_249, Some(Implausibility::TooSmall)),
+            (text(50_000), 10, Some(Implausibility::TooSmall)),
+            (text(50_000), 0, Some(Implausibility::TooSmall)),
             (text(1_000), 10, None),
-            (text(1_150), 10, Some(Doubt::TooSmall)),
-            (text(1_150), 0, Some(Doubt::TooSmall)),
+            (text(1_150), 10, Some(Implausibility::TooSmall)),
+            (text(1_150), 0, Some(Implausibility::TooSmall)),
             (text(0), 0, None),
             (pictures, 199_000, None),
-            (pictures, 200_001, Some(Doubt::BeyondWindow)),
+            (pictures, 200_001, Some(Implausibility::BeyondWindow)),
             (pictures, 4_500, None),
-            (pictures, 4_499, Some(Doubt::TooSmall)),
+            (pictures, 4_499, Some(Implausibility::TooSmall)),
         ] {
-            assert_eq!(prompt.doubt(reported), doubt, "{reported} of {prompt:?}");
+            assert_eq!(
+                prompt.implausibility(reported),
+                doubt,
+                "{reported} of {prompt:?}"
+            );
         }
     }
 

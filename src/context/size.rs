@@ -63,26 +63,26 @@ pub struct ReportedCall<'a> {
     pub dropped_input: u32,
     /// The provider ran its own tools during the call: the usage is that of the last round, whose prompt is not the one
     /// that was sent and predicted.
-    pub in_rounds: bool,
+    pub ran_provider_tools: bool,
 }
 
 /// The ratio of reported to estimated tokens in the last call of a model, used to correct estimates. It also applies to
 /// a transcript that was rewritten since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lesson {
+pub struct EstimateCorrection {
     reported: u64,
     estimated: u64,
 }
 
 /// Maximum factor by which estimates may be too small. Above it the ratio is ignored: the service counted something
 /// else than the text.
-const MOST_TOO_SMALL: u64 = 2;
+const MAX_UNDERESTIMATE_FACTOR: u64 = 2;
 
 /// Maximum factor by which estimates may be too large (3/2). Above it the ratio is ignored: media cost less than
 /// expected, and a compacted prompt may contain only text.
-const MOST_TOO_LARGE: (u64, u64) = (3, 2);
+const MAX_OVERESTIMATE_FACTOR: (u64, u64) = (3, 2);
 
-impl Lesson {
+impl EstimateCorrection {
     /// No correction.
     const NONE: Self = Self {
         reported: 1,
@@ -95,8 +95,8 @@ impl Lesson {
         let estimated = u64::try_from(anchor.estimated_at_anchor).ok()?;
         let is_measured =
             anchor.model == model && anchor.input > 0 && estimated > 0 && anchor.has_prediction();
-        let (most, times) = MOST_TOO_LARGE;
-        let is_believed = reported <= estimated.saturating_mul(MOST_TOO_SMALL)
+        let (most, times) = MAX_OVERESTIMATE_FACTOR;
+        let is_believed = reported <= estimated.saturating_mul(MAX_UNDERESTIMATE_FACTOR)
             && estimated.saturating_mul(times) <= reported.saturating_mul(most);
         (is_measured && is_believed).then_some(Self {
             reported,
@@ -131,7 +131,7 @@ pub struct ContextSize<'a> {
     /// The last measured call, if usable.
     anchor: Option<&'a Anchor>,
     /// The ratio of the last measured call of the model, whether or not the call is usable.
-    lesson: Option<Lesson>,
+    correction: Option<EstimateCorrection>,
     /// Tokens of the response of that call in addition to the reported ones, because it is now part of a message.
     frame_tokens: u32,
     non_transcript: NonTranscript,
@@ -154,11 +154,11 @@ impl<'a> ContextSize<'a> {
             context_version,
             anchor,
         } = counters;
-        let lesson = anchor.and_then(|anchor| Lesson::of(anchor, model));
+        let lesson = anchor.and_then(|anchor| EstimateCorrection::of(anchor, model));
         let anchor = usable(anchor, model, context_version);
         Self {
             anchor,
-            lesson,
+            correction: lesson,
             frame_tokens,
             non_transcript,
             transcript_tokens,
@@ -180,7 +180,7 @@ impl<'a> ContextSize<'a> {
     /// model: media that it does not support count as the text that replaces them, and reasoning that is not sent
     /// counts as nothing.
     #[must_use]
-    pub fn without(self, unsupported_tokens: i64) -> Self {
+    pub fn without_unsupported(self, unsupported_tokens: i64) -> Self {
         Self {
             unsupported_tokens,
             ..self
@@ -189,7 +189,7 @@ impl<'a> ContextSize<'a> {
 
     /// The size with another transcript of this many tokens, of which no call measured any part.
     #[must_use]
-    pub fn with_rewritten(self, transcript_tokens: i64) -> Self {
+    pub fn with_rewritten_transcript(self, transcript_tokens: i64) -> Self {
         Self {
             anchor: None,
             transcript_tokens,
@@ -208,7 +208,7 @@ impl<'a> ContextSize<'a> {
         if !self.has_unmeasured() {
             return &[];
         }
-        let newest = match answer_of(anchor, messages) {
+        let newest = match response_index(anchor, messages) {
             Some(answer) => messages.len() - answer - 1,
             None => {
                 let mut left = self.new_tokens();
@@ -224,7 +224,7 @@ impl<'a> ContextSize<'a> {
 
     /// Whether the end of a transcript is long enough for [`Self::unmeasured`] to find all messages. A response that is
     /// not found counts as not appended only if the end has more than twice the new tokens plus `slack`.
-    pub fn is_end_enough(&self, end: &[Message], slack: i64) -> bool {
+    pub fn is_suffix_sufficient(&self, end: &[Message], slack: i64) -> bool {
         let Some(anchor) = self.anchor else {
             return false;
         };
@@ -232,7 +232,7 @@ impl<'a> ContextSize<'a> {
             .iter()
             .map(|message| i64::from(prune::size(message)))
             .sum();
-        answer_of(anchor, end).is_some() || seen > 2 * self.new_tokens().max(0) + slack
+        response_index(anchor, end).is_some() || seen > 2 * self.new_tokens().max(0) + slack
     }
 
     /// Whether the prompt contains tokens that the last measured call did not have.
@@ -261,8 +261,9 @@ impl<'a> ContextSize<'a> {
     }
 
     /// Correction for estimates of this transcript after it is rewritten. Returns `None` if nothing was measured.
-    pub fn lesson(&self) -> Option<Lesson> {
-        self.lesson.or(self.anchor.map(|_| Lesson::NONE))
+    pub fn correction(&self) -> Option<EstimateCorrection> {
+        self.correction
+            .or(self.anchor.map(|_| EstimateCorrection::NONE))
     }
 
     /// Computes the size.
@@ -271,11 +272,11 @@ impl<'a> ContextSize<'a> {
             .anchor
             .map_or((0, 0), |anchor| (anchor.input, anchor.output));
         let sent = self.estimated_tokens() - self.unsupported_tokens;
-        let new = match (self.anchor, self.lesson) {
+        let new = match (self.anchor, self.correction) {
             (None, Some(lesson)) => lesson.apply_signed(sent),
             (Some(_), _) | (None, None) => self.new_of(sent),
         };
-        let tokens = tokens(i64::from(last_input) + i64::from(last_output) + new);
+        let tokens = clamp_tokens(i64::from(last_input) + i64::from(last_output) + new);
         let doubtful = estimate::count(tokens_of(new));
         let basis = if self.anchor.is_some() && new == 0 {
             TokenBasis::Actual
@@ -313,7 +314,7 @@ impl<'a> ContextSize<'a> {
             message_tokens,
             output,
             dropped_input,
-            in_rounds,
+            ran_provider_tools: in_rounds,
         } = call;
         let predicted = self.size().count;
         let answer = message_tokens.saturating_sub(self.frame_tokens);
@@ -334,7 +335,7 @@ impl<'a> ContextSize<'a> {
     /// The number to add to the transcript's estimate to get the size: the rest of the prompt, plus the correction from
     /// the last call, less the tokens that are not sent. A statement that alone knows the transcript's tokens adds it.
     pub fn offset(&self) -> i64 {
-        if let (None, Some(lesson)) = (self.anchor, self.lesson) {
+        if let (None, Some(lesson)) = (self.anchor, self.correction) {
             let sent = self.estimated_tokens() - self.unsupported_tokens;
             return lesson.apply_signed(sent) - self.transcript_tokens;
         }
@@ -384,7 +385,7 @@ fn since(anchor: &Anchor, estimated: i64) -> i64 {
 }
 
 /// Index of the response of a measured call. Returns `None` if it is not among these messages.
-fn answer_of(anchor: &Anchor, messages: &[Message]) -> Option<usize> {
+fn response_index(anchor: &Anchor, messages: &[Message]) -> Option<usize> {
     messages.iter().rposition(|message| {
         message.response.as_ref().is_some_and(|response| {
             response.model == anchor.model
@@ -397,7 +398,7 @@ fn answer_of(anchor: &Anchor, messages: &[Message]) -> Option<usize> {
 }
 
 /// Converts a number of tokens to `u32`; negative numbers become 0.
-pub fn tokens(number: i64) -> u32 {
+pub fn clamp_tokens(number: i64) -> u32 {
     u32::try_from(number.max(0)).unwrap_or(u32::MAX)
 }
 
@@ -499,7 +500,7 @@ mod tests {
             assert_eq!(taught(&anchor(not_believed, 0, 5_000), 1_000), 1_000);
         }
         assert_eq!(taught(&other, 1_000), 1_000);
-        let lesson = Lesson::of(&anchor(6_400, 100, 5_000), "main/m").unwrap();
+        let lesson = EstimateCorrection::of(&anchor(6_400, 100, 5_000), "main/m").unwrap();
         for size in [0, 1, 999, 1_000, 1_001] {
             assert!(lesson.apply(lesson.estimate_of(size)) <= size);
         }
@@ -595,7 +596,7 @@ mod tests {
             );
         }
         let enough = |anchor: &Anchor, end: &[Message], slack| {
-            context(Some(anchor), 5, 0, 0).is_end_enough(end, slack)
+            context(Some(anchor), 5, 0, 0).is_suffix_sufficient(end, slack)
         };
         assert_eq!(
             [1, 2].map(|from| enough(&anchor(90, 1, 0), &said[from..], 900)),
@@ -616,7 +617,7 @@ mod tests {
         ];
         for (anchor, size, new, rewritten) in table {
             let whole = context(anchor, 4_000, 900, 4);
-            let sent = whole.without(188);
+            let sent = whole.without_unsupported(188);
             assert_eq!((sent.size().count.tokens, sent.size().new), (size, new));
             assert_eq!(sent.offset(), whole.offset() - 188);
             assert_eq!(sent.with(50).size().count.tokens, size + 50);
@@ -626,7 +627,7 @@ mod tests {
                 "what is appended is in the transcript's own tokens"
             );
             assert_eq!(
-                sent.with_rewritten(1_000).size().count.tokens,
+                sent.with_rewritten_transcript(1_000).size().count.tokens,
                 rewritten,
                 "another transcript, corrected by what the last call taught"
             );
@@ -656,7 +657,7 @@ mod tests {
             message_tokens: 0,
             output: usage.output,
             dropped_input: 0,
-            in_rounds: false,
+            ran_provider_tools: false,
         }
     }
 
@@ -669,14 +670,14 @@ mod tests {
         };
         let call = ReportedCall {
             message_tokens: 1_500,
-            in_rounds: true,
+            ran_provider_tools: true,
             ..reported(&usage)
         };
         let last = context(None, 4_000, 700, 4).anchor_after(call);
         assert!(!last.has_prediction());
         let next = context(Some(&last), 4_000 + 1_500, 700, 4);
         assert_eq!(next.size().count.tokens, 6_040);
-        assert_eq!(next.lesson, None);
+        assert_eq!(next.correction, None);
     }
 
     #[test]
@@ -756,8 +757,8 @@ mod tests {
             non_transcript in 0_u32..100_000, transcript in 0_i64..1_000_000, unsupported in 0_i64..1_000,
         ) {
             let last = known.then(|| anchor(input, output, estimated));
-            let context = context(last.as_ref(), transcript, non_transcript, 0).without(unsupported);
-            prop_assert_eq!(tokens(transcript + context.offset()), context.size().count.tokens);
+            let context = context(last.as_ref(), transcript, non_transcript, 0).without_unsupported(unsupported);
+            prop_assert_eq!(clamp_tokens(transcript + context.offset()), context.size().count.tokens);
         }
 
         #[test]

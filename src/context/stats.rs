@@ -3,16 +3,16 @@
 use super::{
     budget::{BUFFER_WHEN_OFF, Budget},
     estimator::{Estimator, NonTranscript},
-    size::{Size, tokens},
+    size::{Size, clamp_tokens},
 };
 use crate::model::{
-    Category, Held, Ledger, PinnedKind, SessionConfig, Tool, ToolCategory, ToolSet,
-    ledger::{Occupant, Share},
+    Category, CategoryCount, Ledger, PinnedKind, SessionConfig, Tool, ToolCategory, ToolSet,
+    ledger::{CategoryTokens, ContextCategory},
 };
 
 /// The input of a breakdown.
 #[derive(Debug, Clone, Copy)]
-pub struct Whole<'a> {
+pub struct BreakdownInput<'a> {
     pub config: &'a SessionConfig,
     /// Whether tools are sent to its model.
     pub supports_tools: bool,
@@ -24,7 +24,7 @@ pub struct Whole<'a> {
     pub non_transcript: NonTranscript,
     pub ledger: &'a Ledger,
     /// Its queued messages.
-    pub queued: Held,
+    pub queued: CategoryCount,
     /// The size of its next prompt.
     pub used: u32,
 }
@@ -33,14 +33,14 @@ pub struct Whole<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Breakdown {
     /// The tokens by category. Those that are part of the total add up to the size.
-    pub shares: Vec<Share>,
+    pub shares: Vec<CategoryTokens>,
     /// The messages' share would have been negative and was set to 0.
     pub adjusted: bool,
 }
 
 /// Computes the breakdown. The messages get the rest of the size, divided in proportion to their estimates.
-pub fn breakdown(whole: &Whole<'_>) -> Breakdown {
-    let Whole {
+pub fn breakdown(whole: &BreakdownInput<'_>) -> Breakdown {
+    let BreakdownInput {
         config,
         supports_tools,
         provider,
@@ -67,9 +67,9 @@ pub fn breakdown(whole: &Whole<'_>) -> Breakdown {
     if adjusted {
         scale(&mut rest, used);
     }
-    let mut said: Vec<Share> = CATEGORIES
+    let mut said: Vec<CategoryTokens> = CATEGORIES
         .iter()
-        .map(|&category| spoken(category, ledger.held(category)))
+        .map(|&category| message_share(category, ledger.count_of(category)))
         .collect();
     scale(&mut said, used.saturating_sub(non_transcript));
     let deferred: Vec<&Tool> = config
@@ -79,17 +79,17 @@ pub fn breakdown(whole: &Whole<'_>) -> Breakdown {
         .filter(|tool| tool.deferred)
         .collect();
     let unseen = [
-        Share {
-            occupant: Occupant::DeferredTools,
+        CategoryTokens {
+            occupant: ContextCategory::DeferredTools,
             tokens: deferred
                 .iter()
                 .map(|tool| estimator.tool(tool))
                 .fold(0, u32::saturating_add),
             count: number(deferred.len()),
         },
-        Share {
-            occupant: Occupant::Queued,
-            tokens: tokens(queued.tokens),
+        CategoryTokens {
+            occupant: ContextCategory::Queued,
+            tokens: clamp_tokens(queued.tokens),
             count: queued.parts,
         },
     ];
@@ -129,7 +129,7 @@ pub struct Forecast {
     /// Tokens at the end of the window that are never filled.
     pub buffer: u32,
     /// Tokens until compaction starts.
-    pub until: u32,
+    pub remaining_tokens: u32,
     /// Steps until compaction starts. `None` if not known.
     pub steps: Option<u32>,
 }
@@ -146,7 +146,7 @@ pub fn forecast(
         return Forecast {
             threshold: 0,
             buffer: BUFFER_WHEN_OFF,
-            until: 0,
+            remaining_tokens: 0,
             steps: None,
         };
     };
@@ -162,7 +162,7 @@ pub fn forecast(
         } else {
             budget.window - threshold.min(budget.window)
         },
-        until,
+        remaining_tokens: until,
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -173,8 +173,8 @@ pub fn forecast(
 }
 
 /// Merges the shares of the same occupant: tools, blocks and messages may have the same one.
-fn merged(shares: impl Iterator<Item = Share>) -> Vec<Share> {
-    let mut merged: Vec<Share> = Vec::new();
+fn merged(shares: impl Iterator<Item = CategoryTokens>) -> Vec<CategoryTokens> {
+    let mut merged: Vec<CategoryTokens> = Vec::new();
     for share in shares {
         match merged
             .iter_mut()
@@ -191,34 +191,34 @@ fn merged(shares: impl Iterator<Item = Share>) -> Vec<Share> {
 }
 
 /// The occupant of a tool.
-pub fn tool(category: ToolCategory) -> Occupant {
+pub fn tool_occupant(category: ToolCategory) -> ContextCategory {
     match category {
-        ToolCategory::Tools => Occupant::Tools,
-        ToolCategory::McpTools => Occupant::McpTools,
-        ToolCategory::Skills => Occupant::Skills,
-        ToolCategory::Agents => Occupant::Agents,
+        ToolCategory::Tools => ContextCategory::Tools,
+        ToolCategory::McpTools => ContextCategory::McpTools,
+        ToolCategory::Skills => ContextCategory::Skills,
+        ToolCategory::Agents => ContextCategory::Agents,
     }
 }
 
-fn block(kind: PinnedKind) -> Occupant {
+fn block_occupant(kind: PinnedKind) -> ContextCategory {
     match kind {
-        PinnedKind::Pinned => Occupant::Pinned,
-        PinnedKind::Memory => Occupant::Memory,
-        PinnedKind::Skills => Occupant::Skills,
-        PinnedKind::Agents => Occupant::Agents,
+        PinnedKind::Pinned => ContextCategory::Pinned,
+        PinnedKind::Memory => ContextCategory::Memory,
+        PinnedKind::Skills => ContextCategory::Skills,
+        PinnedKind::Agents => ContextCategory::Agents,
     }
 }
 
-fn said(category: Category) -> Occupant {
+fn message_occupant(category: Category) -> ContextCategory {
     match category {
-        Category::User => Occupant::User,
-        Category::Assistant => Occupant::Assistant,
-        Category::Reasoning => Occupant::Reasoning,
-        Category::ToolCalls => Occupant::ToolCalls,
-        Category::ToolResults => Occupant::ToolResults,
-        Category::Media => Occupant::Media,
-        Category::Summary => Occupant::Summary,
-        Category::Pinned => Occupant::Pinned,
+        Category::User => ContextCategory::User,
+        Category::Assistant => ContextCategory::Assistant,
+        Category::Reasoning => ContextCategory::Reasoning,
+        Category::ToolCalls => ContextCategory::ToolCalls,
+        Category::ToolResults => ContextCategory::ToolResults,
+        Category::Media => ContextCategory::Media,
+        Category::Summary => ContextCategory::Summary,
+        Category::Pinned => ContextCategory::Pinned,
     }
 }
 
@@ -233,21 +233,21 @@ const CATEGORIES: [Category; 8] = [
     Category::Pinned,
 ];
 
-fn spoken(category: Category, held: Held) -> Share {
-    Share {
-        occupant: said(category),
-        tokens: tokens(held.tokens),
+fn message_share(category: Category, held: CategoryCount) -> CategoryTokens {
+    CategoryTokens {
+        occupant: message_occupant(category),
+        tokens: clamp_tokens(held.tokens),
         count: held.parts,
     }
 }
 
 /// Shares of the system prompt and the pinned blocks, `whole` tokens in total. They are sent as one text; the tokens
 /// between its pieces are spread over them. If there are none, the system prompt gets the fixed cost of every prompt.
-fn instructions(config: &SessionConfig, estimator: Estimator, whole: u32) -> Vec<Share> {
+fn instructions(config: &SessionConfig, estimator: Estimator, whole: u32) -> Vec<CategoryTokens> {
     let mut shares = Vec::new();
     if !config.system_prompt.is_empty() {
-        shares.push(Share {
-            occupant: Occupant::SystemPrompt,
+        shares.push(CategoryTokens {
+            occupant: ContextCategory::SystemPrompt,
             tokens: estimator.instruction(&config.system_prompt),
             count: 1,
         });
@@ -268,16 +268,16 @@ fn instructions(config: &SessionConfig, estimator: Estimator, whole: u32) -> Vec
             .collect();
         if !sizes.is_empty() {
             let sum = sizes.iter().copied().fold(0, u32::saturating_add);
-            shares.push(Share {
-                occupant: block(kind),
+            shares.push(CategoryTokens {
+                occupant: block_occupant(kind),
                 tokens: sum,
                 count: number(sizes.len()),
             });
         }
     }
     if shares.is_empty() {
-        shares.push(Share {
-            occupant: Occupant::SystemPrompt,
+        shares.push(CategoryTokens {
+            occupant: ContextCategory::SystemPrompt,
             tokens: whole,
             count: 0,
         });
@@ -288,7 +288,7 @@ fn instructions(config: &SessionConfig, estimator: Estimator, whole: u32) -> Vec
 
 /// Shares of the tool definitions that are sent, `whole` tokens in total; the provider's own tools count as tools. The
 /// text around the definitions is spread over them.
-fn tools(tools: &ToolSet, provider: &str, estimator: Estimator, whole: u32) -> Vec<Share> {
+fn tools(tools: &ToolSet, provider: &str, estimator: Estimator, whole: u32) -> Vec<CategoryTokens> {
     let of = |category: ToolCategory| {
         let told = tools.visible().filter(|tool| tool.category == category);
         let own = tools
@@ -297,8 +297,8 @@ fn tools(tools: &ToolSet, provider: &str, estimator: Estimator, whole: u32) -> V
             .map(|json| estimator.provider_tool(json));
         let sizes: Vec<u32> = told.map(|tool| estimator.tool(tool)).chain(own).collect();
         let sum = sizes.iter().copied().fold(0, u32::saturating_add);
-        Share {
-            occupant: tool(category),
+        CategoryTokens {
+            occupant: tool_occupant(category),
             tokens: sum,
             count: number(sizes.len()),
         }
@@ -309,7 +309,7 @@ fn tools(tools: &ToolSet, provider: &str, estimator: Estimator, whole: u32) -> V
         ToolCategory::Skills,
         ToolCategory::Agents,
     ];
-    let mut shares: Vec<Share> = categories
+    let mut shares: Vec<CategoryTokens> = categories
         .into_iter()
         .map(of)
         .filter(|share| share.count > 0)
@@ -320,12 +320,12 @@ fn tools(tools: &ToolSet, provider: &str, estimator: Estimator, whole: u32) -> V
 
 /// Scales the shares so that they add up to `whole` and keep their proportions. If all are 0, the model's text gets
 /// everything, because a prompt ends with the opening of the model's response.
-fn scale(shares: &mut [Share], whole: u32) {
+fn scale(shares: &mut [CategoryTokens], whole: u32) {
     let sum: u64 = shares.iter().map(|share| u64::from(share.tokens)).sum();
     if sum == 0 {
         let opened = shares
             .iter()
-            .position(|share| share.occupant == Occupant::Assistant)
+            .position(|share| share.occupant == ContextCategory::Assistant)
             .unwrap_or(0);
         if let Some(share) = shares.get_mut(opened) {
             share.tokens = whole;
@@ -374,8 +374,8 @@ mod tests {
         )
     }
 
-    fn held(tokens: i64, parts: u32) -> Held {
-        Held { tokens, parts }
+    fn held(tokens: i64, parts: u32) -> CategoryCount {
+        CategoryCount { tokens, parts }
     }
 
     /// A configuration with a system prompt of 4,000 tokens and tools of 8,000.
@@ -400,7 +400,7 @@ mod tests {
         }
     }
 
-    fn tokens_of(breakdown: &Breakdown, occupant: Occupant) -> u32 {
+    fn tokens_of(breakdown: &Breakdown, occupant: ContextCategory) -> u32 {
         breakdown
             .shares
             .iter()
@@ -428,7 +428,7 @@ mod tests {
             ..Ledger::default()
         };
         let queued = held(17, 2);
-        let whole = Whole {
+        let whole = BreakdownInput {
             config: &config,
             supports_tools: true,
             provider: "main",
@@ -441,12 +441,12 @@ mod tests {
         let breakdown = breakdown(&whole);
         assert!(!breakdown.adjusted);
         let expected = [
-            (Occupant::SystemPrompt, 4_000),
-            (Occupant::Tools, 8_000),
-            (Occupant::User, 10_025),
-            (Occupant::ToolResults, 30_075),
-            (Occupant::DeferredTools, 9),
-            (Occupant::Queued, 17),
+            (ContextCategory::SystemPrompt, 4_000),
+            (ContextCategory::Tools, 8_000),
+            (ContextCategory::User, 10_025),
+            (ContextCategory::ToolResults, 30_075),
+            (ContextCategory::DeferredTools, 9),
+            (ContextCategory::Queued, 17),
         ];
         for (occupant, tokens) in expected {
             assert_eq!(tokens_of(&breakdown, occupant), tokens, "{occupant:?}");
@@ -471,9 +471,9 @@ mod tests {
             ("venice-mistral", &bare),
         ] {
             let estimator = Estimator::of(Template::named(name).unwrap());
-            let queued = Held::default();
+            let queued = CategoryCount::default();
             let non_transcript = non_transcript(config, estimator);
-            let whole = Whole {
+            let whole = BreakdownInput {
                 config,
                 supports_tools: true,
                 provider: "main",
@@ -485,13 +485,13 @@ mod tests {
             };
             let breakdown = breakdown(&whole);
             let hidden = (
-                tokens_of(&breakdown, Occupant::SystemPrompt),
-                tokens_of(&breakdown, Occupant::Tools),
+                tokens_of(&breakdown, ContextCategory::SystemPrompt),
+                tokens_of(&breakdown, ContextCategory::Tools),
             );
             let prompts = breakdown
                 .shares
                 .iter()
-                .find(|share| share.occupant == Occupant::SystemPrompt)
+                .find(|share| share.occupant == ContextCategory::SystemPrompt)
                 .unwrap()
                 .count;
             assert_eq!(
@@ -523,10 +523,10 @@ mod tests {
             media: held(0, 2),
             ..Ledger::default()
         };
-        let queued = Held::default();
+        let queued = CategoryCount::default();
         let estimator = Estimator::Characters;
         let non_transcript = non_transcript(&config, estimator);
-        let whole = Whole {
+        let whole = BreakdownInput {
             config: &config,
             supports_tools: true,
             provider: "main",
@@ -541,7 +541,13 @@ mod tests {
             .into_iter()
             .map(|it| (it.occupant, it.tokens, it.count))
             .collect();
-        assert_eq!(shown, [(Occupant::User, 100, 1), (Occupant::Media, 0, 2)]);
+        assert_eq!(
+            shown,
+            [
+                (ContextCategory::User, 100, 1),
+                (ContextCategory::Media, 0, 2)
+            ]
+        );
     }
 
     /// Row A6
@@ -552,20 +558,20 @@ mod tests {
             user: held(10, 1),
             ..Ledger::default()
         };
-        let whole = Whole {
+        let whole = BreakdownInput {
             config: &config,
             supports_tools: true,
             provider: "main",
             estimator: Estimator::Characters,
             non_transcript: non_transcript(&config, Estimator::Characters),
             ledger: &ledger,
-            queued: Held::default(),
+            queued: CategoryCount::default(),
             used: 6_000,
         };
         let breakdown = breakdown(&whole);
         assert!(breakdown.adjusted);
-        assert_eq!(tokens_of(&breakdown, Occupant::SystemPrompt), 2_000);
-        assert_eq!(tokens_of(&breakdown, Occupant::User), 0);
+        assert_eq!(tokens_of(&breakdown, ContextCategory::SystemPrompt), 2_000);
+        assert_eq!(tokens_of(&breakdown, ContextCategory::User), 0);
         assert_eq!(total(&breakdown), 6_000);
     }
 
@@ -600,7 +606,7 @@ mod tests {
         let untold =
             Estimator::Characters.non_transcript(&prompt::system(&config), [], &config.generation);
         let of = |supports_tools| {
-            breakdown(&Whole {
+            breakdown(&BreakdownInput {
                 config: &config,
                 supports_tools,
                 provider: "main",
@@ -611,21 +617,25 @@ mod tests {
                     untold
                 },
                 ledger: &ledger,
-                queued: Held::default(),
+                queued: CategoryCount::default(),
                 used: 1_000,
             })
         };
         let seen = of(true);
-        for occupant in [Occupant::Memory, Occupant::Skills, Occupant::Pinned] {
+        for occupant in [
+            ContextCategory::Memory,
+            ContextCategory::Skills,
+            ContextCategory::Pinned,
+        ] {
             assert!(
                 (100..=104).contains(&tokens_of(&seen, occupant)),
                 "{occupant:?}: {seen:?}"
             );
         }
-        assert!(tokens_of(&seen, Occupant::McpTools) > 0);
-        assert!(tokens_of(&seen, Occupant::Agents) > 0);
+        assert!(tokens_of(&seen, ContextCategory::McpTools) > 0);
+        assert!(tokens_of(&seen, ContextCategory::Agents) > 0);
         assert_eq!(
-            tokens_of(&of(false), Occupant::McpTools),
+            tokens_of(&of(false), ContextCategory::McpTools),
             0,
             "a model without tools gets none"
         );
@@ -651,7 +661,7 @@ mod tests {
             Forecast {
                 threshold: 184_001,
                 buffer: 16_000,
-                until: left,
+                remaining_tokens: left,
                 steps: None
             }
         );
@@ -667,7 +677,7 @@ mod tests {
             Forecast {
                 threshold: 50_000,
                 buffer: 150_000,
-                until: 0,
+                remaining_tokens: 0,
                 steps: Some(0)
             }
         );
@@ -676,7 +686,7 @@ mod tests {
             Forecast {
                 threshold: 0,
                 buffer: 500,
-                until: 0,
+                remaining_tokens: 0,
                 steps: None
             }
         );
@@ -692,7 +702,7 @@ mod tests {
             family in proptest::sample::select(&["none", "gpt-4-chat", "venice-mistral"]),
         ) {
             let estimator = Template::named(family).map_or(Estimator::Characters, Estimator::of);
-            let mut held = sizes.iter().map(|&tokens| Held { tokens, parts: u32::from(tokens > 0) });
+            let mut held = sizes.iter().map(|&tokens| CategoryCount { tokens, parts: u32::from(tokens > 0) });
             let mut next = || held.next().unwrap_or_default();
             let ledger = Ledger {
                 user: next(), assistant: next(), reasoning: next(), tool_calls: next(), tool_results: next(), media: next(),
@@ -704,9 +714,9 @@ mod tests {
                 tools: ToolSet { tools: (0..tools).map(named).collect(), ..ToolSet::default() },
                 ..SessionConfig::default()
             };
-            let queued = Held::default();
+            let queued = CategoryCount::default();
             let non_transcript = non_transcript(&config, estimator);
-            let whole = Whole { config: &config, supports_tools: true, provider: "main", estimator, non_transcript, ledger: &ledger, queued, used };
+            let whole = BreakdownInput { config: &config, supports_tools: true, provider: "main", estimator, non_transcript, ledger: &ledger, queued, used };
             let breakdown = breakdown(&whole);
             prop_assert_eq!(total(&breakdown), used);
             prop_assert_eq!(breakdown.adjusted, non_transcript.instructions + non_transcript.tools > used);

@@ -7,20 +7,20 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::estimate;
 use crate::model::{
-    CallId, Closed, Content, Contents, FinishReason, Generation, Message, MessageId, ModelResponse,
-    Part, Prompt, Role, Seq, Tool, ToolCall, ToolCategory, ToolOutcome, ToolResult, Transcript,
-    message::StoredPart,
+    CallId, ClosedTranscript, Content, Contents, FinishReason, Generation, Message, MessageId,
+    ModelResponse, Part, Prompt, Role, Seq, Tool, ToolCall, ToolCategory, ToolOutcome, ToolResult,
+    Transcript, message::StoredPart,
 };
 
 /// Number of cases for property tests of pure functions.
 pub(crate) const CASES: u32 = 2_000;
 
 /// Processor time that a quadratic algorithm exceeds with 100,000 items, even in a release build.
-const OF_PAIRS: Duration = Duration::from_secs(5);
+const MAX_LINEAR_TIME: Duration = Duration::from_secs(5);
 
-/// Runs `work` on this thread and checks that it takes less than [`OF_PAIRS`] of processor time.
+/// Runs `work` on this thread and checks that it takes less than [`MAX_LINEAR_TIME`] of processor time.
 #[track_caller]
-pub(crate) fn linear<T>(what: &str, work: impl FnOnce() -> T) -> T {
+pub(crate) fn assert_linear_time<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let spent = || {
         let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
         Duration::from(time.expect("the clock of the thread"))
@@ -29,7 +29,7 @@ pub(crate) fn linear<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let done = work();
     let took = spent() - begun;
     eprintln!("{what}: {took:?}");
-    assert!(took < OF_PAIRS, "{what}: {took:?}");
+    assert!(took < MAX_LINEAR_TIME, "{what}: {took:?}");
     done
 }
 
@@ -141,7 +141,7 @@ pub(crate) fn results(results: &[(&str, &str)]) -> Message {
 }
 
 /// The messages as a closed transcript.
-pub(crate) fn closed(messages: Vec<Message>) -> Closed {
+pub(crate) fn closed(messages: Vec<Message>) -> ClosedTranscript {
     Transcript::new(messages)
         .close()
         .expect("every call in a test has its result")

@@ -12,7 +12,7 @@ pub const MARKER: &str = "\n\n[Output truncated - exceeded maximum length]";
 
 /// An output within its limits. Characters are Unicode scalar values.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cut {
+pub struct TruncatedText {
     /// The output, with the marker if it was truncated.
     pub text: String,
     /// Length of the whole output in characters.
@@ -25,7 +25,7 @@ pub struct Cut {
 
 /// The text parts of a result within the limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CutTexts {
+pub struct TruncatedTexts {
     /// The original parts, or one part if they were truncated.
     pub texts: Vec<String>,
     /// Length of the joined parts in characters.
@@ -40,7 +40,7 @@ pub struct CutTexts {
 ///
 /// The marker occurs once: where the middle was left out, or else at the end, even if only long lines were shortened. A
 /// limit of `None` does not apply.
-pub fn cut(text: &str, limits: &OutputLimits) -> Cut {
+pub fn truncate(text: &str, limits: &OutputLimits) -> TruncatedText {
     let keep = limits.keep.unwrap_or_default();
     let span = Span::whole(text)
         .limit(Unit::Match, limits.max_matches, keep)
@@ -54,32 +54,32 @@ pub fn cut(text: &str, limits: &OutputLimits) -> Cut {
     let kept = Span {
         head: &head,
         tail: tail.as_deref(),
-        cut: span.cut || clipped,
+        truncated: span.truncated || clipped,
     };
     let kept = kept.limit(Unit::Char, limits.max_chars, keep);
-    Cut {
+    TruncatedText {
         text: kept.render(),
         original_chars: chars(text),
         kept_chars: kept.chars(),
-        truncated: kept.cut,
+        truncated: kept.truncated,
     }
 }
 
 /// Truncates a result of several text parts. The limits apply to the parts as joined by [`join`]. A result within the
 /// limits keeps its parts; a truncated result becomes one text.
-pub fn cut_texts(texts: &[String], limits: &OutputLimits) -> CutTexts {
-    let Cut {
+pub fn truncate_texts(texts: &[String], limits: &OutputLimits) -> TruncatedTexts {
+    let TruncatedText {
         text,
         original_chars,
         kept_chars,
         truncated,
-    } = cut(&join(texts), limits);
+    } = truncate(&join(texts), limits);
     let texts = if truncated {
         vec![text]
     } else {
         texts.to_vec()
     };
-    CutTexts {
+    TruncatedTexts {
         texts,
         original_chars,
         kept_chars,
@@ -100,7 +100,7 @@ pub fn join(texts: &[String]) -> Cow<'_, str> {
 struct Span<'a> {
     head: &'a str,
     tail: Option<&'a str>,
-    cut: bool,
+    truncated: bool,
 }
 
 impl<'a> Span<'a> {
@@ -109,7 +109,7 @@ impl<'a> Span<'a> {
         Self {
             head: text,
             tail: None,
-            cut: false,
+            truncated: false,
         }
     }
 
@@ -127,7 +127,7 @@ impl<'a> Span<'a> {
             Keep::Head => Self {
                 head: unit.first(self.head, limit),
                 tail: None,
-                cut: true,
+                truncated: true,
             },
             Keep::HeadAndTail => self.limit_both(unit, limit, in_head, in_tail),
         }
@@ -147,13 +147,13 @@ impl<'a> Span<'a> {
         Self {
             head: unit.first(self.head, head),
             tail: Some(unit.last(from, last)),
-            cut: true,
+            truncated: true,
         }
     }
 
     /// The text for the model.
     fn render(self) -> String {
-        match (self.cut, self.tail) {
+        match (self.truncated, self.tail) {
             (true, Some(tail)) if !tail.is_empty() => format!("{}{MARKER}\n\n{tail}", self.head),
             (true, Some(_) | None) => format!("{}{MARKER}", self.head),
             (false, _) => self.head.to_owned(),

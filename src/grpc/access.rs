@@ -3,23 +3,23 @@
 
 use std::{collections::HashMap, sync::LazyLock};
 
-use crate::{codec::description::POOL, model::Access, pb};
+use crate::{codec::description::DESCRIPTOR_POOL, model::Access, pb};
 
 /// Path prefix of the RPCs that operators may call for other tenants, and also while their own tenant is
 /// being deleted.
-pub const ADMIN: &str = "/contextd.v1.AdminService/";
+pub const ADMIN_SERVICE_PREFIX: &str = "/contextd.v1.AdminService/";
 
 /// Path prefix of the reflection services.
 const REFLECTION: &str = "/grpc.reflection.";
 
 /// The access that a path requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Needs {
+pub enum RequiredAccess {
     Access(Access),
     /// The proto declares no access, so every caller is denied.
     Undeclared,
     /// Not an RPC of this API.
-    NotOurs,
+    UnknownRpc,
 }
 
 /// An RPC of this API.
@@ -43,17 +43,17 @@ impl Method {
     }
 
     /// Whether the client streams requests.
-    pub fn reads_stream(&self) -> bool {
+    pub fn is_client_streaming(&self) -> bool {
         self.reads_stream
     }
 }
 
 /// All RPCs by path, such as `/contextd.v1.TurnService/ExecuteTurn`.
 static METHODS: LazyLock<HashMap<String, Method>> = LazyLock::new(|| {
-    let option = POOL
+    let option = DESCRIPTOR_POOL
         .get_extension_by_name("contextd.v1.access")
         .expect("the proto has the option");
-    let methods = POOL
+    let methods = DESCRIPTOR_POOL
         .services()
         .flat_map(|service| service.methods().collect::<Vec<_>>());
     methods
@@ -64,7 +64,7 @@ static METHODS: LazyLock<HashMap<String, Method>> = LazyLock::new(|| {
             let path = format!("/{name}");
             let method = Method {
                 name,
-                access: number.and_then(of_number),
+                access: number.and_then(from_number),
                 streams: method.is_server_streaming(),
                 reads_stream: method.is_client_streaming(),
             };
@@ -79,16 +79,16 @@ pub fn method(path: &str) -> Option<&'static Method> {
 }
 
 /// Whether the RPC at a path has a streaming response. The reflection RPCs do.
-pub fn streams(path: &str) -> bool {
+pub fn is_server_streaming(path: &str) -> bool {
     path.starts_with(REFLECTION) || method(path).is_some_and(|method| method.streams)
 }
 
 /// The access that the RPC at a path requires.
-pub fn needs(path: &str) -> Needs {
+pub fn required_access(path: &str) -> RequiredAccess {
     match method(path).map(Method::access) {
-        Some(Some(access)) => Needs::Access(access),
-        Some(None) => Needs::Undeclared,
-        None => Needs::NotOurs,
+        Some(Some(access)) => RequiredAccess::Access(access),
+        Some(None) => RequiredAccess::Undeclared,
+        None => RequiredAccess::UnknownRpc,
     }
 }
 
@@ -103,7 +103,7 @@ pub fn to_pb(access: Access) -> pb::Access {
 }
 
 /// Decodes an access from the wire. Returns `None` for the unspecified value and for values of a newer proto.
-pub fn of_number(number: i32) -> Option<Access> {
+pub fn from_number(number: i32) -> Option<Access> {
     match pb::Access::try_from(number) {
         Ok(pb::Access::Read) => Some(Access::Read),
         Ok(pb::Access::Write) => Some(Access::Write),
@@ -124,20 +124,25 @@ mod tests {
             let access = method.access;
             assert!(access.is_some(), "{path} has no option contextd.v1.access");
         }
-        let check = |path: &str, expected: Needs| assert_eq!(needs(path), expected, "{path}");
+        let check = |path: &str, expected: RequiredAccess| {
+            assert_eq!(required_access(path), expected, "{path}")
+        };
         check(
             "/contextd.v1.TurnService/GetTurn",
-            Needs::Access(Access::Read),
+            RequiredAccess::Access(Access::Read),
         );
         check(
             "/contextd.v1.TurnService/ExecuteTurn",
-            Needs::Access(Access::Write),
+            RequiredAccess::Access(Access::Write),
         );
         check(
             "/contextd.v1.AdminService/CreateKey",
-            Needs::Access(Access::Admin),
+            RequiredAccess::Access(Access::Admin),
         );
-        check("/contextd.v1.TurnService/Absent", Needs::NotOurs);
+        check(
+            "/contextd.v1.TurnService/Absent",
+            RequiredAccess::UnknownRpc,
+        );
     }
 
     #[test]
@@ -155,24 +160,24 @@ mod tests {
             ("/contextd.v1.TurnService/GetTurn", false),
             ("/grpc.health.v1.Health/Check", false),
         ] {
-            assert_eq!(streams(path), expected, "{path}");
+            assert_eq!(is_server_streaming(path), expected, "{path}");
         }
     }
 
     #[test]
     fn rpcs_without_side_effects_take_read_access_and_no_other_does() {
         use prost_reflect::prost_types::method_options::IdempotencyLevel;
-        for service in POOL.services() {
+        for service in DESCRIPTOR_POOL.services() {
             for method in service.methods() {
                 let path = format!("/{}/{}", service.full_name(), method.name());
                 let options = method.method_descriptor_proto().options.clone();
                 let reads = options.is_some_and(|options| {
                     options.idempotency_level() == IdempotencyLevel::NoSideEffects
                 });
-                let access = needs(&path);
+                let access = required_access(&path);
                 assert!(
-                    reads == (access == Needs::Access(Access::Read))
-                        || (reads && access == Needs::Access(Access::Admin)),
+                    reads == (access == RequiredAccess::Access(Access::Read))
+                        || (reads && access == RequiredAccess::Access(Access::Admin)),
                     "{path} takes {access:?}"
                 );
             }

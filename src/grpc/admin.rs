@@ -75,7 +75,7 @@ impl AdminService for Admin {
             .check_tenant(create.tenant.as_ref().unwrap_or(&caller.tenant))?;
         let CreatedKey { key, secret } = self.auth.create_key(&caller, create).await?;
         if let Some(call) = call {
-            call.manages(key.tenant.as_str(), &key.id);
+            call.record_managed(key.tenant.as_str(), &key.id);
         }
         Ok(Response::new(pb::CreateKeyResponse {
             key: Some(api_key(key)),
@@ -166,7 +166,7 @@ impl AdminService for Admin {
         let caller = caller(&request)?;
         let tenant = decode::delete_tenant(request.into_inner())?;
         let deletion = self.engine.delete_tenant(tenant, caller.subject).await?;
-        self.auth.look_again().await;
+        self.auth.reload_keys().await;
         Ok(Response::new(pb::DeleteTenantResponse {
             deletion: Some(tenant_deletion(deletion)),
         }))
@@ -194,8 +194,8 @@ fn call<T>(request: &Request<T>) -> Option<Arc<Call>> {
 fn tenant_deletion(deletion: TenantDeletion) -> pb::TenantDeletion {
     let TenantDeletion {
         tenant,
-        asked_at,
-        asked_by,
+        requested_at: asked_at,
+        requested_by: asked_by,
         done_at,
         sessions,
         blobs,

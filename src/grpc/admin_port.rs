@@ -20,17 +20,17 @@ use crate::telemetry::Telemetry;
 /// Enough for probes. At the limit, a new connection displaces the oldest one, of the same peer or of all
 /// peers, so that connections left open cannot lock probes out.
 const BOUNDS: Bounds = Bounds {
-    most: 100,
-    patience: Duration::from_secs(10),
+    max_connections: 100,
+    handshake_timeout: Duration::from_secs(10),
     // HTTP/1 has no frames, and calls are not counted on this port.
-    control_frames: u32::MAX,
-    idle: FOR_EVER,
+    max_control_frames_per_second: u32::MAX,
+    idle_timeout: NO_TIMEOUT,
     // Callers are not identified on this port.
-    stranger: FOR_EVER,
-    strangers_per_peer: 25,
+    unauthenticated_timeout: NO_TIMEOUT,
+    max_unauthenticated_per_peer: 25,
 };
 /// Longer than a process runs.
-const FOR_EVER: Duration = Duration::from_hours(24 * 365);
+const NO_TIMEOUT: Duration = Duration::from_hours(24 * 365);
 
 /// State of the HTTP pages.
 #[derive(Debug)]

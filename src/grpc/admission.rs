@@ -22,10 +22,10 @@ use super::{
     access,
     connection::Peer,
     guard::KeysRead,
-    refusal::Refusal,
-    room::{Place, Room},
+    rejection::Rejection,
     status::{self, Overloaded},
-    unread_answers::Unread,
+    tenant_pool::{PoolPermit, TenantPool},
+    unread_responses::UnreadResponses,
 };
 use crate::{
     model::{Access, Principal, TenantId},
@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// RPCs that help running turns to finish. Rejecting them would prolong an overload.
-const FINISHING: [&str; 3] = [
+const TURN_FINISHING_RPCS: [&str; 3] = [
     "/contextd.v1.TurnService/SubmitToolResults",
     "/contextd.v1.TurnService/CancelTurn",
     "/contextd.v1.ContextService/RecordUsage",
@@ -43,18 +43,18 @@ const FINISHING: [&str; 3] = [
 /// The streaming RPC of the health service.
 const WATCH_HEALTH: &str = "/grpc.health.v1.Health/Watch";
 /// Maximum number of open health streams.
-const MOST_HEALTH_STREAMS: usize = 256;
+const MAX_HEALTH_STREAMS: usize = 256;
 /// The pseudo tenant that holds the slots of health streams.
-static PROBES: LazyLock<TenantId> = LazyLock::new(|| TenantId::new(""));
+static HEALTH_TENANT: LazyLock<TenantId> = LazyLock::new(|| TenantId::new(""));
 
 /// Counts concurrent requests and checks the limits of tenants.
 #[derive(Debug, Clone)]
 pub struct Admission {
     engine: Arc<Engine>,
-    requests: Arc<Room>,
-    streams: Arc<Room>,
-    health_streams: Arc<Room>,
-    unread: Arc<Unread<Place>>,
+    requests: Arc<TenantPool>,
+    streams: Arc<TenantPool>,
+    health_streams: Arc<TenantPool>,
+    unread: Arc<UnreadResponses<PoolPermit>>,
     database_wait: Duration,
 }
 
@@ -78,40 +78,40 @@ impl Admission {
     pub fn new(engine: Arc<Engine>, capacity: Capacity, is_shared: bool) -> Self {
         Self {
             engine,
-            requests: Room::new(capacity.requests, is_shared),
-            streams: Room::new(capacity.streams, is_shared),
-            health_streams: Room::new(MOST_HEALTH_STREAMS, false),
-            unread: Arc::new(Unread::new(capacity.answer_timeout)),
+            requests: TenantPool::new(capacity.requests, is_shared),
+            streams: TenantPool::new(capacity.streams, is_shared),
+            health_streams: TenantPool::new(MAX_HEALTH_STREAMS, false),
+            unread: Arc::new(UnreadResponses::new(capacity.answer_timeout)),
             database_wait: capacity.database_wait,
         }
     }
 
     /// Whether a call must be rejected because its tenant is being deleted, as far as this replica knows.
-    fn meets_deletion(&self, caller: &Principal, path: &str) -> bool {
-        !operates(caller, path) && self.engine.quotas().is_deleted(&caller.tenant)
+    fn is_tenant_being_deleted(&self, caller: &Principal, path: &str) -> bool {
+        !is_operator_call(caller, path) && self.engine.quotas().is_deleted(&caller.tenant)
     }
 
-    fn admit(&self, caller: &Principal, path: &str) -> Result<Admittance, Refusal> {
+    fn admit(&self, caller: &Principal, path: &str) -> Result<AdmissionSlots, Rejection> {
         let tenant = &caller.tenant;
         let quotas = self.engine.quotas();
         if !quotas.last_read().is_recent() {
             return Err(status::not_up_to_date().into());
         }
-        let operates = operates(caller, path);
-        if self.meets_deletion(caller, path) {
+        let operates = is_operator_call(caller, path);
+        if self.is_tenant_being_deleted(caller, path) {
             return Err(status::tenant_being_deleted(tenant).into());
         }
         let taken = quotas.request(tenant);
         taken.map_err(|exceeded| status::limit_reached(&exceeded))?;
-        let is_new = !operates && !FINISHING.contains(&path);
+        let is_new = !operates && !TURN_FINISHING_RPCS.contains(&path);
         if is_new && self.engine.store().expected_wait(tenant) > self.database_wait {
-            return Err(Refusal::Overloaded);
+            return Err(Rejection::Overloaded);
         }
         self.unread.drop_overdue(Instant::now());
-        let enter = |room: &Arc<Room>| room.enter(tenant).ok_or(Refusal::Overloaded);
-        Ok(Admittance {
+        let enter = |room: &Arc<TenantPool>| room.try_acquire(tenant).ok_or(Rejection::Overloaded);
+        Ok(AdmissionSlots {
             request: enter(&self.requests)?,
-            stream: access::streams(path)
+            stream: access::is_server_streaming(path)
                 .then(|| enter(&self.streams))
                 .transpose()?,
             new: is_new.then(|| NewRequest::new(tenant.clone())),
@@ -127,12 +127,12 @@ impl Admission {
     }
 
     /// Runs an admitted request and returns its response.
-    async fn answered<E>(
+    async fn call_admitted<E>(
         &self,
         answer: impl Future<Output = Result<Response<Body>, E>>,
-        admittance: Admittance,
+        admittance: AdmissionSlots,
     ) -> Result<Response<Body>, E> {
-        let learned = self.engine.quotas().learn(admittance.request.tenant());
+        let learned = self.engine.quotas().load_use(admittance.request.tenant());
         if let Err(error) = learned.await {
             return Ok(Status::from(error).into_http());
         }
@@ -144,17 +144,17 @@ impl Admission {
     }
 
     /// Ties the slot to the response body.
-    fn hold(&self, answer: Response<Body>, admittance: Admittance) -> Response<Body> {
+    fn hold(&self, answer: Response<Body>, admittance: AdmissionSlots) -> Response<Body> {
         if answer.body().is_end_stream() {
             return answer;
         }
-        let Admittance {
+        let AdmissionSlots {
             request,
             stream,
             new: _,
         } = admittance;
         answer.map(|body| match stream {
-            Some(place) => Body::new(Streamed {
+            Some(place) => Body::new(BodyWithSlot {
                 body,
                 _place: place,
             }),
@@ -165,18 +165,18 @@ impl Admission {
 
 /// The slots of an admitted request.
 #[derive(Debug)]
-struct Admittance {
-    request: Place,
-    stream: Option<Place>,
+struct AdmissionSlots {
+    request: PoolPermit,
+    stream: Option<PoolPermit>,
     /// How the request waits for the database. `None` if it takes precedence over new requests.
     new: Option<Arc<NewRequest>>,
 }
 
 impl<S> Layer<S> for Admission {
-    type Service = Admitted<S>;
+    type Service = AdmissionService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Admitted {
+        AdmissionService {
             inner,
             admission: self.clone(),
         }
@@ -185,12 +185,12 @@ impl<S> Layer<S> for Admission {
 
 /// A service with admission control.
 #[derive(Debug, Clone)]
-pub struct Admitted<S> {
+pub struct AdmissionService<S> {
     inner: S,
     admission: Admission,
 }
 
-impl<S, Q> Service<Request<Q>> for Admitted<S>
+impl<S, Q> Service<Request<Q>> for AdmissionService<S>
 where
     S: Service<Request<Q>, Response = Response<Body>> + Clone + Send + 'static,
     S::Future: Send + 'static,
@@ -212,7 +212,7 @@ where
         };
         let keys_read = request.extensions().get::<KeysRead>().copied();
         let admission = self.admission.clone();
-        if admission.meets_deletion(caller, request.uri().path()) {
+        if admission.is_tenant_being_deleted(caller, request.uri().path()) {
             let caller = caller.clone();
             let clone = self.inner.clone();
             let mut inner = std::mem::replace(&mut self.inner, clone);
@@ -223,9 +223,9 @@ where
                 match admission.admit(&caller, request.uri().path()) {
                     Ok(admittance) => {
                         let answer = admitted_at.scope(inner.call(request));
-                        admission.answered(answer, admittance).await
+                        admission.call_admitted(answer, admittance).await
                     }
-                    Err(refusal) => Ok(refusal.answer()),
+                    Err(refusal) => Ok(refusal.into_response()),
                 }
             });
         }
@@ -233,19 +233,19 @@ where
         match admission.admit(caller, request.uri().path()) {
             Ok(admittance) => {
                 let answer = admitted_at.scope(self.inner.call(request));
-                Box::pin(async move { admission.answered(answer, admittance).await })
+                Box::pin(async move { admission.call_admitted(answer, admittance).await })
             }
-            Err(refusal) => Box::pin(std::future::ready(Ok(refusal.answer()))),
+            Err(refusal) => Box::pin(std::future::ready(Ok(refusal.into_response()))),
         }
     }
 }
 
 /// Whether an operator calls the admin API, which acts on other tenants.
-fn operates(caller: &Principal, path: &str) -> bool {
-    caller.access == Access::Operator && path.starts_with(access::ADMIN)
+fn is_operator_call(caller: &Principal, path: &str) -> bool {
+    caller.access == Access::Operator && path.starts_with(access::ADMIN_SERVICE_PREFIX)
 }
 
-impl<S> Admitted<S> {
+impl<S> AdmissionService<S> {
     /// Handles a call of the health service.
     fn health<Q>(&mut self, request: Request<Q>) -> <Self as Service<Request<Q>>>::Future
     where
@@ -257,15 +257,15 @@ impl<S> Admitted<S> {
         if request.uri().path() != WATCH_HEALTH {
             return Box::pin(self.inner.call(request));
         }
-        let Some(place) = self.admission.health_streams.enter(&PROBES) else {
-            return Box::pin(std::future::ready(Ok(Overloaded::answer())));
+        let Some(place) = self.admission.health_streams.try_acquire(&HEALTH_TENANT) else {
+            return Box::pin(std::future::ready(Ok(Overloaded::response())));
         };
         let peer = request.extensions().get::<Peer>();
         let on_connection = peer.map(Peer::begin_health_stream);
         let answer = self.inner.call(request);
         Box::pin(async move {
             let streamed = |body| {
-                Body::new(Streamed {
+                Body::new(BodyWithSlot {
                     body,
                     _place: (place, on_connection),
                 })
@@ -276,12 +276,12 @@ impl<S> Admitted<S> {
 }
 
 /// The body of an open stream, with its slot.
-struct Streamed<T> {
+struct BodyWithSlot<T> {
     body: Body,
     _place: T,
 }
 
-impl<T: Unpin> http_body::Body for Streamed<T> {
+impl<T: Unpin> http_body::Body for BodyWithSlot<T> {
     type Data = Bytes;
     type Error = Status;
 

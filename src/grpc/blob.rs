@@ -7,10 +7,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
+    body_end::BodyEnd,
     caller::tenant,
     decode::{self, GetBlob},
-    status::{idempotency_mismatch, upload_broke_off, upload_too_slow},
-    whole_body::Ended,
+    status::{idempotency_mismatch, upload_interrupted, upload_too_slow},
 };
 use crate::{
     codec,
@@ -49,14 +49,15 @@ impl BlobService for Blobs {
         let tenant = tenant(&request)?;
         let ended = request
             .extensions()
-            .get::<Ended>()
+            .get::<BodyEnd>()
             .cloned()
             .unwrap_or_default();
         let mut messages = request.into_inner();
         let UploadBounds { idle, total, .. } = self.engine.rules().uploads;
-        let command = decode::blob_header(in_time(idle, messages.message()).await??)?;
+        let command = decode::blob_header(with_timeout(idle, messages.message()).await??)?;
         let (pieces, arriving) = mpsc::channel(1);
-        let fed = async { in_time(total, feed(messages, &ended, pieces, idle)).await? };
+        let fed =
+            async { with_timeout(total, forward_chunks(messages, &ended, pieces, idle)).await? };
         let (fed, stored) = tokio::join!(fed, self.engine.put_blob(tenant, command, arriving));
         fed?;
         let blob = match stored {
@@ -81,7 +82,7 @@ impl BlobService for Blobs {
         let end = wanted.within(blob.bytes)?;
         let (pieces, stream) = mpsc::channel(BUFFER);
         let engine = Arc::clone(&self.engine);
-        tokio::spawn(Reach::kept(async move {
+        tokio::spawn(Reach::in_current_scope(async move {
             if let Err(status) = send(&engine, &tenant, &blob, wanted.offset..end, &pieces).await {
                 let _ = pieces.send(Err(status)).await;
             }
@@ -93,9 +94,9 @@ impl BlobService for Blobs {
 /// Forwards chunks from the client until the upload ends. Returns early if the receiver is gone, which then
 /// has the reason. On an error, or if dropped early, it sends no [`Piece::End`], so the receiver stores
 /// nothing.
-async fn feed(
+async fn forward_chunks(
     mut messages: Streaming<pb::PutBlobRequest>,
-    ended: &Ended,
+    ended: &BodyEnd,
     pieces: mpsc::Sender<Piece>,
     idle: Duration,
 ) -> Result<(), Status> {
@@ -103,12 +104,12 @@ async fn feed(
         let message = tokio::select! {
             biased;
             () = pieces.closed() => return Ok(()),
-            message = in_time(idle, messages.message()) => message??,
+            message = with_timeout(idle, messages.message()) => message??,
         };
         let (piece, is_last) = match message {
             Some(message) => (decode::blob_chunk(message)?, false),
-            None if ended.is_whole() => (Piece::End, true),
-            None => return Err(upload_broke_off()),
+            None if ended.is_complete() => (Piece::End, true),
+            None => return Err(upload_interrupted()),
         };
         if pieces.send(piece).await.is_err() || is_last {
             return Ok(());
@@ -117,7 +118,7 @@ async fn feed(
 }
 
 /// Awaits `work`. Returns an error if it takes longer than `limit`.
-async fn in_time<T>(limit: Duration, work: impl Future<Output = T>) -> Result<T, Status> {
+async fn with_timeout<T>(limit: Duration, work: impl Future<Output = T>) -> Result<T, Status> {
     tokio::time::timeout(limit, work)
         .await
         .map_err(|_| upload_too_slow())
@@ -172,7 +173,7 @@ fn blob_to_pb(blob: &Blob) -> pb::Blob {
 impl GetBlob {
     /// The end of the range in a blob of `bytes` bytes. Returns an error if the range starts or ends outside
     /// the blob.
-    fn within(&self, bytes: u64) -> Result<u64, super::violations::Refused> {
+    fn within(&self, bytes: u64) -> Result<u64, super::violations::RequestError> {
         let end = if self.length == 0 {
             bytes
         } else {

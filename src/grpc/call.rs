@@ -2,7 +2,7 @@
 //! is about, its status code and duration. Calls that are not RPCs of this API, such as probes, are logged at
 //! debug level. `audit` is true for calls that may change something and for calls that were denied: these
 //! have a separate target and are written at any log level. Calls rejected because of overload, or because
-//! the caller has no valid credential, share lines (see [`super::refusal_log`]).
+//! the caller has no valid credential, share lines (see [`super::rejection_log`]).
 
 use std::{
     borrow::Cow,
@@ -22,8 +22,8 @@ use tower::{Layer, Service};
 use super::{
     access::{self, Method},
     connection::{OpenCall, Peer},
-    refusal_log::{CALLS, RefusalLog},
-    request_id::{self, LONGEST_ID, REQUEST_ID},
+    rejection_log::{CALLS, RejectionLog},
+    request_id::{self, MAX_REQUEST_ID_CHARS, REQUEST_ID},
     status::Overloaded,
 };
 use crate::{
@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// Characters of an RPC name that are logged.
-const METHOD_SHOWN: usize = 200;
+const MAX_METHOD_CHARS: usize = 200;
 /// RPCs that the server implements but that are not part of this API.
 const HEALTH: [&str; 2] = ["grpc.health.v1.Health/Check", "grpc.health.v1.Health/Watch"];
 /// Maximum number of unauthenticated calls per second that get a line each.
@@ -83,7 +83,7 @@ pub struct Call {
     id: String,
     /// The RPC, if it is part of this API.
     method: Option<&'static Method>,
-    /// The name of the RPC, cut to [`METHOD_SHOWN`] characters if it is unknown.
+    /// The name of the RPC, cut to [`MAX_METHOD_CHARS`] characters if it is unknown.
     name: Cow<'static, str>,
     remote: String,
     begun: Instant,
@@ -118,24 +118,24 @@ impl Call {
     }
 
     /// Records the caller.
-    pub fn identified(&self, caller: &Principal) {
+    pub fn record_caller(&self, caller: &Principal) {
         let _ = self.caller.set(caller.clone());
     }
 
     /// Records the session and the turn that the request names. Either may be empty.
-    pub fn is_about(&self, session: &str, turn: &str) {
+    pub fn record_session_and_turn(&self, session: &str, turn: &str) {
         note(&self.session, session);
         note(&self.turn, turn);
     }
 
     /// Records the tenant and the API key that the call manages. Either may be empty.
-    pub fn manages(&self, tenant: &str, key: &str) {
+    pub fn record_managed(&self, tenant: &str, key: &str) {
         note(&self.managed_tenant, tenant);
         note(&self.managed_key, key);
     }
 
     /// Records why no caller was identified.
-    pub fn denied(&self, why: Denied) {
+    pub fn record_denial(&self, why: Denied) {
         let _ = self.denied.set(why);
     }
 
@@ -206,36 +206,39 @@ impl Call {
 /// Records the first non-empty id that it gets.
 fn note(place: &OnceLock<String>, id: &str) {
     if !id.is_empty() {
-        let _ = place.set(id.chars().take(LONGEST_ID).collect());
+        let _ = place.set(id.chars().take(MAX_REQUEST_ID_CHARS).collect());
     }
 }
 
 /// Records and logs calls.
 #[derive(Debug, Clone)]
-pub struct Calls {
+pub struct CallLogLayer {
     metrics: Metrics,
     traces: Traces,
-    overload: Arc<RefusalLog>,
-    unauthenticated: Arc<RefusalLog>,
+    overload: Arc<RejectionLog>,
+    unauthenticated: Arc<RejectionLog>,
 }
 
-impl Calls {
+impl CallLogLayer {
     /// Creates the layer. Calls are counted in `metrics`, and their spans made in `traces`.
     pub fn new(metrics: Metrics, traces: Traces) -> Self {
         Self {
             metrics,
             traces,
-            overload: Arc::new(RefusalLog::new(Overloaded::REASON, 0)),
-            unauthenticated: Arc::new(RefusalLog::new("unauthenticated", UNAUTHENTICATED_IN_FULL)),
+            overload: Arc::new(RejectionLog::new(Overloaded::REASON, 0)),
+            unauthenticated: Arc::new(RejectionLog::new(
+                "unauthenticated",
+                UNAUTHENTICATED_IN_FULL,
+            )),
         }
     }
 }
 
-impl<S> Layer<S> for Calls {
-    type Service = Noted<S>;
+impl<S> Layer<S> for CallLogLayer {
+    type Service = CallLogService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Noted {
+        CallLogService {
             inner,
             calls: self.clone(),
         }
@@ -244,12 +247,12 @@ impl<S> Layer<S> for Calls {
 
 /// A service that records its calls.
 #[derive(Debug, Clone)]
-pub struct Noted<S> {
+pub struct CallLogService<S> {
     inner: S,
-    calls: Calls,
+    calls: CallLogLayer,
 }
 
-impl<S, Q> Service<Request<Q>> for Noted<S>
+impl<S, Q> Service<Request<Q>> for CallLogService<S>
 where
     S: Service<Request<Q>, Response = Response<Body>>,
     S::Future: Send + 'static,
@@ -267,7 +270,7 @@ where
         let call = Arc::new(Call::of(&request));
         request.extensions_mut().insert(Arc::clone(&call));
         let caller = self.calls.traces.of_caller(request.headers());
-        let line = Line::new(call, &caller, &self.calls);
+        let line = CallLogLine::new(call, &caller, &self.calls);
         let trace = line.trace(caller);
         let answer = self.inner.call(request);
         let doing = request_id::scope(line.call.id.clone(), async move {
@@ -279,37 +282,37 @@ where
             if let Ok(id) = HeaderValue::from_str(&line.call.id) {
                 answer.headers_mut().insert(REQUEST_ID, id);
             }
-            line.note(&answer);
+            line.record_response(&answer);
             Ok(answer.map(|inner| Body::new(Ending { inner, line })))
         });
         Box::pin(trace.scope(doing))
     }
 }
 
-/// The name of the RPC at a path. The path of an unknown RPC is cut to [`METHOD_SHOWN`] characters.
+/// The name of the RPC at a path. The path of an unknown RPC is cut to [`MAX_METHOD_CHARS`] characters.
 fn name(path: &str, method: Option<&'static Method>) -> Cow<'static, str> {
     let path = path.trim_start_matches('/');
     let of_others = || HEALTH.into_iter().find(|known| *known == path);
     match method.map(Method::name).or_else(of_others) {
         Some(name) => Cow::Borrowed(name),
-        None => Cow::Owned(path.chars().take(METHOD_SHOWN).collect()),
+        None => Cow::Owned(path.chars().take(MAX_METHOD_CHARS).collect()),
     }
 }
 
 /// Logs the call on drop, because a cancelled call never gets a status code.
-struct Line {
+struct CallLogLine {
     call: Arc<Call>,
     code: Option<Code>,
     is_overload: bool,
     metrics: Metrics,
-    overload: Arc<RefusalLog>,
-    unauthenticated: Arc<RefusalLog>,
+    overload: Arc<RejectionLog>,
+    unauthenticated: Arc<RejectionLog>,
     /// `None` for probes.
     span: Option<Span>,
 }
 
-impl Line {
-    fn new(call: Arc<Call>, caller: &Trace, calls: &Calls) -> Self {
+impl CallLogLine {
+    fn new(call: Arc<Call>, caller: &Trace, calls: &CallLogLayer) -> Self {
         let method = call.known_method();
         calls.metrics.rpc_started(method);
         let is_probe = method.is_some_and(|method| HEALTH.contains(&method));
@@ -332,26 +335,26 @@ impl Line {
     }
 
     /// Records the status of a response that has it in its headers.
-    fn note<B>(&mut self, answer: &Response<B>) {
+    fn record_response<B>(&mut self, answer: &Response<B>) {
         // Take the status of our own rejections from the extensions, which saves decoding the headers.
         if answer.extensions().get::<Overloaded>().is_some() {
             self.is_overload = true;
             self.code = Some(Overloaded::CODE);
             self.metrics.rpc_rejected(Overloaded::REASON);
         } else if let Some(status) = answer.extensions().get::<Status>() {
-            self.ended(status);
+            self.record_status(status);
         } else {
-            self.read(answer.headers());
+            self.record_headers(answer.headers());
         }
     }
 
-    fn read(&mut self, headers: &HeaderMap) {
+    fn record_headers(&mut self, headers: &HeaderMap) {
         if let Some(status) = Status::from_header_map(headers) {
-            self.ended(&status);
+            self.record_status(&status);
         }
     }
 
-    fn ended(&mut self, status: &Status) {
+    fn record_status(&mut self, status: &Status) {
         self.code = Some(status.code());
         if let Some(reason) = self.call.rejection(status) {
             self.metrics.rpc_rejected(&reason);
@@ -359,7 +362,7 @@ impl Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for CallLogLine {
     fn drop(&mut self) {
         let code = self.code.unwrap_or(Code::Cancelled);
         let took = self.call.begun.elapsed();
@@ -409,7 +412,7 @@ fn is_fault(code: Code) -> bool {
 /// A response body that records the status from its trailers.
 struct Ending {
     inner: Body,
-    line: Line,
+    line: CallLogLine,
 }
 
 impl http_body::Body for Ending {
@@ -424,7 +427,7 @@ impl http_body::Body for Ending {
         if let Poll::Ready(Some(Ok(frame))) = &frame
             && let Some(trailers) = frame.trailers_ref()
         {
-            self.line.read(trailers);
+            self.line.record_headers(trailers);
         }
         frame
     }

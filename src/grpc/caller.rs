@@ -12,11 +12,11 @@ pub(super) fn caller<T: Names>(request: &tonic::Request<T>) -> Result<Principal,
     let caller = caller.ok_or_else(status::unauthenticated)?;
     if let Some(call) = request.extensions().get::<Arc<Call>>() {
         let named = request.get_ref();
-        call.is_about(named.session(), named.turn());
+        call.record_session_and_turn(named.session(), named.turn());
         if let Some(tenant) = named.managed_tenant() {
             let own = tenant.is_empty();
             let tenant = if own { caller.tenant.as_str() } else { tenant };
-            call.manages(tenant, named.managed_key());
+            call.record_managed(tenant, named.managed_key());
         }
     }
     Ok(caller)

@@ -28,35 +28,37 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::transport::server::Connected;
 
 use super::{
-    frames::{Frames, PREFACE},
-    strangers::{HealthStream, Stranger, Strangers},
+    frames::{ControlFrameLimiter, PREFACE},
     tls::Tls,
+    unauthenticated_connections::{
+        HealthStream, UnauthenticatedConnection, UnauthenticatedConnections,
+    },
 };
 use crate::telemetry::{ConnectionEnd, Metrics};
 
 /// Maximum number of concurrent TLS handshakes. At the limit, a new one displaces the oldest: clients
 /// complete a handshake within a round trip, so the oldest is the least likely to complete.
-const MOST_HANDSHAKES: usize = 256;
+const MAX_HANDSHAKES: usize = 256;
 /// Accepted connections that may be queued for the server.
-const WAITING: usize = 64;
+const MAX_QUEUED_CONNECTIONS: usize = 64;
 /// Delay after a failed accept, which happens when the process has run out of file descriptors.
-const PAUSE: Duration = Duration::from_millis(50);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Limits of client connections.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     /// Maximum number of connections.
-    pub most: usize,
+    pub max_connections: usize,
     /// Timeout of the TLS handshake, and then of the HTTP/2 preface.
-    pub patience: Duration,
+    pub handshake_timeout: Duration,
     /// Frames per second and connection that carry neither a request nor data.
-    pub control_frames: u32,
+    pub max_control_frames_per_second: u32,
     /// How long a connection may have no call.
-    pub idle: Duration,
+    pub idle_timeout: Duration,
     /// How long a connection may go without an authenticated call.
-    pub stranger: Duration,
+    pub unauthenticated_timeout: Duration,
     /// Maximum number of connections per peer that have made no authenticated call.
-    pub strangers_per_peer: usize,
+    pub max_unauthenticated_per_peer: usize,
 }
 
 /// The client of a connection.
@@ -65,7 +67,7 @@ pub struct Peer {
     address: Option<SocketAddr>,
     certificate: Option<Arc<[u8]>>,
     calls: Arc<CallCount>,
-    stranger: Arc<Stranger>,
+    stranger: Arc<UnauthenticatedConnection>,
 }
 
 /// Calls on one connection.
@@ -94,8 +96,8 @@ impl Peer {
     }
 
     /// Records that a caller on this connection was authenticated.
-    pub fn identified(&self) {
-        self.stranger.identified();
+    pub fn mark_authenticated(&self) {
+        self.stranger.mark_authenticated();
     }
 
     /// Counts a health stream. A connection is not closed for lack of an authenticated call while it has one.
@@ -123,7 +125,7 @@ pub fn accept(
     bounds: Bounds,
     metrics: Metrics,
 ) -> ReceiverStream<io::Result<Connection>> {
-    let (send, receive) = mpsc::channel(WAITING);
+    let (send, receive) = mpsc::channel(MAX_QUEUED_CONNECTIONS);
     tokio::spawn(async move {
         let gone = send.clone();
         tokio::select! {
@@ -141,8 +143,8 @@ async fn accept_all(
     metrics: Metrics,
     send: mpsc::Sender<io::Result<Connection>>,
 ) {
-    let places = Arc::new(Semaphore::new(bounds.most));
-    let strangers = Arc::<Strangers>::default();
+    let places = Arc::new(Semaphore::new(bounds.max_connections));
+    let strangers = Arc::<UnauthenticatedConnections>::default();
     let mut handshakes = Handshakes::default();
     loop {
         let (stream, address) = match listener.accept().await {
@@ -154,7 +156,7 @@ async fn accept_all(
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
-                sleep(PAUSE).await;
+                sleep(ACCEPT_RETRY_DELAY).await;
                 continue;
             }
         };
@@ -170,8 +172,8 @@ async fn accept_all(
         };
         // Send small frames immediately.
         let _ = stream.set_nodelay(true);
-        let stranger = strangers.add(Some(address.ip()), bounds.strangers_per_peer);
-        let watch = Watch::new(place, stranger, bounds, metrics.clone());
+        let stranger = strangers.add(Some(address.ip()), bounds.max_unauthenticated_per_peer);
+        let watch = ConnectionChecks::new(place, stranger, bounds, metrics.clone());
         let Some(tls) = tls.clone() else {
             if send
                 .send(Ok(Connection::plain(stream, watch)))
@@ -197,7 +199,7 @@ impl Handshakes {
     /// Makes room for one more handshake. Returns true if another one was aborted for it.
     fn make_room(&mut self) -> bool {
         self.0.retain(|handshake| !handshake.is_finished());
-        if self.0.len() < MOST_HANDSHAKES {
+        if self.0.len() < MAX_HANDSHAKES {
             return false;
         }
         if let Some(oldest) = self.0.pop_front() {
@@ -210,20 +212,20 @@ impl Handshakes {
         &mut self,
         tls: Arc<Tls>,
         stream: TcpStream,
-        watch: Watch,
+        watch: ConnectionChecks,
         send: mpsc::Sender<io::Result<Connection>>,
     ) {
         let handshake = tokio::spawn(async move {
-            match timeout(watch.patience, tls.acceptor().accept(stream)).await {
+            match timeout(watch.handshake_timeout, tls.acceptor().accept(stream)).await {
                 Ok(Ok(stream)) => Some(Connection::encrypted(stream, watch)),
                 Ok(Err(error)) => {
                     tracing::debug!(%error, "TLS handshake failed");
-                    watch.ended(ConnectionEnd::HandshakeFailed);
+                    watch.record_end(ConnectionEnd::HandshakeFailed);
                     None
                 }
                 Err(_) => {
                     tracing::debug!("TLS handshake timed out");
-                    watch.ended(ConnectionEnd::HandshakeTimeout);
+                    watch.record_end(ConnectionEnd::HandshakeTimeout);
                     None
                 }
             }
@@ -239,61 +241,61 @@ impl Handshakes {
 
 /// The checks that apply to a connection from the moment it is accepted.
 #[derive(Debug)]
-struct Watch {
-    patience: Duration,
+struct ConnectionChecks {
+    handshake_timeout: Duration,
     idle: Duration,
-    frames: Frames,
+    frames: ControlFrameLimiter,
     begun: Instant,
     metrics: Metrics,
-    stranger: Arc<Stranger>,
+    stranger: Arc<UnauthenticatedConnection>,
     /// `None` once a caller is authenticated.
-    unknown: Option<Box<Unknown>>,
+    unauthenticated: Option<Box<UnauthenticatedChecks>>,
     _place: OwnedSemaphorePermit,
 }
 
 /// The conditions that close a connection on which no caller is authenticated yet.
 #[derive(Debug)]
-struct Unknown {
+struct UnauthenticatedChecks {
     period: Duration,
     until: Pin<Box<Sleep>>,
     displaced: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
-impl Watch {
+impl ConnectionChecks {
     fn new(
         place: OwnedSemaphorePermit,
-        stranger: Arc<Stranger>,
+        stranger: Arc<UnauthenticatedConnection>,
         bounds: Bounds,
         metrics: Metrics,
     ) -> Self {
         let displaced = stranger.displaced().clone().cancelled_owned();
-        let unknown = Unknown {
-            period: bounds.stranger,
-            until: Box::pin(sleep(bounds.stranger)),
+        let unknown = UnauthenticatedChecks {
+            period: bounds.unauthenticated_timeout,
+            until: Box::pin(sleep(bounds.unauthenticated_timeout)),
             displaced: Box::pin(displaced),
         };
         Self {
             stranger,
-            unknown: Some(Box::new(unknown)),
-            patience: bounds.patience,
-            idle: bounds.idle,
-            frames: Frames::new(bounds.control_frames),
+            unauthenticated: Some(Box::new(unknown)),
+            handshake_timeout: bounds.handshake_timeout,
+            idle: bounds.idle_timeout,
+            frames: ControlFrameLimiter::new(bounds.max_control_frames_per_second),
             begun: Instant::now(),
             metrics,
             _place: place,
         }
     }
 
-    fn ended(&self, why: ConnectionEnd) {
+    fn record_end(&self, why: ConnectionEnd) {
         self.metrics.connection_ended(why);
     }
 
     /// Resolves when the connection must be closed because no caller was authenticated on it.
-    fn poll_unknown(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if self.stranger.is_known() {
-            self.unknown = None;
+    fn poll_unauthenticated(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.stranger.is_authenticated() {
+            self.unauthenticated = None;
         }
-        let Some(unknown) = &mut self.unknown else {
+        let Some(unknown) = &mut self.unauthenticated else {
             return Poll::Pending;
         };
         let why = loop {
@@ -301,21 +303,21 @@ impl Watch {
                 break ConnectionEnd::Displaced;
             }
             ready!(unknown.until.as_mut().poll(context));
-            if !self.stranger.streams_health() {
+            if !self.stranger.has_health_stream() {
                 break ConnectionEnd::Unauthenticated;
             }
             let until = Instant::now() + unknown.period;
             unknown.until.as_mut().reset(until);
         };
-        self.unknown = None;
-        self.ended(why);
+        self.unauthenticated = None;
+        self.record_end(why);
         Poll::Ready(())
     }
 
     fn received(&mut self, bytes: &[u8]) -> io::Result<()> {
         let checked = self.frames.received(bytes, self.begun.elapsed());
         checked.map_err(|flood| {
-            self.ended(ConnectionEnd::Flood);
+            self.record_end(ConnectionEnd::Flood);
             io::Error::new(io::ErrorKind::ConnectionAborted, flood)
         })
     }
@@ -326,8 +328,8 @@ impl Watch {
 pub struct Connection {
     stream: Stream,
     peer: Peer,
-    watch: Watch,
-    silence: Silence,
+    watch: ConnectionChecks,
+    inactivity: InactivityTimer,
 }
 
 #[derive(Debug)]
@@ -338,7 +340,7 @@ enum Stream {
 
 /// The timer that closes a connection on which nothing happens.
 #[derive(Debug)]
-struct Silence {
+struct InactivityTimer {
     /// Bytes of the HTTP/2 preface that the client has not sent yet.
     missing: usize,
     /// Number of calls begun when the timer was set.
@@ -347,7 +349,7 @@ struct Silence {
 }
 
 impl Connection {
-    fn plain(stream: TcpStream, watch: Watch) -> Self {
+    fn plain(stream: TcpStream, watch: ConnectionChecks) -> Self {
         let peer = Peer {
             address: stream.peer_addr().ok(),
             certificate: None,
@@ -357,7 +359,7 @@ impl Connection {
         Self::new(Stream::Plain(stream), peer, watch)
     }
 
-    fn encrypted(stream: TlsStream<TcpStream>, watch: Watch) -> Self {
+    fn encrypted(stream: TlsStream<TcpStream>, watch: ConnectionChecks) -> Self {
         let (socket, session) = stream.get_ref();
         let certificates = session.peer_certificates().unwrap_or_default();
         let peer = Peer {
@@ -369,56 +371,56 @@ impl Connection {
         Self::new(Stream::Encrypted(Box::new(stream)), peer, watch)
     }
 
-    fn new(stream: Stream, peer: Peer, watch: Watch) -> Self {
-        let silence = Silence {
+    fn new(stream: Stream, peer: Peer, watch: ConnectionChecks) -> Self {
+        let silence = InactivityTimer {
             missing: PREFACE,
             calls: 0,
-            until: Box::pin(sleep(watch.patience)),
+            until: Box::pin(sleep(watch.handshake_timeout)),
         };
         Self {
             stream,
             peer,
             watch,
-            silence,
+            inactivity: silence,
         }
     }
 
-    fn heard(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if self.silence.missing > 0 {
-            self.silence.missing = self.silence.missing.saturating_sub(bytes.len());
-            if self.silence.missing == 0 {
-                self.wait_for_calls();
+    fn on_received(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.inactivity.missing > 0 {
+            self.inactivity.missing = self.inactivity.missing.saturating_sub(bytes.len());
+            if self.inactivity.missing == 0 {
+                self.reset_idle_timer();
             }
         }
         self.watch.received(bytes)
     }
 
-    fn wait_for_calls(&mut self) {
-        self.silence.calls = self.peer.calls.begun.load(Ordering::Relaxed);
+    fn reset_idle_timer(&mut self) {
+        self.inactivity.calls = self.peer.calls.begun.load(Ordering::Relaxed);
         let until = Instant::now() + self.watch.idle;
-        self.silence.until.as_mut().reset(until);
+        self.inactivity.until.as_mut().reset(until);
     }
 
     /// Resolves when the client was inactive for too long: with an error if it never completed the HTTP/2
     /// preface, otherwise with the end of the connection.
-    fn poll_silence(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_inactivity(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
-            ready!(self.silence.until.as_mut().poll(context));
-            if self.silence.missing > 0 {
-                self.watch.ended(ConnectionEnd::Silent);
+            ready!(self.inactivity.until.as_mut().poll(context));
+            if self.inactivity.missing > 0 {
+                self.watch.record_end(ConnectionEnd::Silent);
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
             let calls = &self.peer.calls;
-            let called = calls.begun.load(Ordering::Relaxed) != self.silence.calls;
+            let called = calls.begun.load(Ordering::Relaxed) != self.inactivity.calls;
             if !called && calls.open.load(Ordering::Relaxed) == 0 {
-                self.watch.ended(ConnectionEnd::Idle);
+                self.watch.record_end(ConnectionEnd::Idle);
                 return Poll::Ready(Ok(()));
             }
-            self.wait_for_calls();
+            self.reset_idle_timer();
         }
     }
 
-    fn wrote(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn on_written(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(bytes)) = written {
             self.watch.frames.sent(bytes);
         }
@@ -440,7 +442,7 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.watch.poll_unknown(context).is_ready() {
+        if self.watch.poll_unauthenticated(context).is_ready() {
             return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();
@@ -449,9 +451,9 @@ impl AsyncRead for Connection {
             Stream::Encrypted(stream) => Pin::new(stream).poll_read(context, buffer),
         };
         match read {
-            Poll::Ready(Ok(())) => Poll::Ready(self.heard(&buffer.filled()[before..])),
+            Poll::Ready(Ok(())) => Poll::Ready(self.on_received(&buffer.filled()[before..])),
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            Poll::Pending => self.poll_silence(context),
+            Poll::Pending => self.poll_inactivity(context),
         }
     }
 }
@@ -466,7 +468,7 @@ impl AsyncWrite for Connection {
             Stream::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
             Stream::Encrypted(stream) => Pin::new(stream).poll_write(context, bytes),
         };
-        self.wrote(written)
+        self.on_written(written)
     }
 
     fn poll_write_vectored(
@@ -478,7 +480,7 @@ impl AsyncWrite for Connection {
             Stream::Plain(stream) => Pin::new(stream).poll_write_vectored(context, slices),
             Stream::Encrypted(stream) => Pin::new(stream).poll_write_vectored(context, slices),
         };
-        self.wrote(written)
+        self.on_written(written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -512,12 +514,12 @@ mod tests {
 
     fn bounds(most: usize) -> Bounds {
         Bounds {
-            most,
-            patience: Duration::from_millis(50),
-            control_frames: 1_000,
-            idle: Duration::from_hours(1),
-            stranger: Duration::from_hours(1),
-            strangers_per_peer: 100,
+            max_connections: most,
+            handshake_timeout: Duration::from_millis(50),
+            max_control_frames_per_second: 1_000,
+            idle_timeout: Duration::from_hours(1),
+            unauthenticated_timeout: Duration::from_hours(1),
+            max_unauthenticated_per_peer: 100,
         }
     }
 
@@ -570,7 +572,7 @@ mod tests {
     async fn a_connection_ends_when_it_has_had_no_call_for_its_time() {
         let (listener, address) = listener().await;
         let bounds = Bounds {
-            idle: Duration::from_millis(100),
+            idle_timeout: Duration::from_millis(100),
             ..bounds(10)
         };
         let mut accepted = accept(listener, None, bounds);
@@ -596,7 +598,7 @@ mod tests {
         let [first, second] = clients.map(|client| client.unwrap().local_addr().unwrap());
         let served = next(&mut accepted).await;
         assert_eq!(served.peer.address, Some(first));
-        served.connect_info().identified();
+        served.connect_info().mark_authenticated();
         tokio::select! {
             biased;
             _ = accepted.next() => panic!("there is no place"),
@@ -618,7 +620,7 @@ mod tests {
     async fn a_connection_without_a_known_caller_ends_whatever_it_calls() {
         let (listener, address) = listener().await;
         let bounds = Bounds {
-            stranger: Duration::from_millis(100),
+            unauthenticated_timeout: Duration::from_millis(100),
             ..bounds(10)
         };
         let mut accepted = accept(listener, None, bounds);
@@ -629,7 +631,7 @@ mod tests {
             let peer = connection.connect_info();
             let _call = peer.begin_call();
             if is_known {
-                peer.identified();
+                peer.mark_authenticated();
             }
             let _stream = streams_health.then(|| peer.begin_health_stream());
             let ended = ends(&mut connection).await;
@@ -642,7 +644,7 @@ mod tests {
         for bounds in [
             bounds(2),
             Bounds {
-                strangers_per_peer: 2,
+                max_unauthenticated_per_peer: 2,
                 ..bounds(10)
             },
         ] {

@@ -6,17 +6,17 @@ use prost::Message as _;
 use tonic::{Request, Response, Status};
 
 use super::{
-    caller::tenant, counts, decode, page_room::Room, page_token, prompt, stats, stats_text,
+    caller::tenant, counts, decode, page_budget::PageBudget, page_token, prompt, stats, stats_text,
 };
 use crate::{
     codec,
-    model::{CompactionId, Recorded, SessionKey},
+    model::{CompactionId, SessionKey, UsageReceipt},
     pb::{self, context_service_server::ContextService},
     turn::Engine,
 };
 
 /// Compactions per database read. A page takes as many reads as it needs.
-const READ: u32 = 16;
+const COMPACTIONS_PER_READ: u32 = 16;
 /// Name of the list in its page tokens.
 const COMPACTIONS: &str = "ListCompactions";
 
@@ -79,7 +79,7 @@ impl ContextService for Contexts {
         let command = decode::prune_tool_outputs(request.into_inner())?;
         let report = self.engine.prune_tool_outputs(tenant, command).await?;
         Ok(Response::new(pb::PruneToolOutputsResponse {
-            report: Some(codec::ledger::pruned_to_pb(&report)),
+            report: Some(codec::ledger::prune_report_to_pb(&report)),
         }))
     }
 
@@ -111,7 +111,7 @@ impl ContextService for Contexts {
         let command = decode::prepare_context(request.into_inner())?;
         let key = SessionKey::new(tenant.clone(), command.session.clone());
         let (rendered, report) = self.engine.prepare_context(tenant, command).await?;
-        let report = Some(codec::ledger::prepared_to_pb(&report, &key.session));
+        let report = Some(codec::ledger::prepare_report_to_pb(&report, &key.session));
         let prompt = prompt::to_pb(&self.engine, &key, rendered).await?;
         Ok(Response::new(pb::PrepareContextResponse {
             prompt: Some(prompt),
@@ -141,7 +141,7 @@ impl ContextService for Contexts {
         let request = request.into_inner();
         let stored = self
             .engine
-            .stored(&tenant, &decode::named_in_messages(&request.messages))
+            .stored(&tenant, &decode::blobs_in_messages(&request.messages))
             .await?;
         let command = decode::count_tokens(request, stored)?;
         let counts = self.engine.count_tokens(tenant, command).await?;
@@ -164,13 +164,14 @@ impl ContextService for Contexts {
         let before = token.map(CompactionId::new);
         let mut compactions = Vec::new();
         let mut last = before;
-        let mut room = Room::default();
-        let batch = READ.min(page.size.saturating_add(1));
+        let mut room = PageBudget::default();
+        let batch = COMPACTIONS_PER_READ.min(page.size.saturating_add(1));
         let more = 'page: loop {
             let read = self.engine.compactions(&key, last.as_ref(), batch).await?;
             for compaction in &read {
                 let shown = codec::compaction::to_pb(compaction, &key.session);
-                if compactions.len() == page.size as usize || !room.takes(shown.encoded_len()) {
+                if compactions.len() == page.size as usize || !room.try_reserve(shown.encoded_len())
+                {
                     break 'page true;
                 }
                 last.clone_from(&compaction.id);
@@ -210,7 +211,7 @@ impl ContextService for Contexts {
     ) -> Result<Response<pb::RecordUsageResponse>, Status> {
         let tenant = tenant(&request)?;
         let command = decode::record_usage(request.into_inner())?;
-        let (Recorded { estimate, size }, calibration_ratio) =
+        let (UsageReceipt { estimate, size }, calibration_ratio) =
             self.engine.record_usage(tenant, command).await?;
         Ok(Response::new(pb::RecordUsageResponse {
             estimate: estimate.as_ref().map(codec::usage::estimate_to_pb),

@@ -2,7 +2,7 @@
 
 use crate::{
     codec,
-    context::count::{Counts, Share, Spent},
+    context::count::{CategoryTokens, Counts, TokenCategory},
     model::{Category, ToolCategory},
     pb::{self, ContextCategory},
 };
@@ -21,8 +21,12 @@ pub(super) fn counts(counts: &Counts) -> pb::CountTokensResponse {
     }
 }
 
-fn spent(spent: &Spent) -> pb::CategoryTokens {
-    let Spent { on, tokens, count } = *spent;
+fn spent(spent: &CategoryTokens) -> pb::CategoryTokens {
+    let CategoryTokens {
+        category: on,
+        tokens,
+        count,
+    } = *spent;
     pb::CategoryTokens {
         category: category(on).into(),
         tokens: i32::try_from(tokens).unwrap_or(i32::MAX),
@@ -31,20 +35,20 @@ fn spent(spent: &Spent) -> pb::CategoryTokens {
     }
 }
 
-fn category(share: Share) -> ContextCategory {
+fn category(share: TokenCategory) -> ContextCategory {
     match share {
-        Share::System => ContextCategory::SystemPrompt,
-        Share::Tools(ToolCategory::Tools) => ContextCategory::Tools,
-        Share::Tools(ToolCategory::McpTools) => ContextCategory::McpTools,
-        Share::Tools(ToolCategory::Skills) => ContextCategory::Skills,
-        Share::Tools(ToolCategory::Agents) => ContextCategory::Agents,
-        Share::Said(Category::User) => ContextCategory::User,
-        Share::Said(Category::Assistant) => ContextCategory::Assistant,
-        Share::Said(Category::Reasoning) => ContextCategory::Reasoning,
-        Share::Said(Category::ToolCalls) => ContextCategory::ToolCalls,
-        Share::Said(Category::ToolResults) => ContextCategory::ToolResults,
-        Share::Said(Category::Media) => ContextCategory::Media,
-        Share::Said(Category::Summary) => ContextCategory::Summary,
-        Share::Said(Category::Pinned) => ContextCategory::Pinned,
+        TokenCategory::System => ContextCategory::SystemPrompt,
+        TokenCategory::Tools(ToolCategory::Tools) => ContextCategory::Tools,
+        TokenCategory::Tools(ToolCategory::McpTools) => ContextCategory::McpTools,
+        TokenCategory::Tools(ToolCategory::Skills) => ContextCategory::Skills,
+        TokenCategory::Tools(ToolCategory::Agents) => ContextCategory::Agents,
+        TokenCategory::Messages(Category::User) => ContextCategory::User,
+        TokenCategory::Messages(Category::Assistant) => ContextCategory::Assistant,
+        TokenCategory::Messages(Category::Reasoning) => ContextCategory::Reasoning,
+        TokenCategory::Messages(Category::ToolCalls) => ContextCategory::ToolCalls,
+        TokenCategory::Messages(Category::ToolResults) => ContextCategory::ToolResults,
+        TokenCategory::Messages(Category::Media) => ContextCategory::Media,
+        TokenCategory::Messages(Category::Summary) => ContextCategory::Summary,
+        TokenCategory::Messages(Category::Pinned) => ContextCategory::Pinned,
     }
 }

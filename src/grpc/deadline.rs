@@ -13,32 +13,32 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::body::Body;
 use tower::{Layer, Service};
 
-use super::{ended_by::EndedBy, status};
+use super::{early_end_body::EarlyEndBody, status};
 
 /// The header with the caller's timeout.
 const HEADER: &str = "grpc-timeout";
 /// Maximum number of digits in that header, by the gRPC protocol.
-const MOST_DIGITS: usize = 8;
+const MAX_TIMEOUT_DIGITS: usize = 8;
 
 /// The layer that ends calls at their deadline.
 #[derive(Debug, Clone, Copy)]
-pub struct Deadlines;
+pub struct DeadlineLayer;
 
-impl<S> Layer<S> for Deadlines {
-    type Service = Bounded<S>;
+impl<S> Layer<S> for DeadlineLayer {
+    type Service = DeadlineService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Bounded { inner }
+        DeadlineService { inner }
     }
 }
 
 /// A service that ends calls at their deadline.
 #[derive(Debug, Clone)]
-pub struct Bounded<S> {
+pub struct DeadlineService<S> {
     inner: S,
 }
 
-impl<S, Q> Service<Request<Q>> for Bounded<S>
+impl<S, Q> Service<Request<Q>> for DeadlineService<S>
 where
     S: Service<Request<Q>, Response = Response<Body>>,
     S::Future: Send + 'static,
@@ -53,17 +53,17 @@ where
     }
 
     fn call(&mut self, mut request: Request<Q>) -> Self::Future {
-        let Some(patience) = patience(request.headers()) else {
+        let Some(patience) = parse_timeout(request.headers()) else {
             return Box::pin(self.inner.call(request));
         };
         // The framework sets its own timer after this one, so this one fires first.
         let deadline = Instant::now() + patience;
-        request.extensions_mut().insert(Ends(deadline));
+        request.extensions_mut().insert(CallDeadline(deadline));
         let answer = self.inner.call(request);
         Box::pin(async move {
             match timeout_at(deadline, answer).await {
                 Ok(answer) => Ok(answer?.map(|inner| {
-                    Body::new(EndedBy::new(inner, async move {
+                    Body::new(EarlyEndBody::new(inner, async move {
                         sleep_until(deadline).await;
                         status::deadline_exceeded()
                     }))
@@ -76,21 +76,21 @@ where
 
 /// The deadline of a call. Travels in the request's extensions.
 #[derive(Debug, Clone, Copy)]
-struct Ends(Instant);
+struct CallDeadline(Instant);
 
 /// The deadline of the call. Returns `None` if the caller set none.
 pub(super) fn of<T>(request: &tonic::Request<T>) -> Option<std::time::Instant> {
-    let Ends(deadline) = request.extensions().get()?;
+    let CallDeadline(deadline) = request.extensions().get()?;
     Some(deadline.into_std())
 }
 
 /// The caller's timeout. Returns `None` if it is missing or malformed; the framework ignores a malformed one
 /// too.
-fn patience(headers: &HeaderMap) -> Option<Duration> {
+fn parse_timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(HEADER)?.to_str().ok()?;
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if number.is_empty()
-        || number.len() > MOST_DIGITS
+        || number.len() > MAX_TIMEOUT_DIGITS
         || !number.bytes().all(|byte| byte.is_ascii_digit())
     {
         return None;
@@ -138,7 +138,11 @@ mod tests {
     async fn a_unary_call_past_its_deadline_gets_the_documented_status() {
         let silent = service_fn(|_: Request<()>| pending::<Result<Response<Body>, Infallible>>());
         let begun = Instant::now();
-        let response = Deadlines.layer(silent).oneshot(asked("20m")).await.unwrap();
+        let response = DeadlineLayer
+            .layer(silent)
+            .oneshot(asked("20m"))
+            .await
+            .unwrap();
         assert!(begun.elapsed() >= Duration::from_millis(20));
         check_refused(response.headers());
     }
@@ -154,7 +158,7 @@ mod tests {
             ))))
         });
         let begun = Instant::now();
-        let response = Deadlines
+        let response = DeadlineLayer
             .layer(answering)
             .oneshot(asked("20m"))
             .await
@@ -175,7 +179,11 @@ mod tests {
     #[test]
     fn deadlines_are_read_in_every_unit_of_the_protocol() {
         let check = |header: &str, expected: Option<Duration>| {
-            assert_eq!(patience(asked(header).headers()), expected, "{header:?}");
+            assert_eq!(
+                parse_timeout(asked(header).headers()),
+                expected,
+                "{header:?}"
+            );
         };
         check("2H", Some(Duration::from_secs(7200)));
         check("3M", Some(Duration::from_secs(180)));
@@ -197,6 +205,6 @@ mod tests {
         ] {
             check(malformed, None);
         }
-        assert_eq!(patience(&HeaderMap::new()), None);
+        assert_eq!(parse_timeout(&HeaderMap::new()), None);
     }
 }

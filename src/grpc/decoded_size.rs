@@ -10,14 +10,14 @@ use std::{
 
 use prost_reflect::{Cardinality, FieldDescriptor, Kind, MessageDescriptor};
 
-use crate::codec::description::POOL;
+use crate::codec::description::DESCRIPTOR_POOL;
 
 /// Size in bytes of a list, map, string or bytes value, without its content.
 const LIST: usize = 24;
 /// Size in bytes of a number, and of a boxed message.
 const WORD: usize = 8;
 /// Maximum nesting of messages; prost decodes no deeper.
-const MOST_DEPTH: usize = 100;
+const MAX_DEPTH: usize = 100;
 
 /// Shapes of the request messages, by RPC path.
 static REQUESTS: LazyLock<Requests> = LazyLock::new(Requests::of_all_services);
@@ -60,14 +60,14 @@ pub(super) fn of_request(path: &str, bytes: &[u8], limit: usize) -> Result<usize
     let mut walk = Walk { size: 0, limit };
     walk.add(REQUESTS.shapes[*shape].size)?;
     // Malformed bytes are left to the decoder to reject.
-    let _flaw = walk.message(*shape, bytes, MOST_DEPTH)?;
+    let _flaw = walk.message(*shape, bytes, MAX_DEPTH)?;
     Ok(walk.size)
 }
 
 impl Requests {
     fn of_all_services() -> Self {
         let mut all = Self::default();
-        for method in POOL
+        for method in DESCRIPTOR_POOL
             .services()
             .flat_map(|it| it.methods().collect::<Vec<_>>())
         {
@@ -152,7 +152,7 @@ struct Walk {
 }
 
 /// False if the bytes are malformed.
-type IsSound = bool;
+type IsWellFormed = bool;
 
 impl Walk {
     fn add(&mut self, bytes: usize) -> Result<(), TooLarge> {
@@ -163,7 +163,12 @@ impl Walk {
         Ok(())
     }
 
-    fn message(&mut self, shape: usize, bytes: &[u8], depth: usize) -> Result<IsSound, TooLarge> {
+    fn message(
+        &mut self,
+        shape: usize,
+        bytes: &[u8],
+        depth: usize,
+    ) -> Result<IsWellFormed, TooLarge> {
         let Some(deeper) = depth.checked_sub(1) else {
             return Ok(false);
         };

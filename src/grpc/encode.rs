@@ -28,7 +28,7 @@ pub fn session(session: Session, detail: Detail) -> pb::Session {
         mut config,
         tools_tokens: _,
         context_tokens: _,
-        holds: _,
+        model_dependent: _,
         context_version: _,
         anchor: _,
         queued,

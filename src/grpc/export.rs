@@ -7,25 +7,25 @@ use tonic::Status;
 use super::{
     decode::{ExportMessages, PageRequest},
     json_blob,
-    page_room::{READ_BYTES, Room},
+    page_budget::{PageBudget, READ_BYTES},
     page_token,
-    prompt::{self, LARGEST_NOTES},
+    prompt::{self, MAX_NOTES_BYTES},
 };
 use crate::{
     codec,
-    model::{Message, PromptShape, Seq, SessionKey, message::StoredPart},
+    model::{Message, PromptFormat, Seq, SessionKey, message::StoredPart},
     pb,
-    provider::{foreign::Written, responses::TextCalls},
-    store::message::{Page, Placed, View},
+    provider::{foreign::WrittenMessage, responses::CustomCalls},
+    store::message::{Page, PlacedMessage, View},
     turn::{Engine, context::export::Exported},
 };
 
 /// Name of the list in its page tokens.
 const LIST: &str = "ExportMessages";
 /// Messages per database read. A page takes as many reads as it needs.
-const READ: u32 = 16;
+const MESSAGES_PER_READ: u32 = 16;
 /// Maximum size in bytes of one exported message within a response.
-const MOST: usize = 1024 * 1024;
+const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
 
 /// Builds a page of an export. A message that is too large for the page is stored as a blob before this
 /// returns.
@@ -47,28 +47,28 @@ pub(super) async fn page(
         seq.unwrap_or_default()
     );
     let mut at = Seq(0);
-    let mut text_calls = TextCalls::default();
+    let mut text_calls = CustomCalls::default();
     if let Some(token) = token {
         at = page_token::position(&page_token::decode(&token, LIST, &filter)?)?;
-        if shape == PromptShape::OpenAiResponses {
+        if shape == PromptFormat::OpenAiResponses {
             text_calls = engine.text_calls_before(key, seq, at).await?;
         }
     }
     let mut messages = Vec::new();
-    let mut room = Room::default();
-    let batch = READ.min(size.saturating_add(1));
+    let mut room = PageBudget::default();
+    let batch = MESSAGES_PER_READ.min(size.saturating_add(1));
     let more = 'page: loop {
         let read = engine
             .store()
             .messages_within(key, View::All, seq, Page::After(at), (batch, READ_BYTES))
             .await?;
-        for Placed { place, message } in read.items {
+        for PlacedMessage { place, message } in read.items {
             if messages.len() == size as usize {
                 break 'page true;
             }
             let exported = engine.exported(key, shape, &message, &text_calls).await?;
             let shown = to_pb(engine, key, &message, exported).await?;
-            if !room.takes(shown.encoded_len()) {
+            if !room.try_reserve(shown.encoded_len()) {
                 break 'page true;
             }
             text_calls.add(&message);
@@ -94,7 +94,7 @@ async fn to_pb(
     exported: Exported,
 ) -> Result<pb::ExportedMessage, Status> {
     let Exported {
-        written: Written { json, notes },
+        written: WrittenMessage { json, notes },
         memory: _memory, // held until the message is encoded
     } = exported;
     let cut = message.parts.iter().enumerate().filter_map(truncated);
@@ -116,10 +116,10 @@ async fn to_pb(
         compacted_by: compacted_by.map(ToString::to_string).unwrap_or_default(),
         voided_at_seq: message.voided_at.map_or(0, |seq| seq.0),
         pruned_call_ids: message.parts.iter().filter_map(pruned).collect(),
-        notes: prompt::bounded(notes, LARGEST_NOTES),
+        notes: prompt::bounded(notes, MAX_NOTES_BYTES),
         ..pb::ExportedMessage::default()
     };
-    if json.len() <= MOST {
+    if json.len() <= MAX_MESSAGE_BYTES {
         exported.messages_json = json;
         return Ok(exported);
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Length of the connection preface that every HTTP/2 client sends first (RFC 9113, section 3.4).
 pub(super) const PREFACE: usize = 24;
 /// Length of a frame header (RFC 9113, section 4.1).
-const HEAD: usize = 9;
+const FRAME_HEADER_BYTES: usize = 9;
 /// Types of the frames that carry content, which is limited elsewhere.
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -15,7 +15,7 @@ const CONTINUATION: u8 = 9;
 /// takes 5.
 const SMALL: usize = 16;
 /// How far a client may run ahead of its rate.
-const AHEAD: Duration = Duration::from_secs(10);
+const MAX_BURST: Duration = Duration::from_secs(10);
 /// A client may send one extra frame for this many bytes that it is sent: it acknowledges what it reads with
 /// WINDOW_UPDATE, and may measure the connection with PING.
 const BYTES_PER_FRAME: u32 = 64;
@@ -28,27 +28,27 @@ pub(super) struct Flood;
 /// The frames that a client sends, parsed from their headers. Times are durations since an arbitrary fixed
 /// moment.
 #[derive(Debug)]
-pub(super) struct Frames {
+pub(super) struct ControlFrameLimiter {
     /// Time that one control frame uses up; the inverse of the rate.
     cost: Duration,
     /// The moment up to which the frames received so far use up the client's rate.
     paid_until: Duration,
     /// Bytes until the next frame header.
     skip: usize,
-    head: [u8; HEAD],
+    head: [u8; FRAME_HEADER_BYTES],
     /// Bytes of the frame header received so far.
-    come: usize,
+    header_len: usize,
 }
 
-impl Frames {
+impl ControlFrameLimiter {
     /// Creates the counter of a client that may send `per_second` control frames per second.
     pub(super) fn new(per_second: u32) -> Self {
         Self {
             cost: Duration::from_secs(1) / per_second.max(1),
             paid_until: Duration::ZERO,
             skip: PREFACE,
-            head: [0; HEAD],
-            come: 0,
+            head: [0; FRAME_HEADER_BYTES],
+            header_len: 0,
         }
     }
 
@@ -60,7 +60,7 @@ impl Frames {
             return Ok(());
         }
         self.paid_until = self.paid_until.max(now) + self.cost * control;
-        if self.paid_until > now + AHEAD {
+        if self.paid_until > now + MAX_BURST {
             return Err(Flood);
         }
         Ok(())
@@ -80,13 +80,13 @@ impl Frames {
             let skipped = self.skip.min(bytes.len());
             self.skip -= skipped;
             bytes = &bytes[skipped..];
-            let read = (HEAD - self.come).min(bytes.len());
-            self.head[self.come..self.come + read].copy_from_slice(&bytes[..read]);
-            self.come += read;
+            let read = (FRAME_HEADER_BYTES - self.header_len).min(bytes.len());
+            self.head[self.header_len..self.header_len + read].copy_from_slice(&bytes[..read]);
+            self.header_len += read;
             bytes = &bytes[read..];
-            if self.come == HEAD {
+            if self.header_len == FRAME_HEADER_BYTES {
                 let [a, b, c, kind, ..] = self.head;
-                self.come = 0;
+                self.header_len = 0;
                 self.skip = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
                 control += u32::from(match kind {
                     DATA => self.skip < SMALL,
@@ -109,12 +109,12 @@ mod tests {
         let length = u32::try_from(payload).unwrap().to_be_bytes();
         let mut frame = length[1..].to_vec();
         frame.extend([kind, 0, 0, 0, 0, 1]);
-        frame.resize(HEAD + payload, PING);
+        frame.resize(FRAME_HEADER_BYTES + payload, PING);
         frame
     }
 
-    fn begun(per_second: u32) -> Frames {
-        let mut frames = Frames::new(per_second);
+    fn begun(per_second: u32) -> ControlFrameLimiter {
+        let mut frames = ControlFrameLimiter::new(per_second);
         frames.received(&[PING; PREFACE], Duration::ZERO).unwrap();
         frames
     }
@@ -133,7 +133,7 @@ mod tests {
         ]
         .concat();
         for size in [1, 2, 7, 9, 10, 100_000] {
-            let mut frames = Frames::new(1);
+            let mut frames = ControlFrameLimiter::new(1);
             let found: u32 = sent
                 .chunks(size)
                 .map(|cut| frames.control_frames(cut))
@@ -165,7 +165,7 @@ mod tests {
         }
         let mut pinging = begun(100);
         let flood = (0..10_000).find(|_| {
-            pinging.sent(HEAD + 8);
+            pinging.sent(FRAME_HEADER_BYTES + 8);
             pinging.received(&frame(PING, 8), Duration::ZERO).is_err()
         });
         assert!(flood.is_some_and(|frames| frames < 2_000), "{flood:?}");

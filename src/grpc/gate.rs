@@ -19,7 +19,7 @@ const OUR_SERVICES: &str = "/contextd.v1.";
 /// Path prefix of the health service.
 pub(super) const HEALTH: &str = "/grpc.health.v1.Health/";
 /// Maximum length of the reason, in bytes.
-const REASON_SHOWN: usize = 500;
+const MAX_REASON_BYTES: usize = 500;
 
 /// The server's readiness, shared by all of its parts.
 #[derive(Debug, Clone)]
@@ -46,10 +46,10 @@ impl Gate {
 }
 
 impl<S> Layer<S> for Gate {
-    type Service = Gated<S>;
+    type Service = GateService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Gated {
+        GateService {
             inner,
             gate: self.clone(),
         }
@@ -58,12 +58,12 @@ impl<S> Layer<S> for Gate {
 
 /// A service behind a [`Gate`].
 #[derive(Debug, Clone)]
-pub struct Gated<S> {
+pub struct GateService<S> {
     inner: S,
     gate: Gate,
 }
 
-impl<S, Q, B> Service<Request<Q>> for Gated<S>
+impl<S, Q, B> Service<Request<Q>> for GateService<S>
 where
     S: Service<Request<Q>, Response = Response<B>>,
     S::Future: Send + 'static,
@@ -86,10 +86,10 @@ where
                 Box::pin(async move { Ok(refusal) })
             }
             Readiness::Closed(closed) if path.starts_with(HEALTH) => {
-                explained(self.inner.call(request), &closed.to_string())
+                with_reason_header(self.inner.call(request), &closed.to_string())
             }
             Readiness::Unready(why) if path.starts_with(HEALTH) => {
-                explained(self.inner.call(request), &why)
+                with_reason_header(self.inner.call(request), &why)
             }
             Readiness::Ready | Readiness::Unready(_) | Readiness::Closed(_) => {
                 Box::pin(self.inner.call(request))
@@ -99,7 +99,7 @@ where
 }
 
 /// The response, with the reason in the [`NOT_READY`] header.
-fn explained<B: 'static, E: 'static>(
+fn with_reason_header<B: 'static, E: 'static>(
     answer: impl Future<Output = Result<Response<B>, E>> + Send + 'static,
     why: &str,
 ) -> Pin<Box<dyn Future<Output = Result<Response<B>, E>> + Send>> {
@@ -110,7 +110,7 @@ fn explained<B: 'static, E: 'static>(
             '?'
         }
     };
-    let why: String = why.chars().map(printable).take(REASON_SHOWN).collect();
+    let why: String = why.chars().map(printable).take(MAX_REASON_BYTES).collect();
     Box::pin(async move {
         let mut response = answer.await?;
         if let Ok(why) = HeaderValue::from_str(&why) {

@@ -13,10 +13,10 @@ use tonic::{Status, body::Body};
 use tower::{Layer, Service};
 
 use super::{
-    access::{self, Needs},
+    access::{self, RequiredAccess},
     call::Call,
     connection::Peer,
-    ended_by::EndedBy,
+    early_end_body::EarlyEndBody,
     status,
 };
 use crate::{
@@ -47,10 +47,10 @@ impl Guard {
 }
 
 impl<S> Layer<S> for Guard {
-    type Service = Guarded<S>;
+    type Service = GuardService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Guarded {
+        GuardService {
             inner,
             auth: Arc::clone(&self.auth),
         }
@@ -59,12 +59,12 @@ impl<S> Layer<S> for Guard {
 
 /// A service whose callers are checked.
 #[derive(Debug, Clone)]
-pub struct Guarded<S> {
+pub struct GuardService<S> {
     inner: S,
     auth: Arc<Auth>,
 }
 
-impl<S, Q> Service<Request<Q>> for Guarded<S>
+impl<S, Q> Service<Request<Q>> for GuardService<S>
 where
     S: Service<Request<Q>, Response = Response<Body>> + Clone + Send + 'static,
     S::Future: Send + 'static,
@@ -95,7 +95,7 @@ where
             }
             // Read before the check, because the keys may be reloaded concurrently.
             let keys_read = keys.and_then(LastRead::at);
-            let identity = match admitted(&auth, &head).await {
+            let identity = match authorize(&auth, &head).await {
                 Ok(identity) => identity,
                 Err(refusal) => return Ok(refusal.into_http()),
             };
@@ -110,14 +110,14 @@ where
             if !auth.is_required() {
                 return answer.await;
             }
-            let mut ended = Box::pin(ended(auth, identity, call));
+            let mut ended = Box::pin(until_credential_invalid(auth, identity, call));
             tokio::select! {
                 biased;
                 answer = answer => Ok(answer?.map(|body| {
                     if body.is_end_stream() {
                         body
                     } else {
-                        Body::new(EndedBy::new(body, ended))
+                        Body::new(EarlyEndBody::new(body, ended))
                     }
                 })),
                 refusal = &mut ended => Ok(refusal.into_http()),
@@ -128,17 +128,22 @@ where
 
 /// Resolves when a caller's credential is no longer valid, with the status that ends its calls. Work that a
 /// call has begun continues, as after a disconnect.
-async fn ended(auth: Arc<Auth>, identity: Identity, call: Option<Arc<Call>>) -> Status {
-    let denied = auth.ended(&identity).await;
+async fn until_credential_invalid(
+    auth: Arc<Auth>,
+    identity: Identity,
+    call: Option<Arc<Call>>,
+) -> Status {
+    let denied = auth.credential_ended(&identity).await;
     if let Some(call) = call {
-        call.denied(denied);
+        call.record_denial(denied);
     }
     status::unauthenticated()
 }
 
 /// The rows that a call may reach: only operators manage tenants other than their own.
 fn reach(caller: &Principal, path: &str) -> Reach {
-    let manages = caller.access == Access::Operator && path.starts_with(access::ADMIN);
+    let manages =
+        caller.access == Access::Operator && path.starts_with(access::ADMIN_SERVICE_PREFIX);
     if manages {
         Reach::All
     } else {
@@ -147,7 +152,7 @@ fn reach(caller: &Principal, path: &str) -> Reach {
 }
 
 /// The caller's identity. Returns an error if the caller may not make this call.
-async fn admitted(auth: &Auth, head: &Parts) -> Result<Identity, Status> {
+async fn authorize(auth: &Auth, head: &Parts) -> Result<Identity, Status> {
     let path = head.uri.path();
     let peer = head.extensions.get::<Peer>();
     let header = head.headers.get(AUTHORIZATION);
@@ -158,21 +163,23 @@ async fn admitted(auth: &Auth, head: &Parts) -> Result<Identity, Status> {
     let call = head.extensions.get::<Arc<Call>>();
     let identity = auth.identify(credentials).await.map_err(|denied| {
         if let Some(call) = call {
-            call.denied(denied);
+            call.record_denial(denied);
         }
         status::unauthenticated()
     })?;
     let caller = &identity.principal;
     if let Some(peer) = peer {
-        peer.identified();
+        peer.mark_authenticated();
     }
     if let Some(call) = call {
-        call.identified(caller);
+        call.record_caller(caller);
     }
-    match access::needs(path) {
-        Needs::Access(needed) if needed > caller.access => Err(status::permission_denied(needed)),
-        Needs::Undeclared => Err(status::permission_denied(Access::Operator)),
+    match access::required_access(path) {
+        RequiredAccess::Access(needed) if needed > caller.access => {
+            Err(status::permission_denied(needed))
+        }
+        RequiredAccess::Undeclared => Err(status::permission_denied(Access::Operator)),
         // The framework rejects paths that are not RPCs of this API.
-        Needs::Access(_) | Needs::NotOurs => Ok(identity),
+        RequiredAccess::Access(_) | RequiredAccess::UnknownRpc => Ok(identity),
     }
 }

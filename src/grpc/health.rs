@@ -7,7 +7,7 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 
 use super::{
     gate::Gate,
-    readiness::{Closed, Readiness},
+    readiness::{ClosedReason, Readiness},
 };
 use crate::{store, turn::Engine};
 
@@ -29,15 +29,15 @@ const LIVENESS: &str = "liveness";
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// Reports NOT_SERVING for every service name except liveness.
-pub async fn begin(health: &HealthReporter) {
+pub async fn report_starting(health: &HealthReporter) {
     health
         .set_service_status(LIVENESS, ServingStatus::Serving)
         .await;
-    ready(health, false).await;
+    report_readiness(health, false).await;
 }
 
 /// Keeps the reported readiness in line with the database, until a drain reports NOT_SERVING permanently.
-pub async fn follow(
+pub async fn watch_database(
     health: HealthReporter,
     gate: Gate,
     engine: Arc<Engine>,
@@ -53,7 +53,7 @@ pub async fn follow(
         let now = match answer {
             Ok(Ok(())) => Readiness::Ready,
             Ok(Err(error)) => Readiness::Unready(reason(&error)),
-            Err(_) => Readiness::Unready(Closed::Database.to_string()),
+            Err(_) => Readiness::Unready(ClosedReason::Database.to_string()),
         };
         let alive = now == Readiness::Ready;
         if alive != serving {
@@ -63,7 +63,7 @@ pub async fn follow(
                     tracing::info!(ready = alive, "readiness changed");
                 }
             }
-            ready(&health, alive).await;
+            report_readiness(&health, alive).await;
             serving = alive;
         }
         if now != gate.readiness() {
@@ -75,18 +75,18 @@ pub async fn follow(
         }
     }
     gate.set(Readiness::Unready("the server is shutting down".to_owned()));
-    ready(&health, false).await;
+    report_readiness(&health, false).await;
 }
 
 /// The reason why the database cannot be used.
 fn reason(error: &store::Error) -> String {
     match error.outage() {
         Some(outage) => outage.to_string(),
-        None => Closed::Database.to_string(),
+        None => ClosedReason::Database.to_string(),
     }
 }
 
-async fn ready(health: &HealthReporter, serving: bool) {
+async fn report_readiness(health: &HealthReporter, serving: bool) {
     let status = if serving {
         ServingStatus::Serving
     } else {

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Maximum size in bytes of a session within a response.
-const MOST: usize = 2 * 1024 * 1024;
+const MAX_SESSION_BYTES: usize = 2 * 1024 * 1024;
 
 /// Encodes a session with its configuration. Large fields are stored as a blob before this returns.
 pub(super) async fn to_pb(
@@ -37,7 +37,7 @@ pub(super) async fn to_pb(
 /// Moves the fields that may be large out of a session over the limit, into a session that has only these.
 /// The other fields are limited to far less than a response.
 fn take_large(session: &mut pb::Session) -> Option<pb::Session> {
-    (session.encoded_len() > MOST).then(|| pb::Session {
+    (session.encoded_len() > MAX_SESSION_BYTES).then(|| pb::Session {
         system_prompt: std::mem::take(&mut session.system_prompt),
         pinned_blocks: std::mem::take(&mut session.pinned_blocks),
         tools: session.tools.take(),
@@ -61,10 +61,10 @@ mod tests {
         };
         let rest = session(0).encoded_len();
         // The field's tag and its length take four bytes.
-        let mut fits = session(MOST - rest - 4);
-        assert_eq!(fits.encoded_len(), MOST);
+        let mut fits = session(MAX_SESSION_BYTES - rest - 4);
+        assert_eq!(fits.encoded_len(), MAX_SESSION_BYTES);
         assert_eq!(take_large(&mut fits), None);
-        let mut large = session(MOST - rest - 3);
+        let mut large = session(MAX_SESSION_BYTES - rest - 3);
         let taken = take_large(&mut large).expect("too large");
         assert_eq!(
             large,
@@ -76,7 +76,7 @@ mod tests {
         );
         assert_eq!(
             (taken.system_prompt.len(), taken.pinned_blocks.len()),
-            (MOST - rest - 3, 1)
+            (MAX_SESSION_BYTES - rest - 3, 1)
         );
         assert!(taken.tools.is_some() && taken.session_id.is_empty());
     }

@@ -15,10 +15,10 @@ use crate::{
     pb::{self, model_service_server::ModelService},
     provider::{
         ModelInfo, Rules,
-        call_ids::CallIds,
+        call_ids::CallIdRule,
         info::{Limit, Source},
-        registry::Resolved,
-        rules::{ForcedCalls, MissingReasoning, ReasoningKept, ReasoningOf, ReasoningRule},
+        registry::ResolvedModel,
+        rules::{ForcedCalls, MissingReasoning, ReasoningAuthor, ReasoningKept, ReasoningRule},
     },
     turn::{Engine, context::estimators::template},
 };
@@ -63,23 +63,23 @@ impl Models {
             .filter(|_| more)
             .map(|last| page_token::encode(LIST, filter, &last.reference));
         Ok(pb::ListModelsResponse {
-            models: self.shown(tenant, models).await?,
+            models: self.encode_models(tenant, models).await?,
             next_page_token: last.unwrap_or_default(),
         })
     }
 
     /// Encodes models, with the calibration from the tenant's calls.
-    async fn shown(
+    async fn encode_models(
         &self,
         tenant: &TenantId,
-        models: Vec<Resolved>,
+        models: Vec<ResolvedModel>,
     ) -> Result<Vec<pb::Model>, Status> {
         let references: Vec<&str> = models
             .iter()
             .map(|model| model.reference.as_str())
             .collect();
         let learnt = self.engine.calibrations(tenant, &references).await?;
-        let ratio = |model: &Resolved| {
+        let ratio = |model: &ResolvedModel| {
             learnt
                 .get(&model.reference)
                 .map_or(1.0, |learnt| learnt.ratio)
@@ -110,15 +110,15 @@ impl ModelService for Models {
         let tenant = caller(&request)?.tenant;
         let reference = decode::get_model(request.into_inner())?;
         let model = self.engine.model(&reference)?;
-        let model = self.shown(&tenant, vec![model]).await?.pop();
+        let model = self.encode_models(&tenant, vec![model]).await?.pop();
         Ok(Response::new(pb::GetModelResponse { model }))
     }
 }
 
-fn model_to_pb(model: Resolved, calibration_ratio: f64) -> pb::Model {
+fn model_to_pb(model: ResolvedModel, calibration_ratio: f64) -> pb::Model {
     let estimator = template(&model).estimator();
     let rules = model.provider.rules(&model.info);
-    let Resolved {
+    let ResolvedModel {
         reference,
         provider_name,
         provider,
@@ -134,7 +134,7 @@ fn model_to_pb(model: Resolved, calibration_ratio: f64) -> pb::Model {
         supports_tools,
         supports_parallel_tools,
         supports_json_schema,
-        takes_temperature: _,
+        supports_temperature: _,
         reasoning_efforts,
         thinking: _,
         cache_prices: _,
@@ -158,7 +158,7 @@ fn model_to_pb(model: Resolved, calibration_ratio: f64) -> pb::Model {
         supports_json_schema: supports_json_schema.unwrap_or(false),
         reasoning_efforts: efforts_to_pb(reasoning_efforts.unwrap_or_default()),
         estimator,
-        supports_exact_count: provider.counts(),
+        supports_exact_count: provider.can_count_tokens(),
         calibration_ratio,
         source: source_to_pb(source).into(),
         discover_time: discovered.map(codec::time::timestamp_to_pb),
@@ -195,13 +195,13 @@ fn rules_to_pb(rules: Rules) -> pb::ModelRules {
     };
     let author = match of {
         _ if kept == pb::ReasoningKept::Never => pb::ReasoningAuthor::Unspecified,
-        ReasoningOf::AnyModel => pb::ReasoningAuthor::AnyModel,
-        ReasoningOf::SameModel => pb::ReasoningAuthor::SameModel,
-        ReasoningOf::SameModelSigned => pb::ReasoningAuthor::SameModelSigned,
+        ReasoningAuthor::AnyModel => pb::ReasoningAuthor::AnyModel,
+        ReasoningAuthor::SameModel => pb::ReasoningAuthor::SameModel,
+        ReasoningAuthor::SameModelSigned => pb::ReasoningAuthor::SameModelSigned,
     };
     let format = match call_ids {
-        Some(CallIds::Short) => pb::CallIdFormat::Short,
-        Some(CallIds::Nine) => pb::CallIdFormat::Nine,
+        Some(CallIdRule::Short) => pb::CallIdFormat::Short,
+        Some(CallIdRule::Nine) => pb::CallIdFormat::Nine,
         None => pb::CallIdFormat::OwnOnly,
     };
     let most = max_stop_sequences.map(|most| i32::try_from(most).unwrap_or(i32::MAX));

@@ -14,7 +14,7 @@ const VERSION: u8 = 1;
 /// Length of the checksum in bytes.
 const CHECKSUM: usize = 8;
 /// Maximum length of a token in bytes.
-const LONGEST: usize = 2_048;
+const MAX_TOKEN_BYTES: usize = 2_048;
 
 /// The token is damaged, or was issued for another list or filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -41,7 +41,7 @@ pub fn next(more: bool, list: &str, filter: &str, position: &str) -> String {
 
 /// Decodes the position from a token. Returns an error if the token was not issued for this list and filter.
 pub fn decode(token: &str, list: &str, filter: &str) -> Result<String, BadToken> {
-    if token.len() > LONGEST {
+    if token.len() > MAX_TOKEN_BYTES {
         return Err(BadToken);
     }
     let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| BadToken)?;

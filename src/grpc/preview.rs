@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Maximum size in bytes of an event or a list item.
-const MOST: usize = 1024 * 1024;
+const MAX_ITEM_BYTES: usize = 1024 * 1024;
 /// Bytes of a text that its preview keeps.
 const PREVIEW: usize = 4 * 1024;
 /// The media type of texts.
@@ -25,7 +25,7 @@ pub async fn fit_event(
     key: &SessionKey,
     event: &mut pb::Event,
 ) -> Result<(), Status> {
-    if event.encoded_len() <= MOST {
+    if event.encoded_len() <= MAX_ITEM_BYTES {
         return Ok(());
     }
     let parts = match &mut event.payload {
@@ -50,12 +50,12 @@ pub async fn fit_turn(
     turn: &mut pb::Turn,
 ) -> Result<(), Status> {
     let size = turn.encoded_len();
-    if size <= MOST {
+    if size <= MAX_ITEM_BYTES {
         return Ok(());
     }
     let pending = turn.pending_calls.iter_mut().map(|it| &mut it.call);
     let asked = turn.pending_approvals.iter_mut().map(|it| &mut it.call);
-    let texts = pending.chain(asked).flatten().map(Text::arguments);
+    let texts = pending.chain(asked).flatten().map(CuttableText::arguments);
     let wholes = cut_texts(size, texts.collect());
     keep(engine, key, wholes).await
 }
@@ -67,7 +67,9 @@ pub async fn fit_queued(
     queued: &mut pb::QueuedMessage,
 ) -> Result<(), Status> {
     match &mut queued.message {
-        Some(message) if message.encoded_len() > MOST => fit(engine, key, &mut message.parts).await,
+        Some(message) if message.encoded_len() > MAX_ITEM_BYTES => {
+            fit(engine, key, &mut message.parts).await
+        }
         Some(_) | None => Ok(()),
     }
 }
@@ -78,7 +80,7 @@ pub async fn fit_message(
     key: &SessionKey,
     message: &mut pb::Message,
 ) -> Result<(), Status> {
-    if message.encoded_len() <= MOST {
+    if message.encoded_len() <= MAX_ITEM_BYTES {
         return Ok(());
     }
     fit(engine, key, &mut message.parts).await
@@ -89,8 +91,8 @@ async fn fit(engine: &Engine, key: &SessionKey, parts: &mut [pb::Part]) -> Resul
 }
 
 /// Stores the full texts as blobs.
-async fn keep(engine: &Engine, key: &SessionKey, wholes: Vec<Whole>) -> Result<(), Status> {
-    for Whole {
+async fn keep(engine: &Engine, key: &SessionKey, wholes: Vec<FullText>) -> Result<(), Status> {
+    for FullText {
         id,
         media_type,
         text,
@@ -106,14 +108,14 @@ async fn keep(engine: &Engine, key: &SessionKey, wholes: Vec<Whole>) -> Result<(
 
 /// The full text of a cut part.
 #[derive(Debug, PartialEq, Eq)]
-struct Whole {
+struct FullText {
     id: BlobId,
     media_type: &'static str,
     text: String,
 }
 
 /// Cuts the largest texts until the parts fit the limit, and returns the full texts.
-fn cut(parts: &mut [pb::Part]) -> Vec<Whole> {
+fn cut(parts: &mut [pb::Part]) -> Vec<FullText> {
     let size = parts.iter().map(pb::Part::encoded_len).sum();
     let mut texts = Vec::new();
     parts.iter_mut().for_each(|part| collect(part, &mut texts));
@@ -121,81 +123,81 @@ fn cut(parts: &mut [pb::Part]) -> Vec<Whole> {
 }
 
 /// Cuts the largest texts, of an item of `size` bytes, until the item fits the limit.
-fn cut_texts(mut size: usize, mut texts: Vec<Text<'_>>) -> Vec<Whole> {
-    texts.sort_by_key(|text| std::cmp::Reverse(text.words.len()));
+fn cut_texts(mut size: usize, mut texts: Vec<CuttableText<'_>>) -> Vec<FullText> {
+    texts.sort_by_key(|text| std::cmp::Reverse(text.content.len()));
     let mut wholes = Vec::new();
     for text in texts {
         // The other half of the limit is for content other than text.
-        if size <= MOST / 2 || text.words.len() <= PREVIEW {
+        if size <= MAX_ITEM_BYTES / 2 || text.content.len() <= PREVIEW {
             break;
         }
-        size -= text.words.len() - PREVIEW;
+        size -= text.content.len() - PREVIEW;
         wholes.push(text.cut());
     }
     wholes
 }
 
 /// A text within a part, and the field that references its blob.
-struct Text<'a> {
-    words: &'a mut String,
-    named: &'a mut Option<pb::Blob>,
+struct CuttableText<'a> {
+    content: &'a mut String,
+    blob: &'a mut Option<pb::Blob>,
     /// Arguments are JSON, of which a prefix would be useless.
     is_json: bool,
 }
 
-fn collect<'a>(part: &'a mut pb::Part, texts: &mut Vec<Text<'a>>) {
+fn collect<'a>(part: &'a mut pb::Part, texts: &mut Vec<CuttableText<'a>>) {
     let named = &mut part.preview_of;
     match &mut part.content {
-        Some(Content::Text(words) | Content::Refusal(words)) => texts.push(Text {
-            words,
-            named,
+        Some(Content::Text(words) | Content::Refusal(words)) => texts.push(CuttableText {
+            content: words,
+            blob: named,
             is_json: false,
         }),
-        Some(Content::Reasoning(reasoning)) => texts.push(Text {
-            words: &mut reasoning.text,
-            named,
+        Some(Content::Reasoning(reasoning)) => texts.push(CuttableText {
+            content: &mut reasoning.text,
+            blob: named,
             is_json: false,
         }),
-        Some(Content::ToolCall(call)) => texts.push(Text::arguments(call)),
+        Some(Content::ToolCall(call)) => texts.push(CuttableText::arguments(call)),
         Some(Content::ToolResult(result)) => result
             .parts
             .iter_mut()
             .for_each(|part| collect(part, texts)),
-        Some(Content::ProviderItem(item)) => texts.push(Text {
-            words: &mut item.item_json,
-            named,
+        Some(Content::ProviderItem(item)) => texts.push(CuttableText {
+            content: &mut item.item_json,
+            blob: named,
             is_json: true,
         }),
         Some(Content::Media(_) | Content::StepStart(_) | Content::CompactionMarker(_)) | None => {}
     }
 }
 
-impl<'a> Text<'a> {
+impl<'a> CuttableText<'a> {
     fn arguments(call: &'a mut pb::ToolCall) -> Self {
         Self {
-            words: &mut call.arguments_json,
-            named: &mut call.arguments_blob,
+            content: &mut call.arguments_json,
+            blob: &mut call.arguments_blob,
             is_json: true,
         }
     }
 
-    fn cut(self) -> Whole {
+    fn cut(self) -> FullText {
         let keep = if self.is_json {
             0
         } else {
-            self.words.floor_char_boundary(PREVIEW)
+            self.content.floor_char_boundary(PREVIEW)
         };
-        let preview = self.words[..keep].to_owned();
-        let text = std::mem::replace(self.words, preview);
+        let preview = self.content[..keep].to_owned();
+        let text = std::mem::replace(self.content, preview);
         let id = derive::blob(text.as_bytes());
         let media_type = if self.is_json { JSON } else { TEXT };
-        *self.named = Some(pb::Blob {
+        *self.blob = Some(pb::Blob {
             blob_id: id.to_string(),
             media_type: media_type.to_owned(),
             size_bytes: i64::try_from(text.len()).unwrap_or(i64::MAX),
             create_time: None,
         });
-        Whole {
+        FullText {
             id,
             media_type,
             text,
@@ -233,7 +235,7 @@ mod tests {
             (blob.blob_id.as_str(), blob.size_bytes),
             (derive::blob(words.as_bytes()).as_str(), 900_000)
         );
-        assert!(parts.iter().map(pb::Part::encoded_len).sum::<usize>() < MOST);
+        assert!(parts.iter().map(pb::Part::encoded_len).sum::<usize>() < MAX_ITEM_BYTES);
     }
 
     #[test]
@@ -247,7 +249,7 @@ mod tests {
         };
         let mut parts: Vec<_> = (0..128).map(|_| result()).collect();
         cut(&mut parts);
-        assert!(parts.iter().map(pb::Part::encoded_len).sum::<usize>() < MOST);
+        assert!(parts.iter().map(pb::Part::encoded_len).sum::<usize>() < MAX_ITEM_BYTES);
     }
 
     #[test]
@@ -264,7 +266,7 @@ mod tests {
         let wholes = cut(&mut parts);
         assert_eq!(wholes.len(), 4);
         assert!(parts.iter().all(|part| part.preview_of.is_some()));
-        assert!(parts.iter().map(pb::Part::encoded_len).sum::<usize>() < MOST);
+        assert!(parts.iter().map(pb::Part::encoded_len).sum::<usize>() < MAX_ITEM_BYTES);
     }
 
     #[test]

@@ -12,9 +12,9 @@ use crate::{
 };
 
 /// Maximum size in bytes of a prompt within a response.
-const MOST: usize = 2 * 1024 * 1024;
+const MAX_PROMPT_BYTES: usize = 2 * 1024 * 1024;
 /// Maximum size in bytes of the notes of a prompt.
-pub(super) const LARGEST_NOTES: usize = 256 * 1024;
+pub(super) const MAX_NOTES_BYTES: usize = 256 * 1024;
 
 /// The tools that the model's provider executes.
 fn provider_tools(model: &str, prompt: &Prompt) -> Vec<ProviderTool> {
@@ -44,11 +44,11 @@ pub(super) async fn to_pb(
         model,
         tokens: Some(codec::usage::count_to_pb(&prompt.size)),
         context_version: version,
-        notes: bounded(notes.iter().map(note), LARGEST_NOTES),
+        notes: bounded(notes.iter().map(note), MAX_NOTES_BYTES),
         ..pb::Prompt::default()
     };
     let whole = match body {
-        Some(body) if body.len() <= MOST => {
+        Some(body) if body.len() <= MAX_PROMPT_BYTES => {
             answer.request_json = String::from_utf8_lossy(&body).into_owned();
             return Ok(answer);
         }
@@ -68,7 +68,7 @@ pub(super) async fn to_pb(
                 })),
                 ..answer.clone()
             };
-            if neutral.encoded_len() <= MOST {
+            if neutral.encoded_len() <= MAX_PROMPT_BYTES {
                 return Ok(neutral);
             }
             codec::json::encode(&neutral, "contextd.v1.Prompt").map_err(store::Error::from)?

@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status};
 use super::{
     caller::tenant,
     decode, encode,
-    page_room::{READ_BYTES, Room},
+    page_budget::{PageBudget, READ_BYTES},
     page_token,
     preview::fit_queued,
 };
@@ -16,12 +16,12 @@ use crate::{
     codec,
     model::{Delivery, SessionKey},
     pb::{self, queue_service_server::QueueService},
-    store::queue::{Place, QueueState, Queued},
+    store::queue::{EnqueuedMessage, QueueState, QueuedMessage},
     turn::Engine,
 };
 
 /// Messages per database read.
-const READ: u32 = 64;
+const MESSAGES_PER_READ: u32 = 64;
 
 /// QueueService on top of an engine.
 #[derive(Debug, Clone)]
@@ -36,7 +36,11 @@ impl Queue {
     }
 
     /// Encodes a queued message, cut to the size limit.
-    async fn show(&self, queued: Queued, key: &SessionKey) -> Result<pb::QueuedMessage, Status> {
+    async fn show(
+        &self,
+        queued: QueuedMessage,
+        key: &SessionKey,
+    ) -> Result<pb::QueuedMessage, Status> {
         let mut shown = queued_message(queued, key);
         fit_queued(&self.engine, key, &mut shown).await?;
         Ok(shown)
@@ -57,8 +61,8 @@ impl Queue {
             None => 0,
         };
         let mut queued_messages = Vec::new();
-        let mut room = Room::default();
-        let batch = READ.min(size.saturating_add(1));
+        let mut room = PageBudget::default();
+        let batch = MESSAGES_PER_READ.min(size.saturating_add(1));
         let more = 'page: loop {
             let read = self
                 .engine
@@ -68,7 +72,8 @@ impl Queue {
             for queued in read.items {
                 let cursor = queued.cursor;
                 let shown = self.show(queued, key).await?;
-                if queued_messages.len() == size as usize || !room.takes(shown.encoded_len()) {
+                if queued_messages.len() == size as usize || !room.try_reserve(shown.encoded_len())
+                {
                     break 'page true;
                 }
                 at = cursor;
@@ -96,7 +101,7 @@ impl QueueService for Queue {
         let request = request.into_inner();
         let stored = self
             .engine
-            .stored(&tenant, &decode::named_in_messages(&request.message))
+            .stored(&tenant, &decode::blobs_in_messages(&request.message))
             .await?;
         let command = decode::enqueue_message(request, stored)?;
         let key = SessionKey::new(tenant.clone(), command.session.clone());
@@ -104,13 +109,13 @@ impl QueueService for Queue {
         let starts_turn = command.starts_turn || delivery == Delivery::Interrupt;
         let body = codec::queue::encode(&command.message);
         let place = self.engine.enqueue(tenant, command).await?;
-        let shown = Shown {
+        let shown = QueuedMessageFields {
             session: key.session.as_str(),
             body: &body,
             delivery,
             starts_turn,
         };
-        let (met, turn) = (place.met, place.turn.clone());
+        let (met, turn) = (place.session_state, place.turn.clone());
         let mut queued_message = placed(place, &shown);
         fit_queued(&self.engine, &key, &mut queued_message).await?;
         Ok(Response::new(pb::EnqueueMessageResponse {
@@ -164,14 +169,14 @@ impl QueueService for Queue {
 }
 
 /// The fields of a queued message that do not depend on its state.
-struct Shown<'a> {
+struct QueuedMessageFields<'a> {
     session: &'a str,
     body: &'a [u8],
     delivery: Delivery,
     starts_turn: bool,
 }
 
-impl Shown<'_> {
+impl QueuedMessageFields<'_> {
     fn message(&self, id: &str, state: &QueueState) -> pb::QueuedMessage {
         let mut shown = pb::QueuedMessage {
             queued_message_id: id.to_owned(),
@@ -208,7 +213,7 @@ impl Shown<'_> {
     }
 }
 
-fn placed(place: Place, shown: &Shown<'_>) -> pb::QueuedMessage {
+fn placed(place: EnqueuedMessage, shown: &QueuedMessageFields<'_>) -> pb::QueuedMessage {
     pb::QueuedMessage {
         enqueue_time: Some(codec::time::timestamp_to_pb(place.enqueued_at)),
         expire_time: place.expires_at.map(codec::time::timestamp_to_pb),
@@ -216,8 +221,8 @@ fn placed(place: Place, shown: &Shown<'_>) -> pb::QueuedMessage {
     }
 }
 
-fn queued_message(queued: Queued, key: &SessionKey) -> pb::QueuedMessage {
-    let Queued {
+fn queued_message(queued: QueuedMessage, key: &SessionKey) -> pb::QueuedMessage {
+    let QueuedMessage {
         message,
         state,
         cursor: _,
@@ -230,7 +235,7 @@ fn queued_message(queued: Queued, key: &SessionKey) -> pb::QueuedMessage {
         expires_at,
         expired: _,
     } = queued;
-    let shown = Shown {
+    let shown = QueuedMessageFields {
         session: key.session.as_str(),
         body: &body,
         delivery,

@@ -10,7 +10,7 @@ use crate::{
 
 /// Maximum size in bytes of an uncut output in an event. A quarter of the event limit, because the cut output
 /// may take half of it.
-const MOST: i64 = 256 * 1024;
+const MAX_RAW_BYTES: i64 = 256 * 1024;
 /// Bytes shown of a larger output.
 const PREVIEW: usize = 4 * 1024;
 
@@ -35,13 +35,13 @@ pub(super) async fn add(
         return Ok(());
     };
     let id = BlobId::new(whole.blob_id.clone());
-    let fits = whole.size_bytes <= MOST;
+    let fits = whole.size_bytes <= MAX_RAW_BYTES;
     let wanted = if fits {
         usize::try_from(whole.size_bytes).unwrap_or(usize::MAX)
     } else {
         PREVIEW
     };
-    let text = beginning(engine, key, &id, wanted).await?;
+    let text = read_prefix(engine, key, &id, wanted).await?;
     let text = pb::Part {
         content: Some(Content::Text(text)),
         preview_of: (!fits).then(|| whole.clone()),
@@ -52,7 +52,7 @@ pub(super) async fn add(
 }
 
 /// The first `wanted` bytes of a stored text, or all of it if it is shorter.
-async fn beginning(
+async fn read_prefix(
     engine: &Engine,
     key: &SessionKey,
     id: &BlobId,

@@ -2,7 +2,7 @@
 
 /// Why the server takes no requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Closed {
+pub enum ClosedReason {
     /// The database is unreachable.
     Database,
     /// The schema version does not match this program. The text has the details.
@@ -16,10 +16,10 @@ pub enum Readiness {
     /// The server takes requests, but clients should prefer another replica, for this reason.
     Unready(String),
     /// The server takes no requests.
-    Closed(Closed),
+    Closed(ClosedReason),
 }
 
-impl std::fmt::Display for Closed {
+impl std::fmt::Display for ClosedReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Database => f.write_str("the database cannot be reached"),

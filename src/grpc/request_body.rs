@@ -27,23 +27,23 @@ use tower::{Layer, Service};
 use super::{
     access, decoded_size,
     gate::HEALTH,
-    refusal::Refusal,
-    room::{Place, Room},
+    rejection::Rejection,
     status,
+    tenant_pool::{PoolPermit, TenantPool},
 };
 use crate::{
-    fair::{FairGate, FairPlace},
+    fair::{FairPermit, FairSemaphore},
     model::{Principal, TenantId},
 };
 
 /// Length of a gRPC message prefix (gRPC over HTTP/2, "Length-Prefixed-Message").
-const FRAME: usize = 5;
+const MESSAGE_PREFIX_BYTES: usize = 5;
 /// Maximum size in bytes of a request to the health service.
-pub(super) const MOST_HEALTH_BYTES: usize = 1024;
+pub(super) const MAX_HEALTH_REQUEST_BYTES: usize = 1024;
 /// How many times its maximum size on the wire a request may take in memory.
 const DECODED_FACTOR: usize = 8;
 /// A request that takes more bytes than this in memory is large.
-const LARGE: usize = 256 * 1024;
+const LARGE_REQUEST_BYTES: usize = 256 * 1024;
 /// The header with the message encoding. Compressed requests are rejected by this header, unread.
 const ENCODING: &str = "grpc-encoding";
 
@@ -57,24 +57,24 @@ pub struct Bounds {
     /// Maximum size of all requests that are being read or handled, in bytes on the wire.
     pub memory: usize,
     /// Maximum number of large requests that are decoded concurrently.
-    pub large_at_once: usize,
+    pub max_large_requests: usize,
 }
 
 /// The layer that reads requests.
 #[derive(Debug, Clone)]
-pub(super) struct RequestBodies {
+pub(super) struct RequestBodyLayer {
     bounds: Bounds,
-    memory: Arc<Room>,
-    large: Arc<FairGate>,
+    memory: Arc<TenantPool>,
+    large: Arc<FairSemaphore>,
 }
 
-impl RequestBodies {
+impl RequestBodyLayer {
     /// Creates the layer. `is_shared` is true if there can be more than one tenant.
     pub(super) fn new(bounds: Bounds, is_shared: bool) -> Self {
         Self {
             bounds,
-            memory: Room::new(bounds.memory, is_shared),
-            large: FairGate::new(bounds.large_at_once),
+            memory: TenantPool::new(bounds.memory, is_shared),
+            large: FairSemaphore::new(bounds.max_large_requests),
         }
     }
 
@@ -82,35 +82,38 @@ impl RequestBodies {
     async fn read(
         &self,
         request: Request<Body>,
-        reading: Reading,
-    ) -> Result<(Request<Body>, Held), Refusal> {
+        reading: ReadLimits,
+    ) -> Result<(Request<Body>, RequestReservations), Rejection> {
         let (head, body) = request.into_parts();
         let until = Instant::now() + self.bounds.timeout;
         let caller = head.extensions.get::<Principal>();
-        let mut memory = caller.map(|caller| self.memory.place(&caller.tenant));
-        let read = whole(body, reading.most, memory.as_mut());
+        let mut memory = caller.map(|caller| self.memory.empty_permit(&caller.tenant));
+        let read = read_body(body, reading.most, memory.as_mut());
         let mut bytes = timeout_at(until, read)
             .await
             .map_err(|_| status::request_too_slow())??;
         // These RPCs take a single message. The framework would decode further ones too.
-        bytes.truncate(announced(&bytes).map_or(FRAME, |length| FRAME + length));
-        let message = bytes.get(FRAME..).unwrap_or_default();
+        bytes.truncate(
+            message_length(&bytes)
+                .map_or(MESSAGE_PREFIX_BYTES, |length| MESSAGE_PREFIX_BYTES + length),
+        );
+        let message = bytes.get(MESSAGE_PREFIX_BYTES..).unwrap_or_default();
         let limit = reading.most.saturating_mul(DECODED_FACTOR);
         // A message that is large on the wire is large in memory too, so wait before measuring it.
         let mut large = None;
-        if let Some(caller) = caller.filter(|_| message.len() > LARGE) {
-            large = Some(self.turn(&caller.tenant, until).await?);
+        if let Some(caller) = caller.filter(|_| message.len() > LARGE_REQUEST_BYTES) {
+            large = Some(self.wait_for_large_slot(&caller.tenant, until).await?);
         }
         let measure = || decoded_size::of_request(head.uri.path(), message, limit);
         let size = match &large {
-            Some(_) => aside(measure),
+            Some(_) => run_blocking(measure),
             None => measure(),
         };
-        let size = size.map_err(|_| status::request_unpacks_too_large(limit))?;
-        if let Some(caller) = caller.filter(|_| size > LARGE && large.is_none()) {
-            large = Some(self.turn(&caller.tenant, until).await?);
+        let size = size.map_err(|_| status::decoded_request_too_large(limit))?;
+        if let Some(caller) = caller.filter(|_| size > LARGE_REQUEST_BYTES && large.is_none()) {
+            large = Some(self.wait_for_large_slot(&caller.tenant, until).await?);
         }
-        let held = Held {
+        let held = RequestReservations {
             large,
             _memory: memory,
         };
@@ -119,38 +122,42 @@ impl RequestBodies {
     }
 
     /// Waits until a large request of a tenant may be decoded.
-    async fn turn(&self, tenant: &TenantId, until: Instant) -> Result<FairPlace, Refusal> {
-        timeout_at(until, self.large.enter(tenant))
+    async fn wait_for_large_slot(
+        &self,
+        tenant: &TenantId,
+        until: Instant,
+    ) -> Result<FairPermit, Rejection> {
+        timeout_at(until, self.large.acquire(tenant))
             .await
-            .map_err(|_| Refusal::Overloaded)
+            .map_err(|_| Rejection::Overloaded)
     }
 }
 
 /// The reservations that are held until a request has been handled.
 #[derive(Debug)]
-struct Held {
-    large: Option<FairPlace>,
-    _memory: Option<Place>,
+struct RequestReservations {
+    large: Option<FairPermit>,
+    _memory: Option<PoolPermit>,
 }
 
 /// How a request is read.
 #[derive(Debug, Clone, Copy)]
-struct Reading {
+struct ReadLimits {
     /// Maximum size of the message in bytes.
     most: usize,
 }
 
-impl Reading {
+impl ReadLimits {
     /// Returns `None` for requests that are not read here: client streams, paths that are not RPCs of this
     /// server, and requests that are rejected by their headers.
     fn of(path: &str, headers: &HeaderMap, bounds: &Bounds) -> Option<Self> {
         let is_packed = headers
             .get(ENCODING)
             .is_some_and(|encoding| encoding != "identity");
-        let ours = access::method(path).filter(|method| !method.reads_stream());
+        let ours = access::method(path).filter(|method| !method.is_client_streaming());
         let most = match ours {
             Some(_) => bounds.max_bytes,
-            None if path.starts_with(HEALTH) => MOST_HEALTH_BYTES,
+            None if path.starts_with(HEALTH) => MAX_HEALTH_REQUEST_BYTES,
             None => return None,
         };
         (!is_packed).then_some(Self { most })
@@ -158,11 +165,11 @@ impl Reading {
 }
 
 /// Reads a body with one message of at most `most` bytes.
-async fn whole(
+async fn read_body(
     mut body: Body,
     most: usize,
-    mut memory: Option<&mut Place>,
-) -> Result<Bytes, Refusal> {
+    mut memory: Option<&mut PoolPermit>,
+) -> Result<Bytes, Rejection> {
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
@@ -172,13 +179,13 @@ async fn whole(
             continue;
         };
         let read = first.len() + rest.len() + data.len();
-        if read > most + FRAME {
+        if read > most + MESSAGE_PREFIX_BYTES {
             return Err(status::request_too_large(most).into());
         }
         if let Some(memory) = &mut memory
-            && !memory.grow(data.len())
+            && !memory.try_grow(data.len())
         {
-            return Err(Refusal::Overloaded);
+            return Err(Rejection::Overloaded);
         }
         // Usually the body arrives in one frame, which is not copied.
         if first.is_empty() && rest.is_empty() {
@@ -198,7 +205,7 @@ async fn whole(
         if begin.first().is_some_and(|packed| *packed > 1) {
             return Err(status::undecodable().into());
         }
-        if announced(begin).is_some_and(|length| length > most) {
+        if message_length(begin).is_some_and(|length| length > most) {
             return Err(status::request_too_large(most).into());
         }
     }
@@ -210,16 +217,16 @@ async fn whole(
 }
 
 /// The length of the message from its prefix. Returns `None` if the prefix is incomplete.
-fn announced(begin: &[u8]) -> Option<usize> {
-    let length = begin.get(1..FRAME)?.try_into().ok()?;
+fn message_length(begin: &[u8]) -> Option<usize> {
+    let length = begin.get(1..MESSAGE_PREFIX_BYTES)?.try_into().ok()?;
     usize::try_from(u32::from_be_bytes(length)).ok()
 }
 
-impl<S> Layer<S> for RequestBodies {
-    type Service = Read<S>;
+impl<S> Layer<S> for RequestBodyLayer {
+    type Service = RequestBodyService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Read {
+        RequestBodyService {
             inner,
             bodies: self.clone(),
         }
@@ -228,12 +235,12 @@ impl<S> Layer<S> for RequestBodies {
 
 /// A service whose requests are read before it is called.
 #[derive(Debug, Clone)]
-pub(super) struct Read<S> {
+pub(super) struct RequestBodyService<S> {
     inner: S,
-    bodies: RequestBodies,
+    bodies: RequestBodyLayer,
 }
 
-impl<S> Service<Request<Body>> for Read<S>
+impl<S> Service<Request<Body>> for RequestBodyService<S>
 where
     S: Service<Request<Body>, Response = Response<Body>> + Clone + Send + 'static,
     S::Future: Send + 'static,
@@ -249,7 +256,7 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let bounds = &self.bodies.bounds;
-        let Some(reading) = Reading::of(request.uri().path(), request.headers(), bounds) else {
+        let Some(reading) = ReadLimits::of(request.uri().path(), request.headers(), bounds) else {
             return Box::pin(self.inner.call(request));
         };
         let bodies = self.bodies.clone();
@@ -259,11 +266,11 @@ where
         Box::pin(async move {
             let (request, held) = match bodies.read(request, reading).await {
                 Ok(read) => read,
-                Err(refusal) => return Ok(refusal.answer()),
+                Err(refusal) => return Ok(refusal.into_response()),
             };
             let answer = inner.call(request);
             let answer = match &held.large {
-                Some(_) => Aside(Box::pin(answer)).await,
+                Some(_) => BlockingFuture(Box::pin(answer)).await,
                 None => answer.await,
             };
             drop(held);
@@ -273,19 +280,19 @@ where
 }
 
 /// Polls a future that may compute for a long time; see [`aside`].
-struct Aside<F>(Pin<Box<F>>);
+struct BlockingFuture<F>(Pin<Box<F>>);
 
-impl<F: Future> Future for Aside<F> {
+impl<F: Future> Future for BlockingFuture<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let inner = self.0.as_mut();
-        aside(|| inner.poll(context))
+        run_blocking(|| inner.poll(context))
     }
 }
 
 /// Runs a long computation after moving the other tasks of this thread to another one.
-fn aside<T>(compute: impl FnOnce() -> T) -> T {
+fn run_blocking<T>(compute: impl FnOnce() -> T) -> T {
     // A single-threaded runtime has no thread to move them to.
     if Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread {
         tokio::task::block_in_place(compute)
@@ -314,7 +321,7 @@ mod tests {
             max_bytes: 4_096,
             timeout: Duration::from_secs(1),
             memory: 10_000,
-            large_at_once: 1,
+            max_large_requests: 1,
         }
     }
 
@@ -344,7 +351,7 @@ mod tests {
     }
 
     /// The number of bytes that the handler received, or the code of the rejection.
-    async fn read(bodies: &RequestBodies, path: &str, body: Body) -> Result<usize, Code> {
+    async fn read(bodies: &RequestBodyLayer, path: &str, body: Body) -> Result<usize, Code> {
         let handler = service_fn(|request: Request<Body>| async move {
             let bytes = http_body_util::BodyExt::collect(request.into_body())
                 .await
@@ -365,7 +372,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_is_handed_over_whole_in_its_time_and_up_to_its_size() {
-        let bodies = RequestBodies::new(bounds(), true);
+        let bodies = RequestBodyLayer::new(bounds(), true);
         let message = framed(&[0x0a, 1, b's']);
         let byte_by_byte: Vec<Vec<u8>> = message.iter().map(|byte| vec![*byte]).collect();
         let size = message.len();
@@ -402,19 +409,19 @@ mod tests {
 
     #[tokio::test]
     async fn the_health_service_reads_a_kibibyte() {
-        let bodies = RequestBodies::new(bounds(), true);
+        let bodies = RequestBodyLayer::new(bounds(), true);
         let check = async |size: usize, expected: Result<usize, Code>| {
             let body = body(vec![framed(&vec![0; size])], true);
             assert_eq!(read(&bodies, CHECK, body).await, expected, "{size}");
         };
-        check(0, Ok(FRAME)).await;
-        check(1_024, Ok(1_024 + FRAME)).await;
+        check(0, Ok(MESSAGE_PREFIX_BYTES)).await;
+        check(1_024, Ok(1_024 + MESSAGE_PREFIX_BYTES)).await;
         check(1_025, Err(Code::ResourceExhausted)).await;
     }
 
     #[tokio::test]
     async fn requests_of_one_tenant_that_do_not_end_leave_memory_to_others() {
-        let bodies = RequestBodies::new(
+        let bodies = RequestBodyLayer::new(
             Bounds {
                 timeout: Duration::from_hours(1),
                 ..bounds()
@@ -429,7 +436,7 @@ mod tests {
                 .unwrap();
             request.extensions_mut().insert(caller(tenant));
             let bodies = bodies.clone();
-            let reading = Reading { most: 4_096 };
+            let reading = ReadLimits { most: 4_096 };
             tokio::spawn(async move { bodies.read(request, reading).await.is_err() })
         };
         let held: Vec<_> = (0..3).map(|_| stalled("busy")).collect();
@@ -439,7 +446,7 @@ mod tests {
         // A small request of another tenant is still read.
         assert_eq!(
             read(&bodies, GET, body(vec![framed(&[])], true)).await,
-            Ok(FRAME)
+            Ok(MESSAGE_PREFIX_BYTES)
         );
     }
 }

@@ -6,7 +6,7 @@ use uuid::Uuid;
 /// The header with the request id.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Maximum length of an id from a client, in characters.
-pub(super) const LONGEST_ID: usize = 128;
+pub(super) const MAX_REQUEST_ID_CHARS: usize = 128;
 
 tokio::task_local! {
     static CURRENT: String;
@@ -26,7 +26,8 @@ pub(super) fn scope<F: Future>(id: String, answering: F) -> impl Future<Output =
 pub(super) fn of(headers: &HeaderMap) -> String {
     let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok());
     let is_fit = |id: &&str| {
-        (1..=LONGEST_ID).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
+        (1..=MAX_REQUEST_ID_CHARS).contains(&id.len())
+            && id.bytes().all(|byte| byte.is_ascii_graphic())
     };
     given.filter(is_fit).map_or_else(new, str::to_owned)
 }

@@ -10,22 +10,22 @@ use super::{
     admin::{Admin, Limits},
     admission::{Admission, Capacity},
     blob::Blobs,
-    call::Calls,
+    body_end::BodyEndLayer,
+    call::CallLogLayer,
     connection,
     context::Contexts,
-    deadline::Deadlines,
-    decode::LARGEST_CHUNK,
+    deadline::DeadlineLayer,
+    decode::MAX_CHUNK_BYTES,
     gate::Gate,
     guard::Guard,
     model::Models,
     queue::Queue,
-    request_body::{self, MOST_HEALTH_BYTES, RequestBodies},
+    request_body::{self, MAX_HEALTH_REQUEST_BYTES, RequestBodyLayer},
     session::Sessions,
-    stream::Waiting,
+    stream::ReaderLimits,
     tls::Tls,
     turn::Turns,
-    whole_body::WholeBodies,
-    wire_errors::WireErrors,
+    wire_errors::WireErrorLayer,
 };
 use crate::{
     auth::Auth,
@@ -41,9 +41,9 @@ use crate::{
 /// Maximum size of a response in bytes. Pages and events stay far below it.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 /// Maximum size in bytes of a request to reflection.
-const MOST_REFLECTION_BYTES: usize = 4 * 1024;
+const MAX_REFLECTION_REQUEST_BYTES: usize = 4 * 1024;
 /// Bytes that an upload message adds to its chunk.
-const CHUNK_FRAME: usize = 1024;
+const CHUNK_OVERHEAD_BYTES: usize = 1024;
 
 /// The limits of the server.
 #[derive(Debug, Clone, Copy)]
@@ -58,7 +58,7 @@ pub struct Bounds {
     /// Limits of concurrent requests and streams.
     pub capacity: Capacity,
     /// Limits of what may be buffered for a reader.
-    pub reader: Waiting,
+    pub reader: ReaderLimits,
     /// Whether reflection is served.
     pub reflection: bool,
 }
@@ -90,7 +90,7 @@ pub fn health() -> (
 
 /// Access to the server: readiness, authentication and TLS.
 #[derive(Debug)]
-pub struct Entrance {
+pub struct ServerAccess {
     /// Rejects requests while the server is not ready.
     pub gate: Gate,
     /// Authenticates callers.
@@ -106,15 +106,15 @@ pub async fn serve(
     health: tonic_health::pb::health_server::HealthServer<
         impl tonic_health::pb::health_server::Health,
     >,
-    entrance: Entrance,
+    entrance: ServerAccess,
     bounds: Bounds,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let metrics = engine.metrics().clone();
-    let calls = Calls::new(metrics.clone(), engine.traces().clone());
+    let calls = CallLogLayer::new(metrics.clone(), engine.traces().clone());
     let read = bounds.requests.max_bytes;
     let write = MAX_RESPONSE_BYTES;
-    let Entrance { gate, auth, tls } = entrance;
+    let ServerAccess { gate, auth, tls } = entrance;
     let is_shared = auth.is_required();
     let admission = Admission::new(Arc::clone(&engine), bounds.capacity, is_shared);
     let limits = Limits {
@@ -133,15 +133,15 @@ pub async fn serve(
         .server()
         .layer(calls)
         .layer(gate)
-        .layer(Deadlines)
+        .layer(DeadlineLayer)
         .layer(Guard::new(Arc::clone(&auth)))
         .layer(admission)
-        .layer(RequestBodies::new(bounds.requests, is_shared))
-        .layer(WholeBodies)
-        .layer(WireErrors {
+        .layer(RequestBodyLayer::new(bounds.requests, is_shared))
+        .layer(BodyEndLayer)
+        .layer(WireErrorLayer {
             max_request_bytes: read,
         })
-        .add_service(health.max_decoding_message_size(MOST_HEALTH_BYTES))
+        .add_service(health.max_decoding_message_size(MAX_HEALTH_REQUEST_BYTES))
         .add_service(admin.max_decoding_message_size(read))
         .add_service(
             sessions
@@ -163,18 +163,20 @@ pub async fn serve(
                 .max_decoding_message_size(read)
                 .max_encoding_message_size(write),
         )
-        .add_service(blobs.max_decoding_message_size(read.max(LARGEST_CHUNK + CHUNK_FRAME)))
+        .add_service(
+            blobs.max_decoding_message_size(read.max(MAX_CHUNK_BYTES + CHUNK_OVERHEAD_BYTES)),
+        )
         .add_service(
             models
                 .max_decoding_message_size(read)
                 .max_encoding_message_size(write),
         );
     let router = if bounds.reflection {
-        let v1 = described().build_v1()?;
-        let v1alpha = described().build_v1alpha()?;
+        let v1 = reflection_builder().build_v1()?;
+        let v1alpha = reflection_builder().build_v1alpha()?;
         router
-            .add_service(v1.max_decoding_message_size(MOST_REFLECTION_BYTES))
-            .add_service(v1alpha.max_decoding_message_size(MOST_REFLECTION_BYTES))
+            .add_service(v1.max_decoding_message_size(MAX_REFLECTION_REQUEST_BYTES))
+            .add_service(v1alpha.max_decoding_message_size(MAX_REFLECTION_REQUEST_BYTES))
     } else {
         router
     };
@@ -196,7 +198,7 @@ impl Http2 {
 }
 
 /// The descriptors that reflection serves.
-fn described() -> tonic_reflection::server::Builder<'static> {
+fn reflection_builder() -> tonic_reflection::server::Builder<'static> {
     tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)

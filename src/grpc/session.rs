@@ -11,7 +11,7 @@ use super::{
     decode::{self, MessageView},
     encode::{self, Detail},
     export, large_session,
-    page_room::{READ_BYTES, Room},
+    page_budget::{PageBudget, READ_BYTES},
     page_token,
     preview::fit_message,
     status,
@@ -20,12 +20,12 @@ use crate::{
     codec,
     model::{Seq, SessionId, SessionKey, TenantId},
     pb::{self, session_service_server::SessionService},
-    store::message::{Page, Placed, View},
+    store::message::{Page, PlacedMessage, View},
     turn::{Engine, Error},
 };
 
 /// Messages per database read. A page takes as many reads as it needs.
-const READ: u32 = 16;
+const MESSAGES_PER_READ: u32 = 16;
 
 /// SessionService on top of an engine.
 #[derive(Debug, Clone)]
@@ -62,12 +62,12 @@ impl Sessions {
         read.truncate(size as usize);
         let mut more = read.more;
         let mut last = String::new();
-        let mut room = Room::default();
+        let mut room = PageBudget::default();
         let mut sessions = Vec::with_capacity(read.items.len());
         for session in read.items {
             let place = format!("{}/{}", session.updated_at, session.id);
             let shown = encode::session(session, Detail::Brief);
-            if !room.takes(shown.encoded_len()) {
+            if !room.try_reserve(shown.encoded_len()) {
                 more = true;
                 break;
             }
@@ -110,8 +110,8 @@ impl Sessions {
             None => start,
         };
         let mut messages = Vec::new();
-        let mut room = Room::default();
-        let batch = READ.min(size.saturating_add(1));
+        let mut room = PageBudget::default();
+        let batch = MESSAGES_PER_READ.min(size.saturating_add(1));
         let more = 'page: loop {
             let page = if newest_first {
                 Page::Before(at)
@@ -123,10 +123,10 @@ impl Sessions {
                 .store()
                 .messages_within(key, view, seq, page, (batch, READ_BYTES))
                 .await?;
-            for Placed { place, message } in read.items {
+            for PlacedMessage { place, message } in read.items {
                 let mut shown = codec::message::to_pb(&message, &key.session);
                 fit_message(&self.engine, key, &mut shown).await?;
-                if messages.len() == size as usize || !room.takes(shown.encoded_len()) {
+                if messages.len() == size as usize || !room.try_reserve(shown.encoded_len()) {
                     break 'page true;
                 }
                 at = place;
@@ -221,12 +221,17 @@ impl SessionService for Sessions {
         let request = request.into_inner();
         let stored = self
             .engine
-            .stored(&tenant, &decode::named_in_messages(&request.messages))
+            .stored(&tenant, &decode::blobs_in_messages(&request.messages))
             .await?;
         let prefix = format!("call_{}_", Uuid::now_v7().simple());
-        let decode::Append { command, places } = decode::append_messages(request, stored, &prefix)?;
+        let decode::DecodedAppend {
+            command,
+            message_paths,
+        } = decode::append_messages(request, stored, &prefix)?;
         let receipt = match self.engine.append_messages(tenant, command).await {
-            Err(Error::Misfit(flaws)) => return Err(status::misfit(&flaws, &places)),
+            Err(Error::Misfit(flaws)) => {
+                return Err(status::append_rejected(&flaws, &message_paths));
+            }
             receipt => receipt?,
         };
         Ok(Response::new(pb::AppendMessagesResponse {

@@ -7,15 +7,15 @@ use crate::{
         number::signed,
         usage::{count_to_pb, estimate_to_pb, purpose_to_pb, totals_to_pb},
     },
-    context::stats::tool as occupant,
+    context::stats::tool_occupant as occupant,
     model::{SessionId, ToolCategory, event::Estimate},
     pb,
-    store::stats::{Spent, TurnSpent},
+    store::stats::{TurnUsage, UsageEntry},
     turn::context::stats::ContextStats,
 };
 
 /// Maximum number of tools listed.
-const MOST_TOOLS: usize = 100;
+const MAX_LISTED_TOOLS: usize = 100;
 
 /// Encodes the statistics.
 pub(super) fn to_pb(it: &ContextStats, session: &SessionId) -> pb::ContextStats {
@@ -46,11 +46,15 @@ pub(super) fn to_pb(it: &ContextStats, session: &SessionId) -> pb::ContextStats 
         free_tokens: signed(budget.free(size.count.tokens, forecast.buffer)),
         auto_compact_buffer: signed(forecast.buffer),
         compaction_threshold: signed(forecast.threshold),
-        tokens_until_compaction: signed(forecast.until),
+        tokens_until_compaction: signed(forecast.remaining_tokens),
         steps_until_compaction: forecast.steps.map(signed),
         categories: breakdown.shares.iter().map(share_to_pb).collect(),
         categories_adjusted: breakdown.adjusted,
-        tools: tools.iter().take(MOST_TOOLS).map(tool_to_pb).collect(),
+        tools: tools
+            .iter()
+            .take(MAX_LISTED_TOOLS)
+            .map(tool_to_pb)
+            .collect(),
         size_basis: Some(pb::SizeBasis {
             last_input_tokens: signed(size.last_input),
             last_output_tokens: signed(size.last_output),
@@ -76,8 +80,8 @@ pub(super) fn to_pb(it: &ContextStats, session: &SessionId) -> pb::ContextStats 
 }
 
 /// The share of all input tokens that was read from prompt caches.
-fn cache_hits(spent: &[Spent]) -> f64 {
-    let sum = |of: fn(&Spent) -> i64| spent.iter().map(of).fold(0, i64::saturating_add);
+fn cache_hits(spent: &[UsageEntry]) -> f64 {
+    let sum = |of: fn(&UsageEntry) -> i64| spent.iter().map(of).fold(0, i64::saturating_add);
     share(
         sum(|spent| spent.totals.cache_read),
         sum(|spent| spent.totals.input),
@@ -100,7 +104,7 @@ fn tool_to_pb((name, category, tokens): &(String, ToolCategory, u32)) -> pb::Too
     }
 }
 
-fn turn_to_pb(turn: &TurnSpent) -> pb::TurnUsage {
+fn turn_to_pb(turn: &TurnUsage) -> pb::TurnUsage {
     pb::TurnUsage {
         turn_id: turn.turn.to_string(),
         step_count: signed(turn.steps),
@@ -108,8 +112,8 @@ fn turn_to_pb(turn: &TurnSpent) -> pb::TurnUsage {
     }
 }
 
-fn spent_to_pb(spent: &Spent) -> pb::UsageByModel {
-    let Spent {
+fn spent_to_pb(spent: &UsageEntry) -> pb::UsageByModel {
+    let UsageEntry {
         purpose,
         model,
         totals,

@@ -11,22 +11,22 @@ use tonic::{Code, Status, body::Body};
 
 use self::code::Row;
 use super::{
-    decode::{self, not_as_announced},
+    decode::{self, content_mismatch},
     page_token::BadToken,
-    readiness::Closed,
+    readiness::ClosedReason,
     request_id,
-    violations::{Refused, Violation, Violations},
+    violations::{RequestError, Violation, Violations},
 };
 use crate::{
     auth, codec, mcp,
     model::{
         Access, CallId, Exceeded, RequestId, Seq, TenantId,
         append::{Flaw, Place},
-        ledger::Occupant,
+        ledger::ContextCategory,
     },
     pb::{ErrorReason, FieldReason},
     provider,
-    store::{self, admitted::KNOWN_FOR},
+    store::{self, admitted::MAX_READ_AGE},
     turn,
 };
 
@@ -58,7 +58,7 @@ pub fn request_too_large(limit_bytes: usize) -> Status {
 }
 
 /// The decoded request exceeds the memory limit.
-pub fn request_unpacks_too_large(limit_bytes: usize) -> Status {
+pub fn decoded_request_too_large(limit_bytes: usize) -> Status {
     let message = format!(
         "the request needs more than {limit_bytes} bytes of memory; send fewer messages, parts or tools at a time"
     );
@@ -77,10 +77,10 @@ pub fn request_too_slow() -> Status {
 }
 
 /// The server waits for its database or for the schema migration.
-pub fn not_ready(closed: &Closed) -> Status {
+pub fn not_ready(closed: &ClosedReason) -> Status {
     let reason = match closed {
-        Closed::Database => ErrorReason::DatabaseUnavailable,
-        Closed::Schema(_) => ErrorReason::SchemaOutdated,
+        ClosedReason::Database => ErrorReason::DatabaseUnavailable,
+        ClosedReason::Schema(_) => ErrorReason::SchemaOutdated,
     };
     Row::new(reason, closed.to_string())
         .retry_after(RETRY_BUSY)
@@ -92,7 +92,7 @@ pub fn not_ready(closed: &Closed) -> Status {
 pub fn not_up_to_date() -> Status {
     let message = format!(
         "keys and limits have not been read from the database for {} s",
-        KNOWN_FOR.as_secs()
+        MAX_READ_AGE.as_secs()
     );
     Row::new(ErrorReason::DatabaseUnavailable, message)
         .retry_after(RETRY_BUSY)
@@ -175,7 +175,7 @@ impl Overloaded {
     pub const REASON: &'static str = "overloaded";
 
     /// The response. Its headers are encoded once, because an overload produces many of them.
-    pub fn answer() -> Response<Body> {
+    pub fn response() -> Response<Body> {
         static ANSWER: LazyLock<Response<()>> = LazyLock::new(|| {
             let mut answer = overloaded().into_http();
             answer.extensions_mut().remove::<Status>();
@@ -205,7 +205,7 @@ pub fn upload_too_slow() -> Status {
 }
 
 /// The client of an upload disconnected, so it does not read this status.
-pub fn upload_broke_off() -> Status {
+pub fn upload_interrupted() -> Status {
     Row::new(
         ErrorReason::DeadlineExceeded,
         "the upload ended early; nothing was stored",
@@ -243,11 +243,11 @@ pub fn internal(defect: &dyn Display) -> Status {
     .status()
 }
 
-impl From<Refused> for Status {
-    fn from(refused: Refused) -> Self {
+impl From<RequestError> for Status {
+    fn from(refused: RequestError) -> Self {
         match refused {
-            Refused::Invalid(violations) => violated(violations).status(),
-            Refused::NotImplemented { rpc, field } => not_implemented_field(rpc, &field),
+            RequestError::Invalid(violations) => invalid_request(violations).status(),
+            RequestError::NotImplemented { rpc, field } => not_implemented_field(rpc, &field),
         }
     }
 }
@@ -305,16 +305,18 @@ impl From<turn::Error> for Status {
             Error::AtSeqAhead { last } => ahead(row(R::CursorAhead), "at_seq", last),
             Error::EventsLost { last } => row(R::EventsLost).with("last_seq", last),
             Error::UnknownCalls { results, approvals } => {
-                violated(named_calls(results, approvals, NO_SUCH_CALL))
+                invalid_request(call_violations(results, approvals, NO_SUCH_CALL))
             }
             Error::AppendedCalls { results, approvals } => {
-                violated(named_calls(results, approvals, APPENDED_CALL))
+                invalid_request(call_violations(results, approvals, APPENDED_CALL))
             }
-            Error::Misfit(flaws) => return misfit(&flaws, &[]),
+            Error::Misfit(flaws) => return append_rejected(&flaws, &[]),
             Error::ContextChanged { version } => row(R::ContextChanged)
                 .with("context_version", version)
                 .precondition(version, "prepare the context again"),
-            Error::TranscriptOpen(calls) => row(R::TranscriptOpen).with("call_ids", listed(&calls)),
+            Error::TranscriptOpen(calls) => {
+                row(R::TranscriptOpen).with("call_ids", joined_call_ids(&calls))
+            }
             Error::CompactionInProgress(id) => row(R::CompactionInProgress)
                 .with("compaction_id", &id)
                 .retry_after(RETRY_BUSY),
@@ -341,9 +343,9 @@ impl From<turn::Error> for Status {
                 row(R::RequestTooLarge).with("limit_bytes", limit)
             }
             Error::ContentMismatch { bytes, sha256 } => {
-                violated(not_as_announced(bytes, sha256.as_ref()))
+                invalid_request(content_mismatch(bytes, sha256.as_ref()))
             }
-            Error::UploadAbandoned => return upload_broke_off(),
+            Error::UploadAbandoned => return upload_interrupted(),
             Error::ForkInProgress(_) => row(R::Overloaded).retry_after(RETRY_BUSY),
             Error::TooManyUploads | Error::Overloaded => row(R::Overloaded).retry_after(RETRY_BUSY),
             Error::Exceeded(exceeded) => return limit_reached(&exceeded),
@@ -413,7 +415,7 @@ impl From<store::Error> for Status {
             Error::Schema(_)
             | Error::Corrupt(_)
             | Error::Duplicate(_)
-            | Error::NoReach
+            | Error::NoRowSecurityScope
             | Error::Broken(_) => {
                 return internal(&error);
             }
@@ -432,12 +434,12 @@ fn ahead(row: Row, field: &str, last: Seq) -> Row {
 }
 
 /// The name of a category without its prefix.
-fn category_name(largest: Occupant) -> &'static str {
+fn category_name(largest: ContextCategory) -> &'static str {
     let name = codec::category::occupant_to_pb(largest).as_str_name();
     name.trim_start_matches("CONTEXT_CATEGORY_")
 }
 
-fn violated(violations: Violations) -> Row {
+fn invalid_request(violations: Violations) -> Row {
     let mut row = Row::new(ErrorReason::InvalidRequest, summary(&violations));
     for Violation {
         field,
@@ -452,14 +454,14 @@ fn violated(violations: Violations) -> Row {
 
 /// The first violation, and the number of further ones.
 fn summary(violations: &Violations) -> String {
-    let more = (violations.listed.len() + violations.cut).saturating_sub(1);
+    let more = (violations.listed.len() + violations.unlisted).saturating_sub(1);
     let first = violations.listed.first().map_or_else(
         || "the request is invalid".to_owned(),
         |Violation {
              field, description, ..
          }| format!("{field}: {description}"),
     );
-    match (more, violations.cut) {
+    match (more, violations.unlisted) {
         (0, _) => first,
         (more, 0) => format!("{first} (and {more} more)"),
         (more, cut) => format!("{first} (and {more} more, {cut} of them not listed)"),
@@ -477,24 +479,24 @@ fn not_implemented_field(rpc: &str, field: &str) -> Status {
 }
 
 /// The ids of as many calls as a status can carry.
-fn listed(calls: &[CallId]) -> String {
+fn joined_call_ids(calls: &[CallId]) -> String {
     let mut bytes = 0;
     let fits = calls.iter().take_while(|call| {
         bytes += call.as_str().len() + 1;
-        bytes <= Violations::MOST_BYTES
+        bytes <= Violations::MAX_LISTED_BYTES
     });
     fits.map(CallId::as_str).collect::<Vec<_>>().join(",")
 }
 
 /// Messages that cannot be appended. `places` maps them to fields of the request if it used the format of
 /// another API.
-pub fn misfit(flaws: &[Flaw], places: &[decode::Place]) -> Status {
-    let violations = flaws.iter().map(|flaw| flawed(flaw, places));
-    violated(violations.collect()).status()
+pub fn append_rejected(flaws: &[Flaw], places: &[decode::MessagePaths]) -> Status {
+    let violations = flaws.iter().map(|flaw| append_violation(flaw, places));
+    invalid_request(violations.collect()).status()
 }
 
 /// The violation for a message that cannot be appended.
-fn flawed(flaw: &Flaw, places: &[decode::Place]) -> Violation {
+fn append_violation(flaw: &Flaw, places: &[decode::MessagePaths]) -> Violation {
     let violation = |field, reason, description: String| Violation {
         field,
         reason,
@@ -562,20 +564,20 @@ fn provider_failed(error: &provider::Error) -> Row {
 fn mcp_failed(error: &mcp::Error) -> Row {
     let text = error.to_string();
     match error {
-        mcp::Error::Unknown(server) => {
+        mcp::Error::UnknownServer(server) => {
             Row::new(ErrorReason::McpServerNotFound, text).resource("McpServer", server)
         }
-        mcp::Error::Failed { server, reason: _ } => {
+        mcp::Error::ListFailed { server, reason: _ } => {
             Row::new(ErrorReason::McpServerFailed, text).with("server", server)
         }
-        mcp::Error::Tools { server, reason: _ } => {
+        mcp::Error::InvalidTools { server, reason: _ } => {
             Row::new(ErrorReason::McpToolsUnusable, text).with("server", server)
         }
     }
 }
 
 /// Call ids are not repeated in the description: the index identifies the call.
-fn named_calls(
+fn call_violations(
     results: Vec<(usize, CallId)>,
     approvals: Vec<(usize, CallId)>,
     (reason, description): (FieldReason, &'static str),

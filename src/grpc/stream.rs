@@ -31,19 +31,19 @@ use crate::{
     pb::{self, event::Payload},
     store::{
         Reach,
-        event_page::{Follow, Most},
-        lost_commits::Mark,
+        event_page::{EventPage, EventPageLimits},
+        lost_commits::SeenEvent,
     },
     turn::{
         Engine, Error,
-        live::hub::{Announced, Live, LiveKind, OpenMessage, Subscription},
+        live::hub::{Announcement, LiveKind, LiveOutput, OpenMessage, Subscription},
     },
 };
 
 /// Maximum number of events per database read.
-const READ: u32 = 32;
+const MAX_EVENTS_PER_READ: u32 = 32;
 /// Bytes of an event in addition to its payload and content: the message struct, its ids and its time.
-const OVERHEAD: u32 = size_of::<pb::Event>() as u32 + 256;
+const EVENT_OVERHEAD_BYTES: u32 = size_of::<pb::Event>() as u32 + 256;
 /// The trailer with the final state of the turn.
 const TURN_STATE: &str = "contextd-turn-state";
 
@@ -52,7 +52,7 @@ pub type EventStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// Limits of what may be buffered for one reader, in addition to the buffers of its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Waiting {
+pub struct ReaderLimits {
     /// Maximum number of events.
     pub events: usize,
     /// Maximum size of the events. A larger event is buffered alone.
@@ -70,11 +70,11 @@ pub struct Reader {
     pub ends_with: Option<TurnId>,
     /// The stream ends with the turn that takes this queued message, or when the message is removed from the
     /// queue.
-    pub awaits: Option<MessageId>,
+    pub awaited_message: Option<MessageId>,
     /// The last seq that the client has handled.
     pub cursor: Seq,
     /// The turn has ended, and the client has received its end.
-    pub over: bool,
+    pub has_ended: bool,
     /// Events up to this seq are marked as replayed.
     pub replay_until: Seq,
     /// Whether to send a `Sync` event after the replay.
@@ -85,19 +85,19 @@ pub struct Reader {
     /// The first event of ExecuteTurn, with the turn that it belongs to.
     pub admitted: Option<(Option<TurnId>, pb::Admitted)>,
     /// A subscription that was taken earlier. `None` to subscribe when the stream starts.
-    pub news: Option<Subscription>,
+    pub subscription: Option<Subscription>,
 }
 
 impl Reader {
     /// Opens the stream: starts a task that ends when the client disconnects.
     pub fn open<T: Send + 'static>(
         self,
-        waiting: Waiting,
+        waiting: ReaderLimits,
         wrap: fn(pb::Event) -> T,
     ) -> EventStream<T> {
         let (to_client, stream) = mpsc::channel(waiting.events);
         let room = Arc::new(Semaphore::new(waiting.bytes as usize));
-        tokio::spawn(Reach::kept(async move {
+        tokio::spawn(Reach::in_current_scope(async move {
             let client = Client {
                 to_client,
                 room,
@@ -108,7 +108,7 @@ impl Reader {
             let unknown_before = self.cursor;
             // A turn that was just admitted has no earlier events.
             let waits = self.admitted.is_some();
-            Reading {
+            RunningStream {
                 reader: self,
                 client,
                 settled: Seq(0),
@@ -116,7 +116,7 @@ impl Reader {
                 written_at: None,
                 state: None,
                 nearly_full: false,
-                waits,
+                is_caught_up: waits,
             }
             .run()
             .await;
@@ -129,11 +129,11 @@ impl Reader {
 /// Why a stream ends.
 enum Stop {
     /// The client disconnected.
-    Left,
+    Disconnected,
     /// The turn or queued message that the stream follows has ended.
-    Over,
+    Ended,
     /// All stored events were sent, and the client did not request live events.
-    Done,
+    CaughtUp,
     Failed(Status),
 }
 
@@ -151,7 +151,7 @@ impl From<crate::store::Error> for Stop {
 
 /// The client at the other end of a bounded channel. This is the only sender.
 struct Client<T> {
-    to_client: mpsc::Sender<Sent<T>>,
+    to_client: mpsc::Sender<BufferedItem<T>>,
     room: Arc<Semaphore>,
     bytes: u32,
     wrap: fn(pb::Event) -> T,
@@ -160,7 +160,7 @@ struct Client<T> {
 
 /// A buffered item and the buffer space that it takes. Boxed, because the channel allocates space for many
 /// items at once.
-type Sent<T> = Box<(Result<T, Status>, Option<OwnedSemaphorePermit>)>;
+type BufferedItem<T> = Box<(Result<T, Status>, Option<OwnedSemaphorePermit>)>;
 
 impl<T> Client<T> {
     async fn send(&mut self, event: pb::Event) -> Result<(), Stop> {
@@ -168,13 +168,13 @@ impl<T> Client<T> {
         let size = self.size(&event);
         let room = tokio::select! {
             room = Arc::clone(&self.room).acquire_many_owned(size) => room.ok(),
-            () = self.to_client.closed() => return Err(Stop::Left),
+            () = self.to_client.closed() => return Err(Stop::Disconnected),
         };
         let item = Ok((self.wrap)(event));
         self.to_client
             .send(Box::new((item, room)))
             .await
-            .map_err(|_| Stop::Left)
+            .map_err(|_| Stop::Disconnected)
     }
 
     /// Buffer space that an event takes. A larger event takes all of it.
@@ -185,7 +185,7 @@ impl<T> Client<T> {
     }
 
     /// The free buffer space: a number of events, and bytes.
-    fn room(&self) -> (u32, u32) {
+    fn free_space(&self) -> (u32, u32) {
         let narrow = |room| u32::try_from(room).unwrap_or(u32::MAX);
         (
             narrow(self.to_client.capacity()),
@@ -194,7 +194,7 @@ impl<T> Client<T> {
     }
 
     /// Waits until `size` bytes are free, and at least half of the buffer, so that another read pays off.
-    async fn room_for(&self, size: u32) -> Result<(), Stop> {
+    async fn wait_for_space(&self, size: u32) -> Result<(), Stop> {
         let size = size.max(self.bytes / 2);
         let events = self.to_client.max_capacity().div_ceil(2);
         let room = async {
@@ -203,13 +203,13 @@ impl<T> Client<T> {
         };
         tokio::select! {
             () = room => Ok(()),
-            () = self.to_client.closed() => Err(Stop::Left),
+            () = self.to_client.closed() => Err(Stop::Disconnected),
         }
     }
 }
 
 /// The state of a running stream.
-struct Reading<T> {
+struct RunningStream<T> {
     reader: Reader,
     client: Client<T>,
     /// The newest event that settled an open message. Deltas that follow an older event are void.
@@ -224,14 +224,14 @@ struct Reading<T> {
     /// Whether the newest step's prompt nearly filled the context window, so that the notice was sent.
     nearly_full: bool,
     /// Whether everything that was stored when the stream started has been sent.
-    waits: bool,
+    is_caught_up: bool,
 }
 
-impl<T: Send + 'static> Reading<T> {
+impl<T: Send + 'static> RunningStream<T> {
     async fn run(mut self) {
         let status = match self.serve().await {
-            Ok(()) | Err(Stop::Left | Stop::Done) => return,
-            Err(Stop::Over) => trailer(self.state),
+            Ok(()) | Err(Stop::Disconnected | Stop::CaughtUp) => return,
+            Err(Stop::Ended) => trailer(self.state),
             Err(Stop::Failed(status)) => status,
         };
         let _ = self
@@ -247,23 +247,23 @@ impl<T: Send + 'static> Reading<T> {
             Box::pin(self.client.send(event)).await?;
         }
         // The future of each action is boxed, so that an idle stream takes little memory.
-        if self.reader.over {
-            return Err(Box::pin(self.ended()).await?);
+        if self.reader.has_ended {
+            return Err(Box::pin(self.end_finished_turn()).await?);
         }
         // Subscribe to the deltas before reading the events, so that none is missed in between.
-        let mut news = match self.reader.news.take() {
+        let mut news = match self.reader.subscription.take() {
             Some(news) => news,
             None => Box::pin(self.reader.engine.subscribe(&self.reader.key)).await?,
         };
         // With a `Sync` event, the open message is part of that event.
         let shows = (!self.reader.sync).then_some(&mut news);
         Box::pin(self.catch_up(shows)).await?;
-        self.waits = true;
+        self.is_caught_up = true;
         if self.reader.sync {
             Box::pin(self.sync(&mut news)).await?;
         }
         if !self.reader.follow {
-            return Err(Stop::Done);
+            return Err(Stop::CaughtUp);
         }
         loop {
             self.live(&mut news).await?;
@@ -276,11 +276,11 @@ impl<T: Send + 'static> Reading<T> {
         let heartbeat = self.client.last_sent + self.reader.options.heartbeat;
         tokio::select! {
             biased;
-            () = self.client.to_client.closed() => Err(Stop::Left),
-            _ = news.pulse.changed() => Box::pin(self.show(news)).await,
+            () = self.client.to_client.closed() => Err(Stop::Disconnected),
+            _ = news.pulse.changed() => Box::pin(self.send_live(news)).await,
             _ = news.head.changed() => {
-                if news.head.borrow().gone {
-                    return Err(Box::pin(self.gone()).await?);
+                if news.head.borrow().is_deleted {
+                    return Err(Box::pin(self.end_deleted_session()).await?);
                 }
                 if let Some(last) = news.lost() {
                     return Err(Error::EventsLost { last }.into());
@@ -302,24 +302,26 @@ impl<T: Send + 'static> Reading<T> {
     /// space for it, so that a slow reader neither keeps it in memory nor causes it to be read again.
     async fn catch_up(&mut self, mut news: Option<&mut Subscription>) -> Result<(), Stop> {
         loop {
-            let (events, bytes) = self.client.room();
+            let (events, bytes) = self.client.free_space();
             if events == 0 || bytes == 0 {
-                self.client.room_for(0).await?;
+                self.client.wait_for_space(0).await?;
                 continue;
             }
-            let events = events.min(READ);
-            let most = Most {
+            let events = events.min(MAX_EVENTS_PER_READ);
+            let most = EventPageLimits {
                 events,
                 bytes: bytes.into(),
-                overhead: OVERHEAD,
-                or_one: bytes == self.client.bytes,
+                overhead: EVENT_OVERHEAD_BYTES,
+                at_least_one: bytes == self.client.bytes,
             };
             let (store, key, cursor) = (
                 self.reader.engine.store(),
                 &self.reader.key,
                 self.reader.cursor,
             );
-            let known = self.waits.then(|| store.just_committed(key, cursor, most));
+            let known = self
+                .is_caught_up
+                .then(|| store.recent_events(key, cursor, most));
             let page = match known.flatten() {
                 Some(page) => page,
                 None => store.follow(key, cursor, most).await?,
@@ -329,14 +331,14 @@ impl<T: Send + 'static> Reading<T> {
                 return Err(Error::SessionNotFound(deleted).into());
             }
             let full = page.events.len() == events as usize;
-            let next = page.next;
+            let next = page.oversized_bytes;
             self.send_page(page, news.as_deref_mut()).await?;
             match next {
                 Some(bytes) => {
                     let bytes = u32::try_from(bytes)
                         .unwrap_or(u32::MAX)
                         .min(self.client.bytes);
-                    self.client.room_for(bytes).await?;
+                    self.client.wait_for_space(bytes).await?;
                 }
                 None if full => {}
                 None => break,
@@ -344,7 +346,7 @@ impl<T: Send + 'static> Reading<T> {
         }
         if let Some(channel) = self.reader.engine.hub().get(&self.reader.key) {
             channel.advance(self.reader.cursor);
-            channel.mark(Mark {
+            channel.mark(SeenEvent {
                 seq: self.reader.cursor,
                 at: self.written_at,
             });
@@ -356,7 +358,7 @@ impl<T: Send + 'static> Reading<T> {
     /// message.
     async fn send_page(
         &mut self,
-        page: Follow,
+        page: EventPage,
         mut news: Option<&mut Subscription>,
     ) -> Result<(), Stop> {
         for stored in page.events {
@@ -371,7 +373,7 @@ impl<T: Send + 'static> Reading<T> {
                 && !event.replay
                 && let Some(news) = &mut news
             {
-                Box::pin(self.show_rest(news)).await?;
+                Box::pin(self.send_pending_deltas(news)).await?;
             }
             if ours {
                 if self.reader.options.raw_tool_output {
@@ -387,15 +389,15 @@ impl<T: Send + 'static> Reading<T> {
             if settles(&event) {
                 self.settled = stored.seq;
             }
-            let withdrawn = self.note_queue(&event);
+            let withdrawn = self.track_awaited_message(&event);
             let terminal = terminal(&event)
                 .filter(|_| stored.turn.is_some() && stored.turn == self.reader.ends_with);
-            let deleted = went_with_session(&event);
+            let deleted = is_cancelled_by_deletion(&event);
             if ours {
                 let payload = event.payload.as_ref().filter(|_| !event.replay);
                 let told = payload.and_then(|payload| {
                     nearly_full(payload, &mut self.nearly_full)
-                        .or_else(|| codec::notice::after(payload))
+                        .or_else(|| codec::notice::for_event(payload))
                 });
                 self.measure(&event, stored.at);
                 self.client.send(event).await?;
@@ -409,14 +411,14 @@ impl<T: Send + 'static> Reading<T> {
                 }
             }
             if withdrawn {
-                return Err(Stop::Over);
+                return Err(Stop::Ended);
             }
             if terminal.is_some() {
                 self.state = terminal;
                 return Err(if deleted {
                     self.ended_with_session()
                 } else {
-                    Stop::Over
+                    Stop::Ended
                 });
             }
         }
@@ -436,8 +438,8 @@ impl<T: Send + 'static> Reading<T> {
 
     /// Notes which turn took the queued message that the stream follows. Returns true if no turn will. A
     /// message dropped because its session was deleted does not count: the stream then ends with the session.
-    fn note_queue(&mut self, event: &pb::Event) -> bool {
-        let Some(awaited) = self.reader.awaits.as_ref().map(MessageId::as_str) else {
+    fn track_awaited_message(&mut self, event: &pb::Event) -> bool {
+        let Some(awaited) = self.reader.awaited_message.as_ref().map(MessageId::as_str) else {
             return false;
         };
         match &event.payload {
@@ -448,7 +450,7 @@ impl<T: Send + 'static> Reading<T> {
                     .any(|message| message.queued_message_id == awaited)
                 {
                     self.reader.ends_with = Some(TurnId::new(event.turn_id.clone()));
-                    self.reader.awaits = None;
+                    self.reader.awaited_message = None;
                 }
                 false
             }
@@ -462,8 +464,8 @@ impl<T: Send + 'static> Reading<T> {
     }
 
     /// Sends queue notices and deltas that were not sent yet, each delta after the event that it follows.
-    async fn show(&mut self, news: &mut Subscription) -> Result<(), Stop> {
-        for Announced {
+    async fn send_live(&mut self, news: &mut Subscription) -> Result<(), Stop> {
+        for Announcement {
             turn,
             message,
             position,
@@ -489,17 +491,17 @@ impl<T: Send + 'static> Reading<T> {
         if news.follows() > Some(self.reader.cursor) {
             self.catch_up(Some(news)).await?;
         }
-        self.show_rest(news).await
+        self.send_pending_deltas(news).await
     }
 
     /// Sends the deltas that follow events already sent.
-    async fn show_rest(&mut self, news: &mut Subscription) -> Result<(), Stop> {
+    async fn send_pending_deltas(&mut self, news: &mut Subscription) -> Result<(), Stop> {
         let sent = self.reader.cursor;
-        for Live {
+        for LiveOutput {
             after,
             turn,
             at,
-            what,
+            kind: what,
         } in news.more_after(|after| after <= sent)
         {
             if self.is_settled(after).await?
@@ -539,7 +541,7 @@ impl<T: Send + 'static> Reading<T> {
         let key = &self.reader.key;
         let cursor = self.reader.cursor;
         let Some(session) = self.reader.engine.store().session(key).await? else {
-            return Err(self.gone().await?);
+            return Err(self.end_deleted_session().await?);
         };
         let open_calls = self.reader.engine.store().open_calls(key).await?;
         let (pending_calls, pending_approvals) =
@@ -547,7 +549,7 @@ impl<T: Send + 'static> Reading<T> {
         let open = match news.open_after() {
             // An open message that follows an event not read yet is sent after that event.
             Some(after) if after <= cursor && !self.is_settled(after).await? => {
-                news.so_far(|it| it == after)
+                news.open_message(|it| it == after)
             }
             Some(_) | None => None,
         };
@@ -580,13 +582,13 @@ impl<T: Send + 'static> Reading<T> {
 
     /// Ends the stream of a deleted session. The session's events are kept for a while, so the last ones, up
     /// to the end of its turn, are sent first.
-    async fn gone(&mut self) -> Result<Stop, Stop> {
+    async fn end_deleted_session(&mut self) -> Result<Stop, Stop> {
         self.catch_up(None).await?;
         Ok(Error::SessionNotFound(self.reader.key.session.clone()).into())
     }
 
     /// Ends a stream whose client had already received the end of the turn.
-    async fn ended(&mut self) -> Result<Stop, Stop> {
+    async fn end_finished_turn(&mut self) -> Result<Stop, Stop> {
         if let Some(turn) = &self.reader.ends_with
             && let Some(turn) = self
                 .reader
@@ -597,13 +599,13 @@ impl<T: Send + 'static> Reading<T> {
         {
             self.state = Some(state_name(codec::turn::state_to_pb(turn.state)));
         }
-        Ok(Stop::Over)
+        Ok(Stop::Ended)
     }
 
     /// Ends the stream of a turn that was cancelled because its session was deleted. The status has both.
     fn ended_with_session(&self) -> Stop {
         let mut status = Status::from(Error::SessionNotFound(self.reader.key.session.clone()));
-        tell_state(status.metadata_mut(), self.state);
+        insert_turn_state(status.metadata_mut(), self.state);
         Stop::Failed(status)
     }
 
@@ -686,7 +688,7 @@ fn terminal(event: &pb::Event) -> Option<&'static str> {
 }
 
 /// Whether the event cancels a turn because its session was deleted.
-fn went_with_session(event: &pb::Event) -> bool {
+fn is_cancelled_by_deletion(event: &pb::Event) -> bool {
     matches!(&event.payload, Some(Payload::TurnCancelled(end)) if end.cause() == pb::CancelCause::SessionDeleted)
 }
 
@@ -698,11 +700,11 @@ fn state_name(state: pb::TurnState) -> &'static str {
 /// The final status of a stream whose turn ended: OK, with the turn's state.
 fn trailer(state: Option<&'static str>) -> Status {
     let mut metadata = MetadataMap::new();
-    tell_state(&mut metadata, state);
+    insert_turn_state(&mut metadata, state);
     Status::with_metadata(Code::Ok, "", metadata)
 }
 
-fn tell_state(metadata: &mut MetadataMap, state: Option<&'static str>) {
+fn insert_turn_state(metadata: &mut MetadataMap, state: Option<&'static str>) {
     if let Some(state) = state {
         metadata.insert(
             TURN_STATE,

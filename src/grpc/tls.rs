@@ -62,7 +62,7 @@ struct Files {
 
 /// The contents of the files, and the configuration built from them.
 struct Current {
-    bytes: Bytes,
+    bytes: FileContents,
     server: Arc<ServerConfig>,
 }
 
@@ -73,7 +73,7 @@ impl std::fmt::Debug for Current {
 }
 
 #[derive(PartialEq, Eq)]
-struct Bytes {
+struct FileContents {
     certificate: Vec<u8>,
     key: Vec<u8>,
     client_authorities: Option<Vec<u8>>,
@@ -127,7 +127,7 @@ impl Tls {
 }
 
 /// Reloads the files when they change, until `stop` fires. A persistent error is logged once.
-pub async fn follow(tls: Arc<Tls>, stop: CancellationToken) {
+pub async fn reload_on_change(tls: Arc<Tls>, stop: CancellationToken) {
     let mut failing = false;
     loop {
         tokio::select! {
@@ -147,16 +147,16 @@ pub async fn follow(tls: Arc<Tls>, stop: CancellationToken) {
 }
 
 impl Files {
-    fn read(&self) -> Result<Bytes, TlsError> {
+    fn read(&self) -> Result<FileContents, TlsError> {
         let authorities = self.client_authorities.as_deref().map(read);
-        Ok(Bytes {
+        Ok(FileContents {
             certificate: read(&self.certificate)?,
             key: read(&self.key)?,
             client_authorities: authorities.transpose()?,
         })
     }
 
-    fn server(&self, bytes: &Bytes) -> Result<Arc<ServerConfig>, TlsError> {
+    fn server(&self, bytes: &FileContents) -> Result<Arc<ServerConfig>, TlsError> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()?;

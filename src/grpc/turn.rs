@@ -10,11 +10,11 @@ use super::{
     deadline,
     decode::{self, PageRequest},
     encode,
-    page_room::{PAGE_BYTES, READ_BYTES, Room},
+    page_budget::{PAGE_BYTES, PageBudget, READ_BYTES},
     page_token,
     preview::{fit_event, fit_turn},
     status,
-    stream::{EventStream, Reader, Waiting},
+    stream::{EventStream, Reader, ReaderLimits},
 };
 use crate::{
     codec,
@@ -23,30 +23,33 @@ use crate::{
         command::{AnswerStatus, Watch},
     },
     pb::{self, turn_service_server::TurnService},
-    store::{event_page::Most, turn_read::Turn},
+    store::{event_page::EventPageLimits, turn_read::Turn},
     turn::{
         Engine, Error,
         run::{
             cancel::Cancelled,
-            execute::{Admitted, Follows, How},
+            execute::{AdmissionKind, Admitted, StreamEnd},
         },
     },
 };
 
 /// Events per database read of ListEvents.
-const EVENTS_READ: u32 = 100;
+const EVENTS_PER_READ: u32 = 100;
 
 /// TurnService on top of an engine.
 #[derive(Debug, Clone)]
 pub struct Turns {
     engine: Arc<Engine>,
-    waiting: Waiting,
+    reader_limits: ReaderLimits,
 }
 
 impl Turns {
     /// Creates the service. `waiting` limits what may be buffered for each reader.
-    pub fn new(engine: Arc<Engine>, waiting: Waiting) -> Self {
-        Self { engine, waiting }
+    pub fn new(engine: Arc<Engine>, waiting: ReaderLimits) -> Self {
+        Self {
+            engine,
+            reader_limits: waiting,
+        }
     }
 
     async fn stored_turn(&self, key: &SessionKey, turn: &TurnId) -> Result<Turn, Error> {
@@ -55,7 +58,7 @@ impl Turns {
     }
 
     /// Encodes a turn with its pending tool calls.
-    async fn show(&self, key: &SessionKey, turn: &Turn) -> Result<pb::Turn, Status> {
+    async fn encode_turn(&self, key: &SessionKey, turn: &Turn) -> Result<pb::Turn, Status> {
         let pending = match turn.state {
             TurnState::AwaitingTools => self
                 .engine
@@ -89,7 +92,7 @@ impl Turns {
         };
         let event = self.engine.store().event(key, end).await?;
         let event = event.map(|event| {
-            codec::event::to_pb(&event, &key.session, &codec::event::Content::default())
+            codec::event::to_pb(&event, &key.session, &codec::event::EventContent::default())
         });
         Ok(match event.and_then(|event| event.payload) {
             Some(pb::event::Payload::TurnCancelled(cancelled)) => cancelled.outcome(),
@@ -113,7 +116,7 @@ impl Turns {
         if after > last {
             return Err(Error::CursorAhead { last }.into());
         }
-        let mut at = after.max(session.begins_behind());
+        let mut at = after.max(session.fork_seq());
         let end = match &turn {
             Some(turn) => {
                 let turn = self.stored_turn(key, turn).await?;
@@ -126,11 +129,11 @@ impl Turns {
         let mut events = Vec::new();
         let mut bytes = 0;
         'page: while at < end && events.len() < size as usize {
-            let most = Most {
-                events: size.min(EVENTS_READ),
+            let most = EventPageLimits {
+                events: size.min(EVENTS_PER_READ),
                 bytes: PAGE_BYTES.saturating_sub(bytes) as u64,
                 overhead: 0,
-                or_one: events.is_empty(),
+                at_least_one: events.is_empty(),
             };
             let read = self.engine.store().follow(key, at, most).await?;
             if read.is_gone {
@@ -186,11 +189,11 @@ impl Turns {
         read.truncate(size as usize);
         let mut more = read.more;
         let mut last = Seq(0);
-        let mut room = Room::default();
+        let mut room = PageBudget::default();
         let mut turns = Vec::with_capacity(read.items.len());
         for turn in &read.items {
-            let shown = self.show(key, turn).await?;
-            if !room.takes(shown.encoded_len()) {
+            let shown = self.encode_turn(key, turn).await?;
+            if !room.try_reserve(shown.encoded_len()) {
                 more = true;
                 break;
             }
@@ -217,7 +220,7 @@ impl Turns {
                 last: session.last_seq,
             });
         }
-        let mut cursor = watch.after.max(session.begins_behind());
+        let mut cursor = watch.after.max(session.fork_seq());
         let mut over = None;
         if let Some(turn) = &watch.turn {
             let turn = self.stored_turn(&key, turn).await?;
@@ -230,15 +233,15 @@ impl Turns {
             key,
             only: watch.turn.clone(),
             ends_with: watch.turn,
-            awaits: None,
+            awaited_message: None,
             cursor,
-            over: over.is_some_and(|end| cursor >= end),
+            has_ended: over.is_some_and(|end| cursor >= end),
             replay_until: session.last_seq,
             sync: true,
             follow: watch.follow,
             options,
             admitted: None,
-            news: None,
+            subscription: None,
         })
     }
 }
@@ -257,25 +260,25 @@ impl TurnService for Turns {
         let request = request.into_inner();
         let stored = self
             .engine
-            .stored(&tenant, &decode::named_in_messages(&request.input))
+            .stored(&tenant, &decode::blobs_in_messages(&request.input))
             .await?;
         let (command, options) = decode::execute_turn(request, stored)?;
         let Admitted {
             key,
-            follows,
-            how,
+            stream_end,
+            admission,
             after,
-            news,
+            subscription,
         } = self.engine.execute(tenant, command, deadline).await?;
         let mut admitted = pb::Admitted::default();
         let mut running = None;
-        let replay_until = match how {
-            How::Started { session_created } => {
+        let replay_until = match admission {
+            AdmissionKind::Started { session_created } => {
                 admitted.set_admission(pb::Admission::Started);
                 admitted.session_created = session_created;
                 None
             }
-            How::Queued {
+            AdmissionKind::Queued {
                 running: turn,
                 message,
                 position,
@@ -288,26 +291,26 @@ impl TurnService for Turns {
                 admitted.ignored_fields = ignored.into_iter().map(str::to_owned).collect();
                 Some(after)
             }
-            How::Attached => {
+            AdmissionKind::Attached => {
                 admitted.set_admission(pb::Admission::Attached);
                 let session = self.engine.session(&key).await?;
                 session.check_cursor(after).map_err(Error::from)?;
                 Some(session.last_seq)
             }
         };
-        let (turn, awaits) = match follows {
-            Follows::Turn(turn) => (Some(turn), None),
-            Follows::Message(message) => (None, Some(message)),
-            Follows::Nothing => (None, None),
+        let (turn, awaited_message) = match stream_end {
+            StreamEnd::Turn(turn) => (Some(turn), None),
+            StreamEnd::Message(message) => (None, Some(message)),
+            StreamEnd::Nothing => (None, None),
         };
-        let over = match (&turn, replay_until) {
+        let has_ended = match (&turn, replay_until) {
             (Some(turn), Some(_)) => self
                 .stored_turn(&key, turn)
                 .await?
                 .last_seq
                 .is_some_and(|end| after >= end),
             (Some(_), None) => false,
-            (None, _) => awaits.is_none(),
+            (None, _) => awaited_message.is_none(),
         };
         let reader = Reader {
             engine: Arc::clone(&self.engine),
@@ -315,16 +318,16 @@ impl TurnService for Turns {
             only: None,
             admitted: Some((turn.clone().or(running), admitted)),
             ends_with: turn,
-            awaits,
+            awaited_message,
             cursor: after,
-            over,
+            has_ended,
             sync: replay_until.is_some(),
             replay_until: replay_until.unwrap_or_default(),
             follow: true,
             options,
-            news,
+            subscription,
         };
-        Ok(Response::new(reader.open(self.waiting, |event| {
+        Ok(Response::new(reader.open(self.reader_limits, |event| {
             pb::ExecuteTurnResponse { event: Some(event) }
         })))
     }
@@ -337,7 +340,7 @@ impl TurnService for Turns {
         let (watch, options) = decode::watch_events(request.into_inner())?;
         let key = SessionKey::new(tenant, watch.session.clone());
         let reader = self.watch_reader(key, watch, options).await?;
-        Ok(Response::new(reader.open(self.waiting, |event| {
+        Ok(Response::new(reader.open(self.reader_limits, |event| {
             pb::WatchEventsResponse { event: Some(event) }
         })))
     }
@@ -362,7 +365,7 @@ impl TurnService for Turns {
         self.engine.session(&key).await?;
         let turn = self.stored_turn(&key, &turn).await?;
         Ok(Response::new(pb::GetTurnResponse {
-            turn: Some(self.show(&key, &turn).await?),
+            turn: Some(self.encode_turn(&key, &turn).await?),
         }))
     }
 
@@ -385,7 +388,7 @@ impl TurnService for Turns {
         let request = request.into_inner();
         let stored = self
             .engine
-            .stored(&tenant, &decode::named_in_results(&request.results))
+            .stored(&tenant, &decode::blobs_in_results(&request.results))
             .await?;
         let command = decode::submit_tool_results(request, stored)?;
         let receipts = self.engine.submit(tenant, command).await?;
@@ -422,7 +425,7 @@ impl TurnService for Turns {
         } else {
             pb::CancelOutcome::None
         };
-        let turn = Some(self.show(&key, &turn).await?);
+        let turn = Some(self.encode_turn(&key, &turn).await?);
         Ok(Response::new(pb::CancelTurnResponse {
             turn,
             outcome: outcome.into(),

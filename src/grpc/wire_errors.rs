@@ -13,20 +13,20 @@ use tower::{Layer, Service};
 use super::status;
 
 /// Maximum length of an unknown RPC's name in the error, in characters.
-const RPC_SHOWN: usize = 200;
+const MAX_RPC_CHARS: usize = 200;
 
 /// The layer that translates errors of the framework.
 #[derive(Debug, Clone, Copy)]
-pub struct WireErrors {
+pub struct WireErrorLayer {
     /// The size limit to report, in bytes.
     pub max_request_bytes: usize,
 }
 
-impl<S> Layer<S> for WireErrors {
-    type Service = Translating<S>;
+impl<S> Layer<S> for WireErrorLayer {
+    type Service = WireErrorService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Translating {
+        WireErrorService {
             inner,
             max_request_bytes: self.max_request_bytes,
         }
@@ -35,12 +35,12 @@ impl<S> Layer<S> for WireErrors {
 
 /// A service whose framework errors are translated.
 #[derive(Debug, Clone)]
-pub struct Translating<S> {
+pub struct WireErrorService<S> {
     inner: S,
     max_request_bytes: usize,
 }
 
-impl<S, Q, B> Service<Request<Q>> for Translating<S>
+impl<S, Q, B> Service<Request<Q>> for WireErrorService<S>
 where
     S: Service<Request<Q>, Response = Response<B>>,
     S::Future: Send + 'static,
@@ -84,7 +84,7 @@ fn translated<B>(response: &Response<B>, rpc: &str, limit: usize) -> Option<Stat
         Some(status::undecodable())
     } else if code == Code::Unimplemented && words.is_empty() {
         Some(status::not_implemented_rpc(
-            &rpc.chars().take(RPC_SHOWN).collect::<String>(),
+            &rpc.chars().take(MAX_RPC_CHARS).collect::<String>(),
         ))
     } else {
         None

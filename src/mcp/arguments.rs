@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::model::json::sound;
+use crate::model::json::replace_lone_surrogates;
 
 /// Parses the text as an object and replaces lone surrogates. The error says why the arguments cannot be sent.
 pub(super) fn object(arguments: &str) -> Result<Map<String, Value>, String> {
@@ -12,7 +12,7 @@ pub(super) fn object(arguments: &str) -> Result<Map<String, Value>, String> {
             "its arguments cannot be sent: the integer {number} has more than 64 bits"
         ));
     }
-    serde_json::from_str(&sound(arguments))
+    serde_json::from_str(&replace_lone_surrogates(arguments))
         .map_err(|error| format!("its arguments cannot be sent: {error}"))
 }
 

@@ -15,12 +15,12 @@ use rmcp::{
 use secrecy::ExposeSecret as _;
 
 use super::{
-    CallError, Listed, MOST_TOOLS, Output, Settings, Unusable, arguments,
+    CallError, ListedTool, MAX_TOOLS, Output, Settings, SettingsError, arguments,
     listing::{Listing, Next},
     oauth::Tokens,
     output::output,
     secrets::Secrets,
-    session::{Ran, Session, Sessions},
+    session::{ExecutionStatus, Session, Sessions},
     transport::{self, Http},
 };
 use crate::telemetry::Trace;
@@ -49,13 +49,13 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    pub(super) fn new(settings: &Settings) -> Result<Self, Unusable> {
+    pub(super) fn new(settings: &Settings) -> Result<Self, SettingsError> {
         let mut headers = HeaderMap::new();
         let mut secrets = Secrets::default();
         for (name, secret) in &settings.headers {
             secrets.add(secret);
             let value = HeaderValue::from_str(secret.expose_secret());
-            let mut value = value.map_err(|_| Unusable::Header(name.clone()))?;
+            let mut value = value.map_err(|_| SettingsError::Header(name.clone()))?;
             value.set_sensitive(true);
             headers.insert(name.clone(), value);
         }
@@ -76,7 +76,7 @@ impl Client {
                 // Without the headers, which are only for the server.
                 let client = http_client(&oauth.token_url, HeaderMap::new(), *connect_timeout)?;
                 let tokens = Arc::new(Tokens::new(client, oauth)?);
-                secrets.follow(Arc::clone(&tokens));
+                secrets.add_token_source(Arc::clone(&tokens));
                 Some(tokens)
             }
             None => None,
@@ -94,7 +94,7 @@ impl Client {
     }
 
     /// Lists all tools. A failed attempt is repeated once, in a new session.
-    pub(super) async fn list(&self, most: usize) -> Result<Vec<Listed>, String> {
+    pub(super) async fn list(&self, most: usize) -> Result<Vec<ListedTool>, String> {
         let mut is_first = true;
         loop {
             let session = self.sessions.open(&self.secrets).await?;
@@ -144,7 +144,7 @@ impl Client {
     pub(super) async fn call(&self, tool: &str, arguments: &str) -> Result<Output, CallError> {
         let arguments = arguments::object(arguments).map_err(CallError::NotRun)?;
         let request = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
-        let request = in_trace(request);
+        let request = with_trace_context(request);
         let mut is_first = true;
         loop {
             let session = self.sessions.open(&self.secrets).await;
@@ -153,30 +153,32 @@ impl Client {
                 Ok(response) => return self.read(response),
                 Err(error) => error,
             };
-            let ran = Ran::of(&error);
-            if is_first && ran == Ran::NotInThisSession {
-                self.renew(&session, &error).await;
+            let ran = ExecutionStatus::of(&error);
+            if is_first && ran == ExecutionStatus::NotRunInSession {
+                self.prepare_retry(&session, &error).await;
                 is_first = false;
                 continue;
             }
             return Err(match (ran, &error) {
-                (Ran::Perhaps, ServiceError::McpError(error)) if !is_lost(error) => {
-                    CallError::Refused(self.secrets.shown(&error.message))
+                (ExecutionStatus::MayHaveRun, ServiceError::McpError(error)) if !is_lost(error) => {
+                    CallError::Refused(self.secrets.redacted_error(&error.message))
                 }
-                (Ran::Perhaps, error) => {
+                (ExecutionStatus::MayHaveRun, error) => {
                     self.sessions.retire(&session).await;
                     CallError::Unknown(self.failure(error))
                 }
-                (Ran::No | Ran::NotInThisSession, error) => CallError::NotRun(self.failure(error)),
+                (ExecutionStatus::NotRun | ExecutionStatus::NotRunInSession, error) => {
+                    CallError::NotRun(self.failure(error))
+                }
             });
         }
     }
 
     /// Prepares the repetition of a call. Some tools require arguments in headers too. The list of tools names them, so
     /// a session that has not listed the tools does not send them.
-    async fn renew(&self, session: &Arc<Session>, error: &ServiceError) {
+    async fn prepare_retry(&self, session: &Arc<Session>, error: &ServiceError) {
         let wants_headers = matches!(error, ServiceError::McpError(error) if error.code == ErrorCode::HEADER_MISMATCH);
-        let knows = wants_headers && self.listing(session.peer(), MOST_TOOLS).await.is_ok();
+        let knows = wants_headers && self.listing(session.peer(), MAX_TOOLS).await.is_ok();
         if !knows {
             self.sessions.retire(session).await;
         }
@@ -198,20 +200,20 @@ impl Client {
         }
     }
 
-    fn listed(&self, tool: Tool) -> Listed {
+    fn listed(&self, tool: Tool) -> ListedTool {
         let schema = serde_json::Value::Object((*tool.input_schema).clone());
         let description = tool.description.unwrap_or_default().into_owned();
-        Listed {
+        ListedTool {
             name: tool.name.into_owned(),
-            description: self.secrets.scrubbed(description),
-            input_schema: self.secrets.scrubbed(schema.to_string()),
+            description: self.secrets.redacted(description),
+            input_schema: self.secrets.redacted(schema.to_string()),
         }
     }
 
     /// The text of an error, without addresses, which the text of a transport error may contain.
     fn failure(&self, error: &ServiceError) -> String {
         match error {
-            ServiceError::McpError(error) => self.secrets.shown(&error.message),
+            ServiceError::McpError(error) => self.secrets.redacted_error(&error.message),
             ServiceError::TransportSend(error) => {
                 match error.error.downcast_ref::<transport::Error>() {
                     Some(error) => transport::failure(error),
@@ -233,10 +235,10 @@ fn http_client(
     url: &str,
     headers: HeaderMap,
     connect_timeout: Duration,
-) -> Result<reqwest::Client, Unusable> {
+) -> Result<reqwest::Client, SettingsError> {
     let url: Url = url
         .parse()
-        .map_err(|error| Unusable::Http(format!("{error}")))?;
+        .map_err(|error| SettingsError::Http(format!("{error}")))?;
     let mut builder = reqwest::Client::builder()
         .user_agent(concat!("contextd/", env!("CARGO_PKG_VERSION")))
         .default_headers(headers)
@@ -254,7 +256,7 @@ fn http_client(
     }
     builder
         .build()
-        .map_err(|error| Unusable::Http(format!("{}", error.without_url())))
+        .map_err(|error| SettingsError::Http(format!("{}", error.without_url())))
 }
 
 /// Whether the library reports that the session was lost: another call detected it while this one ran.
@@ -264,7 +266,7 @@ fn is_lost(error: &ErrorData) -> bool {
 
 /// Adds the trace context to a call, as far as the configuration allows. MCP carries it in the request, because the
 /// headers belong to the session.
-fn in_trace(mut request: CallToolRequestParams) -> CallToolRequestParams {
+fn with_trace_context(mut request: CallToolRequestParams) -> CallToolRequestParams {
     for (name, value) in &Trace::current().provider_headers() {
         if let Ok(value) = value.to_str() {
             let meta = &mut request.meta_or_default().0.0;

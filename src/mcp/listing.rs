@@ -3,15 +3,15 @@
 
 use std::collections::BTreeSet;
 
-use super::Listed;
+use super::ListedTool;
 
 /// Maximum number of pages.
-const MOST_PAGES: usize = 64;
+const MAX_PAGES: usize = 64;
 
 /// The tools of the pages read so far.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
-    pub(super) tools: Vec<Listed>,
+    pub(super) tools: Vec<ListedTool>,
     names: BTreeSet<String>,
     cursors: BTreeSet<String>,
     pages: usize,
@@ -30,7 +30,7 @@ pub(super) enum Next {
 
 impl Listing {
     /// Adds a page. If several tools have the same name, the first one is kept.
-    pub(super) fn add(&mut self, page: Vec<Listed>, next_cursor: Option<String>) -> Next {
+    pub(super) fn add(&mut self, page: Vec<ListedTool>, next_cursor: Option<String>) -> Next {
         self.pages += 1;
         let (held, is_empty) = (self.tools.len(), page.is_empty());
         for tool in page {
@@ -42,7 +42,7 @@ impl Listing {
             return Next::End;
         };
         let repeats = !is_empty && self.tools.len() == held;
-        if repeats || self.pages == MOST_PAGES || !self.cursors.insert(cursor.clone()) {
+        if repeats || self.pages == MAX_PAGES || !self.cursors.insert(cursor.clone()) {
             return Next::Endless;
         }
         Next::Page(cursor)
@@ -53,8 +53,8 @@ impl Listing {
 mod tests {
     use super::*;
 
-    fn tools(names: &str) -> Vec<Listed> {
-        let listed = |name: char| Listed {
+    fn tools(names: &str) -> Vec<ListedTool> {
+        let listed = |name: char| ListedTool {
             name: name.to_string(),
             description: String::new(),
             input_schema: String::new(),
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn m03_a_list_of_too_many_pages_keeps_those_that_were_read() {
         let mut listing = Listing::default();
-        for page in 1..MOST_PAGES {
+        for page in 1..MAX_PAGES {
             let next = listing.add(Vec::new(), Some(page.to_string()));
             assert_eq!(next, Next::Page(page.to_string()));
         }

@@ -39,7 +39,7 @@ mod transport;
 pub use servers::Servers;
 
 /// Maximum number of tools of a server.
-const MOST_TOOLS: usize = 512;
+const MAX_TOOLS: usize = 512;
 
 /// Maximum number of characters of a text for display.
 #[cfg(feature = "mcp")]
@@ -94,7 +94,7 @@ impl Tenants {
 
 /// Why the settings of a server cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum Unusable {
+pub enum SettingsError {
     /// The program was built without the MCP client.
     #[error("this program was built without the feature mcp")]
     NotBuilt,
@@ -111,17 +111,17 @@ pub enum Unusable {
 pub enum Error {
     /// The tenant has no such server configured.
     #[error("no MCP server {0} is configured for this tenant")]
-    Unknown(String),
+    UnknownServer(String),
     /// The server could not be reached, or returned an error.
     #[error("cannot list the tools of the MCP server {server}: {reason}")]
-    Failed {
+    ListFailed {
         server: String,
         /// The reason, without the server's address and secrets.
         reason: String,
     },
     /// The listed tools do not fit the tool set.
     #[error("the tools of the MCP server {server} cannot be used: {reason}")]
-    Tools {
+    InvalidTools {
         /// The server's configured name.
         server: String,
         reason: String,
@@ -144,7 +144,7 @@ pub enum CallError {
 
 /// A tool as a server lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Listed {
+struct ListedTool {
     name: String,
     description: String,
     /// The JSON Schema of the arguments, as text.

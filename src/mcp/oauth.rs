@@ -17,22 +17,22 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{OauthSettings, Unusable};
+use super::{OauthSettings, SettingsError};
 
 /// Time limit for fetching a token.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum bytes of the token response.
-const MAX_ANSWER_BYTES: usize = 64 << 10;
+const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
 /// How long before its expiry a token is replaced, at most.
 const MARGIN: Duration = Duration::from_mins(1);
 
 /// The lifetime of a token if the issuer does not report one.
-const ASSUMED_LIFE: Duration = Duration::from_mins(5);
+const DEFAULT_TOKEN_LIFETIME: Duration = Duration::from_mins(5);
 
 /// Number of past tokens that are still removed from the server's texts: a call may outlive its token.
-const REMEMBERED: usize = 8;
+const MAX_RECENT_TOKENS: usize = 8;
 
 /// The tokens of one server.
 pub(super) struct Tokens {
@@ -52,7 +52,7 @@ struct Token {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct TokenResponse {
     access_token: String,
     token_type: String,
     expires_in: Option<u64>,
@@ -65,7 +65,10 @@ impl fmt::Debug for Tokens {
 }
 
 impl Tokens {
-    pub(super) fn new(client: reqwest::Client, settings: &OauthSettings) -> Result<Self, Unusable> {
+    pub(super) fn new(
+        client: reqwest::Client,
+        settings: &OauthSettings,
+    ) -> Result<Self, SettingsError> {
         let OauthSettings {
             token_url,
             client_id,
@@ -74,7 +77,7 @@ impl Tokens {
         } = settings;
         let url: Url = token_url
             .parse()
-            .map_err(|error| Unusable::Http(format!("{error}")))?;
+            .map_err(|error| SettingsError::Http(format!("{error}")))?;
         let mut pairs = vec![("grant_type", "client_credentials")];
         pairs.extend(
             parameters
@@ -87,7 +90,7 @@ impl Tokens {
         let credentials = STANDARD.encode(credentials.replacen('=', ":", 1));
         let authorization = HeaderValue::from_str(&format!("Basic {credentials}"));
         let mut authorization =
-            authorization.map_err(|_| Unusable::Header(header::AUTHORIZATION))?;
+            authorization.map_err(|_| SettingsError::Header(header::AUTHORIZATION))?;
         authorization.set_sensitive(true);
         Ok(Self {
             client,
@@ -136,7 +139,7 @@ impl Tokens {
     fn remember(&self, secret: &SecretString) {
         let recent = self.recent.write();
         let mut recent = recent.unwrap_or_else(PoisonError::into_inner);
-        if recent.len() == REMEMBERED {
+        if recent.len() == MAX_RECENT_TOKENS {
             recent.remove(0);
         }
         recent.push(secret.clone());
@@ -159,7 +162,7 @@ impl Tokens {
             return Err(format!("the token endpoint returned HTTP {status}"));
         }
         let body = bounded(response).await?;
-        let answer: Answer = serde_json::from_slice(&body)
+        let answer: TokenResponse = serde_json::from_slice(&body)
             .map_err(|_| "the response of the token endpoint is invalid".to_owned())?;
         if !answer.token_type.eq_ignore_ascii_case("bearer") {
             return Err("the token endpoint returned no bearer token".to_owned());
@@ -168,7 +171,9 @@ impl Tokens {
         if HeaderValue::from_str(secret.expose_secret()).is_err() {
             return Err("the token contains invalid characters".to_owned());
         }
-        let life = answer.expires_in.map_or(ASSUMED_LIFE, Duration::from_secs);
+        let life = answer
+            .expires_in
+            .map_or(DEFAULT_TOKEN_LIFETIME, Duration::from_secs);
         Ok(Token {
             secret,
             until: used_until(asked, life),
@@ -179,7 +184,9 @@ impl Tokens {
 /// When to stop using a token: a short-lived one after half of its lifetime, others shortly before their expiry.
 fn used_until(asked: Instant, life: Duration) -> Instant {
     let used = life - MARGIN.min(life / 2);
-    asked.checked_add(used).unwrap_or(asked + ASSUMED_LIFE)
+    asked
+        .checked_add(used)
+        .unwrap_or(asked + DEFAULT_TOKEN_LIFETIME)
 }
 
 async fn bounded(mut response: Response) -> Result<Vec<u8>, String> {
@@ -189,7 +196,7 @@ async fn bounded(mut response: Response) -> Result<Vec<u8>, String> {
         let Some(chunk) = chunk.map_err(|_| "the connection failed".to_owned())? else {
             return Ok(body);
         };
-        if body.len() + chunk.len() > MAX_ANSWER_BYTES {
+        if body.len() + chunk.len() > MAX_RESPONSE_BYTES {
             return Err("the response of the token endpoint is too large".to_owned());
         }
         body.extend_from_slice(&chunk);

@@ -34,13 +34,13 @@ pub(super) fn output(result: CallToolResult, secrets: &Secrets) -> Output {
         }
     }
     let pieces = pieces.into_iter().map(|piece| match piece {
-        Piece::Text(text) => Piece::Text(secrets.scrubbed(text)),
+        Piece::Text(text) => Piece::Text(secrets.redacted(text)),
         Piece::Media { content, filename } => Piece::Media {
             content,
-            filename: secrets.scrubbed(filename),
+            filename: secrets.redacted(filename),
         },
     });
-    let display_text = secrets.scrubbed(lines.join("\n"));
+    let display_text = secrets.redacted(lines.join("\n"));
     Output {
         pieces: pieces.collect(),
         display_text: display_text.chars().take(DISPLAY_CHARS).collect(),

@@ -8,7 +8,7 @@ const REFUSED: [&str; 5] = ["oneOf", "anyOf", "allOf", "not", "enum"];
 
 /// The schema of a tool's arguments in a form that providers accept; unchanged if they accept it. Alternatives are
 /// merged into one object with all their properties. A property is required only if every alternative requires it.
-pub(super) fn mended(schema: &str) -> String {
+pub(super) fn normalized(schema: &str) -> String {
     let Ok(Value::Object(mut object)) = serde_json::from_str(schema) else {
         return empty().to_string();
     };
@@ -133,10 +133,10 @@ mod tests {
             ),
         ];
         for (schema, expected) in table {
-            let mended: Value = serde_json::from_str(&mended(&schema.to_string())).unwrap();
+            let mended: Value = serde_json::from_str(&normalized(&schema.to_string())).unwrap();
             assert_eq!(mended, expected, "{schema}");
         }
         let good = r#"{ "type":"object", "properties":{"n":{"anyOf":[{}]}} }"#;
-        assert_eq!(mended(good), good, "the text is as it was");
+        assert_eq!(normalized(good), good, "the text is as it was");
     }
 }

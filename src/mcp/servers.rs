@@ -9,9 +9,10 @@ use std::{
 use tokio::time::timeout;
 
 use super::{
-    CallError, Error, Listed, MOST_TOOLS, Output, Settings, Tenants, Unusable, client::Client,
+    CallError, Error, ListedTool, MAX_TOOLS, Output, Settings, SettingsError, Tenants,
+    client::Client,
 };
-use crate::{fair::FairGate, model::TenantId};
+use crate::{fair::FairSemaphore, model::TenantId};
 
 /// How long a list of tools is cached.
 const LIST_TTL: Duration = Duration::from_mins(1);
@@ -34,27 +35,27 @@ pub(super) struct Server {
     client: Client,
     pub(super) call_timeout: Duration,
     tenants: Tenants,
-    slots: Arc<FairGate>,
+    slots: Arc<FairSemaphore>,
     /// The cached list or error. Locked during a request, so that concurrent callers wait for one request.
-    listed: tokio::sync::Mutex<Option<Remembered>>,
+    listed: tokio::sync::Mutex<Option<CachedList>>,
 }
 
 #[derive(Debug, Clone)]
-struct Remembered {
+struct CachedList {
     at: Instant,
-    list: Result<Arc<[Listed]>, String>,
+    list: Result<Arc<[ListedTool]>, String>,
 }
 
 impl Servers {
     /// Creates the clients of the servers, by name.
     pub fn new(
         settings: impl IntoIterator<Item = (String, Settings)>,
-    ) -> Result<Self, (String, Unusable)> {
+    ) -> Result<Self, (String, SettingsError)> {
         let mut by_name = BTreeMap::new();
         for (name, settings) in settings {
             let server = Server {
                 call_timeout: settings.call_timeout,
-                slots: FairGate::new(settings.max_calls),
+                slots: FairSemaphore::new(settings.max_calls),
                 listed: tokio::sync::Mutex::new(None),
                 client: Client::new(&settings).map_err(|error| (name.clone(), error))?,
                 tenants: settings.tenants,
@@ -80,7 +81,7 @@ impl Servers {
     ) -> Result<Output, CallError> {
         let found = self.server(tenant, server);
         let found = found.map_err(|error| CallError::NotRun(error.to_string()))?;
-        let _slot = found.slots.enter(tenant).await;
+        let _slot = found.slots.acquire(tenant).await;
         found.client.call(tool, arguments).await
     }
 
@@ -89,7 +90,7 @@ impl Servers {
         self.by_name
             .get(name)
             .filter(|server| server.tenants.include(tenant))
-            .ok_or_else(|| Error::Unknown(name.to_owned()))
+            .ok_or_else(|| Error::UnknownServer(name.to_owned()))
     }
 
     /// The tools of a server, from a list not older than [`LIST_TTL`] and newer than the last change that the server
@@ -98,7 +99,7 @@ impl Servers {
         &self,
         tenant: &TenantId,
         name: &str,
-    ) -> Result<Arc<[Listed]>, Error> {
+    ) -> Result<Arc<[ListedTool]>, Error> {
         let server = self.server(tenant, name)?;
         let mut listed = server.listed.lock().await;
         let changed = server.client.take_changed().await;
@@ -109,18 +110,18 @@ impl Servers {
         let list = match kept {
             Some(kept) => kept.list.clone(),
             None => {
-                let list = match timeout(LIST_TIMEOUT, server.client.list(MOST_TOOLS)).await {
+                let list = match timeout(LIST_TIMEOUT, server.client.list(MAX_TOOLS)).await {
                     Ok(list) => list.map(Arc::from),
                     Err(_) => Err(format!("no response within {} s", LIST_TIMEOUT.as_secs())),
                 };
-                *listed = Some(Remembered {
+                *listed = Some(CachedList {
                     at: Instant::now(),
                     list: list.clone(),
                 });
                 list
             }
         };
-        list.map_err(|reason| Error::Failed {
+        list.map_err(|reason| Error::ListFailed {
             server: name.to_owned(),
             reason,
         })

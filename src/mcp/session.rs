@@ -50,7 +50,7 @@ const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_ERROR_BYTES: usize = 4 << 10;
 
 /// Number of concurrent requests in addition to calls: they list tools.
-const BESIDE_CALLS: usize = 2;
+const MAX_LIST_REQUESTS: usize = 2;
 
 /// A family of protocol revisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,10 +66,10 @@ pub(super) struct Sessions {
     http: Http,
     config: StreamableHttpClientTransportConfig,
     changed: Arc<AtomicBool>,
-    state: Mutex<Current>,
+    state: Mutex<CurrentSession>,
 }
 
-struct Current {
+struct CurrentSession {
     open: Option<Arc<Session>>,
     /// The revision that the server last accepted, or the one to try first.
     revision: Revision,
@@ -87,12 +87,12 @@ impl Sessions {
             .max_json_response_size(max_result_bytes)
             .max_sse_event_size(max_result_bytes)
             .max_error_response_size(MAX_ERROR_BYTES)
-            .max_concurrent_requests(max_calls.saturating_add(BESIDE_CALLS));
+            .max_concurrent_requests(max_calls.saturating_add(MAX_LIST_REQUESTS));
         Self {
             http,
             config,
             changed: Arc::default(),
-            state: Mutex::new(Current {
+            state: Mutex::new(CurrentSession {
                 open: None,
                 revision: Revision::Stateless,
             }),
@@ -107,14 +107,14 @@ impl Sessions {
         }
         let until = Instant::now() + OPEN_TIMEOUT;
         let first = state.revision;
-        let opened = match timeout(FIRST_TIMEOUT, self.opened(first)).await {
+        let opened = match timeout(FIRST_TIMEOUT, self.connect(first)).await {
             Ok(Err(error)) if error.is_authorization_required() => {
                 return Err(transport::unauthorized(error.auth_challenge()));
             }
             Ok(Err(_)) | Err(_) => {
                 let second = first.other();
                 let left = until.saturating_duration_since(Instant::now());
-                match timeout(left, self.opened(second)).await {
+                match timeout(left, self.connect(second)).await {
                     Ok(Ok(session)) => Ok(Ok((session, second))),
                     Ok(Err(error)) => Ok(Err(error)),
                     Err(elapsed) => Err(elapsed),
@@ -125,7 +125,7 @@ impl Sessions {
         match opened {
             Ok(Ok((session, revision))) => {
                 let session = Arc::new(session);
-                *state = Current {
+                *state = CurrentSession {
                     open: Some(Arc::clone(&session)),
                     revision,
                 };
@@ -133,7 +133,7 @@ impl Sessions {
             }
             // The text of the library's error may contain the address and the server's response.
             Ok(Err(error)) => {
-                let error = secrets.shown(&error.to_string());
+                let error = secrets.redacted_error(&error.to_string());
                 tracing::debug!(error, "an MCP server did not open a session");
                 Err("it did not open a session".to_owned())
             }
@@ -141,7 +141,7 @@ impl Sessions {
         }
     }
 
-    async fn opened(&self, revision: Revision) -> Result<Session, ClientInitializeError> {
+    async fn connect(&self, revision: Revision) -> Result<Session, ClientInitializeError> {
         let transport =
             StreamableHttpClientTransport::with_client(self.http.clone(), self.config.clone());
         let listener = Listener {
@@ -263,16 +263,16 @@ impl ClientHandler for Listener {
 
 /// Whether a failed request may have run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ran {
+pub(super) enum ExecutionStatus {
     /// It may have run.
-    Perhaps,
+    MayHaveRun,
     /// It did not run.
-    No,
+    NotRun,
     /// It did not run because of the session; it may succeed in another one.
-    NotInThisSession,
+    NotRunInSession,
 }
 
-impl Ran {
+impl ExecutionStatus {
     #[allow(
         clippy::wildcard_enum_match_arm,
         reason = "the library may add kinds, and of most it is not known"
@@ -281,7 +281,7 @@ impl Ran {
         match error {
             ServiceError::TransportSend(error) => {
                 let error = error.error.downcast_ref::<transport::Error>();
-                error.map_or(Self::Perhaps, Self::sent)
+                error.map_or(Self::MayHaveRun, Self::of_transport_error)
             }
             ServiceError::McpError(error)
                 if matches!(
@@ -289,9 +289,9 @@ impl Ran {
                     ErrorCode::UNSUPPORTED_PROTOCOL_VERSION | ErrorCode::HEADER_MISMATCH
                 ) =>
             {
-                Self::NotInThisSession
+                Self::NotRunInSession
             }
-            _ => Self::Perhaps,
+            _ => Self::MayHaveRun,
         }
     }
 
@@ -299,14 +299,14 @@ impl Ran {
         clippy::wildcard_enum_match_arm,
         reason = "the library may add kinds, and of most it is not known"
     )]
-    fn sent(error: &transport::Error) -> Self {
+    fn of_transport_error(error: &transport::Error) -> Self {
         use transport::Error;
         match error {
-            Error::SessionExpired | Error::ReinitializationFailed(_) => Self::NotInThisSession,
-            Error::Client(error) if error.is_connect() => Self::NotInThisSession,
-            Error::AuthRequired(_) | Error::InsufficientScope(_) => Self::No,
-            Error::HttpStatus(answer) if answer.status == 429 => Self::No,
-            _ => Self::Perhaps,
+            Error::SessionExpired | Error::ReinitializationFailed(_) => Self::NotRunInSession,
+            Error::Client(error) if error.is_connect() => Self::NotRunInSession,
+            Error::AuthRequired(_) | Error::InsufficientScope(_) => Self::NotRun,
+            Error::HttpStatus(answer) if answer.status == 429 => Self::NotRun,
+            _ => Self::MayHaveRun,
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use super::{Error, Listed, MOST_TOOLS, Servers, schemas};
+use super::{Error, ListedTool, MAX_TOOLS, Servers, schemas};
 use crate::model::{McpServerTools, McpTool, TenantId, Tool, ToolCategory, ToolSet};
 
 /// Maximum characters of a tool's name that every provider accepts.
-const LONGEST_NAME: usize = 64;
+const MAX_NAME_CHARS: usize = 64;
 
 /// Maximum bytes of a schema, the same as for tools of the host.
 const MAX_SCHEMA_BYTES: usize = 256 << 10;
@@ -42,8 +42,8 @@ impl Servers {
                 }
                 set.tools.push(tool);
             }
-            if set.tools.len() + set.provider_tools.len() > MOST_TOOLS {
-                let reason = format!("the tool set would have more than {MOST_TOOLS} tools");
+            if set.tools.len() + set.provider_tools.len() > MAX_TOOLS {
+                let reason = format!("the tool set would have more than {MAX_TOOLS} tools");
                 return Err(unusable(&selection.server, reason));
             }
         }
@@ -52,16 +52,19 @@ impl Servers {
 }
 
 /// The tools that a selection names, in the server's order. If it names none, all tools.
-fn chosen<'a>(selection: &McpServerTools, listed: &'a [Listed]) -> Result<Vec<&'a Listed>, Error> {
+fn chosen<'a>(
+    selection: &McpServerTools,
+    listed: &'a [ListedTool],
+) -> Result<Vec<&'a ListedTool>, Error> {
     for name in &selection.only {
         named(&selection.server, listed, name)?;
     }
     let is_chosen =
-        |tool: &&Listed| selection.only.is_empty() || selection.only.contains(&tool.name);
+        |tool: &&ListedTool| selection.only.is_empty() || selection.only.contains(&tool.name);
     Ok(listed.iter().filter(is_chosen).collect())
 }
 
-fn named<'a>(server: &str, listed: &'a [Listed], name: &str) -> Result<&'a Listed, Error> {
+fn named<'a>(server: &str, listed: &'a [ListedTool], name: &str) -> Result<&'a ListedTool, Error> {
     listed
         .iter()
         .find(|tool| tool.name == name)
@@ -69,7 +72,7 @@ fn named<'a>(server: &str, listed: &'a [Listed], name: &str) -> Result<&'a Liste
 }
 
 /// Fills in the fields of a tool that the host left to the server.
-fn complete(tool: &mut Tool, listed: &Listed) -> Result<(), Error> {
+fn complete(tool: &mut Tool, listed: &ListedTool) -> Result<(), Error> {
     if tool.description.is_empty() {
         tool.description.clone_from(&listed.description);
     }
@@ -83,7 +86,7 @@ fn complete(tool: &mut Tool, listed: &Listed) -> Result<(), Error> {
 /// The definition that the model gets for a listed tool.
 fn offered(
     selection: &McpServerTools,
-    listed: &Listed,
+    listed: &ListedTool,
     call_timeout: Duration,
 ) -> Result<Tool, Error> {
     let McpServerTools {
@@ -95,8 +98,8 @@ fn offered(
         output_limits,
     } = selection;
     let name = format!("{prefix}{}", listed.name.replace(is_foreign, "_"));
-    if name.is_empty() || name.len() > LONGEST_NAME {
-        let reason = format!("the name {name:?} must have 1 to {LONGEST_NAME} characters");
+    if name.is_empty() || name.len() > MAX_NAME_CHARS {
+        let reason = format!("the name {name:?} must have 1 to {MAX_NAME_CHARS} characters");
         return Err(unusable(server, reason));
     }
     Ok(Tool {
@@ -116,13 +119,13 @@ fn offered(
     })
 }
 
-fn schema(server: &str, listed: &Listed) -> Result<String, Error> {
+fn schema(server: &str, listed: &ListedTool) -> Result<String, Error> {
     if listed.input_schema.len() > MAX_SCHEMA_BYTES {
         let name = &listed.name;
         let reason = format!("the schema of {name:?} has more than {MAX_SCHEMA_BYTES} bytes");
         return Err(unusable(server, reason));
     }
-    Ok(schemas::mended(&listed.input_schema))
+    Ok(schemas::normalized(&listed.input_schema))
 }
 
 /// Whether the character is not among those that all providers accept in names.
@@ -131,7 +134,7 @@ fn is_foreign(c: char) -> bool {
 }
 
 fn unusable(server: &str, reason: String) -> Error {
-    Error::Tools {
+    Error::InvalidTools {
         server: server.to_owned(),
         reason,
     }
@@ -141,8 +144,8 @@ fn unusable(server: &str, reason: String) -> Error {
 mod tests {
     use super::*;
 
-    fn listed(name: &str) -> Listed {
-        Listed {
+    fn listed(name: &str) -> ListedTool {
+        ListedTool {
             name: name.to_owned(),
             description: format!("does {name}"),
             input_schema: r#"{"type":"object"}"#.to_owned(),
@@ -172,7 +175,7 @@ mod tests {
             let mcp = tool.mcp.unwrap();
             assert_eq!((tool.name.as_str(), mcp.tool.as_str()), (expected, name));
         }
-        let long = "n".repeat(LONGEST_NAME);
+        let long = "n".repeat(MAX_NAME_CHARS);
         assert!(offered(&selection("", &[]), &listed(&long), Duration::MAX).is_ok());
         assert!(offered(&selection("p", &[]), &listed(&long), Duration::MAX).is_err());
     }
@@ -187,7 +190,7 @@ mod tests {
         assert_eq!(names(&[]), Ok(vec!["a".into(), "b".into(), "c".into()]));
         assert_eq!(names(&["c", "a"]), Ok(vec!["a".into(), "c".into()]));
         let missing: Result<Vec<String>, Error> = names(&["a", "d"]);
-        assert!(matches!(missing, Err(Error::Tools { .. })));
+        assert!(matches!(missing, Err(Error::InvalidTools { .. })));
     }
 
     #[test]

@@ -59,13 +59,13 @@ pub struct Principal {
 }
 
 /// Maximum length of a tenant id, in characters.
-const LONGEST_TENANT: usize = 64;
+const MAX_TENANT_CHARS: usize = 64;
 
 /// Whether the text is a valid tenant id: 1 to 64 characters of `a-z`, `0-9`, `-`, `_` and `.`.
 pub fn is_tenant(id: &str) -> bool {
     let fits =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
-    (1..=LONGEST_TENANT).contains(&id.len()) && id.bytes().all(fits)
+    (1..=MAX_TENANT_CHARS).contains(&id.len()) && id.bytes().all(fits)
 }
 
 /// An API key as stored, without its secret.

@@ -46,7 +46,7 @@ pub struct Answered {
 
 /// How the appended messages change the session's calls.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Fit {
+pub struct CallChanges {
     /// Calls in the appended messages.
     pub made: Vec<MadeCall>,
     /// Calls that were open before and that the appended messages answer.
@@ -78,7 +78,7 @@ pub enum Flaw {
 
 /// Why messages cannot be appended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Misfit {
+pub enum AppendError {
     /// The session ends in these open calls, and a message other than their results follows.
     Open(Vec<CallId>),
     /// The messages are inconsistent with each other, or answer calls that the session does not have.
@@ -98,7 +98,7 @@ pub fn fit(
     open: &[OpenCall],
     known: &BTreeSet<CallId>,
     messages: &[InputMessage],
-) -> Result<Fit, Misfit> {
+) -> Result<CallChanges, AppendError> {
     let mut fitting = Fitting {
         open,
         waiting: open
@@ -107,7 +107,7 @@ pub fn fit(
             .map(|(i, call)| (call.id.clone(), Origin::Session(i)))
             .collect(),
         seen: known.clone(),
-        fit: Fit::default(),
+        fit: CallChanges::default(),
         flaws: Vec::new(),
         parted: None,
         interrupted: None,
@@ -123,7 +123,7 @@ struct Fitting<'a> {
     waiting: BTreeMap<CallId, Origin>,
     /// Calls of the session and of the messages so far.
     seen: BTreeSet<CallId>,
-    fit: Fit,
+    fit: CallChanges,
     flaws: Vec<Flaw>,
     /// Index of the last message of results that is `PinnedApart`.
     parted: Option<usize>,
@@ -221,13 +221,13 @@ impl Fitting<'_> {
         self.fit.results.insert(answered, asked);
     }
 
-    fn finish(mut self) -> Result<Fit, Misfit> {
+    fn finish(mut self) -> Result<CallChanges, AppendError> {
         if !self.flaws.is_empty() {
             self.flaws.sort_unstable_by_key(|flaw| flaw.place());
-            return Err(Misfit::Flawed(self.flaws));
+            return Err(AppendError::Flawed(self.flaws));
         }
         if let Some(calls) = self.interrupted {
-            return Err(Misfit::Open(calls));
+            return Err(AppendError::Open(calls));
         }
         self.fit.open = self.waiting.len();
         Ok(self.fit)

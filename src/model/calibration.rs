@@ -36,7 +36,7 @@ impl Calibration {
 
     /// The calibration when these calls are the first: the ratio is clamped to [`RATIOS`].
     #[must_use]
-    pub fn alone(self) -> Self {
+    pub fn clamped(self) -> Self {
         Self {
             ratio: self.ratio.clamp(RATIOS.0, RATIOS.1),
             ..self
@@ -61,7 +61,7 @@ impl Calibration {
         let calls = self.calls.saturating_add(more.calls);
         let weight = (f64::from(more.calls) / f64::from(calls).min(MEMORY)).min(1.0);
         Self {
-            ratio: self.ratio + (more.alone().ratio - self.ratio) * weight,
+            ratio: self.ratio + (more.clamped().ratio - self.ratio) * weight,
             calls,
         }
     }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    BlobId, CallId, CompactionId, Delivery, Generation, Given, InputMessage, LimitsOverride,
-    MessageId, NewContent, PromptShape, RequestId, Seq, SessionConfig, SessionId, ToolOutcome,
+    BlobId, CallId, CompactionId, Delivery, Generation, InputMessage, LimitsOverride, MessageId,
+    NewContent, OutputPart, PromptFormat, RequestId, Seq, SessionConfig, SessionId, ToolOutcome,
     ToolSet, TurnId, Usage, UsagePurpose,
     compaction::{CompactionOverrides, InstructionsMode},
     config::PruneOverrides,
@@ -163,7 +163,7 @@ pub struct PrepareContext {
     pub idempotency: Idempotency,
     /// The model to prepare for. `None` means the session's model.
     pub model: Option<String>,
-    pub shape: PromptShape,
+    pub format: PromptFormat,
     /// Apply queued messages to the transcript first.
     pub applies_queued: bool,
 }
@@ -174,7 +174,7 @@ pub struct RenderContext {
     pub session: SessionId,
     /// The model to render for. `None` means the session's model.
     pub model: Option<String>,
-    pub shape: PromptShape,
+    pub format: PromptFormat,
     /// Render the prompt as of this seq. `None` means the current one.
     pub at: Option<Seq>,
 }
@@ -383,7 +383,7 @@ pub enum Verdict {
 pub struct SubmittedResult {
     pub call: CallId,
     /// Texts, sanitized but not truncated, and media.
-    pub parts: Vec<Given>,
+    pub parts: Vec<OutputPart>,
     /// [`ToolOutcome::Success`] or [`ToolOutcome::Error`].
     pub outcome: ToolOutcome,
     /// Characters that cannot be stored were replaced.

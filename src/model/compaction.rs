@@ -196,7 +196,7 @@ const SUMMARY_SHARE: u32 = 8;
 
 impl CompactionPolicy {
     /// Whether summaries are written in parallel with the turn.
-    pub fn summarises_beside(&self) -> bool {
+    pub fn summarises_in_background(&self) -> bool {
         self.background && self.strategy.summarises()
     }
 

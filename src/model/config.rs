@@ -50,7 +50,7 @@ pub struct PolicyOverrides {
 }
 
 /// Maximum number of fallback models of a policy: each adds its retries to the time until a turn fails.
-pub const MOST_FALLBACKS: usize = 4;
+pub const MAX_FALLBACK_MODELS: usize = 4;
 
 /// A named set of rules from the server's configuration, or a session's variant of it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use super::generation::ReasoningEffort;
 /// fields are taken from the shipped table, if it has the model.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Declared {
+pub struct DeclaredModel {
     /// Name for users.
     pub display_name: Option<String>,
     /// Other names of this model.

@@ -32,7 +32,7 @@ pub enum DeltaKind {
 
 /// The increments of an open message since the previous stretch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stretch {
+pub struct DeltaBatch {
     /// The seq of the last durable event before the message.
     pub after: Seq,
     pub turn: TurnId,
@@ -41,7 +41,7 @@ pub struct Stretch {
     pub deltas: Vec<Delta>,
 }
 
-impl Stretch {
+impl DeltaBatch {
     /// The message that is being generated.
     pub fn message(&self) -> Option<&MessageId> {
         self.deltas.first().map(|delta| &delta.message)

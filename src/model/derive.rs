@@ -32,7 +32,7 @@ pub fn taken(turn: &TurnId, first: &MessageId) -> MessageId {
 }
 
 /// The user message that queued messages are merged into while no turn is running, derived from the first of them.
-pub fn gathered(first: &MessageId) -> MessageId {
+pub fn taken_while_idle(first: &MessageId) -> MessageId {
     let time = Uuid::parse_str(first.as_str()).ok();
     MessageId::new(derived(time, &["gathered", first.as_str()]).to_string())
 }
@@ -100,7 +100,7 @@ pub fn fingerprint<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
 }
 
 /// A number from 0 to 1, uniformly distributed over all attempts: the jitter of their backoff.
-pub fn share(turn: &TurnId, at: StepPosition) -> f64 {
+pub fn jitter(turn: &TurnId, at: StepPosition) -> f64 {
     let place = format!("{}.{}", at.step, at.attempt);
     let digest = digest(["share", turn.as_str(), &place]);
     f64::from(u32::from_be_bytes([

@@ -7,9 +7,9 @@ use super::TenantId;
 pub struct TenantDeletion {
     pub tenant: TenantId,
     /// When the deletion was requested.
-    pub asked_at: jiff::Timestamp,
+    pub requested_at: jiff::Timestamp,
     /// The caller that requested it, as named in logs.
-    pub asked_by: String,
+    pub requested_by: String,
     /// When all data was deleted. `None` while the deletion is in progress.
     pub done_at: Option<jiff::Timestamp>,
     /// Number of deleted sessions.

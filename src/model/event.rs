@@ -5,10 +5,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{
-    Applied, CallId, Compaction, CompactionId, DropReason, Ending, Failure, FailureReason,
+    AppliedMessage, CallId, Compaction, CompactionId, DropReason, Ending, Failure, FailureReason,
     Generation, Limits, MessageId, PruneReport, RequestId, Restored, Seq, TokenCount, ToolCall,
     ToolExecutor, TurnId, TurnResult, Usage, UsagePurpose, UsageTotals, generation::Unsupported,
-    media::LeftOut,
+    media::OmittedMedia,
 };
 
 pub use super::{id::StepPosition, usage::Estimate};
@@ -92,7 +92,7 @@ pub enum Payload {
         /// The user message.
         message: MessageId,
         /// The queued messages, in order.
-        taken: Vec<Applied>,
+        taken: Vec<AppliedMessage>,
     },
     /// A queued message was dropped.
     QueuedMessageDropped {
@@ -151,7 +151,7 @@ pub struct UnsupportedSetting {
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnsupportedPart {
     /// The medium and the reason.
-    pub left_out: LeftOut,
+    pub left_out: OmittedMedia,
     /// Configured name of the provider.
     pub provider: String,
     /// Model reference.

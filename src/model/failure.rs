@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::occupancy::Share;
+use super::occupancy::CategoryTokens;
 
 /// The kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,7 +61,7 @@ pub struct Failure {
     /// The delay that the provider requested before a retry.
     pub retry_after: Option<Duration>,
     /// If the prompt does not fit: what the window is used for, largest first.
-    pub categories: Vec<Share>,
+    pub categories: Vec<CategoryTokens>,
 }
 
 impl Failure {

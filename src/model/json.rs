@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// Replaces each escaped lone surrogate by an escaped U+FFFD.
-pub fn sound(json: &str) -> Cow<'_, str> {
+pub fn replace_lone_surrogates(json: &str) -> Cow<'_, str> {
     let mut repaired = String::new();
     let mut kept = 0;
     let mut at = 0;
@@ -49,7 +49,7 @@ mod tests {
             (r#"{"a":"\\ud83d"}"#, r#"{"a":"\\ud83d"}"#),
         ];
         for (written, expected) in table {
-            assert_eq!(sound(written), expected, "{written}");
+            assert_eq!(replace_lone_surrogates(written), expected, "{written}");
         }
     }
 }

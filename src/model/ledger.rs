@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::{Applied, CallId, Category, Compaction, Seq, TokenBasis, TokenCount, usage::Estimate};
+use super::{
+    AppliedMessage, CallId, Category, Compaction, Seq, TokenBasis, TokenCount, usage::Estimate,
+};
 
-pub use super::occupancy::{Occupant, Share};
+pub use super::occupancy::{CategoryTokens, ContextCategory};
 
 /// A number of tokens, and the number of parts that they belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Held {
+pub struct CategoryCount {
     /// Estimated tokens.
     pub tokens: i64,
     pub parts: u32,
@@ -21,25 +23,25 @@ pub struct Ledger {
     pub messages: u32,
     /// Tokens of the messages in addition to their parts.
     pub overhead: i64,
-    pub user: Held,
+    pub user: CategoryCount,
     /// Text of the model.
-    pub assistant: Held,
-    pub reasoning: Held,
-    pub tool_calls: Held,
+    pub assistant: CategoryCount,
+    pub reasoning: CategoryCount,
+    pub tool_calls: CategoryCount,
     /// Tool results; pruned ones count as their placeholder.
-    pub tool_results: Held,
+    pub tool_results: CategoryCount,
     /// Images and files.
-    pub media: Held,
-    pub summary: Held,
+    pub media: CategoryCount,
+    pub summary: CategoryCount,
     /// Pinned messages.
-    pub pinned: Held,
+    pub pinned: CategoryCount,
     /// Pruned tool results: the tokens saved and the number of results. Not part of the size.
-    pub pruned: Held,
+    pub pruned: CategoryCount,
 }
 
 impl Ledger {
     /// The counter of one category.
-    pub fn held(&self, category: Category) -> Held {
+    pub fn count_of(&self, category: Category) -> CategoryCount {
         match category {
             Category::User => self.user,
             Category::Assistant => self.assistant,
@@ -149,12 +151,12 @@ pub struct PrepareReport {
     /// `None` means no compaction was needed.
     pub compaction: Option<Box<Compaction>>,
     /// The queued messages that were applied first.
-    pub applied: Vec<Applied>,
+    pub applied: Vec<AppliedMessage>,
 }
 
 /// The result of recording the usage of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Recorded {
+pub struct UsageReceipt {
     /// The prediction compared to the report. `None` means it is not known which prompt was sent.
     pub estimate: Option<Estimate>,
     /// Size of the next prompt.

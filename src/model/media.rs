@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, num::NonZeroU32, sync::Arc};
 use super::{BlobId, MessageId, derive};
 
 /// Text that replaces a medium that the model does not support (feature row D4).
-pub const UNSUPPORTED_WORDS: &str = "[unsupported content]";
+pub const UNSUPPORTED_TEXT: &str = "[unsupported content]";
 
 /// An image, document, audio or video.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,14 +21,14 @@ pub struct Media {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// Stored by this service.
-    Blob(Kept),
+    Blob(BlobRef),
     /// A URL from which the provider fetches it.
     Url(String),
 }
 
 /// Reference to stored content, with the properties that determine its size in tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct BlobRef {
     pub id: BlobId,
     /// Length in bytes.
     pub bytes: u64,
@@ -38,7 +38,7 @@ pub struct Kept {
 
 /// A medium that was not sent to the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeftOut {
+pub struct OmittedMedia {
     pub message: MessageId,
     /// Index of the part; for a medium in a tool result, the index of the result.
     pub part: usize,
@@ -98,7 +98,7 @@ impl Media {
     }
 
     /// The stored content. Returns `None` if the content is at a URL.
-    pub fn kept(&self) -> Option<&Kept> {
+    pub fn blob(&self) -> Option<&BlobRef> {
         match &self.source {
             Source::Blob(kept) => Some(kept),
             Source::Url(_) => None,

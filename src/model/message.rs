@@ -6,11 +6,12 @@ use jiff::Timestamp;
 use serde_json::value::RawValue;
 
 use super::{
-    Applied, BlobId, CallId, CompactionId, Counted, Failure, Media, MessageId, Seq, TurnId, Usage,
+    AppliedMessage, BlobId, CallId, CompactionId, Failure, Media, MessageId, PartSize, Seq, TurnId,
+    Usage,
 };
 
 /// Text that replaces a pruned tool result in the prompt.
-pub const PRUNED_WORDS: &str = "[Old tool result content cleared]";
+pub const PRUNED_TEXT: &str = "[Old tool result content cleared]";
 
 /// The author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,7 +80,7 @@ pub struct Message {
     /// Labels set by the host.
     pub metadata: BTreeMap<String, String>,
     /// The queued messages that were merged into it, in order.
-    pub queued: Vec<Applied>,
+    pub queued: Vec<AppliedMessage>,
     /// A compaction wrote it to replace older messages.
     pub is_summary: bool,
     /// The compaction that replaced it in the prompt. `None` while it is in the prompt.
@@ -91,9 +92,13 @@ pub struct Message {
 impl Message {
     /// The message as sent to the model: pruned results are replaced by the placeholder.
     #[must_use]
-    pub fn seen(self) -> Self {
+    pub fn as_sent_to_model(self) -> Self {
         Self {
-            parts: self.parts.into_iter().map(StoredPart::seen).collect(),
+            parts: self
+                .parts
+                .into_iter()
+                .map(StoredPart::as_sent_to_model)
+                .collect(),
             ..self
         }
     }
@@ -135,7 +140,7 @@ impl Message {
                 Content::ToolResult(result) => {
                     for given in &mut result.parts {
                         if let Some(words) = given.media().and_then(|media| words(at, media)) {
-                            *given = Given::Text(words);
+                            *given = OutputPart::Text(words);
                         }
                     }
                 }
@@ -154,7 +159,7 @@ impl Message {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredPart {
     pub part: Part,
-    pub size: Counted,
+    pub size: PartSize,
     /// Name of the estimator that counted it.
     pub estimator: String,
     /// Set on a pruned result; `size` is then that of the placeholder.
@@ -164,9 +169,9 @@ pub struct StoredPart {
 impl StoredPart {
     /// The part as sent to the model: a pruned result is replaced by the placeholder.
     #[must_use]
-    pub fn seen(mut self) -> Self {
+    pub fn as_sent_to_model(mut self) -> Self {
         if let (Some(_), Content::ToolResult(result)) = (&self.pruned, &mut self.part.content) {
-            result.parts = vec![Given::Text(PRUNED_WORDS.to_owned())];
+            result.parts = vec![OutputPart::Text(PRUNED_TEXT.to_owned())];
         }
         self
     }
@@ -251,7 +256,8 @@ impl Part {
             | Content::ProviderItem(_)
             | Content::Unknown(_) => (None, [].as_slice()),
         };
-        own.into_iter().chain(given.iter().filter_map(Given::media))
+        own.into_iter()
+            .chain(given.iter().filter_map(OutputPart::media))
     }
 }
 
@@ -404,7 +410,7 @@ pub struct ToolResult {
     /// Name of the tool.
     pub name: String,
     /// In order: texts, sanitized and truncated, and media.
-    pub parts: Vec<Given>,
+    pub parts: Vec<OutputPart>,
     pub outcome: ToolOutcome,
     /// `None` if the output was not truncated.
     pub truncation: Option<Truncation>,
@@ -415,24 +421,24 @@ pub struct ToolResult {
 impl ToolResult {
     /// The texts in the output.
     pub fn texts(&self) -> impl DoubleEndedIterator<Item = &str> {
-        self.parts.iter().filter_map(Given::text)
+        self.parts.iter().filter_map(OutputPart::text)
     }
 
     /// The media in the output.
     pub fn media(&self) -> impl Iterator<Item = &Media> {
-        self.parts.iter().filter_map(Given::media)
+        self.parts.iter().filter_map(OutputPart::media)
     }
 }
 
 /// A piece of a tool's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Given {
+pub enum OutputPart {
     Text(String),
     /// An image, document, audio or video.
     Media(Media),
 }
 
-impl Given {
+impl OutputPart {
     /// The text. Returns `None` for a medium.
     pub fn text(&self) -> Option<&str> {
         match self {
@@ -450,13 +456,13 @@ impl Given {
     }
 }
 
-impl From<&str> for Given {
+impl From<&str> for OutputPart {
     fn from(text: &str) -> Self {
         Self::Text(text.to_owned())
     }
 }
 
-impl From<String> for Given {
+impl From<String> for OutputPart {
     fn from(text: String) -> Self {
         Self::Text(text)
     }

@@ -35,7 +35,7 @@ pub use access::{Access, ApiKey, Principal};
 pub use calibration::Calibration;
 pub use compaction::{Compaction, CompactionState};
 pub use config::{PinnedBlock, PinnedKind, SessionConfig, ToolExecution};
-pub use declared_model::Declared;
+pub use declared_model::DeclaredModel;
 pub use delta::Delta;
 pub use erasure::TenantDeletion;
 pub use event::Payload;
@@ -45,26 +45,28 @@ pub use id::{
     BlobId, CallId, CompactionId, Fence, MessageId, RequestId, Seq, SessionId, SessionKey,
     StepPosition, TenantId, TurnFence, TurnId,
 };
-pub use ledger::{Anchor, Held, Ledger, PrepareReport, PruneReport, Recorded, Restored};
+pub use ledger::{
+    Anchor, CategoryCount, Ledger, PrepareReport, PruneReport, Restored, UsageReceipt,
+};
 pub use media::{Contents, Media, NewContent};
 pub use message::{
-    Citation, Content, FinishReason, Given, InputMessage, Message, ModelResponse, Part,
+    Citation, Content, FinishReason, InputMessage, Message, ModelResponse, OutputPart, Part,
     ProviderItem, Role, ToolCall, ToolOutcome, ToolResult, Truncation,
 };
 pub use price::CachePrices;
-pub use prompt::{Arrangement, Prompt, PromptNote, PromptNoteKind, PromptShape};
-pub use queue::{Applied, Delivery, DropReason, TakeMode};
+pub use prompt::{Prompt, PromptFormat, PromptNote, PromptNoteKind, RequestDiff};
+pub use queue::{AppliedMessage, Delivery, DropReason, TakeMode};
 pub use quota::{Exceeded, Quota, TenantLimits};
 pub use tally::Tally;
 pub use tool::{
     Keep, McpServerTools, McpTool, OutputLimits, ProviderTool, Tool, ToolCategory, ToolExecutor,
     ToolSet,
 };
-pub use transcript::{Closed, Transcript};
+pub use transcript::{ClosedTranscript, Transcript};
 pub use turn::{
     CancelCause, CancelOutcome, CompletionReason, Ending, Limits, LimitsOverride, TurnResult,
     TurnState, Undone,
 };
 pub use usage::{
-    Category, Counted, Estimate, TokenBasis, TokenCount, Usage, UsagePurpose, UsageTotals,
+    Category, Estimate, PartSize, TokenBasis, TokenCount, Usage, UsagePurpose, UsageTotals,
 };

@@ -2,7 +2,7 @@
 
 /// A category of the tokens in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Occupant {
+pub enum ContextCategory {
     SystemPrompt,
     /// Tool definitions.
     Tools,
@@ -34,16 +34,19 @@ pub enum Occupant {
 
 /// The tokens of one category in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Share {
-    pub occupant: Occupant,
+pub struct CategoryTokens {
+    pub occupant: ContextCategory,
     pub tokens: u32,
     /// Number of items.
     pub count: u32,
 }
 
-impl Share {
+impl CategoryTokens {
     /// Whether the tokens are part of the total.
     pub fn in_total(&self) -> bool {
-        !matches!(self.occupant, Occupant::DeferredTools | Occupant::Queued)
+        !matches!(
+            self.occupant,
+            ContextCategory::DeferredTools | ContextCategory::Queued
+        )
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Closed, Content, Contents, Generation, MessageId, Role, TokenCount, Tool};
+use super::{ClosedTranscript, Content, Contents, Generation, MessageId, Role, TokenCount, Tool};
 
 /// The complete input of one model call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub struct Prompt {
     pub model: String,
     /// The system prompt and each pinned block, in order; empty if there are none.
     pub system: Vec<String>,
-    pub transcript: Closed,
+    pub transcript: ClosedTranscript,
     /// The content of the media in `transcript`.
     pub contents: Contents,
     /// Tools that the model may call; empty for a model without tool support.
@@ -60,14 +60,14 @@ impl Prompt {
 /// How the messages of a request differ from those of its prompt, for a service that accepts only a certain order of
 /// messages: messages are added, or merged into another one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Arrangement {
+pub struct RequestDiff {
     /// Number of added messages by role; negative if messages were merged.
     pub messages: BTreeMap<Role, i64>,
     /// The added texts, each with its number of occurrences.
     pub texts: BTreeMap<&'static str, i64>,
 }
 
-impl Arrangement {
+impl RequestDiff {
     /// Adds `count` messages of a role.
     pub fn messages(&mut self, role: Role, count: i64) {
         *self.messages.entry(role).or_default() += count;
@@ -122,7 +122,7 @@ pub enum PromptNoteKind {
 
 /// The format of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum PromptShape {
+pub enum PromptFormat {
     /// The messages of this API.
     Neutral,
     /// A request of OpenAI's Chat Completions API.

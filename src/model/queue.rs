@@ -47,7 +47,7 @@ pub enum TakeMode {
 
 /// A queued message that became part of a user message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Applied {
+pub struct AppliedMessage {
     /// The id that it had in the queue.
     pub message: MessageId,
     pub queued_at: Timestamp,

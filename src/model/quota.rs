@@ -70,11 +70,11 @@ pub struct Exceeded {
 /// A rate limiter: the generic cell rate algorithm (ITU-T I.371). Its state is the time until which the consumed amount
 /// is paid for. Times are durations since any fixed point in time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Allowance {
+pub struct RateLimiter {
     paid_until: Duration,
 }
 
-impl Allowance {
+impl RateLimiter {
     /// Consumes `cost` if at most `burst` is owed afterwards.
     ///
     /// # Errors
@@ -152,7 +152,7 @@ mod tests {
     fn an_allowance_lets_a_burst_through_and_then_the_rate() {
         let second = Duration::from_secs(1);
         let cost = second / 4;
-        let mut rate = Allowance::default();
+        let mut rate = RateLimiter::default();
         let start = Duration::from_secs(100);
         for _ in 0..4 {
             assert_eq!(rate.take(start, cost, second), Ok(()));
@@ -170,7 +170,7 @@ mod tests {
     fn what_was_used_beyond_the_burst_is_waited_for() {
         let minute = Duration::from_mins(1);
         let now = Duration::from_secs(1_000);
-        let mut tokens = Allowance::default();
+        let mut tokens = RateLimiter::default();
         assert_eq!(tokens.wait(now, minute), Duration::ZERO);
         tokens.owe(now, minute * 3);
         assert_eq!(tokens.wait(now, minute), minute * 2);

@@ -61,7 +61,7 @@ pub struct ProviderTool {
 
 /// Prefixes of the types of tools that Anthropic defines but the client runs (Anthropic's documentation of tool use,
 /// read in November 2026). A date follows the prefix.
-const RUN_BY_HOST: [&str; 4] = ["bash_", "computer_", "memory_", "text_editor_"];
+const HOST_TOOL_PREFIXES: [&str; 4] = ["bash_", "computer_", "memory_", "text_editor_"];
 
 impl ProviderTool {
     /// The name that the model uses to call the tool. Returns `None` unless the host runs it.
@@ -73,7 +73,7 @@ impl ProviderTool {
             name: String,
         }
         let Definition { kind, name } = serde_json::from_str(&self.definition).ok()?;
-        RUN_BY_HOST
+        HOST_TOOL_PREFIXES
             .iter()
             .any(|it| kind.starts_with(it))
             .then_some(name)

@@ -13,7 +13,7 @@ pub struct Transcript {
 
 /// A transcript in which every call has its result: the only form that may be sent to a model.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Closed {
+pub struct ClosedTranscript {
     messages: Vec<Message>,
 }
 
@@ -45,7 +45,7 @@ impl Transcript {
     }
 
     /// Checks that every call is directly followed by its result.
-    pub fn close(self) -> Result<Closed, NotClosed> {
+    pub fn close(self) -> Result<ClosedTranscript, NotClosed> {
         let mut open: BTreeSet<CallId> = BTreeSet::new();
         for (index, message) in self.messages.iter().enumerate() {
             if message.role != Role::Tool && !open.is_empty() {
@@ -72,7 +72,7 @@ impl Transcript {
             }
         }
         if open.is_empty() {
-            Ok(Closed {
+            Ok(ClosedTranscript {
                 messages: self.messages,
             })
         } else {
@@ -81,7 +81,7 @@ impl Transcript {
     }
 }
 
-impl Closed {
+impl ClosedTranscript {
     /// The messages in order.
     pub fn messages(&self) -> &[Message] {
         &self.messages
@@ -126,7 +126,7 @@ mod tests {
 
     use super::*;
     use crate::model::{
-        Category, Counted, MessageId, Part, Seq, ToolCall, ToolOutcome, ToolResult,
+        Category, MessageId, Part, PartSize, Seq, ToolCall, ToolOutcome, ToolResult,
         message::StoredPart,
     };
 
@@ -183,7 +183,7 @@ mod tests {
                 arguments: "{}".to_owned(),
             })
         };
-        let size = Counted {
+        let size = PartSize {
             tokens: 0,
             category: Category::ToolCalls,
         };

@@ -78,7 +78,7 @@ pub enum Category {
 
 /// The size of one stored part according to one estimator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Counted {
+pub struct PartSize {
     pub tokens: u32,
     pub category: Category,
 }

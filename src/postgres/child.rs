@@ -18,13 +18,13 @@ use super::owner::Owner;
 ///
 /// Built on threads, not on tasks, so that it outlives the async runtime from which it was started.
 #[derive(Debug)]
-pub(super) struct Guarded {
+pub(super) struct GuardedProcess {
     pipe: Mutex<Option<ChildStdin>>,
     exit: watch::Receiver<Option<ExitStatus>>,
     pub(super) log: Log,
 }
 
-impl Guarded {
+impl GuardedProcess {
     /// Starts `program` as `owner`, under `guard`.
     pub(super) fn spawn(
         guard: &Path,
@@ -72,7 +72,7 @@ impl Guarded {
     }
 
     /// Requests the exit of the program by closing the pipe.
-    pub(super) fn release(&self) {
+    pub(super) fn request_exit(&self) {
         *self.pipe.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 

@@ -7,9 +7,9 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use super::binaries::Binaries;
-use super::child::Guarded;
+use super::child::GuardedProcess;
 use super::error::{Error, io};
-use super::lock::beside;
+use super::lock::sibling_path;
 use super::owner::{Owner, our_name};
 use super::{Durability, Progress, ROLE, Settings};
 
@@ -75,7 +75,7 @@ pub(super) async fn create(
         binaries.version,
         data_dir.display()
     ));
-    let draft = beside(data_dir, ".init");
+    let draft = sibling_path(data_dir, ".init");
     remove_all(&draft)?;
     owner.make_dir(&draft)?;
     initdb(settings, owner, binaries, &draft).await?;
@@ -84,7 +84,7 @@ pub(super) async fn create(
 }
 
 /// Allows the user that this process runs as to connect. It may differ from that of the last run.
-pub(super) fn admit_us(data_dir: &Path, owner: &Owner) -> Result<(), Error> {
+pub(super) fn allow_current_user(data_dir: &Path, owner: &Owner) -> Result<(), Error> {
     let us = our_name()?.replace('"', "\"\"");
     owner.write_file(
         &data_dir.join("pg_ident.conf"),
@@ -135,7 +135,7 @@ async fn initdb(
     if settings.durability == Durability::Disposable {
         args.push("--no-sync".into());
     }
-    let process = Guarded::spawn(&settings.guard_program, owner, &binaries.initdb(), &args)?;
+    let process = GuardedProcess::spawn(&settings.guard_program, owner, &binaries.initdb(), &args)?;
     let status = process.exited().await;
     match status.success() {
         true => Ok(()),

@@ -8,7 +8,7 @@ const ROLES: &str = include_str!("../store/sql/roles.sql");
 
 /// Creates our database if it is missing.
 pub(super) async fn ensure(maintenance: &Config) -> Result<(), Error> {
-    visit(maintenance, async |client| {
+    with_client(maintenance, async |client| {
         let found = client
             .query_opt(
                 "-- postgres::database::ensure\nselect from pg_database where datname = $1",
@@ -29,7 +29,7 @@ pub(super) async fn ensure(maintenance: &Config) -> Result<(), Error> {
 
 /// Drops every database except PostgreSQL's own and ours.
 pub(super) async fn drop_others(maintenance: &Config) -> Result<(), Error> {
-    visit(maintenance, async |client| {
+    with_client(maintenance, async |client| {
         let select =
             "-- postgres::database::drop_others\nselect format('%I', datname) from pg_database
                       where datname not in ('postgres', 'template0', 'template1', $1)";
@@ -50,7 +50,7 @@ pub(super) async fn drop_others(maintenance: &Config) -> Result<(), Error> {
 /// Whether our database contains no tables.
 pub(super) async fn is_empty(config: &Config) -> Result<bool, Error> {
     let mut tables: i64 = 0;
-    visit(config, async |client| {
+    with_client(config, async |client| {
         let select = "-- postgres::database::is_empty\nselect count(*) from pg_tables where schemaname = 'public'";
         tables = client.query_one(select, &[]).await?.get(0);
         Ok(())
@@ -61,12 +61,12 @@ pub(super) async fn is_empty(config: &Config) -> Result<bool, Error> {
 
 /// Creates the roles for row-level security, which a backup may reference.
 pub(super) async fn make_roles(config: &Config) -> Result<(), Error> {
-    visit(config, async |client| client.batch_execute(ROLES).await).await
+    with_client(config, async |client| client.batch_execute(ROLES).await).await
 }
 
 /// Whether the server accepts a connection and runs a statement.
 pub(super) async fn answers(config: &Config) -> bool {
-    visit(config, async |client| {
+    with_client(config, async |client| {
         client.batch_execute("select 1").await
     })
     .await
@@ -74,7 +74,7 @@ pub(super) async fn answers(config: &Config) -> bool {
 }
 
 /// Connects, runs `work`, and disconnects.
-async fn visit(
+async fn with_client(
     config: &Config,
     work: impl AsyncFnOnce(&Client) -> Result<(), Error>,
 ) -> Result<(), Error> {

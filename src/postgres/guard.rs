@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 use super::owner::Owner;
-use super::stopping::QUIT_AFTER;
+use super::stopping::FAST_SHUTDOWN_TIMEOUT;
 
 /// The first argument that selects the guard.
 pub(super) const COMMAND: &str = "__postgres-guard";
@@ -38,7 +38,7 @@ pub fn guard_main(args: impl Iterator<Item = OsString>) -> ExitCode {
 
 /// The guard's arguments for running `program` as `owner`.
 pub(super) fn arguments(owner: &Owner, program: OsString) -> [OsString; 3] {
-    let user = if owner.dropped {
+    let user = if owner.drops_privileges {
         format!("{}:{}", owner.uid, owner.gid)
     } else {
         "-".into()
@@ -51,7 +51,7 @@ fn run(args: impl Iterator<Item = OsString>) -> io::Result<ExitStatus> {
         .ok_or_else(|| io::Error::other("expected: <uid:gid or -> <program> <arguments...>"))?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let status = runtime.block_on(async {
-        outlive_signals()?;
+        ignore_termination_signals()?;
         watch(command.spawn()?).await
     });
     runtime.shutdown_background();
@@ -75,7 +75,7 @@ fn parse(mut args: impl Iterator<Item = OsString>) -> Option<Command> {
 
 /// Ignores termination signals; only the pipe ends the guard. A signal to the whole service must not stop the database
 /// before contextd has drained.
-fn outlive_signals() -> io::Result<()> {
+fn ignore_termination_signals() -> io::Result<()> {
     for kind in [
         SignalKind::terminate(),
         SignalKind::interrupt(),
@@ -91,16 +91,16 @@ async fn watch(mut child: Child) -> io::Result<ExitStatus> {
         status = child.wait() => return status,
         () = end_of_input()? => {}
     }
-    tell(&child, Signal::SIGINT);
-    if let Ok(status) = tokio::time::timeout(QUIT_AFTER, child.wait()).await {
+    send_signal(&child, Signal::SIGINT);
+    if let Ok(status) = tokio::time::timeout(FAST_SHUTDOWN_TIMEOUT, child.wait()).await {
         return status;
     }
-    tell(&child, Signal::SIGQUIT);
+    send_signal(&child, Signal::SIGQUIT);
     child.wait().await
 }
 
 /// Signals the child. Its pid cannot have been reused, because the child has not been waited for.
-fn tell(child: &Child, signal: Signal) {
+fn send_signal(child: &Child, signal: Signal) {
     if let Some(pid) = child.id().and_then(|pid| i32::try_from(pid).ok()) {
         let _ = kill(Pid::from_raw(pid), signal); // the child may just have exited
     }

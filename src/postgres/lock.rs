@@ -20,9 +20,9 @@ pub(super) struct Lock {
 impl Lock {
     /// Takes the lock. If another process holds it, the error names that process.
     pub(super) fn take(data_dir: &Path, owner: &Owner) -> Result<Self, Error> {
-        let path = beside(data_dir, ".lock");
+        let path = sibling_path(data_dir, ".lock");
         let file = open(&path).map_err(io("open", &path))?;
-        owner.give(&file, &path)?;
+        owner.chown_file(&file, &path)?;
         let mut file =
             Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(file, _)| {
                 Error::Locked {
@@ -30,13 +30,13 @@ impl Lock {
                     holder: holder(file),
                 }
             })?;
-        sign(&mut file).map_err(io("write", &path))?;
+        write_pid(&mut file).map_err(io("write", &path))?;
         Ok(Self { _file: file })
     }
 }
 
 /// `<data_dir><suffix>`: a sibling, so that the cluster directory contains only PostgreSQL's files.
-pub(super) fn beside(data_dir: &Path, suffix: &str) -> PathBuf {
+pub(super) fn sibling_path(data_dir: &Path, suffix: &str) -> PathBuf {
     let mut path = OsString::from(data_dir);
     path.push(suffix);
     path.into()
@@ -53,7 +53,7 @@ fn open(path: &Path) -> std::io::Result<File> {
     options.custom_flags(OFlag::O_NOFOLLOW.bits()).open(path)
 }
 
-fn sign(file: &mut File) -> std::io::Result<()> {
+fn write_pid(file: &mut File) -> std::io::Result<()> {
     file.set_len(0)?;
     writeln!(file, "{}", std::process::id())
 }

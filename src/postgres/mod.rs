@@ -35,9 +35,9 @@ pub use guard::guard_main;
 pub use settings::{DATABASE, Durability, Progress, ROLE, Settings};
 
 use binaries::{Binaries, ProgramFile};
-use child::Guarded;
+use child::GuardedProcess;
 use lock::Lock;
-use orphan::Postmaster;
+use orphan::PostmasterState;
 use owner::Owner;
 use pid_file::PidFile;
 use stopping::GUARD_TIMEOUT;
@@ -59,7 +59,7 @@ pub struct Postgres {
 /// A server process and the program file that it was started from.
 #[derive(Debug, Clone)]
 struct Running {
-    process: Arc<Guarded>,
+    process: Arc<GuardedProcess>,
     binaries: Binaries,
     program: Option<ProgramFile>,
 }
@@ -79,7 +79,7 @@ impl Postgres {
         }
         cluster::check_owner(&data_dir, &owner)?;
         orphan::clear(&data_dir, progress).await?;
-        cluster::admit_us(&data_dir, &owner)?;
+        cluster::allow_current_user(&data_dir, &owner)?;
         let socket_dir = socket::prepare(&data_dir, settings.runtime_dir.as_deref(), &owner)?;
         let running = Running::start(&settings, &owner, binaries, &socket_dir, progress).await?;
         let postgres = Self {
@@ -136,7 +136,7 @@ impl Postgres {
         let version = cluster::version(data_dir);
         let binaries = Binaries::find(&self.settings, &self.owner, version.as_deref()).await?;
         let before = self.running().process;
-        before.release();
+        before.request_exit();
         let _ = tokio::time::timeout(GUARD_TIMEOUT, before.exited()).await; // if late, orphan::clear stops it
         orphan::clear(data_dir, &|_| {}).await?;
         let (settings, owner) = (&self.settings, &self.owner);
@@ -153,7 +153,7 @@ impl Postgres {
     /// Stops the server and waits until it is down. Clients are disconnected; committed transactions are preserved.
     pub async fn stop(self) -> Result<(), Error> {
         let process = self.running().process;
-        process.release();
+        process.request_exit();
         let _ = tokio::time::timeout(GUARD_TIMEOUT, process.exited()).await; // if late, orphan::clear stops it
         orphan::clear(&self.settings.data_dir, &|_| {}).await?; // finds a server only if the guard was killed
         socket::remove(&self.socket_dir);
@@ -185,7 +185,8 @@ impl Running {
 pub async fn find_running(data_dir: &Path) -> Option<Config> {
     let data_dir = data_dir.canonicalize().ok()?;
     let file = PidFile::read(&data_dir).filter(PidFile::is_ready)?;
-    let running = file.pid > 0 && orphan::look(file.pid, &data_dir) == Postmaster::Running;
+    let running =
+        file.pid > 0 && orphan::postmaster_state(file.pid, &data_dir) == PostmasterState::Running;
     let config = config(file.socket_dir.as_deref().filter(|_| running)?, DATABASE);
     database::answers(&config).await.then_some(config)
 }

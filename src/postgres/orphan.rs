@@ -15,20 +15,20 @@ use tokio::time::{Instant, sleep};
 use super::Progress;
 use super::error::{Error, io};
 use super::pid_file::PidFile;
-use super::stopping::{GIVE_UP_AFTER, QUIT_AFTER};
+use super::stopping::{FAST_SHUTDOWN_TIMEOUT, IMMEDIATE_SHUTDOWN_TIMEOUT};
 
 /// How often to check whether a process has exited; only a parent can wait for it.
 const POLL: Duration = Duration::from_millis(5);
 
 /// The state of the process that a `postmaster.pid` names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Postmaster {
+pub(super) enum PostmasterState {
     /// It is running and serves this cluster.
     Running,
     /// It has exited, and its parent has not read its exit status.
     Zombie,
     /// Its pid now belongs to another program.
-    Stranger,
+    OtherProcess,
     /// No such process exists.
     Gone,
 }
@@ -44,10 +44,10 @@ pub(super) async fn clear(data_dir: &Path, progress: Progress<'_>) -> Result<(),
     if file.pid <= 0 {
         return Ok(()); // a stand-alone backend: not ours to stop; PostgreSQL will report it
     }
-    match look(file.pid, data_dir) {
-        Postmaster::Gone => Ok(()),
-        Postmaster::Zombie | Postmaster::Stranger => remove_pid_file(data_dir),
-        Postmaster::Running => {
+    match postmaster_state(file.pid, data_dir) {
+        PostmasterState::Gone => Ok(()),
+        PostmasterState::Zombie | PostmasterState::OtherProcess => remove_pid_file(data_dir),
+        PostmasterState::Running => {
             progress(&format!(
                 "stopping the PostgreSQL of an earlier run (pid {})",
                 file.pid
@@ -60,8 +60,8 @@ pub(super) async fn clear(data_dir: &Path, progress: Progress<'_>) -> Result<(),
 /// Stops the server of the cluster, first with a fast shutdown, then with an immediate one.
 async fn stop(pid: i32, data_dir: &Path) -> Result<(), Error> {
     for (signal, patience) in [
-        (Signal::SIGINT, QUIT_AFTER),
-        (Signal::SIGQUIT, GIVE_UP_AFTER),
+        (Signal::SIGINT, FAST_SHUTDOWN_TIMEOUT),
+        (Signal::SIGQUIT, IMMEDIATE_SHUTDOWN_TIMEOUT),
     ] {
         let _ = kill(Pid::from_raw(pid), signal); // the process may already be gone
         if ends_within(patience, pid, data_dir).await {
@@ -76,7 +76,7 @@ async fn stop(pid: i32, data_dir: &Path) -> Result<(), Error> {
 
 async fn ends_within(patience: Duration, pid: i32, data_dir: &Path) -> bool {
     let deadline = Instant::now() + patience;
-    while look(pid, data_dir) == Postmaster::Running {
+    while postmaster_state(pid, data_dir) == PostmasterState::Running {
         if Instant::now() > deadline {
             return false;
         }
@@ -94,25 +94,25 @@ fn remove_pid_file(data_dir: &Path) -> Result<(), Error> {
 }
 
 /// Determines the state of a process without affecting it.
-pub(super) fn look(pid: i32, data_dir: &Path) -> Postmaster {
+pub(super) fn postmaster_state(pid: i32, data_dir: &Path) -> PostmasterState {
     match kill(Pid::from_raw(pid), None) {
-        Err(Errno::ESRCH) => Postmaster::Gone,
-        Ok(()) | Err(_) if Path::new("/proc/self/stat").exists() => look_in_proc(pid, data_dir),
-        Ok(()) | Err(_) => look_with_ps(pid, data_dir),
+        Err(Errno::ESRCH) => PostmasterState::Gone,
+        Ok(()) | Err(_) if Path::new("/proc/self/stat").exists() => state_from_proc(pid, data_dir),
+        Ok(()) | Err(_) => state_from_ps(pid, data_dir),
     }
 }
 
-fn look_in_proc(pid: i32, data_dir: &Path) -> Postmaster {
+fn state_from_proc(pid: i32, data_dir: &Path) -> PostmasterState {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
-        return Postmaster::Gone;
+        return PostmasterState::Gone;
     };
     let Some((name, state)) = name_and_state(&stat) else {
-        return Postmaster::Stranger;
+        return PostmasterState::OtherProcess;
     };
     match state {
-        'Z' | 'X' => Postmaster::Zombie,
-        _ if name == "postgres" && lives_in(pid, data_dir) => Postmaster::Running,
-        _ => Postmaster::Stranger,
+        'Z' | 'X' => PostmasterState::Zombie,
+        _ if name == "postgres" && serves_cluster(pid, data_dir) => PostmasterState::Running,
+        _ => PostmasterState::OtherProcess,
     }
 }
 
@@ -126,7 +126,7 @@ fn name_and_state(stat: &str) -> Option<(&str, char)> {
 /// Whether the process serves the cluster. A server's working directory is its data directory. Root in a container may
 /// be unable to read it; then the arguments are checked. A process with neither is about to exit but has not exited
 /// yet.
-fn lives_in(pid: i32, data_dir: &Path) -> bool {
+fn serves_cluster(pid: i32, data_dir: &Path) -> bool {
     match fs::read_link(format!("/proc/{pid}/cwd")) {
         Ok(directory) => directory == data_dir,
         Err(_) => {
@@ -138,7 +138,7 @@ fn lives_in(pid: i32, data_dir: &Path) -> bool {
 }
 
 /// The state of a process on systems without `/proc`.
-fn look_with_ps(pid: i32, data_dir: &Path) -> Postmaster {
+fn state_from_ps(pid: i32, data_dir: &Path) -> PostmasterState {
     let pid = pid.to_string();
     let output = Command::new("/bin/ps")
         .args(["-ww", "-o", "state=,args=", "-p", &pid])
@@ -148,12 +148,12 @@ fn look_with_ps(pid: i32, data_dir: &Path) -> Postmaster {
         .unwrap_or_default();
     let (state, arguments) = line.split_once(' ').unwrap_or((&line, ""));
     match state.chars().next() {
-        None => Postmaster::Gone,
-        Some('Z') => Postmaster::Zombie,
+        None => PostmasterState::Gone,
+        Some('Z') => PostmasterState::Zombie,
         Some(_) if arguments.contains(&format!("postgres -D {} ", data_dir.display())) => {
-            Postmaster::Running
+            PostmasterState::Running
         }
-        Some(_) => Postmaster::Stranger,
+        Some(_) => PostmasterState::OtherProcess,
     }
 }
 
@@ -176,11 +176,14 @@ mod tests {
     #[test]
     fn our_own_process_is_not_taken_for_a_postmaster() {
         let pid = i32::try_from(std::process::id()).unwrap();
-        assert_eq!(look(pid, Path::new("/nowhere")), Postmaster::Stranger);
+        assert_eq!(
+            postmaster_state(pid, Path::new("/nowhere")),
+            PostmasterState::OtherProcess
+        );
         if Path::new("/bin/ps").exists() {
             assert_eq!(
-                look_with_ps(pid, Path::new("/nowhere")),
-                Postmaster::Stranger
+                state_from_ps(pid, Path::new("/nowhere")),
+                PostmasterState::OtherProcess
             );
         }
     }

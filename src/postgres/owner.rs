@@ -19,7 +19,7 @@ pub(super) struct Owner {
     pub(super) gid: u32,
     pub(super) name: String,
     /// Whether we are root and switch to this user for PostgreSQL only.
-    pub(super) dropped: bool,
+    pub(super) drops_privileges: bool,
 }
 
 impl Owner {
@@ -32,7 +32,7 @@ impl Owner {
                 uid,
                 gid,
                 name: name_of(geteuid())?,
-                dropped: false,
+                drops_privileges: false,
             });
         }
         match fs::metadata(data_dir.join("PG_VERSION")) {
@@ -46,7 +46,7 @@ impl Owner {
             uid,
             gid,
             name: name_of(Uid::from_raw(uid))?,
-            dropped: true,
+            drops_privileges: true,
         })
     }
 
@@ -60,7 +60,7 @@ impl Owner {
 
     /// Fails with the first directory on the path to `target` that this user may not search, or with `target` itself.
     pub(super) fn check_reaches(&self, target: &Path) -> Result<(), Error> {
-        if !self.dropped {
+        if !self.drops_privileges {
             return Ok(()); // we are that user: the operating system will report it
         }
         let mut way: Vec<&Path> = target.ancestors().collect();
@@ -95,7 +95,7 @@ impl Owner {
             .mode(0o700)
             .create(dir)
             .map_err(io("create", dir))?;
-        if self.dropped {
+        if self.drops_privileges {
             chown(dir, Some(self.uid), Some(self.gid)).map_err(io("chown", dir))?;
         }
         Ok(())
@@ -112,7 +112,7 @@ impl Owner {
             .mode(0o600)
             .open(&new)
             .map_err(io("create", &new))?;
-        self.give(&file, &new)?;
+        self.chown_file(&file, &new)?;
         file.write_all(content.as_bytes())
             .map_err(io("write", &new))?;
         file.sync_all().map_err(io("sync", &new))?;
@@ -120,8 +120,8 @@ impl Owner {
     }
 
     /// Changes the owner of an open file to this user.
-    pub(super) fn give(&self, file: &fs::File, path: &Path) -> Result<(), Error> {
-        match self.dropped {
+    pub(super) fn chown_file(&self, file: &fs::File, path: &Path) -> Result<(), Error> {
+        match self.drops_privileges {
             true => fchown(file, Some(self.uid), Some(self.gid)).map_err(io("chown", path)),
             false => Ok(()),
         }

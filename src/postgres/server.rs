@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use super::binaries::Binaries;
-use super::child::Guarded;
+use super::child::GuardedProcess;
 use super::error::Error;
 use super::owner::Owner;
 use super::pid_file::PidFile;
@@ -54,13 +54,14 @@ pub(super) async fn start(
     binaries: &Binaries,
     socket_dir: &Path,
     progress: Progress<'_>,
-) -> Result<Guarded, Error> {
+) -> Result<GuardedProcess, Error> {
     progress(&format!("starting PostgreSQL {}", binaries.version));
     let deadline = Instant::now() + settings.start_timeout;
     let args = arguments(settings, socket_dir);
     loop {
         let before = PidFile::read(&settings.data_dir);
-        let process = Guarded::spawn(&settings.guard_program, owner, &binaries.postgres(), &args)?;
+        let process =
+            GuardedProcess::spawn(&settings.guard_program, owner, &binaries.postgres(), &args)?;
         match until_ready(&process, settings, before.as_ref(), deadline, progress).await {
             Ok(()) => return Ok(process),
             Err(Error::Exited { log, .. })
@@ -99,7 +100,7 @@ fn arguments(settings: &Settings, socket_dir: &Path) -> Vec<OsString> {
 /// Watches `postmaster.pid`, since connecting too early would only fill the log. `before` is the file of an earlier
 /// server, which may still report `ready`.
 async fn until_ready(
-    process: &Guarded,
+    process: &GuardedProcess,
     settings: &Settings,
     before: Option<&PidFile>,
     deadline: Instant,

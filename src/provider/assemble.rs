@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Chunk, Error, Finish, Made, error::Kind};
+use super::{Chunk, Error, Finish, GeneratedImage, error::Kind};
 use crate::model::{
     CallId, Citation, Content, Delta, Media, MessageId, NewContent, Part, ProviderItem, ToolCall,
     delta::DeltaKind,
-    media::{Kept, Source},
+    media::{BlobRef, Source},
 };
 
 #[cfg(test)]
@@ -28,7 +28,7 @@ const MAX_CALL_ID_BYTES: usize = 128;
 #[derive(Debug, Clone)]
 pub struct Assembly {
     message: MessageId,
-    taken: BTreeSet<CallId>,
+    used_call_ids: BTreeSet<CallId>,
     max_bytes: usize,
     bytes: usize,
     parts: Vec<Draft>,
@@ -40,7 +40,7 @@ pub struct Assembly {
     sealed: bool,
     /// Kind of a part that started with an empty chunk. The part is created only if metadata
     /// follows.
-    hidden: Option<Voice>,
+    hidden: Option<TextKind>,
     pictures: Vec<NewContent>,
 }
 
@@ -48,14 +48,14 @@ pub struct Assembly {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
     /// Nothing visible to readers of the stream.
-    Quiet,
+    NoDelta,
     Delta(Delta),
     Finished(Finish),
 }
 
 /// A complete response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Assembled {
+pub struct AssembledResponse {
     /// The parts, in order.
     pub parts: Vec<Part>,
     /// The tool calls among the parts.
@@ -67,7 +67,7 @@ pub struct Assembled {
 
 /// Why a response cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub enum MalformedResponse {
     /// The response exceeds this limit, in bytes.
     #[error("response too large: more than {0} bytes")]
     TooLarge(usize),
@@ -91,7 +91,7 @@ pub enum Malformed {
     StrayCitation,
 }
 
-impl Malformed {
+impl MalformedResponse {
     /// Converts to an error of a call to `provider`. A response that exceeds a limit is not
     /// retried: it would exceed the limit again.
     pub fn into_error(self, provider: &str) -> Error {
@@ -115,7 +115,7 @@ impl Assembly {
     pub fn new(message: MessageId, taken: BTreeSet<CallId>, max_bytes: usize) -> Self {
         Self {
             message,
-            taken,
+            used_call_ids: taken,
             max_bytes,
             bytes: 0,
             parts: Vec::new(),
@@ -137,28 +137,28 @@ impl Assembly {
         &mut self,
         chunk: Chunk,
         new_id: impl FnOnce() -> CallId,
-    ) -> Result<Progress, Malformed> {
+    ) -> Result<Progress, MalformedResponse> {
         match chunk {
-            Chunk::Text(text) => self.say(Voice::Text, &text),
-            Chunk::Reasoning(text) => self.say(Voice::Reasoning, &text),
-            Chunk::Refusal(text) => self.say(Voice::Refusal, &text),
+            Chunk::Text(text) => self.append_text(TextKind::Text, &text),
+            Chunk::Reasoning(text) => self.append_text(TextKind::Reasoning, &text),
+            Chunk::Refusal(text) => self.append_text(TextKind::Refusal, &text),
             Chunk::ToolCall { index, id, name } => self.begin_call(index, id, name, new_id),
             Chunk::ToolInput { index, json } => self.extend_call(index, &json),
             Chunk::PartEnded => {
                 self.sealed = true;
                 self.hidden = None;
-                Ok(Progress::Quiet)
+                Ok(Progress::NoDelta)
             }
             Chunk::PartMetadata(json) => self.attach(&json),
             Chunk::CallMetadata { index, json } => self.attach_to_call(index, &json),
             Chunk::Citation(citation) => self.cite(citation),
             Chunk::Item(item) => self.add_item(item),
-            Chunk::Made(made) => self.add_picture(made),
+            Chunk::Image(made) => self.add_picture(made),
             Chunk::Sanitized => {
                 if let Some(last) = self.last {
                     self.parts[last].sanitized = true;
                 }
-                Ok(Progress::Quiet)
+                Ok(Progress::NoDelta)
             }
             Chunk::Finished(finish) => Ok(Progress::Finished(finish)),
         }
@@ -174,7 +174,7 @@ impl Assembly {
     /// results may be missing.
     pub fn into_partial(self) -> Vec<Part> {
         let said = |draft: &Draft| match draft.kind {
-            DraftKind::Said(_) => !draft.text.is_empty(),
+            DraftKind::Text(_) => !draft.text.is_empty(),
             DraftKind::Call { .. } | DraftKind::Item(_) | DraftKind::Picture(_) => false,
         };
         self.parts
@@ -185,7 +185,7 @@ impl Assembly {
     }
 
     /// Returns the complete response. A call without arguments gets an empty object.
-    pub fn finish(mut self, mut finish: Finish) -> Assembled {
+    pub fn finish(mut self, mut finish: Finish) -> AssembledResponse {
         if let Some(usage) = &mut finish.usage {
             usage.provider_tool_calls = usage.provider_tool_calls.max(self.provider_tool_calls());
         }
@@ -195,7 +195,7 @@ impl Assembly {
             }
         }
         let calls = self.parts.iter().filter_map(Draft::call).collect();
-        Assembled {
+        AssembledResponse {
             parts: self.parts.into_iter().map(Draft::into_part).collect(),
             calls,
             pictures: self.pictures,
@@ -207,23 +207,23 @@ impl Assembly {
     fn provider_tool_calls(&self) -> u32 {
         let calls = self.parts.iter().filter(|draft| match &draft.kind {
             DraftKind::Item(item) => is_tool_call(&item.kind),
-            DraftKind::Said(_) | DraftKind::Call { .. } | DraftKind::Picture(_) => false,
+            DraftKind::Text(_) | DraftKind::Call { .. } | DraftKind::Picture(_) => false,
         });
         narrow(calls.count())
     }
 
     /// Appends text of this kind. An empty chunk writes nothing and does not start a new part.
-    fn say(&mut self, voice: Voice, text: &str) -> Result<Progress, Malformed> {
+    fn append_text(&mut self, voice: TextKind, text: &str) -> Result<Progress, MalformedResponse> {
         let open = self
             .last
-            .filter(|&last| !self.sealed && self.parts[last].kind == DraftKind::Said(voice));
+            .filter(|&last| !self.sealed && self.parts[last].kind == DraftKind::Text(voice));
         if text.is_empty() {
             self.hidden = open.is_none().then_some(voice);
-            return Ok(Progress::Quiet);
+            return Ok(Progress::NoDelta);
         }
         let at = match open {
             Some(at) => at,
-            None => self.open(DraftKind::Said(voice))?,
+            None => self.open(DraftKind::Text(voice))?,
         };
         self.append(at, text)
     }
@@ -235,15 +235,15 @@ impl Assembly {
         id: String,
         name: String,
         new_id: impl FnOnce() -> CallId,
-    ) -> Result<Progress, Malformed> {
+    ) -> Result<Progress, MalformedResponse> {
         if self.calls.contains_key(&index) {
-            return Err(Malformed::RepeatedCall(index));
+            return Err(MalformedResponse::RepeatedCall(index));
         }
         if self.calls.len() == MAX_CALLS {
-            return Err(Malformed::TooManyCalls);
+            return Err(MalformedResponse::TooManyCalls);
         }
-        self.weigh(name.len())?;
-        let id = self.unique(id, new_id);
+        self.count_bytes(name.len())?;
+        let id = self.unique_call_id(id, new_id);
         let (name, replaced) = cleaned(&name);
         let at = self.open(DraftKind::Call { id, name })?;
         self.parts[at].sanitized = replaced;
@@ -252,44 +252,44 @@ impl Assembly {
     }
 
     /// Appends to the arguments of a tool call.
-    fn extend_call(&mut self, index: u32, json: &str) -> Result<Progress, Malformed> {
+    fn extend_call(&mut self, index: u32, json: &str) -> Result<Progress, MalformedResponse> {
         let at = *self
             .calls
             .get(&index)
-            .ok_or(Malformed::UnknownCall(index))?;
+            .ok_or(MalformedResponse::UnknownCall(index))?;
         if json.is_empty() {
-            Ok(Progress::Quiet)
+            Ok(Progress::NoDelta)
         } else {
             self.append(at, json)
         }
     }
 
     /// Sets the metadata of the part that was written last. Later metadata replaces it.
-    fn attach(&mut self, json: &str) -> Result<Progress, Malformed> {
-        self.weigh(json.len())?;
+    fn attach(&mut self, json: &str) -> Result<Progress, MalformedResponse> {
+        self.count_bytes(json.len())?;
         let at = match (self.hidden, self.last) {
-            (Some(voice), _) => self.open(DraftKind::Said(voice))?,
+            (Some(voice), _) => self.open(DraftKind::Text(voice))?,
             (None, Some(last)) => last,
-            (None, None) => return Err(Malformed::StrayMetadata),
+            (None, None) => return Err(MalformedResponse::StrayMetadata),
         };
         self.parts[at].metadata = Some(self.parts[at].storable(json));
         self.sealed = true;
-        Ok(Progress::Quiet)
+        Ok(Progress::NoDelta)
     }
 
     /// Sets the metadata of a tool call. Later metadata replaces it.
-    fn attach_to_call(&mut self, index: u32, json: &str) -> Result<Progress, Malformed> {
-        self.weigh(json.len())?;
+    fn attach_to_call(&mut self, index: u32, json: &str) -> Result<Progress, MalformedResponse> {
+        self.count_bytes(json.len())?;
         let at = *self
             .calls
             .get(&index)
-            .ok_or(Malformed::UnknownCall(index))?;
+            .ok_or(MalformedResponse::UnknownCall(index))?;
         self.parts[at].metadata = Some(self.parts[at].storable(json));
-        Ok(Progress::Quiet)
+        Ok(Progress::NoDelta)
     }
 
     /// Adds a citation to the text that was written last.
-    fn cite(&mut self, citation: Citation) -> Result<Progress, Malformed> {
+    fn cite(&mut self, citation: Citation) -> Result<Progress, MalformedResponse> {
         let Citation {
             url,
             title,
@@ -299,11 +299,11 @@ impl Assembly {
             provider_metadata,
         } = citation;
         let own = provider_metadata.as_ref().map_or(0, String::len);
-        self.weigh(url.len() + title.len() + cited_text.len() + own)?;
+        self.count_bytes(url.len() + title.len() + cited_text.len() + own)?;
         let last = self.last.map(|last| &mut self.parts[last]);
         let text = last
-            .filter(|last| last.kind == DraftKind::Said(Voice::Text))
-            .ok_or(Malformed::StrayCitation)?;
+            .filter(|last| last.kind == DraftKind::Text(TextKind::Text))
+            .ok_or(MalformedResponse::StrayCitation)?;
         let citation = Citation {
             url: text.storable(&url),
             title: text.storable(&title),
@@ -313,18 +313,18 @@ impl Assembly {
             provider_metadata: provider_metadata.map(|json| text.storable(&json)),
         };
         text.citations.push(citation);
-        Ok(Progress::Quiet)
+        Ok(Progress::NoDelta)
     }
 
     /// Adds a part that only the provider can read.
-    fn add_item(&mut self, item: ProviderItem) -> Result<Progress, Malformed> {
+    fn add_item(&mut self, item: ProviderItem) -> Result<Progress, MalformedResponse> {
         let ProviderItem {
             provider,
             kind,
             json,
             title,
         } = item;
-        self.weigh(kind.len() + json.len() + title.len())?;
+        self.count_bytes(kind.len() + json.len() + title.len())?;
         let [(kind, in_kind), (json, in_json), (title, in_title)] =
             [kind, json, title].map(|text| cleaned(&text));
         let at = self.open(DraftKind::Item(ProviderItem {
@@ -335,19 +335,19 @@ impl Assembly {
         }))?;
         self.parts[at].sanitized = in_kind || in_json || in_title;
         self.sealed = true;
-        Ok(Progress::Quiet)
+        Ok(Progress::NoDelta)
     }
 
     /// Adds an image. A repeated image is ignored.
-    fn add_picture(&mut self, made: Made) -> Result<Progress, Malformed> {
+    fn add_picture(&mut self, made: GeneratedImage) -> Result<Progress, MalformedResponse> {
         let (source, media_type) = match made {
-            Made::Address(url) => {
-                self.weigh(url.len())?;
+            GeneratedImage::Url(url) => {
+                self.count_bytes(url.len())?;
                 (Source::Url(url), "image/png".to_owned())
             }
-            Made::Content(content) => {
+            GeneratedImage::Content(content) => {
                 if self.pictures.iter().any(|it| it.id() == content.id()) {
-                    return Ok(Progress::Quiet);
+                    return Ok(Progress::NoDelta);
                 }
                 let media_type = content.media_type().to_owned();
                 let bytes = content.bytes().len();
@@ -355,11 +355,11 @@ impl Assembly {
                 if held + bytes > MAX_PICTURE_BYTES {
                     self.sealed = true;
                     let words = format!("[{media_type} of {bytes} bytes left out: too large]");
-                    let said = self.say(Voice::Text, &words);
+                    let said = self.append_text(TextKind::Text, &words);
                     self.sealed = true;
                     return said;
                 }
-                let kept = Kept {
+                let kept = BlobRef {
                     id: content.id().clone(),
                     bytes: bytes as u64,
                     pixels: None,
@@ -374,13 +374,13 @@ impl Assembly {
             filename: String::new(),
         }))?;
         self.sealed = true;
-        Ok(Progress::Quiet)
+        Ok(Progress::NoDelta)
     }
 
     /// Starts a new part at the end.
-    fn open(&mut self, kind: DraftKind) -> Result<usize, Malformed> {
+    fn open(&mut self, kind: DraftKind) -> Result<usize, MalformedResponse> {
         if self.parts.len() == MAX_PARTS {
-            return Err(Malformed::TooManyParts);
+            return Err(MalformedResponse::TooManyParts);
         }
         self.parts.push(Draft {
             kind,
@@ -399,9 +399,9 @@ impl Assembly {
         (self.last, self.sealed, self.hidden) = (Some(at), false, None);
     }
 
-    fn append(&mut self, at: usize, text: &str) -> Result<Progress, Malformed> {
+    fn append(&mut self, at: usize, text: &str) -> Result<Progress, MalformedResponse> {
         let (text, replaced) = cleaned(text);
-        self.weigh(text.len())?;
+        self.count_bytes(text.len())?;
         self.wrote(at);
         let draft = &mut self.parts[at];
         let offset = draft.text.len();
@@ -418,33 +418,33 @@ impl Assembly {
     }
 
     /// Counts bytes against the size limit.
-    fn weigh(&mut self, bytes: usize) -> Result<(), Malformed> {
+    fn count_bytes(&mut self, bytes: usize) -> Result<(), MalformedResponse> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > self.max_bytes {
-            Err(Malformed::TooLarge(self.max_bytes))
+            Err(MalformedResponse::TooLarge(self.max_bytes))
         } else {
             Ok(())
         }
     }
 
     /// Returns the provider's call id if it is usable, otherwise a new one.
-    fn unique(&mut self, id: String, new_id: impl FnOnce() -> CallId) -> CallId {
+    fn unique_call_id(&mut self, id: String, new_id: impl FnOnce() -> CallId) -> CallId {
         let usable =
             !id.is_empty() && id.len() <= MAX_CALL_ID_BYTES && !id.contains(char::is_control);
         let id = CallId::new(id);
-        let id = if usable && !self.taken.contains(&id) {
+        let id = if usable && !self.used_call_ids.contains(&id) {
             id
         } else {
             new_id()
         };
-        self.taken.insert(id.clone());
+        self.used_call_ids.insert(id.clone());
         id
     }
 }
 
 /// The kind of text that a model writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Voice {
+enum TextKind {
     Text,
     Reasoning,
     Refusal,
@@ -462,7 +462,7 @@ struct Draft {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum DraftKind {
-    Said(Voice),
+    Text(TextKind),
     Call { id: CallId, name: String },
     Item(ProviderItem),
     Picture(Media),
@@ -480,10 +480,10 @@ impl Draft {
     fn delta_kind(&self) -> DeltaKind {
         match &self.kind {
             // Nothing is appended to a provider item or an image.
-            DraftKind::Said(Voice::Text | Voice::Refusal)
+            DraftKind::Text(TextKind::Text | TextKind::Refusal)
             | DraftKind::Item(_)
             | DraftKind::Picture(_) => DeltaKind::Text,
-            DraftKind::Said(Voice::Reasoning) => DeltaKind::Reasoning,
+            DraftKind::Text(TextKind::Reasoning) => DeltaKind::Reasoning,
             DraftKind::Call { id, name } => DeltaKind::ToolInput {
                 call: id.clone(),
                 name: name.clone(),
@@ -494,7 +494,7 @@ impl Draft {
     /// Returns the tool call. Returns `None` if the part is of another kind.
     fn call(&self) -> Option<ToolCall> {
         match &self.kind {
-            DraftKind::Said(_) | DraftKind::Item(_) | DraftKind::Picture(_) => None,
+            DraftKind::Text(_) | DraftKind::Item(_) | DraftKind::Picture(_) => None,
             DraftKind::Call { id, name } => Some(ToolCall {
                 id: id.clone(),
                 name: name.clone(),
@@ -507,9 +507,9 @@ impl Draft {
     /// redacted it.
     fn into_part(self) -> Part {
         let content = match self.kind {
-            DraftKind::Said(Voice::Text) => Content::Text(self.text),
-            DraftKind::Said(Voice::Refusal) => Content::Refusal(self.text),
-            DraftKind::Said(Voice::Reasoning) => Content::Reasoning {
+            DraftKind::Text(TextKind::Text) => Content::Text(self.text),
+            DraftKind::Text(TextKind::Refusal) => Content::Refusal(self.text),
+            DraftKind::Text(TextKind::Reasoning) => Content::Reasoning {
                 redacted: self.text.is_empty(),
                 text: self.text,
             },

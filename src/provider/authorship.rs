@@ -20,7 +20,7 @@ pub(super) fn wrote(provider: &str, model: &str, message: &Message) -> bool {
 }
 
 /// The metadata that a kind of provider attached to a part. Returns `None` if there is none.
-pub(super) fn attached(kind: &str, part: &Part) -> Option<Map<String, Value>> {
+pub(super) fn attached_metadata(kind: &str, part: &Part) -> Option<Map<String, Value>> {
     entry(kind, part.provider_metadata.as_deref()?)
 }
 

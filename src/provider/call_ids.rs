@@ -7,7 +7,7 @@ use crate::model::{CallId, Content, Message, derive};
 
 /// Which call ids a service accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CallIds {
+pub enum CallIdRule {
     /// At most 40 letters, digits, `_` and `-`.
     Short,
     /// Exactly nine letters and digits.
@@ -22,21 +22,21 @@ const NINE: usize = 9;
 
 /// The call ids of a transcript that are sent under another id.
 #[derive(Debug, Default)]
-pub(in crate::provider) struct Ids {
+pub(in crate::provider) struct CallIdMap {
     renamed: BTreeMap<CallId, String>,
 }
 
-impl Ids {
+impl CallIdMap {
     /// Renames the ids that the service would reject. The same transcript always yields the same
     /// names, so that prompt caches stay valid.
-    pub(in crate::provider) fn of(messages: &[Message], rule: CallIds) -> Self {
+    pub(in crate::provider) fn of(messages: &[Message], rule: CallIdRule) -> Self {
         Self::keeping(messages, rule, |_| false)
     }
 
     /// Like `of`, but keeps the ids in messages for which `keeps` returns true unchanged.
     pub(in crate::provider) fn keeping(
         messages: &[Message],
-        rule: CallIds,
+        rule: CallIdRule,
         keeps: impl Fn(&Message) -> bool,
     ) -> Self {
         let calls = messages
@@ -79,22 +79,22 @@ impl Ids {
     }
 }
 
-fn takes(rule: CallIds, id: &str) -> bool {
+fn takes(rule: CallIdRule, id: &str) -> bool {
     match rule {
-        CallIds::Short => {
+        CallIdRule::Short => {
             (1..=MAX_CHARS).contains(&id.len())
                 && id
                     .bytes()
                     .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
         }
-        CallIds::Nine => id.len() == NINE && id.bytes().all(|byte| byte.is_ascii_alphanumeric()),
+        CallIdRule::Nine => id.len() == NINE && id.bytes().all(|byte| byte.is_ascii_alphanumeric()),
     }
 }
 
-fn name(rule: CallIds, id: &CallId, turn: u32) -> String {
+fn name(rule: CallIdRule, id: &CallId, turn: u32) -> String {
     let print = derive::fingerprint(["call", id.as_str(), &turn.to_string()]);
     match rule {
-        CallIds::Short => format!("call_{}", &print[..32]),
-        CallIds::Nine => print[..NINE].to_owned(),
+        CallIdRule::Short => format!("call_{}", &print[..32]),
+        CallIdRule::Nine => print[..NINE].to_owned(),
     }
 }

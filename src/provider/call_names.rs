@@ -4,21 +4,21 @@
 use std::borrow::Cow;
 
 /// Maximum length of a tool name, in characters, for OpenAI, compatible services and Gemini.
-pub(in crate::provider) const MOST: usize = 64;
+pub(in crate::provider) const MAX_NAME_CHARS: usize = 64;
 
 /// Maximum length of a tool name in a call, in characters, for Anthropic.
-pub(in crate::provider) const MOST_ANTHROPIC: usize = 200;
+pub(in crate::provider) const MAX_NAME_CHARS_ANTHROPIC: usize = 200;
 
 /// Replaces an empty name.
 const NAMELESS: &str = "unnamed";
 
 /// Returns the name to send. Characters other than letters, digits, `_` and `-` become `_`, and the
 /// name is truncated to `most` characters. The result is deterministic.
-pub(in crate::provider) fn sent(name: &str, most: usize) -> Cow<'_, str> {
+pub(in crate::provider) fn sanitize(name: &str, most: usize) -> Cow<'_, str> {
     if name.is_empty() {
         return Cow::Borrowed(NAMELESS);
     }
-    if is_taken(name, most) {
+    if is_accepted(name, most) {
         return Cow::Borrowed(name);
     }
     let taken = |character: char| {
@@ -28,7 +28,7 @@ pub(in crate::provider) fn sent(name: &str, most: usize) -> Cow<'_, str> {
 }
 
 /// Whether a service accepts the name unchanged.
-pub(in crate::provider) fn is_taken(name: &str, most: usize) -> bool {
+pub(in crate::provider) fn is_accepted(name: &str, most: usize) -> bool {
     (1..=most).contains(&name.len()) && name.chars().all(is_plain)
 }
 
@@ -44,24 +44,24 @@ mod tests {
     fn names_that_a_service_refuses_are_sent_in_characters_that_it_takes() {
         let long = "a".repeat(65);
         let table: [(&str, usize, &str); 8] = [
-            ("look", MOST, "look"),
-            ("$READFILE", MOST, "_READFILE"),
+            ("look", MAX_NAME_CHARS, "look"),
+            ("$READFILE", MAX_NAME_CHARS, "_READFILE"),
             (
                 "get_weather<|channel|>commentary",
-                MOST,
+                MAX_NAME_CHARS,
                 "get_weather__channel__commentary",
             ),
-            ("functions.look:0", MOST, "functions_look_0"),
-            ("größe", MOST, "gr__e"),
-            ("", MOST, "unnamed"),
-            (&long, MOST, &long[..64]),
-            (&long, MOST_ANTHROPIC, &long),
+            ("functions.look:0", MAX_NAME_CHARS, "functions_look_0"),
+            ("größe", MAX_NAME_CHARS, "gr__e"),
+            ("", MAX_NAME_CHARS, "unnamed"),
+            (&long, MAX_NAME_CHARS, &long[..64]),
+            (&long, MAX_NAME_CHARS_ANTHROPIC, &long),
         ];
         for (name, most, expected) in table {
-            let name = sent(name, most);
+            let name = sanitize(name, most);
             assert_eq!(name, expected);
-            assert!(is_taken(&name, most));
-            assert_eq!(sent(&name, most), name, "what is taken stays as it is");
+            assert!(is_accepted(&name, most));
+            assert_eq!(sanitize(&name, most), name, "what is taken stays as it is");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Chunks of a streamed model response.
 
-use super::Made;
+use super::GeneratedImage;
 use crate::model::{Citation, FinishReason, ProviderItem, Usage};
 
 /// A chunk of a model response. Parts follow one another: a change of kind starts a new part, and
@@ -45,7 +45,7 @@ pub enum Chunk {
     /// name.
     Item(ProviderItem),
     /// A complete part with an image that the model generated.
-    Made(Made),
+    Image(GeneratedImage),
     /// The part that was written last contained characters that cannot be stored. They were
     /// replaced with U+FFFD.
     Sanitized,
@@ -80,13 +80,13 @@ impl Finish {
     /// The usage report from which the size of the prompt can be derived. Returns `None` if there
     /// is none, or only a sum over rounds in which provider-executed tools ran.
     pub fn size_report(&self) -> Option<&Usage> {
-        let whole = || self.usage.as_ref().filter(|_| !self.ran_in_rounds());
+        let whole = || self.usage.as_ref().filter(|_| !self.ran_provider_tools());
         self.prompt_usage.as_ref().or_else(whole)
     }
 
     /// Whether provider-executed tools ran. If so, the last prompt that the model read holds more
     /// than was sent.
-    pub fn ran_in_rounds(&self) -> bool {
+    pub fn ran_provider_tools(&self) -> bool {
         self.usage
             .as_ref()
             .is_some_and(|usage| usage.provider_tool_calls > 0)

@@ -14,7 +14,7 @@ use super::{
     Chunk, anthropic,
     assemble::{Assembly, Progress},
     discovery, gemini,
-    http::{Decoder, Fault, Said, classify, sse},
+    http::{Decoder, Fault, ReportedError, classify, sse},
     openai, responses,
 };
 use crate::model::{CallId, MessageId};
@@ -28,7 +28,7 @@ const HEADER: usize = 4;
 const GROWTH: usize = 100;
 
 /// Limit on the decoded output of an empty input, in bytes of its debug text.
-const AT_LEAST: usize = 4 << 10;
+const MIN_OUTPUT_LIMIT: usize = 4 << 10;
 
 /// A small limit on the bytes of an event, to exercise the limit itself.
 const SMALL_EVENT: usize = 64;
@@ -37,7 +37,7 @@ const SMALL_EVENT: usize = 64;
 const MAX_ANSWER: usize = 4 << 20;
 
 /// The decoded stream: its chunks and how it ended.
-pub(super) type Outcome = (Vec<Chunk>, Result<(), Fault>);
+pub(super) type DecodeOutcome = (Vec<Chunk>, Result<(), Fault>);
 
 /// Checks the reader of server-sent events, with the normal event limit and with one that inputs
 /// exceed.
@@ -89,10 +89,10 @@ pub fn gemini(input: &[u8]) {
 /// Checks the readers of model lists and of error bodies.
 pub fn bodies(input: &[u8]) {
     let input = Input::of(input);
-    let said = Said::of_body(input.body);
+    let said = ReportedError::of_body(input.body);
     for place in [
-        classify::Place::Stream,
-        classify::Place::Body(400 + input.choice as u16),
+        classify::ErrorSource::Stream,
+        classify::ErrorSource::Body(400 + input.choice as u16),
     ] {
         bounded(&input, &classify::fault(place, &said));
     }
@@ -107,7 +107,7 @@ pub fn bodies(input: &[u8]) {
 pub(super) fn decode<'a>(
     mut decoder: impl Decoder,
     pieces: impl IntoIterator<Item = &'a [u8]>,
-) -> Outcome {
+) -> DecodeOutcome {
     let mut reader = sse::Reader::default();
     let mut chunks = VecDeque::new();
     let mut seen = Vec::new();
@@ -154,7 +154,7 @@ fn check<D: Decoder>(input: &Input<'_>, decoder: impl Fn() -> D) {
                 assembly.finish(finish);
                 return;
             }
-            Ok(Progress::Quiet | Progress::Delta(_)) => {}
+            Ok(Progress::NoDelta | Progress::Delta(_)) => {}
             Err(_) => return,
         }
     }
@@ -163,7 +163,7 @@ fn check<D: Decoder>(input: &Input<'_>, decoder: impl Fn() -> D) {
 
 fn bounded(input: &Input<'_>, made: &impl Debug) {
     let made = format!("{made:?}").len();
-    let most = AT_LEAST + GROWTH * input.body.len();
+    let most = MIN_OUTPUT_LIMIT + GROWTH * input.body.len();
     assert!(made <= most, "{} bytes became {made}", input.body.len());
 }
 

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::discovery::{ListedModel, Thinking};
 use crate::model::{
-    CachePrices, Declared, Generation, Media, Role,
+    CachePrices, DeclaredModel, Generation, Media, Role,
     generation::{ReasoningEffort, Setting, Unsupported},
 };
 
@@ -30,7 +30,7 @@ pub struct ModelInfo {
     /// Whether the model can follow a JSON schema. `None` if unknown.
     pub supports_json_schema: Option<bool>,
     /// Whether the model accepts a temperature. `None` if unknown.
-    pub takes_temperature: Option<bool>,
+    pub supports_temperature: Option<bool>,
     /// The model's levels of reasoning effort. Empty if it is known to have none, `None` if
     /// unknown.
     pub reasoning_efforts: Option<Vec<ReasoningEffort>>,
@@ -64,10 +64,12 @@ pub enum Source {
 }
 
 /// A setting, whether it is rejected, and the reason as a sentence.
-pub(in crate::provider) type Refusal = (Setting, bool, &'static str);
+pub(in crate::provider) type SettingCheck = (Setting, bool, &'static str);
 
 /// The rejected settings, each once, with the first reason given for it.
-pub(in crate::provider) fn refused(table: impl IntoIterator<Item = Refusal>) -> Vec<Unsupported> {
+pub(in crate::provider) fn rejected_settings(
+    table: impl IntoIterator<Item = SettingCheck>,
+) -> Vec<Unsupported> {
     let mut unsupported: Vec<Unsupported> = Vec::new();
     for (setting, applies, why) in table {
         if applies && unsupported.iter().all(|known| known.setting != setting) {
@@ -108,7 +110,7 @@ impl ModelInfo {
             supports_tools: true,
             supports_parallel_tools: None,
             supports_json_schema: None,
-            takes_temperature: None,
+            supports_temperature: None,
             reasoning_efforts: None,
             thinking: None,
             cache_prices: None,
@@ -118,13 +120,13 @@ impl ModelInfo {
     }
 
     /// The settings in `wanted` that the model is known not to accept.
-    pub fn cannot_take(&self, wanted: &Generation) -> Vec<Unsupported> {
-        refused(self.refusals(wanted))
+    pub fn unsupported_settings(&self, wanted: &Generation) -> Vec<Unsupported> {
+        rejected_settings(self.refusals(wanted))
     }
 
     /// The settings that models may not accept, and for each whether this is known of the model and
     /// set in `wanted`.
-    pub(in crate::provider) fn refusals(&self, wanted: &Generation) -> [Refusal; 4] {
+    pub(in crate::provider) fn refusals(&self, wanted: &Generation) -> [SettingCheck; 4] {
         let no_effort = self.reasoning_efforts.as_ref().is_some_and(Vec::is_empty);
         let schema = wanted
             .response_format
@@ -133,7 +135,7 @@ impl ModelInfo {
         [
             (
                 Setting::Temperature,
-                wanted.temperature.is_some() && self.takes_temperature == Some(false),
+                wanted.temperature.is_some() && self.supports_temperature == Some(false),
                 "The model does not accept a temperature.",
             ),
             (
@@ -157,7 +159,7 @@ impl ModelInfo {
     /// Returns the settings with the reasoning effort replaced by the nearest level that the model
     /// is known to have.
     #[must_use]
-    pub fn fitted(&self, wanted: &Generation) -> Generation {
+    pub fn nearest_supported(&self, wanted: &Generation) -> Generation {
         let nearest = |effort: ReasoningEffort| {
             self.reasoning_efforts
                 .as_deref()
@@ -171,7 +173,7 @@ impl ModelInfo {
     }
 
     /// Why the model cannot take this media in a message of this role. Returns `None` if it can.
-    pub fn cannot_read(&self, media: &Media, role: Role) -> Option<String> {
+    pub fn unsupported_media(&self, media: &Media, role: Role) -> Option<String> {
         match role {
             Role::System => return Some("System messages can contain only text.".to_owned()),
             // Media that a model generated: whether it is sent back is a rule of the service.
@@ -211,7 +213,7 @@ impl ModelInfo {
             supports_tools: tools.unwrap_or(self.supports_tools),
             supports_parallel_tools: parallel_tools.or(self.supports_parallel_tools),
             supports_json_schema: json_schema.or(self.supports_json_schema),
-            takes_temperature: temperature.or(self.takes_temperature),
+            supports_temperature: temperature.or(self.supports_temperature),
             reasoning_efforts: reasoning_efforts.or(self.reasoning_efforts),
             thinking: thinking.or(self.thinking),
             cache_prices: self.cache_prices,
@@ -222,8 +224,8 @@ impl ModelInfo {
 
     /// Merges the facts that an operator configured. They take precedence over all others.
     #[must_use]
-    pub fn with(self, declared: &Declared) -> Self {
-        let Declared {
+    pub fn with(self, declared: &DeclaredModel) -> Self {
+        let DeclaredModel {
             display_name,
             aliases,
             context_window,
@@ -248,7 +250,7 @@ impl ModelInfo {
             supports_tools: tools.unwrap_or(self.supports_tools),
             supports_parallel_tools: parallel_tools.or(self.supports_parallel_tools),
             supports_json_schema: json_schema.or(self.supports_json_schema),
-            takes_temperature: self.takes_temperature,
+            supports_temperature: self.supports_temperature,
             reasoning_efforts: reasoning_efforts.or(self.reasoning_efforts),
             thinking: self.thinking,
             cache_prices: cache_read_percent.map(prices).or(self.cache_prices),
@@ -278,21 +280,24 @@ mod tests {
         };
         let refused = |model: &ModelInfo, wanted: &Generation| {
             model
-                .cannot_take(wanted)
+                .unsupported_settings(wanted)
                 .into_iter()
                 .map(|it| it.setting)
                 .collect::<Vec<_>>()
         };
         let unknown = ModelInfo::unknown("m");
         assert_eq!(
-            (refused(&unknown, &wanted), unknown.fitted(&wanted)),
+            (
+                refused(&unknown, &wanted),
+                unknown.nearest_supported(&wanted)
+            ),
             (vec![], wanted.clone())
         );
-        let all = Declared {
+        let all = DeclaredModel {
             reasoning_efforts: Some(vec![]),
             parallel_tools: Some(false),
             json_schema: Some(false),
-            ..Declared::default()
+            ..DeclaredModel::default()
         };
         let none = unknown.clone().with(&all);
         assert_eq!(
@@ -313,15 +318,18 @@ mod tests {
             [],
             "JSON without a schema is another matter"
         );
-        let some = Declared {
+        let some = DeclaredModel {
             reasoning_efforts: Some(vec![ReasoningEffort::High]),
-            ..Declared::default()
+            ..DeclaredModel::default()
         };
         let some = unknown.with(&some);
         assert_eq!(
-            some.fitted(&wanted).reasoning_effort,
+            some.nearest_supported(&wanted).reasoning_effort,
             Some(ReasoningEffort::High)
         );
-        assert_eq!(some.fitted(&Generation::default()), Generation::default());
+        assert_eq!(
+            some.nearest_supported(&Generation::default()),
+            Generation::default()
+        );
     }
 }

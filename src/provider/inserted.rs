@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use crate::model::{Given, Media};
+use crate::model::{Media, OutputPart};
 
 /// User message before a conversation that starts with an assistant message.
 pub(super) const OPENING: &str = "[The conversation begins.]";
@@ -23,10 +23,10 @@ pub(super) const NO_REASONING: &str = "[Not kept.]";
 /// The content of a tool result as one text, for services that accept no media in tool results.
 /// Each media part is replaced by a note that it follows. A single text, the usual case, is not
 /// copied.
-pub(in crate::provider) fn in_words<'a>(parts: &'a [Given]) -> Cow<'a, str> {
-    let text = |given: &'a Given| match given {
-        Given::Text(text) => Cow::Borrowed(text.as_str()),
-        Given::Media(medium) => Cow::Owned(shown_later(medium)),
+pub(in crate::provider) fn result_parts_text<'a>(parts: &'a [OutputPart]) -> Cow<'a, str> {
+    let text = |given: &'a OutputPart| match given {
+        OutputPart::Text(text) => Cow::Borrowed(text.as_str()),
+        OutputPart::Media(medium) => Cow::Owned(media_follows_note(medium)),
     };
     match parts {
         [one] => text(one),
@@ -35,6 +35,6 @@ pub(in crate::provider) fn in_words<'a>(parts: &'a [Given]) -> Cow<'a, str> {
 }
 
 /// The text in a tool result that replaces a media part which follows the results.
-pub(in crate::provider) fn shown_later(medium: &Media) -> String {
+pub(in crate::provider) fn media_follows_note(medium: &Media) -> String {
     format!("[{}: shown after the results]", medium.title())
 }

@@ -58,8 +58,8 @@ const fn encoded(bytes: u64) -> u64 {
 impl MediaLimits {
     /// Why the service rejects a media part regardless of the number of media parts in the request.
     /// Returns `None` if it accepts it.
-    pub fn refuses(&self, media: &Media) -> Option<String> {
-        let kept = media.kept().filter(|_| media.kind() == Kind::Image)?;
+    pub fn rejection_reason(&self, media: &Media) -> Option<String> {
+        let kept = media.blob().filter(|_| media.kind() == Kind::Image)?;
         if let Some(most) = self
             .picture_bytes
             .filter(|most| encoded(kept.bytes) > *most)
@@ -111,13 +111,13 @@ mod tests {
     use super::*;
     use crate::model::{
         BlobId,
-        media::{Kept, Pixels, Source},
+        media::{BlobRef, Pixels, Source},
     };
 
     fn picture(bytes: u64, width: u32, height: u32) -> Media {
         Media {
             media_type: "image/png".to_owned(),
-            source: Source::Blob(Kept {
+            source: Source::Blob(BlobRef {
                 id: BlobId::new("b"),
                 bytes,
                 pixels: Pixels::new(width, height),
@@ -145,7 +145,7 @@ mod tests {
             ("somebody", picture(99 << 20, 99_999, 99_999), true),
         ];
         for (service, picture, taken) in table {
-            let why = of(Some(service)).refuses(&picture);
+            let why = of(Some(service)).rejection_reason(&picture);
             assert_eq!(why.is_none(), taken, "{service}: {why:?}");
         }
     }

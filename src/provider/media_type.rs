@@ -31,7 +31,7 @@ mod tests {
     use super::*;
     use crate::model::{
         BlobId,
-        media::{Kept, Source},
+        media::{BlobRef, Source},
     };
 
     #[test]
@@ -47,7 +47,7 @@ mod tests {
             ("application/pdf", b"\x89PNG\r\n\x1a\n", "application/pdf"),
         ];
         for (named, content, expected) in table {
-            let kept = Kept {
+            let kept = BlobRef {
                 id: BlobId::new("b"),
                 bytes: content.len() as u64,
                 pixels: None,

@@ -10,13 +10,13 @@ use std::{
 use serde::Deserialize;
 
 use super::{
-    discovery::{Listing, listing::Listed},
-    http::Unusable,
+    discovery::{CachedModelList, listing::ModelListSnapshot},
+    http::SetupError,
     info::{Limit, ModelInfo, Source},
     model_names::ModelNames,
 };
 use crate::model::generation::ReasoningEffort;
-use crate::model::{CachePrices, Declared};
+use crate::model::{CachePrices, DeclaredModel};
 
 /// The shipped facts, by vendor and model.
 static SHIPPED: LazyLock<BTreeMap<&'static str, BTreeMap<&'static str, ShippedModel>>> =
@@ -76,15 +76,15 @@ enum Effort {
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
     shipped: Option<&'static BTreeMap<&'static str, ShippedModel>>,
-    declared: BTreeMap<String, Declared>,
-    listing: Listing,
+    declared: BTreeMap<String, DeclaredModel>,
+    listing: CachedModelList,
     names: ModelNames,
 }
 
 impl Catalog {
     /// Creates a catalog of the models that the operator configured and those shipped for this
     /// host. Models that the service lists are added through [`Catalog::listing`].
-    pub fn new(host: &str, declared: BTreeMap<String, Declared>) -> Self {
+    pub fn new(host: &str, declared: BTreeMap<String, DeclaredModel>) -> Self {
         let is = |known: &str| {
             host == known
                 || host
@@ -98,7 +98,7 @@ impl Catalog {
         Self {
             shipped: vendor.and_then(|vendor| SHIPPED.get(vendor)),
             declared,
-            listing: Listing::default(),
+            listing: CachedModelList::default(),
             names: ModelNames::default(),
         }
     }
@@ -115,13 +115,13 @@ impl Catalog {
     /// # Errors
     ///
     /// Returns [`Unusable::ModelName`] if the protocol does not accept one of them.
-    pub fn checked(self) -> Result<Self, Unusable> {
+    pub fn checked(self) -> Result<Self, SetupError> {
         let declared = self.declared.iter();
         let mut names = declared.flat_map(|(name, it)| std::iter::once(name).chain(&it.aliases));
-        let refused = names.find(|name| !self.names.take(name)).cloned();
+        let refused = names.find(|name| !self.names.accepts(name)).cloned();
         drop(names);
         match refused {
-            Some(name) => Err(Unusable::ModelName {
+            Some(name) => Err(SetupError::ModelName {
                 name,
                 rule: self.names.rule(),
             }),
@@ -130,7 +130,7 @@ impl Catalog {
     }
 
     /// The service's most recent model list.
-    pub fn listing(&self) -> &Listing {
+    pub fn listing(&self) -> &CachedModelList {
         &self.listing
     }
 
@@ -140,8 +140,8 @@ impl Catalog {
         self.find(name, self.listing.last().as_deref())
     }
 
-    fn find(&self, name: &str, listed: Option<&Listed>) -> Option<ModelInfo> {
-        if !self.names.take(name) {
+    fn find(&self, name: &str, listed: Option<&ModelListSnapshot>) -> Option<ModelInfo> {
+        if !self.names.accepts(name) {
             return None;
         }
         let known = |name: &str| {
@@ -198,11 +198,11 @@ impl ShippedModel {
             supports_tools: self.tools.unwrap_or(unknown.supports_tools),
             supports_parallel_tools: self.parallel_tools,
             supports_json_schema: self.json_schema,
-            takes_temperature: self.temperature,
+            supports_temperature: self.temperature,
             reasoning_efforts: (!self.reasoning_efforts.is_empty()).then(|| {
                 self.reasoning_efforts
                     .iter()
-                    .map(|effort| effort.in_our_words())
+                    .map(|effort| effort.to_reasoning_effort())
                     .collect()
             }),
             cache_prices: self
@@ -215,7 +215,7 @@ impl ShippedModel {
 }
 
 impl Effort {
-    fn in_our_words(self) -> ReasoningEffort {
+    fn to_reasoning_effort(self) -> ReasoningEffort {
         match self {
             Self::None => ReasoningEffort::None,
             Self::Minimal => ReasoningEffort::Minimal,
@@ -259,7 +259,7 @@ mod tests {
         provider::discovery::{ListedModel, ModelList},
     };
 
-    fn openai(declared: &[(&str, Declared)]) -> Catalog {
+    fn openai(declared: &[(&str, DeclaredModel)]) -> Catalog {
         let declared = declared
             .iter()
             .map(|(name, declared)| ((*name).to_owned(), declared.clone()))
@@ -299,7 +299,7 @@ mod tests {
             (
                 gpt.supports_tools,
                 gpt.supports_parallel_tools,
-                gpt.takes_temperature
+                gpt.supports_temperature
             ),
             (true, Some(true), Some(false))
         );
@@ -339,9 +339,9 @@ mod tests {
         for (host, model, expected) in table {
             assert_eq!(prices(host, model), expected, "{model}");
         }
-        let declared = Declared {
+        let declared = DeclaredModel {
             cache_read_percent: Some(0),
-            ..Declared::default()
+            ..DeclaredModel::default()
         };
         let declared = openai(&[("gpt-4o", declared)]).model("gpt-4o").unwrap();
         assert_eq!(declared.cache_prices, percent(0, 100));
@@ -399,14 +399,14 @@ mod tests {
 
     #[test]
     fn declared_model_facts_override_the_catalog_one_by_one() {
-        let declared = Declared {
+        let declared = DeclaredModel {
             display_name: Some("Our GPT".into()),
             aliases: vec!["best".into()],
             context_window: Some(1_000),
             tools: Some(false),
-            ..Declared::default()
+            ..DeclaredModel::default()
         };
-        let catalog = openai(&[("gpt-5", declared), ("own", Declared::default())]);
+        let catalog = openai(&[("gpt-5", declared), ("own", DeclaredModel::default())]);
         let gpt = catalog.model("best").unwrap();
         assert_eq!(catalog.model("gpt-5").as_ref(), Some(&gpt));
         assert_eq!(
@@ -433,9 +433,9 @@ mod tests {
 
     #[test]
     fn what_a_service_lists_wins_over_what_is_shipped_and_loses_to_what_is_declared() {
-        let declared = Declared {
+        let declared = DeclaredModel {
             max_output: Some(4_000),
-            ..Declared::default()
+            ..DeclaredModel::default()
         };
         let catalog = openai(&[("gpt-4o", declared)]);
         let smaller = ListedModel {
@@ -490,7 +490,10 @@ mod tests {
             ..Generation::default()
         };
         let refused = |name: &str, wanted: &Generation| {
-            let refused = openai(&[]).model(name).unwrap().cannot_take(wanted);
+            let refused = openai(&[])
+                .model(name)
+                .unwrap()
+                .unsupported_settings(wanted);
             refused.into_iter().map(|it| it.setting).collect::<Vec<_>>()
         };
         assert_eq!(refused("gpt-5", &wanted), [Setting::Temperature]);

@@ -15,7 +15,7 @@ pub enum ModelNames {
 
 impl ModelNames {
     /// Whether the protocol accepts a name.
-    pub fn take(self, name: &str) -> bool {
+    pub fn accepts(self, name: &str) -> bool {
         let segment = |segment: &str| {
             !matches!(segment, "." | "..") && segment.chars().all(|it| self.takes_character(it))
         };
@@ -78,8 +78,8 @@ mod tests {
             (&long, false, false),
         ];
         for (name, in_body, in_path) in table {
-            assert_eq!(ModelNames::InBody.take(name), in_body, "{name}");
-            assert_eq!(ModelNames::InPath.take(name), in_path, "{name}");
+            assert_eq!(ModelNames::InBody.accepts(name), in_body, "{name}");
+            assert_eq!(ModelNames::InPath.accepts(name), in_path, "{name}");
         }
     }
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     anthropic,
-    assemble::{Assembled, Assembly, Progress},
+    assemble::{AssembledResponse, Assembly, Progress},
     gemini,
     http::{Decoder, sse},
     openai,
@@ -24,7 +24,7 @@ use crate::model::{CallId, Content, MessageId};
 const ROUNDS: usize = 2_000;
 
 /// Longer recordings, in bytes, are not mutated.
-const MOST_BYTES: usize = 24 << 10;
+const MAX_RECORDING_BYTES: usize = 24 << 10;
 
 /// Number of failures to print.
 const SHOWN: usize = 8;
@@ -60,7 +60,7 @@ const MUTATIONS: [Mutation; 8] = [
 
 /// The content of a response, for comparison.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Said {
+struct ResponseContent {
     text: String,
     reasoning: String,
     refusal: String,
@@ -70,8 +70,8 @@ struct Said {
     items: usize,
 }
 
-impl Said {
-    fn of(answer: &Assembled) -> Self {
+impl ResponseContent {
+    fn of(answer: &AssembledResponse) -> Self {
         let mut said = Self::default();
         for part in &answer.parts {
             match &part.content {
@@ -117,7 +117,7 @@ struct Protocol {
     at_once: fn(&[sse::Event]) -> Option<Vec<sse::Event>>,
     /// Returns `None` if the stream contradicts itself, or is one that this reader does not
     /// support.
-    read: fn(&[Value]) -> Option<Said>,
+    read: fn(&[Value]) -> Option<ResponseContent>,
 }
 
 /// Mutates recordings of a protocol, and compares what its decoder returns with the correct
@@ -126,8 +126,8 @@ fn check<D: Decoder>(protocol: Protocol, decoder: impl Fn(&str) -> D) {
     let read = |body: &[u8]| (protocol.read)(&payloads(&recordings::events([body])));
     let recordings: Vec<_> = recordings::answers(protocol.dialect, &decoder)
         .into_iter()
-        .filter(|(_, body, _)| body.len() <= MOST_BYTES)
-        .map(|(file, body, answer)| (file, body, Said::of(&answer)))
+        .filter(|(_, body, _)| body.len() <= MAX_RECORDING_BYTES)
+        .map(|(file, body, answer)| (file, body, ResponseContent::of(&answer)))
         .collect();
     let all = recordings.len();
     let recordings: Vec<_> = recordings
@@ -173,15 +173,15 @@ fn check<D: Decoder>(protocol: Protocol, decoder: impl Fn(&str) -> D) {
 }
 
 /// Decodes a stream. Returns the response that would be committed, or the error.
-fn answer(decoder: impl Decoder, body: &[u8]) -> Result<Said, String> {
+fn answer(decoder: impl Decoder, body: &[u8]) -> Result<ResponseContent, String> {
     let (chunks, result) = recordings::decode(decoder, [body]);
     result.map_err(|fault| fault.message)?;
     let mut assembly = Assembly::new(MessageId::new("m"), [].into(), 4 << 20);
     for (made, chunk) in chunks.into_iter().enumerate() {
         let applied = assembly.apply(chunk, || CallId::new(format!("made_{made}")));
         match applied.map_err(|error| error.to_string())? {
-            Progress::Finished(finish) => return Ok(Said::of(&assembly.finish(finish))),
-            Progress::Quiet | Progress::Delta(_) => {}
+            Progress::Finished(finish) => return Ok(ResponseContent::of(&assembly.finish(finish))),
+            Progress::NoDelta | Progress::Delta(_) => {}
         }
     }
     Err("no end".to_owned())
@@ -324,8 +324,8 @@ const CHAT: Protocol = Protocol {
 /// The assembled fragments of tool calls: number, id, name and arguments.
 type Fragments = Vec<(i64, String, String, String)>;
 
-fn chat(payloads: &[Value]) -> Option<Said> {
-    let (mut said, mut calls) = (Said::default(), Fragments::new());
+fn chat(payloads: &[Value]) -> Option<ResponseContent> {
+    let (mut said, mut calls) = (ResponseContent::default(), Fragments::new());
     for payload in payloads {
         for choice in list(&payload["choices"]) {
             if choice["index"].as_i64().unwrap_or(0) != 0 {
@@ -435,7 +435,7 @@ const MESSAGES: Protocol = Protocol {
     is_end: |event| event.data.contains(r#""message_stop""#),
     at_once: messages_at_once,
     read: |payloads| {
-        let mut said = Said::default();
+        let mut said = ResponseContent::default();
         for block in blocks(payloads)? {
             match text(&block["type"]) {
                 "text" => said.text.push_str(text(&block["text"])),
@@ -571,7 +571,7 @@ impl Versions {
     }
 }
 
-fn responses_to_the_letter(payloads: &[Value]) -> Option<Said> {
+fn responses_to_the_letter(payloads: &[Value]) -> Option<ResponseContent> {
     let mut items: BTreeMap<i64, Versions> = BTreeMap::new();
     let mut done: BTreeMap<i64, usize> = BTreeMap::new();
     for payload in payloads {
@@ -612,7 +612,7 @@ fn responses_to_the_letter(payloads: &[Value]) -> Option<Said> {
         let index = payload["output_index"].as_i64()?;
         items.entry(index).or_default().add(voice, version, words);
     }
-    let mut said = Said::default();
+    let mut said = ResponseContent::default();
     for item in items.values() {
         match item.kind.as_str() {
             "message" | "reasoning" => {}
@@ -648,7 +648,7 @@ const GEMINI: Protocol = Protocol {
         Some(events)
     },
     read: |payloads| {
-        let mut said = Said::default();
+        let mut said = ResponseContent::default();
         for part in payloads.iter().flat_map(gemini_parts) {
             let call = &part["functionCall"];
             match (call.is_object(), part["text"].as_str()) {

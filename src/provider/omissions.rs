@@ -18,7 +18,7 @@ pub(super) fn message(message: &Message) -> PromptNote {
 /// characters.
 pub(super) fn names(message: &Message, most: usize) -> impl Iterator<Item = PromptNote> {
     let refused = move |part: &Part| match &part.content {
-        Content::ToolCall(call) => !call_names::is_taken(&call.name, most),
+        Content::ToolCall(call) => !call_names::is_accepted(&call.name, most),
         Content::Text(_)
         | Content::Reasoning { .. }
         | Content::ToolResult(_)

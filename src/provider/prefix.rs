@@ -12,7 +12,7 @@ use twox_hash::XxHash3_128;
 use crate::model::{Content, Message};
 
 /// Prefix of fingerprints. Fingerprints from SHA-256, an earlier version, have only hex digits.
-const MARK: char = 'x';
+const FINGERPRINT_PREFIX: char = 'x';
 
 /// Number of bytes that are kept of a SHA-256 hash.
 const KEPT_BYTES: usize = 16;
@@ -23,7 +23,7 @@ pub(in crate::provider) struct Prefix {
     hash: XxHash3_128,
     /// The SHA-256 hash of the earlier version, computed only if a response has one to compare
     /// with.
-    old: Option<Sha256>,
+    sha256: Option<Sha256>,
 }
 
 impl Prefix {
@@ -31,7 +31,10 @@ impl Prefix {
     pub(in crate::provider) fn of(messages: &[Message]) -> Self {
         Self {
             hash: XxHash3_128::new(),
-            old: messages.iter().any(has_old).then(Sha256::new),
+            sha256: messages
+                .iter()
+                .any(has_sha256_fingerprint)
+                .then(Sha256::new),
         }
     }
 
@@ -51,13 +54,13 @@ impl Prefix {
 
     /// The hash of everything added so far, in its stored form.
     pub(in crate::provider) fn fingerprint(&self) -> String {
-        format!("{MARK}{:032x}", self.hash.finish_128())
+        format!("{FINGERPRINT_PREFIX}{:032x}", self.hash.finish_128())
     }
 
     /// Whether the hash of everything added so far equals the fingerprint.
     pub(in crate::provider) fn matches(&self, fingerprint: &str) -> bool {
-        if is_old(fingerprint) {
-            self.old.as_ref().map(old).as_deref() == Some(fingerprint)
+        if is_sha256(fingerprint) {
+            self.sha256.as_ref().map(sha256_fingerprint).as_deref() == Some(fingerprint)
         } else {
             self.fingerprint() == fingerprint
         }
@@ -70,32 +73,32 @@ impl Prefix {
 
     fn write(&mut self, bytes: &[u8]) {
         self.hash.write(bytes);
-        if let Some(old) = &mut self.old {
+        if let Some(old) = &mut self.sha256 {
             old.update(bytes);
         }
     }
 }
 
 /// The SHA-256 hash in hex, truncated.
-fn old(hash: &Sha256) -> String {
+fn sha256_fingerprint(hash: &Sha256) -> String {
     let digest = hash.clone().finalize();
     let kept = digest[..KEPT_BYTES].iter();
     kept.map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Whether a message has reasoning that depends on a fingerprint of the earlier version.
-fn has_old(message: &Message) -> bool {
+fn has_sha256_fingerprint(message: &Message) -> bool {
     let response = message.response.as_ref();
     let fingerprint = response.and_then(|response| response.prompt_fingerprint.as_deref());
     let reasons = || {
         let mut parts = message.parts.iter();
         parts.any(|stored| matches!(stored.part.content, Content::Reasoning { .. }))
     };
-    fingerprint.is_some_and(is_old) && reasons()
+    fingerprint.is_some_and(is_sha256) && reasons()
 }
 
-fn is_old(fingerprint: &str) -> bool {
-    !fingerprint.starts_with(MARK)
+fn is_sha256(fingerprint: &str) -> bool {
+    !fingerprint.starts_with(FINGERPRINT_PREFIX)
 }
 
 #[cfg(test)]
@@ -168,7 +171,7 @@ mod tests {
 
     #[test]
     fn the_old_hash_is_computed_only_for_answers_that_need_it() {
-        let needs = |answer: Message| Prefix::of(&[answer]).old.is_some();
+        let needs = |answer: Message| Prefix::of(&[answer]).sha256.is_some();
         assert!(needs(answer(OLD, thought())));
         assert!(!needs(answer(OLD, Content::Text("Yes.".to_owned()))));
         let new = Prefix::of(&[]).fingerprint();

@@ -10,10 +10,10 @@ use std::{
 
 use serde_json::{Value, json};
 
-pub(super) use super::fuzzing::{Outcome, decode};
+pub(super) use super::fuzzing::{DecodeOutcome, decode};
 use super::{
     Chunk, Finish,
-    assemble::{Assembled, Assembly, Progress},
+    assemble::{AssembledResponse, Assembly, Progress},
     error::Kind,
     http::{Decoder, Fault, sse},
 };
@@ -35,7 +35,7 @@ const BEGINS: &[u8] = br#"{"type":"message_start""#;
 const UNMARKED: &[&str] = &["gemini/", "gemini-vertex/", "perplexity/"];
 
 /// A place where `expected.json` is wrong.
-struct Wrong {
+struct Correction {
     file: &'static str,
     /// JSON pointer into the expectations for the file.
     place: &'static str,
@@ -44,20 +44,20 @@ struct Wrong {
     why: &'static str,
 }
 
-const WRONG: &[Wrong] = &[
-    Wrong {
+const CORRECTIONS: &[Correction] = &[
+    Correction {
         file: "groq/rig__agent_tool_sessions__parallel_tool_calls_single_turn_streaming.sse",
         place: "/tool_calls/0/args",
         right: "{}",
         why: "The model wrote `null` for a tool without arguments.",
     },
-    Wrong {
+    Correction {
         file: "groq/rig__agent_tool_sessions__parallel_tool_calls_single_turn_streaming.sse",
         place: "/tool_calls/1/args",
         right: "{}",
         why: "The model wrote `null` for a tool without arguments.",
     },
-    Wrong {
+    Correction {
         file: "openai-responses/vercel__openai-reasoning-encrypted-content.1.chunks.txt",
         place: "",
         right: r#"{
@@ -72,25 +72,25 @@ const WRONG: &[Wrong] = &[
         }"#,
         why: "The file holds four answers one after the other, and a stream ends with its first.",
     },
-    Wrong {
+    Correction {
         file: "openai-responses/pydantic__test_openai_responses__test_openai_responses_model_mcp_list_tools_stream_backfills_missing_results.sse",
         place: "/extra/other_items",
         right: r#"["mcp_list_tools", "mcp_list_tools", "mcp_list_tools"]"#,
         why: "Two of the items are complete in the whole answer only.",
     },
-    Wrong {
+    Correction {
         file: "openai-responses/vercel__openai-shell-container.1.chunks.txt",
         place: "/text",
         right: r#""The command ran successfully.""#,
         why: "The item says something else than its pieces, which were handed out by then.",
     },
-    Wrong {
+    Correction {
         file: "xai/vercel__resp-xai-x-search-tool.chunks.txt",
         place: "/tool_calls",
         right: "[]",
         why: "The service ran these tools itself: they are its items.",
     },
-    Wrong {
+    Correction {
         file: "xai/vercel__resp-xai-x-search-tool.chunks.txt",
         place: "/extra/other_items",
         right: r#"["custom_tool_call", "custom_tool_call", "web_search_call", "web_search_call", "web_search_call", "web_search_call"]"#,
@@ -108,13 +108,13 @@ struct Recording {
 }
 
 /// Assembles the chunks of a complete response into one message.
-pub(super) fn assembled(chunks: &[Chunk]) -> Assembled {
+pub(super) fn assembled(chunks: &[Chunk]) -> AssembledResponse {
     let mut assembly = Assembly::new(MessageId::new("m"), BTreeSet::new(), 4 << 20);
     for (made, chunk) in chunks.iter().enumerate() {
         let progress = assembly.apply(chunk.clone(), || CallId::new(format!("made_{made}")));
         match progress.expect("a sound answer") {
             Progress::Finished(finish) => return assembly.finish(finish),
-            Progress::Quiet | Progress::Delta(_) => {}
+            Progress::NoDelta | Progress::Delta(_) => {}
         }
     }
     panic!("no end: {chunks:?}")
@@ -156,7 +156,7 @@ pub(super) fn check_whole<D: Decoder>(dialect: &str, decoder: impl Fn(&str) -> D
 pub(super) fn answers<D: Decoder>(
     dialect: &str,
     decoder: impl Fn(&str) -> D,
-) -> Vec<(String, Vec<u8>, Assembled)> {
+) -> Vec<(String, Vec<u8>, AssembledResponse)> {
     let mut answers = Vec::new();
     for Recording { file, body, .. } in recordings(dialect) {
         let (chunks, result) = decode(decoder(&file), [body.as_slice()]);
@@ -211,7 +211,7 @@ pub(super) fn check_truncated<D: Decoder>(dialect: &str, decoder: impl Fn(&str) 
 }
 
 /// Whether two responses are complete and differ at most in how they end.
-fn says_the_same((one, ended): &Outcome, (other, _): &Outcome) -> bool {
+fn says_the_same((one, ended): &DecodeOutcome, (other, _): &DecodeOutcome) -> bool {
     let words = |chunks: &[Chunk]| chunks.split_last().map(|(_, words)| words.to_vec());
     ended.is_ok() && words(one) == words(other)
 }
@@ -248,8 +248,8 @@ fn folder() -> PathBuf {
 
 /// Corrects the expectations where `expected.json` is wrong. Asserts that they are still wrong.
 fn corrected(file: &str, mut expected: Value) -> Value {
-    for wrong in WRONG.iter().filter(|wrong| wrong.file == file) {
-        let Wrong { place, why, .. } = wrong;
+    for wrong in CORRECTIONS.iter().filter(|wrong| wrong.file == file) {
+        let Correction { place, why, .. } = wrong;
         let right: Value = serde_json::from_str(wrong.right).expect("JSON");
         let value = expected.pointer_mut(place).expect(why);
         assert_ne!(*value, right, "{file} is right at {place} by now: {why}");
@@ -378,7 +378,7 @@ fn check_words(file: &str, parts: &[Part], expected: &Value) {
     assert_eq!(words.refusal, refusal, "{file}");
 }
 
-fn check_calls(file: &str, answer: &Assembled, expected: &Value) {
+fn check_calls(file: &str, answer: &AssembledResponse, expected: &Value) {
     let expected = expected["tool_calls"].as_array().expect("a list");
     assert_eq!(answer.calls.len(), expected.len(), "{file}");
     for (call, expected) in answer.calls.iter().zip(expected) {
@@ -419,8 +419,8 @@ fn check_items(file: &str, parts: &[Part], expected: &Value) {
     assert_eq!(kinds, wanted, "{file}");
 }
 
-fn check_finish(file: &str, answer: &Assembled, expected: &Value) {
-    let Assembled {
+fn check_finish(file: &str, answer: &AssembledResponse, expected: &Value) {
+    let AssembledResponse {
         parts,
         calls,
         pictures: _,

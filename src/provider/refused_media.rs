@@ -14,7 +14,7 @@ use futures_util::StreamExt as _;
 use regex::Regex;
 use serde_json::Value;
 
-use super::{Answer, Error, Provider, authorship, error::Kind};
+use super::{Error, Provider, ResponseStream, authorship, error::Kind};
 use crate::model::{
     BlobId, Media, Prompt,
     media::{Kind as MediaKind, Source},
@@ -24,7 +24,7 @@ use crate::model::{
 mod tests;
 
 /// Number of media parts to remember for one provider. The oldest is removed first.
-const MOST: usize = 4_096;
+const MAX_ENTRIES: usize = 4_096;
 
 /// Where the content of a media part is in a request: of Anthropic, Chat Completions, the Responses
 /// API and Gemini.
@@ -62,7 +62,7 @@ const PICTURE_CODES: &[&str] = &[
 const CANNOT: &str = r"(?:unsupported|invalid|corrupt\w*|not (?:a )?valid|does not represent|(?:could not|unable to|cannot|can't|failed to) (?:be )?(?:process|decode|parse|load|read|open|identify|download)\w*|error while downloading|password|no pages|too (?:large|small)|exceeds?)";
 
 /// Nouns for each kind of media.
-const WORDS: [(MediaKind, &str); 4] = [
+const MEDIA_NOUNS: [(MediaKind, &str); 4] = [
     (MediaKind::Image, r"(?:images?|pictures?)"),
     (MediaKind::Document, r"(?:pdfs?|documents?|files?)"),
     (MediaKind::Audio, r"audios?"),
@@ -71,10 +71,10 @@ const WORDS: [(MediaKind, &str); 4] = [
 
 /// The media that one provider's service rejected. Clones share the state.
 #[derive(Debug, Clone, Default)]
-pub(super) struct RefusedMedia(Arc<Mutex<Refused>>);
+pub(super) struct RefusedMedia(Arc<Mutex<Rejections>>);
 
 #[derive(Debug, Default)]
-struct Refused {
+struct Rejections {
     /// The reason that the service gave.
     reasons: BTreeMap<Key, String>,
     /// Keys in order of insertion.
@@ -110,8 +110,8 @@ impl RefusedMedia {
         &self,
         provider: impl Provider + 'static,
         prompt: Arc<Prompt>,
-        answer: Answer,
-    ) -> Answer {
+        answer: ResponseStream,
+    ) -> ResponseStream {
         if prompt
             .transcript
             .messages()
@@ -121,13 +121,12 @@ impl RefusedMedia {
             return answer;
         }
         let refused = self.clone();
-        Box::pin(
-            answer
-                .map(move |chunk| chunk.map_err(|error| refused.learn(&provider, &prompt, error))),
-        )
+        Box::pin(answer.map(move |chunk| {
+            chunk.map_err(|error| refused.record_rejection(&provider, &prompt, error))
+        }))
     }
 
-    fn learn(&self, provider: &impl Provider, prompt: &Prompt, error: Error) -> Error {
+    fn record_rejection(&self, provider: &impl Provider, prompt: &Prompt, error: Error) -> Error {
         let body = || {
             let request = provider.request(prompt)?;
             serde_json::from_slice(&request.body).ok()
@@ -155,7 +154,7 @@ impl RefusedMedia {
             return;
         }
         refused.order.push_back(key);
-        if refused.order.len() > MOST
+        if refused.order.len() > MAX_ENTRIES
             && let Some(oldest) = refused.order.pop_front()
         {
             refused.reasons.remove(&oldest);
@@ -259,7 +258,7 @@ fn kind(error: &Error) -> Option<MediaKind> {
                 format!(r"(?i)\b{CANNOT}\b{near}\b{words}\b|\b{words}\b{near}\b{CANNOT}\b");
             (kind, Regex::new(&pattern).expect("a constant, and tested"))
         };
-        WORDS.into_iter().map(about).collect()
+        MEDIA_NOUNS.into_iter().map(about).collect()
     });
     if PICTURE_CODES.contains(&error.code.as_str()) {
         return Some(MediaKind::Image);

@@ -10,18 +10,18 @@ use futures_util::{StreamExt as _, future::join_all, stream};
 use jiff::Timestamp;
 use tokio::task::spawn_blocking;
 
-use super::{Answer, ModelInfo, Provider};
+use super::{ModelInfo, Provider, ResponseStream};
 use crate::{
-    fair::FairGate,
+    fair::FairSemaphore,
     model::{Prompt, TenantId},
 };
 
 /// Requests for prompts of at least this many bytes are encoded on a blocking thread.
-const LARGE: usize = 512 << 10;
+const LARGE_PROMPT_BYTES: usize = 512 << 10;
 
 /// Limits encoding of large requests to one at a time, because encoding needs several times the
 /// memory of the request.
-static WRITING: LazyLock<Arc<FairGate>> = LazyLock::new(|| FairGate::new(1));
+static ENCODING_GATE: LazyLock<Arc<FairSemaphore>> = LazyLock::new(|| FairSemaphore::new(1));
 
 /// All configured providers, by name.
 #[derive(Debug, Clone, Default)]
@@ -33,14 +33,14 @@ pub struct Registry {
 
 /// A model reference that could not be resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Missing {
+pub struct UnresolvedModel {
     /// The reference as requested.
     pub model: String,
     /// Why its provider cannot be called, if a provider of that name is configured.
     pub unusable: Option<String>,
 }
 
-impl std::fmt::Display for Missing {
+impl std::fmt::Display for UnresolvedModel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { model, unusable } = self;
         match unusable {
@@ -53,7 +53,7 @@ impl std::fmt::Display for Missing {
     }
 }
 
-impl From<&str> for Missing {
+impl From<&str> for UnresolvedModel {
     fn from(model: &str) -> Self {
         Self {
             model: model.to_owned(),
@@ -64,7 +64,7 @@ impl From<&str> for Missing {
 
 /// A resolved model reference.
 #[derive(Debug, Clone)]
-pub struct Resolved {
+pub struct ResolvedModel {
     /// The reference, `PROVIDER/MODEL`. An alias is replaced by the model's name.
     pub reference: String,
     /// Configured name of the provider.
@@ -73,17 +73,17 @@ pub struct Resolved {
     pub info: ModelInfo,
 }
 
-impl Resolved {
+impl ResolvedModel {
     /// Calls the model. The request of a large prompt is encoded on a blocking thread, so that it
     /// does not delay other tasks; tenants take turns.
-    pub fn call(&self, tenant: &TenantId, prompt: Arc<Prompt>) -> Answer {
-        if prompt.bytes() < LARGE {
+    pub fn call(&self, tenant: &TenantId, prompt: Arc<Prompt>) -> ResponseStream {
+        if prompt.bytes() < LARGE_PROMPT_BYTES {
             return self.provider.call(prompt);
         }
         let provider = Arc::clone(&self.provider);
         let tenant = tenant.clone();
         let writing = async move {
-            let place = WRITING.enter(&tenant).await;
+            let place = ENCODING_GATE.acquire(&tenant).await;
             let write = move || {
                 let _place = place;
                 provider.call(prompt)
@@ -118,20 +118,20 @@ impl Registry {
     }
 
     /// Why a reference could not be resolved.
-    pub fn missing(&self, reference: &str) -> Missing {
+    pub fn missing(&self, reference: &str) -> UnresolvedModel {
         let provider = reference.split_once('/').map(|(provider, _)| provider);
-        Missing {
+        UnresolvedModel {
             model: reference.to_owned(),
             unusable: provider.and_then(|name| self.unusable.get(name)).cloned(),
         }
     }
 
     /// Resolves a model reference. Returns `None` if no configured provider has the model.
-    pub fn resolve(&self, reference: &str) -> Option<Resolved> {
+    pub fn resolve(&self, reference: &str) -> Option<ResolvedModel> {
         let (provider_name, model) = reference.split_once('/')?;
         let provider = self.providers.get(provider_name)?;
         let info = provider.model(model)?;
-        Some(Resolved {
+        Some(ResolvedModel {
             reference: format!("{provider_name}/{}", info.name),
             provider_name: provider_name.to_owned(),
             provider: Arc::clone(provider),
@@ -149,14 +149,17 @@ impl Registry {
     }
 
     /// The models that providers know by name, ordered by reference.
-    pub fn models(&self) -> Vec<Resolved> {
+    pub fn models(&self) -> Vec<ResolvedModel> {
         let models = self.providers.iter().flat_map(|(name, provider)| {
-            provider.models().into_iter().map(move |info| Resolved {
-                reference: format!("{name}/{}", info.name),
-                provider_name: name.clone(),
-                provider: Arc::clone(provider),
-                info,
-            })
+            provider
+                .models()
+                .into_iter()
+                .map(move |info| ResolvedModel {
+                    reference: format!("{name}/{}", info.name),
+                    provider_name: name.clone(),
+                    provider: Arc::clone(provider),
+                    info,
+                })
         });
         let mut models: Vec<_> = models.collect();
         models.sort_by(|a, b| a.reference.cmp(&b.reference));
@@ -190,7 +193,7 @@ mod tests {
             Vec::new()
         }
 
-        fn call(&self, _: Arc<Prompt>) -> Answer {
+        fn call(&self, _: Arc<Prompt>) -> ResponseStream {
             let told = self.0.lock().unwrap();
             told.recv_timeout(PATIENCE)
                 .expect("the other task did not run");
@@ -218,7 +221,7 @@ mod tests {
             Vec::new()
         }
 
-        fn call(&self, prompt: Arc<Prompt>) -> Answer {
+        fn call(&self, prompt: Arc<Prompt>) -> ResponseStream {
             self.begun.send(prompt.model.clone()).unwrap();
             let told = self.told.lock().unwrap();
             told.recv_timeout(PATIENCE).expect("nobody went on");
@@ -232,7 +235,7 @@ mod tests {
             model: model.to_owned(),
             ..prompt
         };
-        let content = vec![0; LARGE].into();
+        let content = vec![0; LARGE_PROMPT_BYTES].into();
         prompt.contents.insert(BlobId::new("picture"), content);
         Arc::new(prompt)
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::call_ids::CallIds;
+use super::call_ids::CallIdRule;
 use crate::model::{
     Generation,
     generation::{ReasoningEffort, Setting, Unsupported},
@@ -38,7 +38,7 @@ pub struct Rules {
     pub missing_reasoning: MissingReasoning,
     /// The call ids that the service accepts. `None` if only ids that the service generated are
     /// sent.
-    pub call_ids: Option<CallIds>,
+    pub call_ids: Option<CallIdRule>,
     /// Whether ids of tool calls that the model made are sent unchanged in any form.
     pub keeps_own_call_ids: bool,
     /// What is sent if a tool call is forced and reasoning is requested by effort.
@@ -60,7 +60,7 @@ pub struct Rules {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PastReasoning {
     /// The provider attached metadata to it.
-    pub attached: bool,
+    pub has_metadata: bool,
     /// It was written by the model that is called.
     pub own: bool,
     /// No user message follows it.
@@ -74,7 +74,7 @@ impl PastReasoning {
     /// conversation, or never.
     pub(in crate::provider) fn anywhere(own: bool, attached: bool) -> Self {
         Self {
-            attached,
+            has_metadata: attached,
             own,
             in_loop: false,
             in_calling_turn: false,
@@ -88,7 +88,7 @@ pub struct ReasoningRule {
     /// By position in the conversation.
     pub kept: ReasoningKept,
     /// By the model that wrote it.
-    pub of: ReasoningOf,
+    pub of: ReasoningAuthor,
 }
 
 /// Positions in the conversation at which reasoning is sent.
@@ -104,7 +104,7 @@ pub enum ReasoningKept {
 
 /// Models whose reasoning is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReasoningOf {
+pub enum ReasoningAuthor {
     AnyModel,
     /// The model that is called.
     SameModel,
@@ -139,19 +139,19 @@ impl ReasoningRule {
     /// Reasoning is never sent.
     pub const NEVER: Self = Self {
         kept: ReasoningKept::Never,
-        of: ReasoningOf::SameModel,
+        of: ReasoningAuthor::SameModel,
     };
 
     /// Reasoning with a signature or encrypted content is sent to the model that wrote it.
     pub const SIGNED: Self = Self {
         kept: ReasoningKept::Always,
-        of: ReasoningOf::SameModelSigned,
+        of: ReasoningAuthor::SameModelSigned,
     };
 
     /// Whether this reasoning is sent. Used both to encode requests and to estimate their size.
-    pub fn takes(self, reasoning: PastReasoning) -> bool {
+    pub fn includes(self, reasoning: PastReasoning) -> bool {
         let PastReasoning {
-            attached,
+            has_metadata: attached,
             own,
             in_loop,
             in_calling_turn,
@@ -163,9 +163,9 @@ impl ReasoningRule {
             ReasoningKept::Always => true,
         };
         let is_taken = match self.of {
-            ReasoningOf::AnyModel => true,
-            ReasoningOf::SameModel => own,
-            ReasoningOf::SameModelSigned => own && attached,
+            ReasoningAuthor::AnyModel => true,
+            ReasoningAuthor::SameModel => own,
+            ReasoningAuthor::SameModelSigned => own && attached,
         };
         is_kept && is_taken
     }

@@ -10,20 +10,20 @@ use super::{
     rules::{PastReasoning, Rules},
 };
 use crate::model::{
-    Arrangement, Generation, Media, Message, Prompt, PromptNote, PromptShape, Role,
+    Generation, Media, Message, Prompt, PromptFormat, PromptNote, RequestDiff, Role,
     generation::Unsupported,
 };
 
 /// A streamed model response. It ends after [`Chunk::Finished`] or an error. A stream that ends
 /// without either was interrupted.
-pub type Answer = Pin<Box<dyn Stream<Item = Result<Chunk, Error>> + Send>>;
+pub type ResponseStream = Pin<Box<dyn Stream<Item = Result<Chunk, Error>> + Send>>;
 
 /// A pending token count. Resolves to `None` if the provider does not count tokens.
-pub type Count = Pin<Box<dyn Future<Output = Result<Option<u32>, Error>> + Send>>;
+pub type CountFuture = Pin<Box<dyn Future<Output = Result<Option<u32>, Error>> + Send>>;
 
 /// A pending refresh of the model list. It reports no error: its result is visible only in what
 /// [`Provider::model`] returns afterwards.
-pub type Refresh = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub type RefreshFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A model service.
 pub trait Provider: fmt::Debug + Send + Sync {
@@ -44,31 +44,35 @@ pub trait Provider: fmt::Debug + Send + Sync {
     /// Fetches the service's model list, unless it was fetched less than `interval` ago. Services
     /// run by third parties are queried less often. At most one fetch is in progress at a time. A
     /// failed fetch changes nothing.
-    fn refresh(&self, _now: Timestamp, _interval: Duration) -> Refresh {
+    fn refresh(&self, _now: Timestamp, _interval: Duration) -> RefreshFuture {
         Box::pin(std::future::ready(()))
     }
 
     /// The settings that cannot be sent to the model. They are left out of the request and reported
     /// to the host. By default derived from the facts about the model.
-    fn cannot_take(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
-        model.cannot_take(wanted)
+    fn unsupported_settings(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
+        model.unsupported_settings(wanted)
     }
 
     /// Returns the settings, each in the nearest form that the model supports. By default derived
     /// from the facts about the model.
-    fn fitted(&self, model: &ModelInfo, wanted: &Generation) -> Generation {
-        model.fitted(wanted)
+    fn nearest_supported(&self, model: &ModelInfo, wanted: &Generation) -> Generation {
+        model.nearest_supported(wanted)
     }
 
     /// Why the model cannot take this media in a message of this role, as a sentence. Returns
     /// `None` if it can. By default derived from the facts about the model.
-    fn cannot_read(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
-        model.cannot_read(media, role)
+    fn unsupported_media(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
+        model.unsupported_media(media, role)
     }
 
     /// The settings that cannot be sent to the model together with tools. They are left out or
     /// replaced by the form that the model accepts, and reported to the host.
-    fn cannot_take_beside_tools(&self, _: &ModelInfo, _wanted: &Generation) -> Vec<Unsupported> {
+    fn unsupported_settings_with_tools(
+        &self,
+        _: &ModelInfo,
+        _wanted: &Generation,
+    ) -> Vec<Unsupported> {
         Vec::new()
     }
 
@@ -98,8 +102,8 @@ pub trait Provider: fmt::Debug + Send + Sync {
 
     /// How the messages of a request differ from those of the conversation, so that the size
     /// estimate covers what is actually sent.
-    fn arrangement(&self, _system: &str, _messages: &[Message]) -> Arrangement {
-        Arrangement::default()
+    fn arrangement(&self, _system: &str, _messages: &[Message]) -> RequestDiff {
+        RequestDiff::default()
     }
 
     /// Whether this is a self-hosted model server, which has a small context window and for which a
@@ -109,12 +113,12 @@ pub trait Provider: fmt::Debug + Send + Sync {
     }
 
     /// Whether the provider can count the tokens of a prompt.
-    fn counts(&self) -> bool {
+    fn can_count_tokens(&self) -> bool {
         false
     }
 
     /// Counts the tokens of a prompt as the model would read it.
-    fn count(&self, _: Arc<Prompt>) -> Count {
+    fn count(&self, _: Arc<Prompt>) -> CountFuture {
         Box::pin(std::future::ready(Ok(None)))
     }
 
@@ -125,14 +129,14 @@ pub trait Provider: fmt::Debug + Send + Sync {
 
     /// Calls the model once. The call starts when the stream is first polled; dropping the stream
     /// aborts it.
-    fn call(&self, prompt: Arc<Prompt>) -> Answer;
+    fn call(&self, prompt: Arc<Prompt>) -> ResponseStream;
 }
 
 /// An encoded request and what was left out of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     /// The format of the body.
-    pub shape: PromptShape,
+    pub shape: PromptFormat,
     /// The JSON body.
     pub body: Vec<u8>,
     /// The parts of the conversation that were left out, and why.

@@ -16,17 +16,17 @@ use tokio::{
 };
 
 use crate::{
-    model::{Exceeded, Quota, TenantId, TenantLimits, quota::Allowance},
+    model::{Exceeded, Quota, TenantId, TenantLimits, quota::RateLimiter},
     store::{self, Store, admitted::LastRead, quota::Used},
 };
 
 /// Interval at which limits and use are read from the database and this replica's use is reported. A changed limit must
 /// be in force within 5 s.
-pub const REFRESH: Duration = Duration::from_secs(2);
+pub const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval at which the replica checks for tenants whose storage must be measured.
-pub const MEASURE: Duration = Duration::from_secs(5);
+pub const MEASURE_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum age of a storage measurement.
-const MEASURED_WITHIN: Duration = Duration::from_secs(30);
+const MAX_MEASUREMENT_AGE: Duration = Duration::from_secs(30);
 /// Request burst, as the time in which the rate limit allows that many requests.
 const REQUEST_BURST: Duration = Duration::from_secs(1);
 /// Token burst, as the time in which the rate limit allows that many tokens.
@@ -34,13 +34,13 @@ const TOKEN_BURST: Duration = Duration::from_mins(1);
 /// Suggested retry delay when a running turn must end first.
 const RETRY_TURN: Duration = Duration::from_secs(1);
 /// A tenant's use is dropped from memory after this time without a request.
-const FORGET: Duration = Duration::from_mins(10);
+const IDLE_TENANT_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// A tenant's recent use of its limits.
 #[derive(Debug)]
 struct Use {
-    requests: Allowance,
-    tokens: Allowance,
+    requests: RateLimiter,
+    tokens: RateLimiter,
     /// Expected cost of the model calls in progress on this replica.
     reserved: Duration,
     /// Expected cost of the model calls in progress on other replicas.
@@ -298,7 +298,7 @@ impl Quotas {
 
     /// Reads a tenant's use on other replicas and its past use when this replica sees the tenant for the first time.
     /// Without it the limits would cover only this replica's use until the next refresh.
-    pub async fn learn(&self, tenant: &TenantId) -> Result<(), store::Error> {
+    pub async fn load_use(&self, tenant: &TenantId) -> Result<(), store::Error> {
         if !is_shared(&self.limits(tenant)) || self.with(tenant, |used, _| used.is_known) {
             return Ok(());
         }
@@ -340,7 +340,7 @@ impl Quotas {
     }
 
     /// Like [`Quotas::reserve`], but waits until the tokens are available.
-    pub async fn reserved(
+    pub async fn reserve_when_available(
         self: &Arc<Self>,
         tenant: &TenantId,
         input: u32,
@@ -349,7 +349,7 @@ impl Quotas {
         loop {
             match self.reserve(tenant, input, most_output) {
                 Ok(reservation) => return reservation,
-                Err(_) => self.tokens_available(tenant).await,
+                Err(_) => self.wait_for_tokens(tenant).await,
             }
         }
     }
@@ -389,7 +389,7 @@ impl Quotas {
     }
 
     /// Waits until a tenant may call a model again.
-    pub async fn tokens_available(&self, tenant: &TenantId) {
+    pub async fn wait_for_tokens(&self, tenant: &TenantId) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
@@ -469,7 +469,7 @@ impl Quotas {
         let tenants: Vec<&str> = limited.iter().map(TenantId::as_str).collect();
         let claimed = self
             .store
-            .claim_measuring(known_at, &tenants, MEASURED_WITHIN)
+            .claim_measuring(known_at, &tenants, MAX_MEASUREMENT_AGE)
             .await?;
         let mut first = Ok(());
         for tenant in claimed {
@@ -505,7 +505,7 @@ impl Quotas {
     ) -> Result<(), store::Error> {
         self.store.set_tenant_limits(tenant, &limits).await?;
         if let Some(used) = self.lock().get_mut(tenant) {
-            used.tokens = Allowance::default();
+            used.tokens = RateLimiter::default();
         }
         self.read_limits().await
     }
@@ -568,7 +568,7 @@ impl Quotas {
         let deleted = self.deleted_tenants();
         used.retain(|tenant, used| {
             let in_use = !used.reserved.is_zero() || self.store.written().of(tenant) != 0;
-            let is_recent = used.asked.elapsed() < FORGET || in_use;
+            let is_recent = used.asked.elapsed() < IDLE_TENANT_TIMEOUT || in_use;
             let stays = is_recent && !deleted.contains(tenant);
             if !stays {
                 self.store.written().forget(tenant);
@@ -628,8 +628,8 @@ impl Quotas {
     fn with<T>(&self, tenant: &TenantId, act: impl FnOnce(&mut Use, Duration) -> T) -> T {
         let mut all = self.lock();
         let used = all.entry(tenant.clone()).or_insert_with(|| Use {
-            requests: Allowance::default(),
-            tokens: Allowance::default(),
+            requests: RateLimiter::default(),
+            tokens: RateLimiter::default(),
             reserved: Duration::ZERO,
             reserved_elsewhere: Duration::ZERO,
             unreported: Duration::ZERO,

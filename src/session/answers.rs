@@ -10,7 +10,9 @@ use jiff::Timestamp;
 
 use super::{
     Session, SessionState,
-    change::{Answer, AnswerKind, AskedCall, Change, ClosedCall, Closing, Event, ResultMessage},
+    change::{
+        Answer, AnswerKind, Change, ClosedBy, ClosedCall, Event, RequestedCall, ResultMessage,
+    },
 };
 use crate::model::{CallId, MessageId, ToolExecutor, event::WaitsFor};
 
@@ -63,7 +65,7 @@ pub struct OpenCall {
 
 /// The state that a decision about answers is based on.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Seen {
+pub struct AnswerSnapshot {
     pub session: Session,
     /// The open calls of its live turn, in the model's order.
     pub open: Vec<OpenCall>,
@@ -89,7 +91,7 @@ pub struct Answers<'a> {
 
 /// The outcome of answers.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Decided<'a> {
+pub struct AnswersOutcome<'a> {
     /// The change to commit. `None` means no answer was accepted.
     pub change: Option<Change<'a>>,
     /// The calls whose answers were accepted, in the order of the answers.
@@ -104,7 +106,7 @@ pub struct Decided<'a> {
 
 /// Decides about answers. Accepted are only calls of the live turn that were handed out, each at most once, and none if
 /// a cancel of the turn was requested.
-pub fn apply<'a>(seen: &Seen, answers: &Answers<'a>) -> Decided<'a> {
+pub fn apply<'a>(seen: &AnswerSnapshot, answers: &Answers<'a>) -> AnswersOutcome<'a> {
     let Batch {
         closed,
         approved,
@@ -123,7 +125,7 @@ pub fn apply<'a>(seen: &Seen, answers: &Answers<'a>) -> Decided<'a> {
         .filter(|call| call.deadline.is_some() || is_due(call))
         .collect();
     if closed.is_empty() && approved.is_empty() {
-        return Decided {
+        return AnswersOutcome {
             change: None,
             accepted: Vec::new(),
             to_run: BTreeSet::new(),
@@ -166,7 +168,7 @@ pub fn apply<'a>(seen: &Seen, answers: &Answers<'a>) -> Decided<'a> {
         .collect();
     let requested = due.filter(|call| call.waits_for != WaitsFor::Approval);
     to_run.extend(requested.filter(by_mcp).map(id));
-    Decided {
+    AnswersOutcome {
         accepted: closed
             .iter()
             .map(|(call, _)| id(call))
@@ -202,7 +204,7 @@ struct Batch<'s, 'a> {
 }
 
 impl<'s, 'a> Batch<'s, 'a> {
-    fn new(seen: &'s Seen, answers: &Answers<'a>) -> Self {
+    fn new(seen: &'s AnswerSnapshot, answers: &Answers<'a>) -> Self {
         let session = &seen.session;
         let counts = session.state.is_live() && session.cancel.is_none();
         let open: BTreeMap<&CallId, &OpenCall> = seen
@@ -215,7 +217,7 @@ impl<'s, 'a> Batch<'s, 'a> {
         let first = answers.closing.iter().filter(|it| named.insert(&it.call));
         let closed: Vec<_> = first
             .filter_map(|answer| Some((*open.get(&answer.call)?, answer)))
-            .filter(|(call, answer)| seen.takes(call, answer.kind))
+            .filter(|(call, answer)| seen.accepts(call, answer.kind))
             .collect();
         let is_closed = |call: &CallId| closed.iter().any(|(it, _)| it.id == *call);
         let mut named = BTreeSet::new();
@@ -239,9 +241,9 @@ impl OpenCall {
     }
 }
 
-impl Seen {
+impl AnswerSnapshot {
     /// Whether a call accepts an answer of this kind.
-    fn takes(&self, call: &OpenCall, kind: AnswerKind) -> bool {
+    fn accepts(&self, call: &OpenCall, kind: AnswerKind) -> bool {
         let Some(deadline) = call.deadline else {
             return false;
         };
@@ -258,13 +260,13 @@ impl Seen {
 
 /// A change under construction.
 struct Writing<'s, 'a> {
-    seen: &'s Seen,
+    seen: &'s AnswerSnapshot,
     answers: Answers<'a>,
     change: Change<'a>,
 }
 
 impl<'s, 'a> Writing<'s, 'a> {
-    fn new(seen: &'s Seen, answers: &Answers<'a>) -> Self {
+    fn new(seen: &'s AnswerSnapshot, answers: &Answers<'a>) -> Self {
         Self {
             seen,
             answers: *answers,
@@ -280,7 +282,7 @@ impl<'s, 'a> Writing<'s, 'a> {
         self.change.count_result(answer.tokens);
         self.change.closed.push(ClosedCall {
             call: call.id.clone(),
-            with: Closing::Answer(answer),
+            closed_by: ClosedBy::Answer(answer),
             tool: call.tool.clone(),
             position: call.position,
             message: call.results.clone(),
@@ -307,13 +309,13 @@ impl<'s, 'a> Writing<'s, 'a> {
         edited: Option<String>,
     ) {
         let step = self.change.session.step;
-        let event = Event::CallAsked {
+        let event = Event::CallRequested {
             call: call.id.clone(),
             waits_for,
             request,
         };
         self.change.event(step, event);
-        self.change.asked.push(AskedCall {
+        self.change.requested_calls.push(RequestedCall {
             call: call.id.clone(),
             waits_for,
             edited,
@@ -368,7 +370,7 @@ impl<'s, 'a> Writing<'s, 'a> {
             return;
         };
         // The owner begins the step if the revision differs or if messages are queued for the turn.
-        if *revision != session.revision || session.messages_wait() {
+        if *revision != session.revision || session.has_messages_for_turn() {
             return;
         }
         session.step += 1;

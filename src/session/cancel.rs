@@ -24,9 +24,9 @@ pub struct Cancel<'a> {
 
 /// The earlier outcome of a repeated request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Before {
+pub enum EarlierCancel {
     /// It applied to this turn, or no turn was live.
-    Reached(Option<TurnId>),
+    AppliedTo(Option<TurnId>),
     /// Its idempotency key belongs to another request.
     Other,
 }
@@ -36,14 +36,14 @@ pub enum Before {
 pub fn apply(
     session: &Session,
     cancel: &Cancel<'_>,
-    before: Option<&Before>,
+    before: Option<&EarlierCancel>,
 ) -> Option<Change<'static>> {
     let live = session.live_turn()?;
     let means = cancel.turn.is_none_or(|turn| turn == live);
     let reached = match before {
         None => true,
-        Some(Before::Reached(turn)) => turn.as_ref() == Some(live),
-        Some(Before::Other) => false,
+        Some(EarlierCancel::AppliedTo(turn)) => turn.as_ref() == Some(live),
+        Some(EarlierCancel::Other) => false,
     };
     if !means || !reached {
         return None;

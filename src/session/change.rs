@@ -9,16 +9,16 @@ use super::{
     compaction_rows::CompactionChange,
     config_rows::NewConfig,
     cost::{self, StepCost},
-    counters::{Counter, Shift},
+    counters::{Counter, TokenCounters},
     fork_rows::Forked,
-    import_rows::Imported,
+    import_rows::ImportRows,
     mark_rows::Marks,
     new_calls::Batch,
     queue_rows::{QueueChange, Withdrawal},
     rows::Rows,
 };
 use crate::model::{
-    Anchor, BlobId, CallId, Category, CompactionId, Content, Counted, Ending, MessageId, Part,
+    Anchor, BlobId, CallId, Category, CompactionId, Content, Ending, MessageId, Part, PartSize,
     Payload, RequestId, Seq, StepPosition, ToolOutcome, ToolResult, TurnId, TurnResult,
     UsagePurpose, UsageTotals,
     command::TurnRequest,
@@ -32,7 +32,7 @@ pub struct Change<'a> {
     /// The session after the change.
     pub session: Session,
     /// The turn that the change's rows belong to. `None` if they belong to no turn.
-    pub about: Option<TurnId>,
+    pub turn_id: Option<TurnId>,
     /// Duration of the owner's lease from the commit on; zero ends the lease. `None` leaves it unchanged.
     pub lease: Option<Duration>,
     /// The open calls have to be checked at the latest this long after the commit, or at the time in the session if
@@ -48,7 +48,7 @@ pub struct Change<'a> {
     pub message: Option<(usize, ResultMessage)>,
     pub closed: Vec<ClosedCall<'a>>,
     /// Calls that are handed out: to the host, to an MCP server, or to a user for approval.
-    pub asked: Vec<AskedCall>,
+    pub requested_calls: Vec<RequestedCall>,
     /// Calls that the model made.
     pub batch: Option<&'a Batch>,
     /// The row of a new turn.
@@ -57,11 +57,11 @@ pub struct Change<'a> {
     pub turn: TurnChange<'a>,
     pub queue: QueueChange<'a>,
     /// Cost of model calls.
-    pub spent: Option<Spent<'a>>,
+    pub usage: Option<ModelUsage<'a>>,
     /// When the session's anchor was measured.
-    pub measured: Measured,
+    pub anchor_time: AnchorTime,
     /// Encoded data about a model call that the host made, and the message that the call produced.
-    pub described: Option<(&'a MessageId, &'a [u8])>,
+    pub host_model_call: Option<(&'a MessageId, &'a [u8])>,
     /// The configuration of a new revision.
     pub config: Option<NewConfig<'a>>,
     /// Tool results that are pruned or restored.
@@ -69,11 +69,11 @@ pub struct Change<'a> {
     /// Compactions that begin or end.
     pub compactions: Vec<CompactionChange<'a>>,
     /// Calls, answers and blobs of messages that a host appends.
-    pub imports: Option<Imported<'a>>,
+    pub imports: Option<ImportRows<'a>>,
     /// Rows that a fork copies from its source.
     pub fork: Option<Forked<'a>>,
     /// Change of the context counters.
-    pub shift: Shift,
+    pub counter_change: TokenCounters,
     /// The message being streamed is committed or voided, so its stored partial content is removed.
     pub drops_partial: bool,
     /// The change is a use of the session, which postpones its expiry.
@@ -84,7 +84,7 @@ pub struct Change<'a> {
     /// id.
     pub deletes: bool,
     /// The turn's messages are rolled back.
-    pub takes_back: bool,
+    pub rolls_back: bool,
     /// The turn that starts immediately after, in the same transaction.
     pub next: Option<Box<Self>>,
 }
@@ -117,7 +117,7 @@ impl<'a> Change<'a> {
     pub(super) fn of(session: &Session) -> Self {
         Self {
             session: session.clone(),
-            about: session.live_turn().cloned(),
+            turn_id: session.live_turn().cloned(),
             lease: None,
             wake_within: None,
             turn_ends_within: None,
@@ -125,25 +125,25 @@ impl<'a> Change<'a> {
             events: Vec::new(),
             message: None,
             closed: Vec::new(),
-            asked: Vec::new(),
+            requested_calls: Vec::new(),
             batch: None,
             begins: None,
             turn: TurnChange::default(),
             queue: QueueChange::default(),
-            spent: None,
-            measured: Measured::AsBefore,
-            described: None,
+            usage: None,
+            anchor_time: AnchorTime::AsBefore,
+            host_model_call: None,
             config: None,
             marks: None,
             compactions: Vec::new(),
             imports: None,
             fork: None,
-            shift: Shift::default(),
+            counter_change: TokenCounters::default(),
             drops_partial: false,
             is_use: false,
             creates: false,
             deletes: false,
-            takes_back: false,
+            rolls_back: false,
             next: None,
         }
     }
@@ -151,7 +151,7 @@ impl<'a> Change<'a> {
     /// Adds rows, and adds their sizes to the context counters.
     pub(super) fn add(&mut self, rows: &'a Rows) {
         self.add_uncounted(rows);
-        self.shift_by(&rows.shift());
+        self.change_counters(&rows.shift());
     }
 
     /// Adds rows without adding their sizes to the context counters.
@@ -161,14 +161,14 @@ impl<'a> Change<'a> {
     }
 
     /// Changes the context counters.
-    pub(super) fn shift_by(&mut self, shift: &Shift) {
-        self.shift = self.shift + *shift;
+    pub(super) fn change_counters(&mut self, shift: &TokenCounters) {
+        self.counter_change = self.counter_change + *shift;
         self.session.counters = self.session.counters + *shift;
     }
 
     /// Adds the cost of a step's model call.
     pub(super) fn spend(&mut self, cost: &StepCost<'a>) {
-        self.spent = cost.call.map(|_| Spent {
+        self.usage = cost.call.map(|_| ModelUsage {
             purpose: UsagePurpose::Turn,
             model: cost.model,
             totals: cost.totals(),
@@ -187,21 +187,21 @@ impl<'a> Change<'a> {
     pub(super) fn measure(&mut self, measured: &Anchor) {
         self.session.growth = cost::grown(&self.session, measured);
         self.session.anchor = Some(measured.clone());
-        self.measured = Measured::Now;
+        self.anchor_time = AnchorTime::Now;
     }
 
     /// Adds the result of a call to the context counters.
     pub(super) fn count_result(&mut self, tokens: u32) {
-        let mut shift = Shift::default();
+        let mut shift = TokenCounters::default();
         shift.count(Counter::ToolResults, 1, i64::from(tokens));
-        self.shift_by(&shift);
+        self.change_counters(&shift);
     }
 
     /// Adds the message of results to the context counters.
     pub(super) fn count_message(&mut self, overhead: u32) {
-        let mut shift = Shift::default();
+        let mut shift = TokenCounters::default();
         shift.messages(1, i64::from(overhead));
-        self.shift_by(&shift);
+        self.change_counters(&shift);
     }
 
     /// Adds an event that belongs to no step and whose payload is complete. `size` is the number of messages, for a
@@ -248,7 +248,7 @@ impl<'a> Change<'a> {
 
 /// Cost of model calls.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Spent<'a> {
+pub struct ModelUsage<'a> {
     pub purpose: UsagePurpose,
     /// Model reference.
     pub model: &'a str,
@@ -257,7 +257,7 @@ pub struct Spent<'a> {
 
 /// The time to store as that of the session's anchor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Measured {
+pub enum AnchorTime {
     /// The stored time.
     AsBefore,
     /// The time of the commit.
@@ -271,7 +271,7 @@ pub enum Measured {
 pub enum Event {
     CallCompleted(CallId),
     /// A call is handed out, for its result or an approval.
-    CallAsked {
+    CallRequested {
         call: CallId,
         waits_for: WaitsFor,
         /// The encoded event.
@@ -315,7 +315,7 @@ pub enum Event {
         size: Option<i64>,
     },
     /// The lease of the replica that ran this compaction expired; the compaction has failed.
-    CompactionLost(CompactionId),
+    CompactionExpired(CompactionId),
     /// A rolled-back turn had messages that this compaction replaces; it is reverted with them.
     CompactionReverted(CompactionId),
     /// A message was removed from the queue without being applied.
@@ -376,7 +376,7 @@ pub enum AnswerKind {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClosedCall<'a> {
     pub call: CallId,
-    pub with: Closing<'a>,
+    pub closed_by: ClosedBy<'a>,
     /// Name of the tool.
     pub tool: String,
     /// Index of the result in the message.
@@ -388,13 +388,13 @@ pub struct ClosedCall<'a> {
 impl ClosedCall<'_> {
     /// The result as a part of the message, without the name of the estimator.
     pub fn result(&self) -> StoredPart {
-        let (mut part, tokens) = match self.with {
-            Closing::Answer(answer) => (answer.part.clone(), answer.tokens),
-            Closing::Synthetic(synthetic) => {
+        let (mut part, tokens) = match self.closed_by {
+            ClosedBy::Answer(answer) => (answer.part.clone(), answer.tokens),
+            ClosedBy::Synthetic(synthetic) => {
                 let result = ToolResult {
                     call: self.call.clone(),
                     name: String::new(),
-                    parts: vec![synthetic.words.into()],
+                    parts: vec![synthetic.text.into()],
                     outcome: ToolOutcome::Cancelled,
                     truncation: None,
                     display_text: String::new(),
@@ -407,7 +407,7 @@ impl ClosedCall<'_> {
         }
         StoredPart {
             part,
-            size: Counted {
+            size: PartSize {
                 tokens,
                 category: Category::ToolResults,
             },
@@ -419,18 +419,18 @@ impl ClosedCall<'_> {
 
 /// How a call is closed.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Closing<'a> {
+pub enum ClosedBy<'a> {
     /// With an answer.
     Answer(&'a Answer),
     /// Without an answer, because the turn ended first.
-    Synthetic(Synthetic<'a>),
+    Synthetic(SyntheticResult<'a>),
 }
 
 /// The result of a call that is closed without one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Synthetic<'a> {
+pub struct SyntheticResult<'a> {
     /// The text of the result.
-    pub words: &'a str,
+    pub text: &'a str,
     /// Size of the text.
     pub tokens: u32,
     /// Tokens of a message in addition to its parts.
@@ -441,7 +441,7 @@ pub struct Synthetic<'a> {
 
 /// A call that is handed out. Its timeout starts with the commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AskedCall {
+pub struct RequestedCall {
     pub call: CallId,
     pub waits_for: WaitsFor,
     /// The approver's arguments, which replace the model's.

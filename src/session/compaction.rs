@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::{
     Session, SessionState,
-    change::{Change, Event, Spent},
-    compaction_rows::{CompactionChange, Cost, Replacement, Running},
-    counters::Shift,
+    change::{Change, Event, ModelUsage},
+    compaction_rows::{CompactionChange, Cost, Replacement, RunningCompaction},
+    counters::TokenCounters,
     rows::Rows,
 };
 use crate::model::{CompactionId, Payload, StepPosition, UsagePurpose};
@@ -17,15 +17,15 @@ mod tests;
 
 /// An applied compaction: the active one, or one that a newer one builds on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Applied {
+pub struct AppliedCompaction {
     pub id: CompactionId,
     /// Its change of the counters.
-    pub shift: Shift,
+    pub shift: TokenCounters,
 }
 
 /// The start of a compaction.
 #[derive(Debug, Clone, Copy)]
-pub struct Beginning<'a> {
+pub struct NewCompaction<'a> {
     pub compaction: &'a CompactionId,
     /// The version of the context that it is based on.
     pub seen: i64,
@@ -39,7 +39,7 @@ pub struct Beginning<'a> {
 
 /// The failure of a compaction.
 #[derive(Debug, Clone, Copy)]
-pub struct GivenUp<'a> {
+pub struct FailedCompaction<'a> {
     /// Its event, followed by the events that report its calls.
     pub rows: &'a Rows,
     /// The encoded compaction.
@@ -50,7 +50,7 @@ pub struct GivenUp<'a> {
 
 /// Starts a compaction. A running one whose lease has expired fails first. Returns `None` if one is running and has its
 /// lease, the context has changed since it was read, or the session is deleted.
-pub fn begin<'a>(session: &Session, beginning: &Beginning<'a>) -> Option<Change<'a>> {
+pub fn begin<'a>(session: &Session, beginning: &NewCompaction<'a>) -> Option<Change<'a>> {
     let is_seen = session.context_version == beginning.seen;
     if session.state == SessionState::Deleted || !is_seen {
         return None;
@@ -65,7 +65,7 @@ pub fn begin<'a>(session: &Session, beginning: &Beginning<'a>) -> Option<Change<
         info: beginning.info,
         lease: beginning.lease,
     });
-    change.session.compaction = Some(Running {
+    change.session.compaction = Some(RunningCompaction {
         id: beginning.compaction.clone(),
         context_version: session.context_version,
         lease_is_over: false,
@@ -88,7 +88,7 @@ pub fn expire(session: &Session) -> Option<Change<'static>> {
         compaction: lost.id.clone(),
         info: None,
     });
-    let event = Event::CompactionLost(lost.id.clone());
+    let event = Event::CompactionExpired(lost.id.clone());
     change.event_at(StepPosition::default(), event);
     Some(change)
 }
@@ -97,7 +97,7 @@ pub fn expire(session: &Session) -> Option<Change<'static>> {
 pub fn fail<'a>(
     session: &Session,
     compaction: &CompactionId,
-    given_up: &GivenUp<'a>,
+    given_up: &FailedCompaction<'a>,
 ) -> Option<Change<'a>> {
     let mut change = end(session, compaction)?;
     change.compactions.push(CompactionChange::Fails {
@@ -113,7 +113,7 @@ pub fn fail<'a>(
 /// has changed in another way since it started.
 pub fn swap<'a>(
     session: &Session,
-    in_force: Option<&Applied>,
+    in_force: Option<&AppliedCompaction>,
     compaction: &CompactionId,
     replacement: &Replacement<'a>,
 ) -> Option<Change<'a>> {
@@ -129,7 +129,7 @@ pub fn swap<'a>(
         replacement: *replacement,
     });
     change.add_uncounted(replacement.rows);
-    change.shift_by(&replacement.shift);
+    change.change_counters(&replacement.shift);
     spend(&mut change, replacement.cost);
     Some(change)
 }
@@ -138,7 +138,7 @@ pub fn swap<'a>(
 /// has changed since it was read, or the session is deleted.
 pub fn revert(
     session: &Session,
-    in_force: Option<&Applied>,
+    in_force: Option<&AppliedCompaction>,
     compaction: &CompactionId,
     seen: i64,
     reverted: &Payload,
@@ -149,7 +149,7 @@ pub fn revert(
     }
     let mut change = Change::of(session);
     change.session.context_version += 1;
-    change.shift_by(&-applied.shift);
+    change.change_counters(&-applied.shift);
     change.append_event(reverted, None);
     change.compactions.push(CompactionChange::Reverts {
         compaction: compaction.clone(),
@@ -171,7 +171,7 @@ fn end(session: &Session, compaction: &CompactionId) -> Option<Change<'static>> 
 
 fn spend<'a>(change: &mut Change<'a>, cost: &'a Cost) {
     let totals = cost.totals();
-    change.spent = (totals.calls > 0).then_some(Spent {
+    change.usage = (totals.calls > 0).then_some(ModelUsage {
         purpose: UsagePurpose::Compaction,
         model: &cost.model,
         totals,

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::{counters::Shift, rows::Rows};
+use super::{counters::TokenCounters, rows::Rows};
 use crate::model::{CompactionId, MessageId, Seq, Usage, UsageTotals};
 
 /// A running compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Running {
+pub struct RunningCompaction {
     pub id: CompactionId,
     /// The version of the context that it is based on. Messages added after it raise this version along with the
     /// session's.
@@ -28,7 +28,7 @@ pub struct Replacement<'a> {
     /// Pinned messages that are not in `kept` are replaced too.
     pub hides_pinned: bool,
     /// The change of the counters, including the summary.
-    pub shift: Shift,
+    pub shift: TokenCounters,
     /// Its event, with the summary if any, followed by the events that report its calls.
     pub rows: &'a Rows,
     /// The encoded compaction.

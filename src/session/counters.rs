@@ -4,7 +4,7 @@ use std::ops::{Add, Neg};
 
 use crate::model::Category;
 
-/// A category of the counters. The order is that of the arrays in [`Shift`].
+/// A category of the counters. The order is that of the arrays in [`TokenCounters`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Counter {
     /// Text of user messages.
@@ -56,7 +56,7 @@ impl Counter {
 
 /// Values of the counters, or a change of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Shift {
+pub struct TokenCounters {
     /// Number of messages.
     pub messages: i32,
     /// Tokens of messages in addition to their parts.
@@ -67,7 +67,7 @@ pub struct Shift {
     pub parts: [i32; 9],
 }
 
-impl Shift {
+impl TokenCounters {
     /// Changes the number of messages and their overhead.
     pub fn messages(&mut self, messages: i32, overhead: i64) {
         self.messages += messages;
@@ -93,7 +93,7 @@ impl Shift {
     }
 }
 
-impl Add for Shift {
+impl Add for TokenCounters {
     type Output = Self;
 
     fn add(mut self, other: Self) -> Self {
@@ -108,7 +108,7 @@ impl Add for Shift {
     }
 }
 
-impl Neg for Shift {
+impl Neg for TokenCounters {
     type Output = Self;
 
     fn neg(self) -> Self {

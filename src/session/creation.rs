@@ -4,9 +4,9 @@ use super::{
     Session, SessionState,
     change::Change,
     config_rows::NewConfig,
-    counters::Shift,
-    ownership::Heir,
-    start::{self, NewTurn, Opening},
+    counters::TokenCounters,
+    ownership::NewOwner,
+    start::{self, NewTurn, StartFrom},
 };
 use crate::model::{Fence, Seq};
 
@@ -47,7 +47,7 @@ impl NewSession<'_> {
             turn_deadline: None,
             next_seq: Seq(1),
             revision: FIRST_REVISION,
-            counters: Shift::default(),
+            counters: TokenCounters::default(),
             anchor: None,
             growth: None,
             context_version: 0,
@@ -63,8 +63,12 @@ pub fn create<'a>(new: &NewSession<'a>) -> Change<'a> {
 }
 
 /// Creates a session with its first turn. Returns `None` if the turn is based on another revision than the first.
-pub fn admit<'a>(new: &NewSession<'a>, turn: &NewTurn<'a>, heir: Heir<'_>) -> Option<Change<'a>> {
-    let admitted = start::admit(&new.empty(), turn, Opening::Input, heir)?;
+pub fn admit<'a>(
+    new: &NewSession<'a>,
+    turn: &NewTurn<'a>,
+    heir: NewOwner<'_>,
+) -> Option<Change<'a>> {
+    let admitted = start::admit(&new.empty(), turn, StartFrom::Input, heir)?;
     Some(creating(admitted, new))
 }
 

@@ -7,9 +7,9 @@ use super::{
     CancelRequest, Session, SessionState,
     answers::OpenCall,
     change::{Change, Event},
-    ending::{End, end_turn},
-    ownership::Heir,
-    queue_rows::{Leaving, QueueEnd, Withdrawal},
+    ending::{TurnEnd, end_turn},
+    ownership::NewOwner,
+    queue_rows::{QueueEnd, RemovedMessage, Withdrawal},
 };
 use crate::model::{CancelCause, DropReason, Fence, TurnId, event::StepPosition};
 
@@ -22,7 +22,7 @@ pub struct Deletion<'a> {
     /// The fence that the caller read. If it has changed since, nothing is deleted.
     pub fence: Fence,
     /// The live turn that the caller read, and its ending.
-    pub turn: Option<(&'a TurnId, End<'a>)>,
+    pub turn: Option<(&'a TurnId, TurnEnd<'a>)>,
     /// The revision that must be current. `None` means any.
     pub revision: Option<i64>,
     /// The encoded event of a dropped message.
@@ -46,7 +46,7 @@ pub fn delete<'a>(
     let mut change = Change::of(session);
     for waiting in std::mem::take(&mut change.session.queue) {
         let why = Withdrawal::Dropped(DropReason::SessionDeleted);
-        change.queue.leave.push(Leaving {
+        change.queue.removed.push(RemovedMessage {
             message: waiting.message.clone(),
             end: QueueEnd::Withdrawn(why),
             event: change.events.len(),
@@ -76,7 +76,11 @@ pub fn delete<'a>(
 
 /// Takes the live turn from its owner before a session is deleted, so that it makes no further progress. Returns `None`
 /// if no turn is live, it was already taken for that, or `revision` is not the current one.
-pub fn seize(session: &Session, revision: Option<i64>, heir: Heir<'_>) -> Option<Change<'static>> {
+pub fn take_over_for_deletion(
+    session: &Session,
+    revision: Option<i64>,
+    heir: NewOwner<'_>,
+) -> Option<Change<'static>> {
     session.live_turn()?;
     let cause = session.cancel.as_ref().map(|cancel| cancel.cause);
     let is_meant = revision.is_none_or(|it| it == session.revision);

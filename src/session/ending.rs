@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::{
     Session, SessionState,
     answers::OpenCall,
-    change::{Change, ClosedCall, Closing, Event, ResultMessage, Synthetic},
+    change::{Change, ClosedBy, ClosedCall, Event, ResultMessage, SyntheticResult},
     cost::StepCost,
-    rollback::{self, TakenBack},
+    rollback::{self, RollbackTarget},
     rows::Rows,
     steps::{Owner, of_owner},
 };
@@ -22,11 +22,11 @@ const ONE_USE: Duration = Duration::from_secs(10);
 
 /// The end of a turn.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct End<'a> {
+pub struct TurnEnd<'a> {
     pub ending: &'a Ending,
     pub result: &'a TurnResult,
     /// The synthetic result for calls that are still open.
-    pub synthetic: Synthetic<'a>,
+    pub synthetic: SyntheticResult<'a>,
 }
 
 /// Writes the last step, and ends the turn if no message is queued for it and no cancel was requested. Returns `None`
@@ -35,14 +35,14 @@ pub fn finish<'a>(
     session: &Session,
     rows: &'a Rows,
     cost: &StepCost<'a>,
-    end: &End<'a>,
+    end: &TurnEnd<'a>,
     owner: Owner<'_>,
 ) -> Option<Change<'a>> {
     if session.open_calls > 0 {
         return None;
     }
     let mut change = last_step(session, rows, cost, end, owner);
-    if !session.messages_wait() && session.cancel.is_none() {
+    if !session.has_messages_for_turn() && session.cancel.is_none() {
         over(&mut change, end);
     }
     Some(change)
@@ -50,21 +50,21 @@ pub fn finish<'a>(
 
 /// What the end of a turn closes and rolls back.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Open<'a> {
+pub struct OpenWork<'a> {
     /// The open calls.
     pub calls: &'a [OpenCall],
     /// The state to roll back. `None` means the turn's messages are kept.
-    pub back: Option<&'a TakenBack>,
+    pub rollback: Option<&'a RollbackTarget>,
 }
 
 /// Writes the last step and ends the turn, regardless of queued messages. Open calls are closed without a result, and
 /// the message with their results is committed.
 pub fn stop<'a>(
     session: &Session,
-    open: Open<'_>,
+    open: OpenWork<'_>,
     rows: &'a Rows,
     cost: &StepCost<'a>,
-    end: &End<'a>,
+    end: &TurnEnd<'a>,
     owner: Owner<'_>,
 ) -> Change<'a> {
     let mut change = last_step(session, rows, cost, end, owner);
@@ -72,10 +72,10 @@ pub fn stop<'a>(
     match end.ending {
         Ending::Completed(_) => {}
         Ending::Failed(_) | Ending::Cancelled { .. } => {
-            change.queue.calmed = change.session.calm();
+            change.queue.cleared_turn_starts = change.session.clear_turn_starts();
         }
     }
-    if let Some(back) = open.back {
+    if let Some(back) = open.rollback {
         rollback::apply(&mut change, back);
     }
     change
@@ -85,7 +85,7 @@ fn last_step<'a>(
     session: &Session,
     rows: &'a Rows,
     cost: &StepCost<'a>,
-    end: &End<'a>,
+    end: &TurnEnd<'a>,
     owner: Owner<'_>,
 ) -> Change<'a> {
     let mut change = of_owner(session, owner);
@@ -99,13 +99,13 @@ fn last_step<'a>(
 }
 
 /// Closes the open calls, and ends the turn.
-pub(super) fn end_turn<'a>(change: &mut Change<'a>, open: &[OpenCall], end: &End<'a>) {
+pub(super) fn end_turn<'a>(change: &mut Change<'a>, open: &[OpenCall], end: &TurnEnd<'a>) {
     close(change, open, end.synthetic);
     change.session.open_calls = 0;
     over(change, end);
 }
 
-fn close<'a>(change: &mut Change<'a>, open: &[OpenCall], synthetic: Synthetic<'a>) {
+fn close<'a>(change: &mut Change<'a>, open: &[OpenCall], synthetic: SyntheticResult<'a>) {
     let step = change.session.step;
     for call in open {
         let event = Event::CallCancelled {
@@ -117,7 +117,7 @@ fn close<'a>(change: &mut Change<'a>, open: &[OpenCall], synthetic: Synthetic<'a
         change.count_result(synthetic.tokens);
         change.closed.push(ClosedCall {
             call: call.id.clone(),
-            with: Closing::Synthetic(synthetic),
+            closed_by: ClosedBy::Synthetic(synthetic),
             tool: call.tool.clone(),
             position: call.position,
             message: call.results.clone(),
@@ -138,7 +138,7 @@ fn close<'a>(change: &mut Change<'a>, open: &[OpenCall], synthetic: Synthetic<'a
 }
 
 /// Ends the turn. Its last event lists the messages that are still queued.
-fn over<'a>(change: &mut Change<'a>, end: &End<'a>) {
+fn over<'a>(change: &mut Change<'a>, end: &TurnEnd<'a>) {
     let step = change.session.step;
     let waiting = change.session.waiting();
     let ended = Payload::TurnEnded {

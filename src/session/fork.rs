@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{
     Session, SessionState,
     change::Change,
-    counters::Shift,
+    counters::TokenCounters,
     creation::{self, NewSession},
     fork_rows::Forked,
 };
@@ -23,7 +23,7 @@ pub const CLAIM: &str = "fork:";
 
 /// A fork that is being copied.
 #[derive(Debug, Clone, Copy)]
-pub struct Forking<'a> {
+pub struct ForkCopy<'a> {
     /// The session to copy.
     pub source: &'a SessionId,
     /// Copy up to this seq.
@@ -36,19 +36,19 @@ pub struct Forking<'a> {
 
 /// A range of messages to copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
+pub struct CopyRange {
     /// The messages after the first seq, up to the second. `None` means no messages.
     pub seqs: Option<(Seq, Seq)>,
     /// The counters of those messages that are part of the prompt.
-    pub shift: Shift,
+    pub shift: TokenCounters,
 }
 
 /// Claims the id of a fork, and copies its first messages. `context_version` is that of the source.
 pub fn claim<'a>(
     new: &NewSession<'a>,
-    forking: &Forking<'a>,
+    forking: &ForkCopy<'a>,
     context_version: i64,
-    first: &Piece,
+    first: &CopyRange,
 ) -> Change<'a> {
     let mut change = creation::create(new);
     add(&mut change, forking, first);
@@ -61,14 +61,18 @@ pub fn claim<'a>(
 }
 
 /// Copies the next messages. Returns `None` if the claim has expired.
-pub fn copy<'a>(session: &Session, forking: &Forking<'a>, piece: &Piece) -> Option<Change<'a>> {
+pub fn copy<'a>(
+    session: &Session,
+    forking: &ForkCopy<'a>,
+    piece: &CopyRange,
+) -> Option<Change<'a>> {
     let mut change = claimed(session, forking.claim).filter(|_| !session.lease_is_over)?;
     add(&mut change, forking, piece);
     Some(change)
 }
 
 /// Turns a fork into a session after all messages were copied. Returns `None` if the claim has expired.
-pub fn open<'a>(session: &Session, forking: &Forking<'a>) -> Option<Change<'a>> {
+pub fn open<'a>(session: &Session, forking: &ForkCopy<'a>) -> Option<Change<'a>> {
     let mut change = claimed(session, forking.claim).filter(|_| !session.lease_is_over)?;
     change.fork = Some(Forked {
         source: forking.source,
@@ -107,7 +111,7 @@ fn claimed(session: &Session, claim: &TurnId) -> Option<Change<'static>> {
     is_claimed.then(|| Change::of(session))
 }
 
-fn add<'a>(change: &mut Change<'a>, forking: &Forking<'a>, piece: &Piece) {
+fn add<'a>(change: &mut Change<'a>, forking: &ForkCopy<'a>, piece: &CopyRange) {
     change.fork = Some(Forked {
         source: forking.source,
         at: forking.at,
@@ -116,5 +120,5 @@ fn add<'a>(change: &mut Change<'a>, forking: &Forking<'a>, piece: &Piece) {
     });
     change.lease = Some(forking.lease);
     change.session.lease_is_over = false;
-    change.shift_by(&piece.shift);
+    change.change_counters(&piece.shift);
 }

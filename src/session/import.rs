@@ -1,6 +1,6 @@
 //! Appends messages of a host to the transcript of an idle session, with the calls that they contain and answer.
 
-use super::{Session, SessionState, change::Change, import_rows::Imported, rows::Rows};
+use super::{Session, SessionState, change::Change, import_rows::ImportRows, rows::Rows};
 use crate::model::Fence;
 
 #[cfg(test)]
@@ -16,7 +16,7 @@ pub struct Import<'a> {
     /// In order.
     pub rows: &'a Rows,
     /// The calls, answers and blobs of the messages.
-    pub with: Imported<'a>,
+    pub with: ImportRows<'a>,
     /// Number of calls that are open after the messages.
     pub open_calls: u32,
 }

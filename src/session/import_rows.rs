@@ -1,6 +1,6 @@
 //! The changes to calls by messages that a host appends.
 
-use super::mark_rows::Place;
+use super::mark_rows::PartPosition;
 use crate::model::{BlobId, CallId};
 
 /// A call in an appended message.
@@ -9,20 +9,20 @@ pub struct ImportedCall {
     pub id: CallId,
     /// Name of the tool.
     pub name: String,
-    pub made: Place,
+    pub made: PartPosition,
     /// Position of its result. `None` means the call stays open.
-    pub answered: Option<Place>,
+    pub answered: Option<PartPosition>,
 }
 
 /// The calls, answers and blobs of appended messages.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Imported<'a> {
+pub struct ImportRows<'a> {
     /// Calls in the messages.
     pub calls: &'a [ImportedCall],
     /// Calls that were open, and the positions of their results.
-    pub answers: &'a [(CallId, Place)],
+    pub answers: &'a [(CallId, PartPosition)],
     /// Blobs that results reference: the whole output of truncated results, and media.
-    pub blobs: &'a [(Place, BlobId)],
+    pub blobs: &'a [(PartPosition, BlobId)],
     /// The version of the transcript before the messages.
-    pub behind: i64,
+    pub version_before: i64,
 }

@@ -3,12 +3,12 @@
 use crate::model::{MessageId, Seq};
 
 /// Position of a tool result: its message, and its index in the message.
-pub type Place = (MessageId, usize);
+pub type PartPosition = (MessageId, usize);
 
 /// A mark on the tool results at these positions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Marks<'a> {
-    pub places: &'a [Place],
+    pub places: &'a [PartPosition],
     pub mark: Mark,
 }
 
@@ -16,12 +16,12 @@ pub struct Marks<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mark {
     /// Pruned: the model gets a placeholder.
-    Cleared {
+    Pruned {
         /// Size of the placeholder in tokens.
         placeholder: u32,
     },
     /// Restored.
-    Returned {
+    Restored {
         /// The seq of the prune that had hidden it.
         pruned_at: Seq,
     },

@@ -4,8 +4,8 @@
 use super::{
     Session, SessionState,
     change::Change,
-    counters::{Counter, Shift},
-    mark_rows::{Mark, Marks, Place},
+    counters::{Counter, TokenCounters},
+    mark_rows::{Mark, Marks, PartPosition},
 };
 use crate::model::{Payload, Seq};
 
@@ -17,7 +17,7 @@ mod tests;
 pub struct Marking<'a> {
     /// The version of the context in which they were chosen.
     pub seen: i64,
-    pub places: &'a [Place],
+    pub places: &'a [PartPosition],
     /// The tokens by which the transcript shrinks or grows.
     pub tokens: i64,
     pub event: &'a Payload,
@@ -26,14 +26,14 @@ pub struct Marking<'a> {
 /// Replaces results by placeholders. Returns `None` if the context has changed since they were chosen, there are none,
 /// or the session is deleted.
 pub fn prune<'a>(session: &Session, marking: &Marking<'a>, placeholder: u32) -> Option<Change<'a>> {
-    let mut change = apply(session, marking, Mark::Cleared { placeholder })?;
+    let mut change = apply(session, marking, Mark::Pruned { placeholder })?;
     shift(&mut change, marking, 1);
     Some(change)
 }
 
 /// Restores the results that one prune had hidden. Returns `None` in the same cases as [`prune`].
 pub fn restore<'a>(session: &Session, marking: &Marking<'a>, pruned_at: Seq) -> Option<Change<'a>> {
-    let mut change = apply(session, marking, Mark::Returned { pruned_at })?;
+    let mut change = apply(session, marking, Mark::Restored { pruned_at })?;
     shift(&mut change, marking, -1);
     Some(change)
 }
@@ -57,8 +57,8 @@ fn apply<'a>(session: &Session, marking: &Marking<'a>, mark: Mark) -> Option<Cha
 fn shift(change: &mut Change<'_>, marking: &Marking<'_>, sign: i32) {
     let count = i32::try_from(marking.places.len()).unwrap_or(i32::MAX);
     let tokens = i64::from(sign) * marking.tokens;
-    let mut shift = Shift::default();
+    let mut shift = TokenCounters::default();
     shift.count(Counter::ToolResults, 0, -tokens);
     shift.count(Counter::Pruned, sign * count, tokens);
-    change.shift_by(&shift);
+    change.change_counters(&shift);
 }

@@ -39,8 +39,8 @@ pub mod usage;
 
 use jiff::Timestamp;
 
-use compaction_rows::Running;
-use counters::Shift;
+use compaction_rows::RunningCompaction;
+use counters::TokenCounters;
 
 use crate::model::{Anchor, CancelCause, Delivery, Fence, MessageId, Seq, TurnId};
 
@@ -84,7 +84,7 @@ pub struct CancelRequest {
 
 /// A queued message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Waiting {
+pub struct QueuedMessage {
     pub message: MessageId,
     /// When it is taken.
     pub delivery: Delivery,
@@ -96,7 +96,7 @@ pub struct Waiting {
     pub expires_at: Option<Timestamp>,
 }
 
-impl Waiting {
+impl QueuedMessage {
     /// Whether the running turn takes it before it ends.
     pub fn is_for_this_turn(&self) -> bool {
         match self.delivery {
@@ -144,7 +144,7 @@ pub struct Session {
     /// The current revision of the configuration.
     pub revision: i64,
     /// Counters of the live transcript.
-    pub counters: Shift,
+    pub counters: TokenCounters,
     /// The last measured model call.
     pub anchor: Option<Anchor>,
     /// Moving average of the growth of prompts, in tokens from one prompt to the next. `None` before two prompts of one
@@ -153,9 +153,9 @@ pub struct Session {
     /// The version of the context. Compactions, and messages added outside of turns, increment it.
     pub context_version: i64,
     /// The running compaction.
-    pub compaction: Option<Running>,
+    pub compaction: Option<RunningCompaction>,
     /// The queued messages, in order.
-    pub queue: Vec<Waiting>,
+    pub queue: Vec<QueuedMessage>,
 }
 
 impl Session {
@@ -212,8 +212,8 @@ impl Session {
     }
 
     /// Whether messages are queued that the turn takes before it ends.
-    pub fn messages_wait(&self) -> bool {
-        self.queue.iter().any(Waiting::is_for_this_turn)
+    pub fn has_messages_for_turn(&self) -> bool {
+        self.queue.iter().any(QueuedMessage::is_for_this_turn)
     }
 
     /// Ids of the queued messages, in order.
@@ -223,8 +223,8 @@ impl Session {
     }
 
     /// Lets a new turn take the messages that were queued for the end of the previous one. Returns their ids.
-    pub(super) fn hurry(&mut self) -> Vec<MessageId> {
-        let late = |waiting: &&mut Waiting| waiting.delivery == Delivery::WhenIdle;
+    pub(super) fn promote_to_asap(&mut self) -> Vec<MessageId> {
+        let late = |waiting: &&mut QueuedMessage| waiting.delivery == Delivery::WhenIdle;
         let late = self.queue.iter_mut().filter(late);
         late.map(|waiting| {
             waiting.delivery = Delivery::Asap;
@@ -235,8 +235,9 @@ impl Session {
 
     /// After a turn that failed or was cancelled, only some messages still start a turn. Returns the ids of those that
     /// no longer do.
-    pub(super) fn calm(&mut self) -> Vec<MessageId> {
-        let starts = |waiting: &&mut Waiting| waiting.starts_turn && !waiting.starts_in_any_case();
+    pub(super) fn clear_turn_starts(&mut self) -> Vec<MessageId> {
+        let starts =
+            |waiting: &&mut QueuedMessage| waiting.starts_turn && !waiting.starts_in_any_case();
         let starting = self.queue.iter_mut().filter(starts);
         starting
             .map(|waiting| {

@@ -12,7 +12,7 @@ pub struct NewCall {
     pub name: String,
     /// Index of the call in the assistant message.
     pub part: usize,
-    pub fate: CallFate,
+    pub handling: CallHandling,
     /// How long to wait for a result or an approval.
     pub timeout: Duration,
     pub executor: ToolExecutor,
@@ -20,9 +20,9 @@ pub struct NewCall {
 
 /// How a new call is handled.
 #[derive(Debug, Clone, PartialEq)]
-pub enum CallFate {
+pub enum CallHandling {
     /// Handed out immediately, for a result or an approval.
-    Asked(WaitsFor),
+    Requested(WaitsFor),
     /// Handed out after earlier calls.
     Later {
         waits_for: WaitsFor,
@@ -33,19 +33,19 @@ pub enum CallFate {
     NotRun,
 }
 
-impl CallFate {
+impl CallHandling {
     /// Whether the call has no result yet.
     pub fn is_open(&self) -> bool {
         match self {
-            Self::Asked(_) | Self::Later { .. } => true,
+            Self::Requested(_) | Self::Later { .. } => true,
             Self::NotRun => false,
         }
     }
 
     /// Whether the call is handed out now, which starts its timeout.
-    pub fn is_asked(&self) -> bool {
+    pub fn is_requested(&self) -> bool {
         match self {
-            Self::Asked(_) => true,
+            Self::Requested(_) => true,
             Self::Later { .. } | Self::NotRun => false,
         }
     }
@@ -66,7 +66,10 @@ impl Batch {
     pub fn requested(&self) -> BTreeSet<CallId> {
         let runs = |call: &&NewCall| {
             call.executor == ToolExecutor::Mcp
-                && matches!(call.fate, CallFate::Asked(WaitsFor::Result { .. }))
+                && matches!(
+                    call.handling,
+                    CallHandling::Requested(WaitsFor::Result { .. })
+                )
         };
         let calls = self.calls.iter().filter(runs);
         calls.map(|call| call.id.clone()).collect()
@@ -74,13 +77,16 @@ impl Batch {
 
     /// The number of calls without a result.
     pub fn open(&self) -> u32 {
-        let open = self.calls.iter().filter(|call| call.fate.is_open());
+        let open = self.calls.iter().filter(|call| call.handling.is_open());
         u32::try_from(open.count()).unwrap_or(u32::MAX)
     }
 
     /// The shortest timeout of the calls that are handed out immediately. Returns `None` if there are none.
     pub fn first_timeout(&self) -> Option<Duration> {
-        let asked = self.calls.iter().filter(|call| call.fate.is_asked());
+        let asked = self
+            .calls
+            .iter()
+            .filter(|call| call.handling.is_requested());
         asked.map(|call| call.timeout).min()
     }
 }

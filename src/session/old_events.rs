@@ -10,7 +10,7 @@ use crate::model::Seq;
 mod tests;
 
 /// If the live turn keeps the session's oldest events from being removed, the session is checked again after this long.
-const LOOK_AGAIN: Duration = Duration::from_mins(10);
+const EVENTS_RECHECK_INTERVAL: Duration = Duration::from_mins(10);
 
 /// Events that other rows refer to. They are kept but not shown: when a result was pruned or a compaction reverted,
 /// what a turn was doing when it was cancelled, and each change of the configuration.
@@ -92,7 +92,7 @@ impl OldEvents {
             // The session is checked again immediately.
             None if self.is_full => newest.at,
             None => now,
-            Some(since) => since.max(old.saturating_add(LOOK_AGAIN).unwrap_or(since)),
+            Some(since) => since.max(old.saturating_add(EVENTS_RECHECK_INTERVAL).unwrap_or(since)),
         };
         Removal { gone, from, since }
     }

@@ -16,7 +16,7 @@ mod tests;
 
 /// The replica that is to own a turn, and the duration of its lease.
 #[derive(Debug, Clone, Copy)]
-pub struct Heir<'a> {
+pub struct NewOwner<'a> {
     pub replica: &'a str,
     /// Time until the lease expires if it is not renewed.
     pub lease: Duration,
@@ -28,7 +28,7 @@ pub struct Heir<'a> {
 pub fn take_over(
     session: &Session,
     epoch: i64,
-    heir: Heir<'_>,
+    heir: NewOwner<'_>,
     now: Timestamp,
 ) -> Option<Change<'static>> {
     let is_due = match session.state {
@@ -62,7 +62,7 @@ pub fn adopt(
     session: &Session,
     turn: &TurnId,
     epoch: i64,
-    heir: Heir<'_>,
+    heir: NewOwner<'_>,
 ) -> Option<Change<'static>> {
     runs(session, turn, epoch, heir.replica)?;
     let mut change = Change::of(session);
@@ -77,7 +77,7 @@ pub fn repeat(
     session: &Session,
     turn: &TurnId,
     epoch: i64,
-    heir: Heir<'_>,
+    heir: NewOwner<'_>,
     now: Timestamp,
 ) -> Option<Change<'static>> {
     runs(session, turn, epoch, heir.replica)?;

@@ -4,11 +4,11 @@
 use jiff::Timestamp;
 
 use super::{
-    CancelRequest, Session, SessionState, Waiting,
+    CancelRequest, QueuedMessage, Session, SessionState,
     cancel::{self, Cancel},
     change::{Change, Event},
-    ownership::Heir,
-    queue_rows::{Joining, Leaving, QueueEnd, Withdrawal},
+    ownership::NewOwner,
+    queue_rows::{NewQueuedMessage, QueueEnd, RemovedMessage, Withdrawal},
 };
 use crate::model::{CancelCause, Delivery, MessageId, event::StepPosition};
 
@@ -17,14 +17,14 @@ mod tests;
 
 /// Selects messages to withdraw.
 #[derive(Debug, Clone, Copy)]
-pub enum Which<'a> {
+pub enum MessageSelection<'a> {
     /// All queued messages.
     All,
     /// Those of the given messages that are queued.
     These(&'a [MessageId]),
 }
 
-impl Which<'_> {
+impl MessageSelection<'_> {
     fn has(self, message: &MessageId) -> bool {
         match self {
             Self::All => true,
@@ -35,18 +35,18 @@ impl Which<'_> {
 
 /// Enqueues a message. A message that interrupts also cancels the live turn; if that has no owner, `heir` becomes its
 /// owner and ends it. Returns `None` if `most` messages are queued already, or the session is deleted.
-pub fn join<'a>(
+pub fn enqueue<'a>(
     session: &Session,
-    joining: Joining<'a>,
+    joining: NewQueuedMessage<'a>,
     most: usize,
-    heir: Heir<'_>,
+    heir: NewOwner<'_>,
 ) -> Option<Change<'a>> {
     if session.queue.len() >= most || session.state == SessionState::Deleted {
         return None;
     }
     let interrupts = (joining.delivery == Delivery::Interrupt).then(|| interrupt(session, heir));
     let mut change = interrupts.flatten().unwrap_or_else(|| Change::of(session));
-    change.session.queue.push(Waiting {
+    change.session.queue.push(QueuedMessage {
         message: joining.message.clone(),
         delivery: joining.delivery,
         starts_turn: joining.starts_turn,
@@ -54,11 +54,11 @@ pub fn join<'a>(
         // Computed from the database's time at the commit.
         expires_at: None,
     });
-    change.queue.joins = Some(joining);
+    change.queue.added = Some(joining);
     Some(change)
 }
 
-fn interrupt(session: &Session, heir: Heir<'_>) -> Option<Change<'static>> {
+fn interrupt(session: &Session, heir: NewOwner<'_>) -> Option<Change<'static>> {
     let request = CancelRequest {
         cause: CancelCause::Interrupted,
         reason: String::new(),
@@ -77,22 +77,22 @@ fn interrupt(session: &Session, heir: Heir<'_>) -> Option<Change<'static>> {
 /// messages. Returns `None` if none of them is queued.
 pub fn withdraw(
     session: &Session,
-    which: Which<'_>,
+    which: MessageSelection<'_>,
     why: Withdrawal,
     payload: &[u8],
     now: Timestamp,
 ) -> Option<Change<'static>> {
-    let is_due = |waiting: &Waiting| match why {
+    let is_due = |waiting: &QueuedMessage| match why {
         Withdrawal::Expired => waiting.expires_at.is_some_and(|at| at < now),
         Withdrawal::Cancelled | Withdrawal::Dropped(_) => true,
     };
     let mut change = Change::of(session);
     let becoming = &mut change.session.queue;
-    let gone: Vec<Waiting> = becoming
+    let gone: Vec<QueuedMessage> = becoming
         .extract_if(.., |waiting| which.has(&waiting.message) && is_due(waiting))
         .collect();
-    for Waiting { message, .. } in gone {
-        change.queue.leave.push(Leaving {
+    for QueuedMessage { message, .. } in gone {
+        change.queue.removed.push(RemovedMessage {
             message: message.clone(),
             end: QueueEnd::Withdrawn(why),
             event: change.events.len(),
@@ -104,5 +104,5 @@ pub fn withdraw(
         };
         change.event_at(StepPosition::default(), event);
     }
-    (!change.queue.leave.is_empty()).then_some(change)
+    (!change.queue.removed.is_empty()).then_some(change)
 }

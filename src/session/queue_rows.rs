@@ -8,18 +8,18 @@ use crate::model::{Delivery, DropReason, MessageId, RequestId};
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct QueueChange<'a> {
     /// The message to add at the end.
-    pub joins: Option<Joining<'a>>,
+    pub added: Option<NewQueuedMessage<'a>>,
     /// The messages to remove.
-    pub leave: Vec<Leaving>,
+    pub removed: Vec<RemovedMessage>,
     /// Messages that are delivered as soon as possible from now on.
-    pub hurried: Vec<MessageId>,
+    pub promoted_to_asap: Vec<MessageId>,
     /// Messages that no longer start a turn.
-    pub calmed: Vec<MessageId>,
+    pub cleared_turn_starts: Vec<MessageId>,
 }
 
 /// A message that is added to the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Joining<'a> {
+pub struct NewQueuedMessage<'a> {
     pub message: &'a MessageId,
     /// The encoded message.
     pub body: &'a [u8],
@@ -39,7 +39,7 @@ pub struct Joining<'a> {
 
 /// A message that is removed from the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Leaving {
+pub struct RemovedMessage {
     pub message: MessageId,
     pub end: QueueEnd,
     /// Index of its event in the change.

@@ -25,7 +25,7 @@ pub fn update<'a>(session: &Session, revision: &NewRevision<'a>) -> Option<Chang
         return None;
     }
     let mut change = Change::of(session);
-    change.about = None;
+    change.turn_id = None;
     change.session.revision += 1;
     change.config = Some(revision.new);
     change.is_use = true;

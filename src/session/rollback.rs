@@ -4,10 +4,10 @@
 use jiff::Timestamp;
 
 use super::{
-    change::{Change, Event, Measured},
-    compaction::Applied,
+    change::{AnchorTime, Change, Event},
+    compaction::AppliedCompaction,
     compaction_rows::CompactionChange,
-    counters::Shift,
+    counters::TokenCounters,
 };
 use crate::model::{Anchor, StepPosition};
 
@@ -16,11 +16,11 @@ mod tests;
 
 /// The stored state that a rollback undoes.
 #[derive(Debug, Clone, PartialEq)]
-pub struct TakenBack {
+pub struct RollbackTarget {
     /// The compactions that replace messages of the turn, newest first.
-    pub compactions: Vec<Applied>,
+    pub compactions: Vec<AppliedCompaction>,
     /// The sum of the live messages of the turn in the counters.
-    pub added: Shift,
+    pub added: TokenCounters,
     /// The anchor when the turn started, and its time.
     pub before: Option<(Anchor, Timestamp)>,
 }
@@ -28,15 +28,15 @@ pub struct TakenBack {
 /// Rolls back the turn that `ended` ends. Compactions that replace its messages are reverted too. The anchor from
 /// before the turn is restored if nothing but those compactions changed the prompt since; measurements of the turn are
 /// discarded.
-pub(super) fn apply(ended: &mut Change<'_>, back: &TakenBack) {
-    ended.takes_back = true;
+pub(super) fn apply(ended: &mut Change<'_>, back: &RollbackTarget) {
+    ended.rolls_back = true;
     // The rows of this change are rolled back too.
-    let own = ended.shift;
-    ended.shift_by(&-own);
-    ended.shift_by(&-back.added);
+    let own = ended.counter_change;
+    ended.change_counters(&-own);
+    ended.change_counters(&-back.added);
     let at = ended.session.last_seq();
-    for Applied { id, shift } in &back.compactions {
-        ended.shift_by(&-*shift);
+    for AppliedCompaction { id, shift } in &back.compactions {
+        ended.change_counters(&-*shift);
         ended.compactions.push(CompactionChange::Reverts {
             compaction: id.clone(),
             at,
@@ -54,5 +54,5 @@ pub(super) fn apply(ended: &mut Change<'_>, back: &TakenBack) {
         version: becoming.context_version,
         ..anchor.clone()
     });
-    ended.measured = known.map_or(Measured::AsBefore, |(_, at)| Measured::At(*at));
+    ended.anchor_time = known.map_or(AnchorTime::AsBefore, |(_, at)| AnchorTime::At(*at));
 }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::counters::Shift;
+use super::counters::TokenCounters;
 use crate::model::{
-    Applied, MessageId, ModelResponse, Payload, Role, event::StepPosition, message::StoredPart,
+    AppliedMessage, MessageId, ModelResponse, Payload, Role, event::StepPosition,
+    message::StoredPart,
 };
 
 /// A message to be written, with its id and the sizes of its parts, which an `InputMessage` does not have yet.
@@ -25,7 +26,7 @@ pub struct NewMessage {
     /// The model call that produced it.
     pub response: Option<ModelResponse>,
     /// The queued messages that were merged into it.
-    pub queued: Vec<Applied>,
+    pub queued: Vec<AppliedMessage>,
     /// When an appended message was written. `None` means now.
     pub created_at: Option<Timestamp>,
 }
@@ -42,7 +43,7 @@ pub struct EarlyPart {
 
 /// A message, and the event that commits it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Placed {
+pub struct MessageRow {
     /// Index of the event in the rows.
     pub event: usize,
     /// The step that created the message.
@@ -57,7 +58,7 @@ pub struct Placed {
 pub struct Rows {
     pub events: Vec<(StepPosition, Payload)>,
     /// The messages that the events commit.
-    pub messages: Vec<Placed>,
+    pub messages: Vec<MessageRow>,
     /// Parts of messages that are committed later.
     pub early: Vec<EarlyPart>,
     /// Name of the estimator that counted the sizes.
@@ -86,7 +87,7 @@ impl Rows {
         let event = self.events.len();
         let id = message.id.clone();
         self.event(Payload::MessageCommitted { message: id }, at);
-        self.messages.push(Placed {
+        self.messages.push(MessageRow {
             event,
             step: at.step,
             is_summary: false,
@@ -96,7 +97,7 @@ impl Rows {
 
     /// Adds the event of a compaction, with the summary that becomes part of the transcript.
     pub fn summary(&mut self, payload: Payload, summary: NewMessage) {
-        self.messages.push(Placed {
+        self.messages.push(MessageRow {
             event: self.events.len(),
             step: 0,
             is_summary: true,
@@ -121,7 +122,7 @@ impl Rows {
 
     /// All parts, with their messages and their indexes.
     pub fn parts(&self) -> impl Iterator<Item = (&MessageId, usize, &StoredPart)> {
-        let committed = self.messages.iter().flat_map(|Placed { message, .. }| {
+        let committed = self.messages.iter().flat_map(|MessageRow { message, .. }| {
             let parts = message.parts.iter().enumerate();
             parts.map(|(position, part)| (&message.id, position, part))
         });
@@ -130,9 +131,9 @@ impl Rows {
     }
 
     /// The change of the counters by these rows.
-    pub fn shift(&self) -> Shift {
-        let mut shift = Shift::default();
-        for Placed { message, .. } in &self.messages {
+    pub fn shift(&self) -> TokenCounters {
+        let mut shift = TokenCounters::default();
+        for MessageRow { message, .. } in &self.messages {
             message.count(&mut shift);
         }
         for early in &self.early {
@@ -144,7 +145,7 @@ impl Rows {
 
 impl NewMessage {
     /// Adds the message to the counters.
-    pub fn count(&self, shift: &mut Shift) {
+    pub fn count(&self, shift: &mut TokenCounters) {
         shift.messages(1, i64::from(self.overhead));
         for part in &self.parts {
             count(part, shift);
@@ -152,6 +153,6 @@ impl NewMessage {
     }
 }
 
-fn count(StoredPart { size, .. }: &StoredPart, shift: &mut Shift) {
+fn count(StoredPart { size, .. }: &StoredPart, shift: &mut TokenCounters) {
     shift.count(size.category.into(), 1, i64::from(size.tokens));
 }

@@ -5,15 +5,14 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::{
-    Session, SessionState, Waiting,
+    QueuedMessage, Session, SessionState,
     change::Event,
-    counters::Shift,
+    counters::TokenCounters,
     rows::{NewMessage, Rows},
 };
 use crate::model::{
-    Anchor, CallId, Category, Compaction, CompactionId, CompactionState, Content, Counted,
-    Delivery, Fence, MessageId, Part, Payload, Role, Seq, TokenBasis, TokenCount, TurnId,
-    UsageTotals,
+    Anchor, CallId, Category, Compaction, CompactionId, CompactionState, Content, Delivery, Fence,
+    MessageId, Part, PartSize, Payload, Role, Seq, TokenBasis, TokenCount, TurnId, UsageTotals,
     compaction::{Strategy, Trigger},
     event::{StepPosition, WaitsFor},
     message::StoredPart,
@@ -44,7 +43,7 @@ pub(super) fn waiting(open_calls: u32) -> Session {
         turn_deadline: Some(at(TURN_ENDS)),
         next_seq: Seq(40),
         revision: 7,
-        counters: Shift {
+        counters: TokenCounters {
             messages: 10,
             overhead: 40,
             tokens: [960, 0, 0, 0, 0, 0, 0, 0, 0],
@@ -70,8 +69,8 @@ pub(crate) fn running() -> Session {
 }
 
 /// A message that is queued for the running turn.
-pub(crate) fn asap(message: &str) -> Waiting {
-    Waiting {
+pub(crate) fn asap(message: &str) -> QueuedMessage {
+    QueuedMessage {
         message: MessageId::new(message),
         delivery: Delivery::Asap,
         starts_turn: false,
@@ -81,8 +80,8 @@ pub(crate) fn asap(message: &str) -> Waiting {
 }
 
 /// A message that is queued for the end of the running turn.
-pub(super) fn when_idle(message: &str) -> Waiting {
-    Waiting {
+pub(super) fn when_idle(message: &str) -> QueuedMessage {
+    QueuedMessage {
         delivery: Delivery::WhenIdle,
         ..asap(message)
     }
@@ -116,7 +115,7 @@ pub(super) fn answer_rows(tokens: u32) -> Rows {
     rows.event(updated, at);
     let text = StoredPart {
         part: Part::new(Content::Text("words".to_owned())),
-        size: Counted {
+        size: PartSize {
             tokens,
             category: Category::Assistant,
         },
@@ -141,16 +140,16 @@ pub(super) fn answer_rows(tokens: u32) -> Rows {
 }
 
 /// Events in short form: type, object, step and attempt.
-pub(super) fn words(events: &[(StepPosition, Event)]) -> Vec<String> {
+pub(super) fn event_summaries(events: &[(StepPosition, Event)]) -> Vec<String> {
     let word = |(at, event): &(StepPosition, Event)| {
         let what = match event {
             Event::CallCompleted(call) => format!("completed {call}"),
-            Event::CallAsked {
+            Event::CallRequested {
                 call,
                 waits_for: WaitsFor::Approval,
                 ..
             } => format!("approval {call}"),
-            Event::CallAsked { call, .. } => format!("requested {call}"),
+            Event::CallRequested { call, .. } => format!("requested {call}"),
             Event::CallCancelled { call, tool, .. } => format!("closed {call} of {tool}"),
             Event::ActionRequired { calls, to_run } => {
                 let calls: Vec<&str> = calls.iter().map(CallId::as_str).collect();
@@ -159,8 +158,8 @@ pub(super) fn words(events: &[(StepPosition, Event)]) -> Vec<String> {
             Event::MessageCommitted(message) => format!("committed {message}"),
             Event::StepStarted { prompt_tokens, .. } => format!("step of {prompt_tokens}"),
             Event::TurnRecovered { .. } => "recovered".to_owned(),
-            Event::Complete { payload, size } => told(payload, *size),
-            Event::CompactionLost(compaction) => format!("lost {compaction}"),
+            Event::Complete { payload, size } => payload_summary(payload, *size),
+            Event::CompactionExpired(compaction) => format!("lost {compaction}"),
             Event::CompactionReverted(compaction) => format!("reverted {compaction}"),
             Event::Withdrawn { message, .. } => format!("withdrawn {message}"),
             Event::TurnEnded { waiting, .. } => format!("end, {} wait", waiting.len()),
@@ -171,7 +170,7 @@ pub(super) fn words(events: &[(StepPosition, Event)]) -> Vec<String> {
 }
 
 /// A complete event in short form: its name, and its `size` if any.
-fn told(payload: &Payload, size: Option<i64>) -> String {
+fn payload_summary(payload: &Payload, size: Option<i64>) -> String {
     let whole = format!("{payload:?}");
     let end = whole.find(|it: char| !it.is_alphanumeric());
     let name = &whole[..end.unwrap_or(whole.len())];

@@ -18,33 +18,33 @@ mod stored;
 mod world;
 
 use guards::Guard;
-use world::{Deed, REPLICAS, World, open_calls};
+use world::{Action, REPLICAS, World, open_calls};
 
 /// Maximum number of schedules to find a violation without a guard.
-const MOST: u32 = 20_000;
+const MAX_SCHEDULES: u32 = 20_000;
 
-fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+fn deeds() -> impl Strategy<Value = Vec<Action>> {
     let replica = 0..REPLICAS.len();
-    let some = |deed: fn(usize) -> Deed| (0..REPLICAS.len()).prop_map(deed);
-    let flagged = |deed: fn(usize, bool) -> Deed| {
+    let some = |deed: fn(usize) -> Action| (0..REPLICAS.len()).prop_map(deed);
+    let flagged = |deed: fn(usize, bool) -> Action| {
         (0..REPLICAS.len(), any::<bool>()).prop_map(move |(who, flag)| deed(who, flag))
     };
     let ownership = prop_oneof![
-        some(Deed::Beat),
-        some(Deed::TakeOver),
+        some(Action::Beat),
+        some(Action::TakeOver),
         (replica.clone(), any::<bool>(), any::<bool>())
-            .prop_map(|(who, rollback, again)| Deed::Cancel(who, rollback, again)),
-        some(Deed::HandOver),
-        some(Deed::Release),
-        some(Deed::Adopt),
+            .prop_map(|(who, rollback, again)| Action::Cancel(who, rollback, again)),
+        some(Action::HandOver),
+        some(Action::Release),
+        some(Action::Adopt),
     ];
     let steps = prop_oneof![
-        flagged(Deed::Begin),
-        some(Deed::Retry),
-        flagged(Deed::Append),
-        flagged(Deed::Answer),
-        some(Deed::Finish),
-        flagged(Deed::Stop),
+        flagged(Action::Begin),
+        some(Action::Retry),
+        flagged(Action::Append),
+        flagged(Action::Answer),
+        some(Action::Finish),
+        flagged(Action::Stop),
     ];
     let delivery = prop_oneof![
         Just(Delivery::Asap),
@@ -53,25 +53,25 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
     ];
     let queue = prop_oneof![
         2 => (replica, delivery, any::<bool>())
-            .prop_map(|(who, delivery, starts)| Deed::Enqueue(who, delivery, starts)),
-        1 => some(Deed::Withdraw),
-        2 => flagged(Deed::Take),
-        1 => some(Deed::TakeIdle),
-        2 => flagged(Deed::Start),
+            .prop_map(|(who, delivery, starts)| Action::Enqueue(who, delivery, starts)),
+        1 => some(Action::Withdraw),
+        2 => flagged(Action::Take),
+        1 => some(Action::TakeIdle),
+        2 => flagged(Action::Start),
     ];
     let context = prop_oneof![
-        1 => flagged(Deed::Update),
-        4 => some(Deed::Compact),
-        6 => some(Deed::Swap),
-        2 => flagged(Deed::Revert),
-        1 => some(Deed::Prune),
-        2 => flagged(Deed::Import),
+        1 => flagged(Action::Update),
+        4 => some(Action::Compact),
+        6 => some(Action::Swap),
+        2 => flagged(Action::Revert),
+        1 => some(Action::Prune),
+        2 => flagged(Action::Import),
     ];
     let deed = prop_oneof![
         12 => context,
-        1 => prop_oneof![9 => some(Deed::Seize), 1 => some(Deed::Delete)],
-        4 => (0..40_u8).prop_map(Deed::Wait),
-        24 => some(Deed::Look),
+        1 => prop_oneof![9 => some(Action::Seize), 1 => some(Action::Delete)],
+        4 => (0..40_u8).prop_map(Action::Wait),
+        24 => some(Action::Look),
         8 => ownership,
         16 => steps,
         16 => queue,
@@ -114,7 +114,7 @@ impl First {
     }
 }
 
-fn play(guard: Option<Guard>, first: First, deeds: &[Deed]) -> Vec<String> {
+fn play(guard: Option<Guard>, first: First, deeds: &[Action]) -> Vec<String> {
     let mut world = first.world();
     for deed in deeds {
         world.does(*deed, guard);
@@ -164,13 +164,13 @@ fn ten_million_changes_violate_no_invariant() {
 fn found_without(guard: Guard) -> String {
     let mut runner = TestRunner::deterministic();
     let strategy = (first(), deeds());
-    for _ in 0..MOST {
+    for _ in 0..MAX_SCHEDULES {
         let (first, deeds) = strategy.new_tree(&mut runner).unwrap().current();
         if let Some(found) = play(Some(guard), first, &deeds).first() {
             return found.clone();
         }
     }
-    panic!("without {guard:?} nothing is found in {MOST} schedules");
+    panic!("without {guard:?} nothing is found in {MAX_SCHEDULES} schedules");
 }
 
 #[test]

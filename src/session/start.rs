@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{
     Session, SessionState,
     change::{Change, TurnRow},
-    ownership::Heir,
+    ownership::NewOwner,
     rows::Rows,
 };
 use crate::model::{MessageId, Payload, TurnId};
@@ -28,7 +28,7 @@ pub struct NewTurn<'a> {
 
 /// What a turn starts from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Opening {
+pub enum StartFrom {
     /// Its own input, which is in its rows.
     Input,
     /// The existing transcript, which does not end with a response of the model.
@@ -43,12 +43,12 @@ pub enum Opening {
 pub fn admit<'a>(
     session: &Session,
     new: &NewTurn<'a>,
-    opening: Opening,
-    heir: Heir<'_>,
+    opening: StartFrom,
+    heir: NewOwner<'_>,
 ) -> Option<Change<'a>> {
     let asks = match opening {
-        Opening::Input | Opening::Question => true,
-        Opening::Answered => !session.queue.is_empty(),
+        StartFrom::Input | StartFrom::Question => true,
+        StartFrom::Answered => !session.queue.is_empty(),
     };
     if asks {
         begin(session, new, heir)
@@ -63,7 +63,7 @@ pub fn start_for<'a>(
     session: &Session,
     message: &MessageId,
     new: &NewTurn<'a>,
-    heir: Heir<'_>,
+    heir: NewOwner<'_>,
 ) -> Option<Change<'a>> {
     let mut starting = session.queue.iter().filter(|waiting| waiting.starts_turn);
     let waits = starting.any(|waiting| waiting.message == *message);
@@ -74,7 +74,7 @@ pub fn start_for<'a>(
     }
 }
 
-fn begin<'a>(session: &Session, new: &NewTurn<'a>, heir: Heir<'_>) -> Option<Change<'a>> {
+fn begin<'a>(session: &Session, new: &NewTurn<'a>, heir: NewOwner<'_>) -> Option<Change<'a>> {
     let is_idle = session.state == SessionState::Idle && session.open_calls == 0;
     if !is_idle || session.revision != new.revision {
         return None;
@@ -90,10 +90,10 @@ fn begin<'a>(session: &Session, new: &NewTurn<'a>, heir: Heir<'_>) -> Option<Cha
     becoming.step = first;
     becoming.attempt = first;
     becoming.wake_at = None;
-    change.queue.hurried = change.session.hurry();
+    change.queue.promoted_to_asap = change.session.promote_to_asap();
     change.lease = Some(heir.lease);
     change.turn_ends_within = Some(new.timeout);
-    change.about = Some(new.turn.clone());
+    change.turn_id = Some(new.turn.clone());
     change.begins = Some(new.row);
     change.is_use = true;
     change.add(new.rows);

@@ -16,29 +16,29 @@ mod tests;
 
 /// The relation of a session to an owner that is about to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Standing {
+pub enum OwnerStatus {
     /// It is the owner, and this is its next operation.
     Owner,
     /// This operation was already committed.
-    Landed,
+    AlreadyCommitted,
     /// The turn has another owner, or has ended.
-    Gone,
+    NotOwner,
 }
 
 /// Determines the relation of a session to a replica that believes it owns the turn. After a failover that lost
 /// commits, only the turn and the owner distinguish two grants of the same fence.
-pub fn standing(session: &Session, right: TurnFence<'_>, replica: &str) -> Standing {
+pub fn owner_status(session: &Session, right: TurnFence<'_>, replica: &str) -> OwnerStatus {
     if session.turn.as_ref() != Some(right.turn) {
-        return Standing::Gone;
+        return OwnerStatus::NotOwner;
     }
     if session.fence == right.fence && session.is_owned_by(replica) {
-        return Standing::Owner;
+        return OwnerStatus::Owner;
     }
     let written_here = session.written_by.as_deref() == Some(replica);
     if written_here && session.fence == right.fence.next() {
-        Standing::Landed
+        OwnerStatus::AlreadyCommitted
     } else {
-        Standing::Gone
+        OwnerStatus::NotOwner
     }
 }
 

@@ -1,9 +1,9 @@
 //! Takes queued messages into the transcript: by the owner of a turn, or in an idle session.
 
 use super::{
-    Session, SessionState, Waiting,
+    QueuedMessage, Session, SessionState,
     change::Change,
-    queue_rows::{Leaving, QueueEnd, Withdrawal},
+    queue_rows::{QueueEnd, RemovedMessage, Withdrawal},
     rows::Rows,
     steps::{Owner, of_owner},
 };
@@ -14,7 +14,7 @@ mod tests;
 
 /// A message that a take removes from the queue.
 #[derive(Debug, Clone, Copy)]
-pub struct Taken<'a> {
+pub struct TakenMessage<'a> {
     pub message: &'a MessageId,
     /// The user message that it is merged into, or the reason why it is dropped.
     pub end: Result<&'a MessageId, DropReason>,
@@ -28,26 +28,26 @@ pub enum Advance {
     /// No: the messages become part of the current step.
     Stay,
     /// Yes, whatever the current revision.
-    InAnyCase,
+    AnyRevision,
     /// Yes. The step was prepared for this revision; the take is rejected if another one is current.
-    MadeFor(i64),
+    IfRevision(i64),
 }
 
 /// Messages to take, and the state that the selection is based on.
 #[derive(Debug, Clone, Copy)]
-pub struct Taking<'a> {
+pub struct TakeSelection<'a> {
     /// The newest seq that was read; the take is rejected if events were added since. `None` disables the check.
     pub seen: Option<Seq>,
     /// The rows of the messages in the transcript.
     pub rows: &'a Rows,
-    pub taken: &'a [Taken<'a>],
+    pub taken: &'a [TakenMessage<'a>],
 }
 
-impl<'a> Taking<'a> {
+impl<'a> TakeSelection<'a> {
     /// Whether the take is still valid: all messages are queued, no calls are open, and the seq is unchanged.
     fn holds(&self, session: &Session) -> bool {
         let unmoved = self.seen.is_none_or(|seen| seen == session.last_seq());
-        let waits = |taken: &Taken<'_>| {
+        let waits = |taken: &TakenMessage<'_>| {
             let mut queue = session.queue.iter().filter(|it| it.is_for_this_turn());
             queue.any(|waiting| waiting.message == *taken.message)
         };
@@ -56,17 +56,17 @@ impl<'a> Taking<'a> {
 
     fn write(&self, change: &mut Change<'a>) {
         change.add(self.rows);
-        let is_taken = |waiting: &Waiting| {
+        let is_taken = |waiting: &QueuedMessage| {
             let mut taken = self.taken.iter();
             taken.any(|taken| *taken.message == waiting.message)
         };
         change.session.queue.retain(|waiting| !is_taken(waiting));
-        change.queue.leave = self.taken.iter().map(leaving).collect();
+        change.queue.removed = self.taken.iter().map(leaving).collect();
     }
 }
 
-fn leaving(taken: &Taken<'_>) -> Leaving {
-    Leaving {
+fn leaving(taken: &TakenMessage<'_>) -> RemovedMessage {
+    RemovedMessage {
         message: taken.message.clone(),
         end: match taken.end {
             Ok(into) => QueueEnd::Applied(into.clone()),
@@ -80,15 +80,15 @@ fn leaving(taken: &Taken<'_>) -> Leaving {
 /// session has changed, or a cancel was requested.
 pub fn take<'a>(
     session: &Session,
-    taking: &Taking<'a>,
+    taking: &TakeSelection<'a>,
     step: Advance,
     owner: Owner<'_>,
 ) -> Option<Change<'a>> {
     let begins = match step {
         Advance::Stay => false,
-        Advance::InAnyCase => true,
-        Advance::MadeFor(revision) if revision == session.revision => true,
-        Advance::MadeFor(_) => return None,
+        Advance::AnyRevision => true,
+        Advance::IfRevision(revision) if revision == session.revision => true,
+        Advance::IfRevision(_) => return None,
     };
     if session.cancel.is_some() || !taking.holds(session) {
         return None;
@@ -109,7 +109,7 @@ pub fn take_idle<'a>(
     session: &Session,
     fence: Fence,
     revision: i64,
-    taking: &Taking<'a>,
+    taking: &TakeSelection<'a>,
 ) -> Option<Change<'a>> {
     let is_idle = session.state == SessionState::Idle && session.fence == fence;
     if !is_idle || session.revision != revision || !taking.holds(session) {

@@ -2,7 +2,7 @@
 
 use super::{
     Session, SessionState,
-    change::{Change, Spent},
+    change::{Change, ModelUsage},
 };
 use crate::model::{Anchor, Fence, MessageId, Payload, Usage, UsagePurpose, UsageTotals};
 
@@ -36,7 +36,7 @@ pub fn record<'a>(session: &Session, report: &Report<'a>) -> Option<Change<'a>> 
         return None;
     }
     let mut change = Change::of(session);
-    change.spent = Some(Spent {
+    change.usage = Some(ModelUsage {
         purpose: report.purpose,
         model: report.model,
         totals: UsageTotals::default().plus(Some(report.usage)),
@@ -44,7 +44,7 @@ pub fn record<'a>(session: &Session, report: &Report<'a>) -> Option<Change<'a>> 
     if let Some(measured) = report.measured {
         change.measure(measured);
     }
-    change.described = report.message;
+    change.host_model_call = report.message;
     change.is_use = true;
     change.append_event(report.event, None);
     Some(change)

@@ -15,7 +15,7 @@ pub use check::Checks;
 pub use duration::{format_duration, parse_duration};
 pub use range::Ranged;
 pub use secret::{SecretUrl, redact_url};
-pub use section::{Allowed, Declared, Entry, Kind, Nested, Section, SettingType, key};
+pub use section::{AllowedRange, Declared, Entry, Kind, Nested, Section, SettingType, key};
 pub(crate) use types::{choices, plain, sections};
 pub use variants::variants;
 

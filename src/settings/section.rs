@@ -40,16 +40,16 @@ pub struct Entry {
     /// The default as in the file. Null if the setting is not set by default.
     pub default: Value,
     /// The range. `None` if the setting has none.
-    pub allowed: Option<Allowed>,
+    pub allowed: Option<AllowedRange>,
     /// The setting is a section whose keys are keys of the outer section.
     pub is_flattened: bool,
 }
 
 /// The range of a setting. The bounds are inclusive, and written as in the file.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Allowed {
-    pub least: Value,
-    pub most: Value,
+pub struct AllowedRange {
+    pub min: Value,
+    pub max: Value,
     /// The unit of numbers. Empty for durations, whose values contain their units.
     pub unit: &'static str,
 }
@@ -80,9 +80,9 @@ impl Entry {
     /// Adds the range. `unit` is the unit of numbers.
     #[must_use]
     pub fn within<T: Ranged>(self, range: &RangeInclusive<T::Bound>, unit: &'static str) -> Self {
-        let allowed = Allowed {
-            least: T::written(range.start()),
-            most: T::written(range.end()),
+        let allowed = AllowedRange {
+            min: T::written(range.start()),
+            max: T::written(range.end()),
             unit,
         };
         Self {
@@ -153,7 +153,7 @@ pub enum Kind {
     /// Sections by name.
     Sections(fn() -> Declared),
     /// Sections by name, each of one of several kinds, with the name of each kind.
-    Kinds(fn() -> Vec<(&'static str, Declared)>),
+    SectionsByKind(fn() -> Vec<(&'static str, Declared)>),
     /// Tables whose keys are not declared here.
     Tables,
 }
@@ -179,7 +179,7 @@ impl Kind {
         match self {
             Self::Section(of) => vec![nested(false, "", of())],
             Self::Sections(of) => vec![nested(true, "", of())],
-            Self::Kinds(of) => {
+            Self::SectionsByKind(of) => {
                 let kinds = of().into_iter();
                 kinds
                     .map(|(kind, section)| nested(true, kind, section))

@@ -10,24 +10,24 @@ use serde::{
 
 /// The names of the variants of an enum, as in the file. Empty if `T` is not an enum.
 pub fn variants<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
-    match T::deserialize(Asking) {
-        Err(Asked(names)) => names,
+    match T::deserialize(VariantProbe) {
+        Err(VariantNames(names)) => names,
         Ok(_) => &[],
     }
 }
 
 /// A deserializer without a value. It fails with the names that the type accepts.
-struct Asking;
+struct VariantProbe;
 
 /// The names that the type accepts.
 #[derive(Debug)]
-struct Asked(&'static [&'static str]);
+struct VariantNames(&'static [&'static str]);
 
-impl<'de> Deserializer<'de> for Asking {
-    type Error = Asked;
+impl<'de> Deserializer<'de> for VariantProbe {
+    type Error = VariantNames;
 
-    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Asked> {
-        Err(Asked(&[]))
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, VariantNames> {
+        Err(VariantNames(&[]))
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -35,8 +35,8 @@ impl<'de> Deserializer<'de> for Asking {
         _: &'static str,
         variants: &'static [&'static str],
         _: V,
-    ) -> Result<V::Value, Asked> {
-        Err(Asked(variants))
+    ) -> Result<V::Value, VariantNames> {
+        Err(VariantNames(variants))
     }
 
     forward_to_deserialize_any! {
@@ -45,15 +45,15 @@ impl<'de> Deserializer<'de> for Asking {
     }
 }
 
-impl fmt::Display for Asked {
+impl fmt::Display for VariantNames {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "one of {}", self.0.join(", "))
     }
 }
 
-impl std::error::Error for Asked {}
+impl std::error::Error for VariantNames {}
 
-impl Error for Asked {
+impl Error for VariantNames {
     fn custom<T: fmt::Display>(_: T) -> Self {
         Self(&[])
     }

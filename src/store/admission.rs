@@ -7,12 +7,12 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
-    commit::{Committed, Led, Races, Remember},
+    commit::{CommitConflicts, CommitMetadata, RequestResult, RequestToStore},
     grant::Grant,
-    idempotency::Remembered,
+    idempotency::StoredRequest,
     row::{get, role, session_state},
     rows::Key,
-    seen::SeenSession,
+    seen::SessionSnapshot,
 };
 use crate::{
     model::{
@@ -25,7 +25,7 @@ use crate::{
         config_rows::NewConfig,
         creation,
         rows::Rows,
-        start::{self, NewTurn, Opening},
+        start::{self, NewTurn, StartFrom},
     },
 };
 
@@ -57,7 +57,7 @@ pub struct SessionHead {
     /// The current configuration revision.
     pub revision: i64,
     /// The stored result for the idempotency key.
-    pub remembered: Option<Remembered>,
+    pub stored_request: Option<StoredRequest>,
 }
 
 /// Role of the newest message. Summaries are excluded, since they replace older messages, whatever their position.
@@ -80,23 +80,24 @@ impl Store {
         admission: &Admission<'_>,
     ) -> Result<Option<Grant>, Error> {
         let new = new_turn(admission);
-        let commit = Committed {
+        let commit = CommitMetadata {
             estimator: &admission.rows.estimator,
-            request: Some(Remember {
+            request: Some(RequestToStore {
                 request: admission.idempotency,
-                led: Led::To(admission.turn.as_str()),
+                result: RequestResult::Text(admission.turn.as_str()),
                 is_new: true,
             }),
-            ..Committed::default()
+            ..CommitMetadata::default()
         };
         if !admission.continues {
-            let admit =
-                |session: &Session| start::admit(session, &new, Opening::Input, self.heir());
-            if let Some((change, _)) = self.commit_known(key, admit, &commit).await? {
+            let admit = |session: &Session| {
+                start::admit(session, &new, StartFrom::Input, self.next_owner())
+            };
+            if let Some((change, _)) = self.commit_from_cache(key, admit, &commit).await? {
                 return Ok(Grant::of(&change.session));
             }
         }
-        let mut races = Races::over("concurrent writes prevented the admission of a turn");
+        let mut races = CommitConflicts::new("concurrent writes prevented the admission of a turn");
         loop {
             let request = admission.idempotency;
             let (Some(seen), None) = self.read_session_and_request(key, request).await? else {
@@ -104,18 +105,18 @@ impl Store {
             };
             // If the commit finds the session unchanged, its messages are unchanged too.
             let opening = match admission.continues {
-                false => Opening::Input,
-                true if self.asks_for_an_answer(key).await? => Opening::Question,
-                true => Opening::Answered,
+                false => StartFrom::Input,
+                true if self.asks_for_an_answer(key).await? => StartFrom::Question,
+                true => StartFrom::Answered,
             };
-            let Some(change) = start::admit(&seen.session, &new, opening, self.heir()) else {
+            let Some(change) = start::admit(&seen.session, &new, opening, self.next_owner()) else {
                 return Ok(None);
             };
             let seen = (seen.version, &seen.session);
             if self.commit(key, seen, &change, &commit).await?.is_some() {
                 return Ok(Grant::of(&change.session));
             }
-            races.lost()?;
+            races.record()?;
         }
     }
 
@@ -128,15 +129,15 @@ impl Store {
         admission: &Admission<'_>,
     ) -> Result<Option<Grant>, Error> {
         let new = new_turn(admission);
-        let commit = Committed {
+        let commit = CommitMetadata {
             estimator: &admission.rows.estimator,
-            ..Committed::default()
+            ..CommitMetadata::default()
         };
-        let start = |session: &Session| start::start_for(session, message, &new, self.heir());
-        if let Some((change, _)) = self.commit_known(key, start, &commit).await? {
+        let start = |session: &Session| start::start_for(session, message, &new, self.next_owner());
+        if let Some((change, _)) = self.commit_from_cache(key, start, &commit).await? {
             return Ok(Grant::of(&change.session));
         }
-        let start = |seen: &SeenSession| start(&seen.session);
+        let start = |seen: &SessionSnapshot| start(&seen.session);
         let started = self.change(key, start, &commit).await?;
         Ok(started.as_ref().and_then(Grant::of))
     }
@@ -164,7 +165,7 @@ impl Store {
     ) -> Result<Option<Grant>, Error> {
         let turn = new_turn(admission);
         let request = (admission.idempotency, admission.turn.as_str());
-        let admit = |new| creation::admit(&new, &turn, self.heir());
+        let admit = |new| creation::admit(&new, &turn, self.next_owner());
         let made = Box::pin(self.make_session(key, config, request, admit));
         Ok(made.await?.as_ref().and_then(Grant::of))
     }
@@ -211,8 +212,8 @@ fn head(row: &Row) -> Result<SessionHead, Error> {
         turn: get::<Option<String>>(row, "turn_id")?.map(TurnId::new),
         last_seq: Seq(next_seq - 1),
         revision: get(row, "revision")?,
-        remembered: hash
+        stored_request: hash
             .zip(result)
-            .map(|(hash, result)| Remembered { hash, result }),
+            .map(|(hash, result)| StoredRequest { hash, result }),
     })
 }

@@ -14,7 +14,7 @@ use super::{Error, row::get};
 
 /// How long a replica admits calls based on its last read of keys, limits and deletions. [`super::erasure::SETTLED`] is
 /// this time plus the default maximum duration of a statement.
-pub const KNOWN_FOR: Duration = Duration::from_secs(10);
+pub const MAX_READ_AGE: Duration = Duration::from_secs(10);
 
 tokio::task_local! {
     static CURRENT: Option<Timestamp>;
@@ -48,13 +48,13 @@ pub struct Read {
     pub at: Timestamp,
     /// When the query was sent, by the local monotonic clock, which also counts time during which the process is
     /// paused.
-    pub asked: Instant,
+    pub sent_at: Instant,
 }
 
 impl Read {
     /// The current time by the database's clock, or slightly later: at most by the duration of the read.
     pub(super) fn now(self) -> Timestamp {
-        self.at + self.asked.elapsed()
+        self.at + self.sent_at.elapsed()
     }
 }
 
@@ -69,10 +69,10 @@ impl LastRead {
         self.lock().map(|read| read.at)
     }
 
-    /// Returns whether the last read is not older than [`KNOWN_FOR`].
+    /// Returns whether the last read is not older than [`MAX_READ_AGE`].
     pub fn is_recent(&self) -> bool {
         self.lock()
-            .is_some_and(|read| read.asked.elapsed() <= KNOWN_FOR)
+            .is_some_and(|read| read.sent_at.elapsed() <= MAX_READ_AGE)
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Read>> {
@@ -85,7 +85,7 @@ pub(super) fn version(rows: &[Row], asked: Instant, of: &str) -> Result<(i64, Re
     let missing = || Error::Corrupt(format!("the version of {of} is missing"));
     let row = rows.first().ok_or_else(missing)?;
     let at = get(row, "at")?;
-    Ok((get(row, "version")?, Read { at, asked }))
+    Ok((get(row, "version")?, Read { at, sent_at: asked }))
 }
 
 #[cfg(test)]
@@ -98,11 +98,11 @@ mod tests {
         assert!(!last.is_recent());
         let read = |ago| Read {
             at: Timestamp::UNIX_EPOCH,
-            asked: Instant::now() - ago,
+            sent_at: Instant::now() - ago,
         };
-        last.note(read(KNOWN_FOR - Duration::from_secs(1)));
+        last.note(read(MAX_READ_AGE - Duration::from_secs(1)));
         assert!(last.is_recent());
-        last.note(read(KNOWN_FOR + Duration::from_secs(1)));
+        last.note(read(MAX_READ_AGE + Duration::from_secs(1)));
         assert!(!last.is_recent());
     }
 }

@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Error, Store,
-    commit::{Committed, Led, Races, Remember},
+    commit::{CommitConflicts, CommitMetadata, RequestResult, RequestToStore},
     grant::Grant,
-    idempotency::{self, Request, remembered},
-    known_call::KnownCall,
-    own_sessions::Remembered,
+    idempotency::{self, Request, stored_request},
+    known_call::StoredCall,
     pipeline::{Param, Query},
     row::get,
     rows::Key,
-    seen::{OPEN_CALLS, SESSION, SeenSession, another_number, open_call, seen_session},
+    seen::{OPEN_CALLS, SESSION, SessionSnapshot, another_number, open_call, seen_session},
+    session_cache::CachedSession,
     tool_call::{CALLS, known_calls},
 };
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
     model::{CallId, RequestId, Seq, SessionKey, command::Idempotency},
     session::{
         Version,
-        answers::{self, Answers, Approval, Decided, NextStep, Seen},
+        answers::{self, AnswerSnapshot, Answers, AnswersOutcome, Approval, NextStep},
         change::Answer,
     },
 };
@@ -47,7 +47,7 @@ pub struct Submission<'a> {
 
 /// The outcome of a submission.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Submitted {
+pub struct SubmissionOutcome {
     /// The grant to continue the turn, if these were the last answers.
     pub grant: Option<Grant>,
     /// Calls whose answers this submission had accepted.
@@ -57,7 +57,7 @@ pub struct Submitted {
     /// The first submission with the same idempotency key.
     pub first: Option<FirstSubmission>,
     /// The calls as they were when the decision was made.
-    pub calls: BTreeMap<CallId, KnownCall>,
+    pub calls: BTreeMap<CallId, StoredCall>,
     /// Calls that MCP servers must run now. Each call is returned by one submission only.
     pub requested: BTreeSet<CallId>,
     /// Calls of the session that now wait for the host, in the order in which the model made them.
@@ -67,13 +67,13 @@ pub struct Submitted {
 /// The state that the decision is based on, and details of the calls for the outcome of rejected answers.
 struct SeenCalls {
     version: Version,
-    seen: Seen,
+    seen: AnswerSnapshot,
     /// The named calls.
-    known: BTreeMap<CallId, KnownCall>,
-    /// The first submission with the same idempotency key. Not known if `are_remembered`.
+    known: BTreeMap<CallId, StoredCall>,
+    /// The first submission with the same idempotency key. Not known if `is_from_cache`.
     first: Option<FirstSubmission>,
     /// Whether the calls come from this replica's memory and may have changed since.
-    are_remembered: bool,
+    is_from_cache: bool,
 }
 
 /// The first submission with an idempotency key.
@@ -91,8 +91,9 @@ impl Store {
         &self,
         key: &SessionKey,
         submission: &Submission<'_>,
-    ) -> Result<Submitted, Error> {
-        let mut races = Races::over("concurrent writes prevented the submission of tool results");
+    ) -> Result<SubmissionOutcome, Error> {
+        let mut races =
+            CommitConflicts::new("concurrent writes prevented the submission of tool results");
         let mut remembered = self.remembered_calls(key, submission);
         loop {
             let seen = match remembered.take() {
@@ -100,33 +101,33 @@ impl Store {
                 None => self.seen_calls(key, submission).await?,
             };
             let Some(seen) = seen else {
-                return Ok(Submitted::default());
+                return Ok(SubmissionOutcome::default());
             };
             if let Some(submitted) = self.try_submit(key, submission, seen).await? {
                 return Ok(submitted);
             }
-            races.lost()?;
+            races.record()?;
         }
     }
 
     /// The calls from this replica's memory. Returns `None` if they are not in memory or do not all wait for results.
     fn remembered_calls(&self, key: &SessionKey, submission: &Submission<'_>) -> Option<SeenCalls> {
-        let Remembered {
+        let CachedSession {
             version,
             session,
             memory,
-        } = self.own.remembered(key)?;
+        } = self.session_cache.remembered(key)?;
         let known = memory.waiting(&session, submission.named)?.calls;
         Some(SeenCalls {
             version,
-            seen: Seen {
+            seen: AnswerSnapshot {
                 open: memory.open_calls(&session)?,
                 now: memory.now(),
                 session,
             },
             known,
             first: None,
-            are_remembered: true,
+            is_from_cache: true,
         })
     }
 
@@ -137,7 +138,7 @@ impl Store {
         key: &SessionKey,
         submission: &Submission<'_>,
         seen: SeenCalls,
-    ) -> Result<Option<Submitted>, Error> {
+    ) -> Result<Option<SubmissionOutcome>, Error> {
         let idempotency = submission.idempotency;
         let answers = Answers {
             closing: submission.answers,
@@ -147,16 +148,16 @@ impl Store {
             replica: &self.replica,
             lease: self.lease,
         };
-        let mut submitted = Submitted {
+        let mut submitted = SubmissionOutcome {
             first: seen.first,
             calls: seen.known,
-            ..Submitted::default()
+            ..SubmissionOutcome::default()
         };
         let first = submitted.first.as_ref();
         if first.is_some_and(|first| first.hash != idempotency.hash) {
             return Ok(Some(submitted));
         }
-        let Decided {
+        let AnswersOutcome {
             change,
             accepted,
             to_run,
@@ -164,7 +165,7 @@ impl Store {
             pending,
         } = answers::apply(&seen.seen, &answers);
         submitted.pending = pending;
-        if seen.are_remembered && accepted.len() < submission.named.len() {
+        if seen.is_from_cache && accepted.len() < submission.named.len() {
             return Ok(None);
         }
         let Some(change) = change else {
@@ -177,14 +178,14 @@ impl Store {
             return Ok(Some(submitted));
         };
         submitted.accepted = accepted.into_iter().collect();
-        let led = submitted.led();
-        let commit = Committed {
+        let led = submitted.result_text();
+        let commit = CommitMetadata {
             id: submission.id,
             estimator: submission.estimator,
-            request: Some(Remember {
+            request: Some(RequestToStore {
                 request: idempotency,
-                led: Led::To(&led),
-                is_new: seen.are_remembered,
+                result: RequestResult::Text(&led),
+                is_new: seen.is_from_cache,
             }),
         };
         let before = (seen.version, &seen.seen.session);
@@ -224,14 +225,14 @@ impl Store {
         let Some(row) = session.first() else {
             return Ok(None);
         };
-        let SeenSession {
+        let SessionSnapshot {
             version,
             session,
             now,
         } = seen_session(row)?;
         Ok(Some(SeenCalls {
             version,
-            seen: Seen {
+            seen: AnswerSnapshot {
                 session,
                 open: open.iter().map(open_call).collect::<Result<_, _>>()?,
                 now,
@@ -239,9 +240,9 @@ impl Store {
             known: known_calls(calls)?,
             first: known_request
                 .first()
-                .map(|row| first_submission(remembered(row)?, submission.idempotency))
+                .map(|row| first_submission(stored_request(row)?, submission.idempotency))
                 .transpose()?,
-            are_remembered: false,
+            is_from_cache: false,
         }))
     }
 
@@ -265,9 +266,9 @@ impl Store {
     }
 }
 
-impl Submitted {
+impl SubmissionOutcome {
     /// All calls whose answers were accepted under its idempotency key, as text to store.
-    fn led(&self) -> String {
+    fn result_text(&self) -> String {
         let before = self.first.iter().flat_map(|first| &first.accepted);
         codec::call::ids_to_text(before.chain(&self.accepted))
     }
@@ -275,7 +276,7 @@ impl Submitted {
 
 /// Decodes a stored result. With a different hash it may be the result of another RPC and not a list of calls.
 fn first_submission(
-    idempotency::Remembered { hash, result }: idempotency::Remembered,
+    idempotency::StoredRequest { hash, result }: idempotency::StoredRequest,
     idempotency: &Idempotency,
 ) -> Result<FirstSubmission, Error> {
     let accepted = if hash == idempotency.hash && !result.is_empty() {

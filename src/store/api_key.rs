@@ -54,7 +54,7 @@ impl Store {
         const SQL: &str = "-- store::api_key::keys_version
             select version, now() as at from api_keys_version";
         let asked = Instant::now();
-        let rows = self.aside().read(SQL, &[]).await?;
+        let rows = self.reserved().read(SQL, &[]).await?;
         admitted::version(&rows, asked, "keys")
     }
 
@@ -63,7 +63,7 @@ impl Store {
         const SQL: &str = "-- store::api_key::live_keys
             select tenant_id, key_id, access, name, created_at, expires_at, revoked_at, hash from api_keys
              where revoked_at is null and (expires_at is null or expires_at > now())";
-        let rows = self.aside().read(SQL, &[]).await?;
+        let rows = self.reserved().read(SQL, &[]).await?;
         rows.iter()
             .map(|row| {
                 let hash: Vec<u8> = get(row, "hash")?;

@@ -13,7 +13,7 @@ use crate::model::{SessionKey, TurnId};
 
 /// A turn that is cancelled when it has no reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attended {
+pub struct AttendedTurn {
     pub key: SessionKey,
     pub turn: TurnId,
     /// Whether no reader was seen for the turn's patience interval.
@@ -23,7 +23,7 @@ pub struct Attended {
 impl Store {
     /// Registers a turn that is cancelled when no client reads its events for `patience`. A turn that is already
     /// registered is unchanged.
-    pub async fn attend(
+    pub async fn register_attended_turn(
         &self,
         key: &SessionKey,
         turn: &TurnId,
@@ -46,13 +46,13 @@ impl Store {
     }
 
     /// Lists all registered turns.
-    pub async fn attended(&self) -> Result<Vec<Attended>, Error> {
+    pub async fn attended(&self) -> Result<Vec<AttendedTurn>, Error> {
         const SQL: &str = "-- store::attendance::attended
             select a.tenant_id, a.session_id, a.turn_id, a.seen_until + a.patience < now() as overdue from attendance a";
         let attended = |row: &tokio_postgres::Row| {
             let turn = TurnId::new(get::<String>(row, "turn_id")?);
             let overdue = get(row, "overdue")?;
-            Ok(Attended {
+            Ok(AttendedTurn {
                 key: session_key(row)?,
                 turn,
                 overdue,
@@ -67,7 +67,11 @@ impl Store {
     }
 
     /// Records that these turns have readers, until `until` from now.
-    pub async fn seen(&self, turns: &[Attended], until: Duration) -> Result<(), Error> {
+    pub async fn record_readers(
+        &self,
+        turns: &[AttendedTurn],
+        until: Duration,
+    ) -> Result<(), Error> {
         const SQL: &str = "-- store::attendance::seen
             update attendance a set seen_until = now() + make_interval(secs => $4)
               from unnest($1::text[], $2::text[], $3::text[]) as u(tenant, session, turn)
@@ -84,7 +88,11 @@ impl Store {
     }
 
     /// Removes a turn that ended.
-    pub async fn unattend(&self, key: &SessionKey, turn: &TurnId) -> Result<(), Error> {
+    pub async fn unregister_attended_turn(
+        &self,
+        key: &SessionKey,
+        turn: &TurnId,
+    ) -> Result<(), Error> {
         const SQL: &str = "-- store::attendance::unattend
             delete from attendance where tenant_id = $1 and session_id = $2 and turn_id = $3";
         let key = Key::from(key);

@@ -29,28 +29,28 @@ pub struct Blob {
 
 /// The first chunk of a blob, and the blob's total length.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Beginning {
+pub struct FirstChunk {
     pub id: BlobId,
     /// Total length in bytes.
     pub bytes: u64,
     /// The first stored chunk; empty if the content is empty.
-    pub beginning: Vec<u8>,
+    pub chunk: Vec<u8>,
 }
 
 /// Position of a walk over all blobs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Walk {
+pub struct BlobCursor {
     tenant: String,
     blob: String,
 }
 
 /// Result of one round of the walk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Swept {
+pub struct BlobSweep {
     /// Number of removed blobs.
     pub swept: u64,
     /// Where the next round starts.
-    pub next: Walk,
+    pub next: BlobCursor,
 }
 
 /// Number of blobs that one round of the sweep checks.
@@ -142,11 +142,11 @@ impl Store {
 
     /// Reads the first chunks of these blobs, of those that exist. Touches the blobs, so that they are not swept before
     /// a message refers to them.
-    pub async fn beginnings(
+    pub async fn first_chunks(
         &self,
         tenant: &TenantId,
         ids: &[BlobId],
-    ) -> Result<Vec<Beginning>, Error> {
+    ) -> Result<Vec<FirstChunk>, Error> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
@@ -174,10 +174,10 @@ impl Store {
             let id: &str = get(row, "blob_id")?;
             let bytes: i64 = get(row, "size_bytes")?;
             if !get::<bool>(row, "stale")? || kept.contains(&id) {
-                beginnings.push(Beginning {
+                beginnings.push(FirstChunk {
                     id: BlobId::new(id),
                     bytes: u64::try_from(bytes).unwrap_or_default(),
-                    beginning: get(row, "bytes")?,
+                    chunk: get(row, "bytes")?,
                 });
             }
         }
@@ -186,7 +186,7 @@ impl Store {
 
     /// Checks the next blobs of all tenants and removes those that nothing refers to. Returns `None` at the end of the
     /// walk.
-    pub async fn sweep_blobs(&self, walk: &Walk) -> Result<Option<Swept>, Error> {
+    pub async fn sweep_blobs(&self, walk: &BlobCursor) -> Result<Option<BlobSweep>, Error> {
         let unused = UNUSED.as_secs_f64();
         let values = [
             ("tenant", &walk.tenant as Param<'_>),
@@ -214,11 +214,11 @@ impl Store {
             swept = answers.first().map_or(0, Vec::len) as u64;
         }
         let next = |row: &Row| {
-            let next = Walk {
+            let next = BlobCursor {
                 tenant: get(row, "tenant_id")?,
                 blob: get(row, "blob_id")?,
             };
-            Ok(Swept { swept, next })
+            Ok(BlobSweep { swept, next })
         };
         rows.last().map(next).transpose()
     }

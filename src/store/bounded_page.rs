@@ -6,14 +6,14 @@ use super::{Error, row::get};
 
 /// The beginning of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed<T> {
+pub struct BoundedPage<T> {
     /// The items that fit.
     pub items: Vec<T>,
     /// Whether more rows belong to the page or follow it.
     pub more: bool,
 }
 
-impl<T> Listed<T> {
+impl<T> BoundedPage<T> {
     /// Creates it from decoded rows, whose column `page_rows` has the number of rows of the whole page.
     pub(super) fn new(items: Vec<T>, rows: &[Row]) -> Result<Self, Error> {
         let page: i64 = rows.first().map_or(Ok(0), |row| get(row, "page_rows"))?;

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     codec,
-    model::{MessageId, Seq, SessionKey, TurnId, delta::Stretch, event::StepPosition},
+    model::{MessageId, Seq, SessionKey, TurnId, delta::DeltaBatch, event::StepPosition},
     session::SessionState,
 };
 
@@ -39,7 +39,7 @@ pub struct NewChunk {
 
 /// A session whose turn may run on another replica, and what is known of its open message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct ChunkCursor {
     pub key: SessionKey,
     /// The message whose chunks are known, or `None`.
     pub message: Option<MessageId>,
@@ -49,7 +49,7 @@ pub struct Asked {
 
 /// The state of a session in one snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Elsewhere {
+pub struct RemoteSession {
     pub key: SessionKey,
     pub last_seq: Seq,
     pub state: SessionState,
@@ -66,7 +66,7 @@ pub struct Elsewhere {
 pub struct Chunk {
     /// Position among the message's chunks, from 1.
     pub n: i32,
-    pub stretch: Stretch,
+    pub stretch: DeltaBatch,
 }
 
 pub(super) static SAVE: LazyLock<Named> = named_alone!("sql/chunks/save.sql");
@@ -112,7 +112,10 @@ impl Store {
 
     /// Reads the state of these sessions and the new chunks of their open messages. Deleted sessions are missing from
     /// the result.
-    pub async fn elsewhere(&self, asked: &[Asked]) -> Result<Vec<Elsewhere>, Error> {
+    pub async fn remote_sessions(
+        &self,
+        asked: &[ChunkCursor],
+    ) -> Result<Vec<RemoteSession>, Error> {
         let tenants: Vec<&str> = asked
             .iter()
             .map(|asked| asked.key.tenant.as_str())
@@ -121,7 +124,7 @@ impl Store {
             .iter()
             .map(|asked| asked.key.session.as_str())
             .collect();
-        let known = |asked: &'_ Asked| {
+        let known = |asked: &'_ ChunkCursor| {
             asked
                 .message
                 .as_ref()
@@ -141,7 +144,7 @@ impl Store {
                 ],
             )
             .await?;
-        let mut found: Vec<Elsewhere> = Vec::new();
+        let mut found: Vec<RemoteSession> = Vec::new();
         let mut last = 0;
         for row in &rows {
             let ord: i64 = get(row, "ord")?;
@@ -174,9 +177,9 @@ impl Store {
     }
 }
 
-fn session(row: &tokio_postgres::Row) -> Result<Elsewhere, Error> {
+fn session(row: &tokio_postgres::Row) -> Result<RemoteSession, Error> {
     let next_seq: i64 = get(row, "next_seq")?;
-    Ok(Elsewhere {
+    Ok(RemoteSession {
         key: session_key(row)?,
         last_seq: Seq(next_seq - 1),
         state: session_state(get(row, "state")?)?,

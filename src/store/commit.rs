@@ -15,8 +15,8 @@ use super::{
     recent_events::RecentEvent,
     row::get,
     rows::Key,
-    seen::SeenSession,
-    session_memory::{Landing, SessionMemory},
+    seen::SessionSnapshot,
+    session_memory::{AppliedCommit, SessionMemory},
 };
 use crate::{
     model::{RequestId, Seq, SessionKey, command::Idempotency},
@@ -38,28 +38,28 @@ mod recent_events;
 
 use columns::Columns;
 use function::{Arguments, Function};
-use recent_events::Refers;
+use recent_events::ReferencedContent;
 
 /// Maximum number of attempts at a change whose commit lost a race. Each lost race means that another write succeeded,
 /// and few clients write to one session at a time.
-const LOST_RACES: u32 = 100;
+const MAX_COMMIT_CONFLICTS: u32 = 100;
 
 /// Counts lost races of a change, which is decided again after each of them.
-pub(super) struct Races {
+pub(super) struct CommitConflicts {
     over: &'static str,
     lost: u32,
 }
 
-impl Races {
+impl CommitConflicts {
     /// Starts the count. `over` is the text of the error.
-    pub(super) fn over(over: &'static str) -> Self {
+    pub(super) fn new(over: &'static str) -> Self {
         Self { over, lost: 0 }
     }
 
     /// Counts one more lost race. Fails when there were too many.
-    pub(super) fn lost(&mut self) -> Result<(), Error> {
+    pub(super) fn record(&mut self) -> Result<(), Error> {
         self.lost += 1;
-        if self.lost < LOST_RACES {
+        if self.lost < MAX_COMMIT_CONFLICTS {
             Ok(())
         } else {
             Err(Error::Conflict(self.over.to_owned()))
@@ -69,47 +69,49 @@ impl Races {
 
 /// What a commit writes in addition to its change.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Committed<'a> {
+pub struct CommitMetadata<'a> {
     /// Stored in the tool calls that this commit requests, so that they can be found by it.
     pub id: &'a str,
     /// The estimator that counted the tokens.
     pub estimator: &'a str,
     /// The request that caused it.
-    pub request: Option<Remember<'a>>,
+    pub request: Option<RequestToStore<'a>>,
 }
 
 /// A request that is stored with a commit.
 #[derive(Debug, Clone, Copy)]
-pub struct Remember<'a> {
+pub struct RequestToStore<'a> {
     /// The idempotency key and hash.
     pub request: &'a Idempotency,
     /// The result so far.
-    pub led: Led<'a>,
+    pub result: RequestResult<'a>,
     /// Whether the commit must fail if the key is already known.
     pub is_new: bool,
 }
 
 /// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Led<'a> {
+pub enum RequestResult<'a> {
     /// This text.
-    To(&'a str),
+    Text(&'a str),
     /// The newest seq of the change, followed by this text.
-    ToSeq(&'a str),
+    SeqThenText(&'a str),
 }
 
-impl<'a> Led<'a> {
+impl<'a> RequestResult<'a> {
     fn text(self, change: &Change<'_>) -> Cow<'a, str> {
         match self {
-            Self::To(text) => Cow::Borrowed(text),
-            Self::ToSeq(behind) => Cow::Owned(format!("{}{behind}", change.session.last_seq())),
+            Self::Text(text) => Cow::Borrowed(text),
+            Self::SeqThenText(behind) => {
+                Cow::Owned(format!("{}{behind}", change.session.last_seq()))
+            }
         }
     }
 }
 
 /// The result of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Landed {
+pub(super) struct CommitOutcome {
     /// The newest seq of its change, excluding a change that starts in the same commit.
     pub(super) last_seq: Seq,
     /// For a message that joined the queue: when it was enqueued, and when it expires.
@@ -130,10 +132,10 @@ impl Store {
     pub(super) async fn change<'a>(
         &self,
         key: &SessionKey,
-        decide: impl Fn(&SeenSession) -> Option<Change<'a>>,
-        commit: &Committed<'_>,
+        decide: impl Fn(&SessionSnapshot) -> Option<Change<'a>>,
+        commit: &CommitMetadata<'_>,
     ) -> Result<Option<Session>, Error> {
-        let mut races = Races::over("concurrent writes prevented a change of the session");
+        let mut races = CommitConflicts::new("concurrent writes prevented a change of the session");
         loop {
             let Some(seen) = self.read_session(key).await? else {
                 return Ok(None);
@@ -145,7 +147,7 @@ impl Store {
             if self.commit(key, seen, &change, commit).await?.is_some() {
                 return Ok(Some(change.session));
             }
-            races.lost()?;
+            races.record()?;
         }
     }
 
@@ -154,20 +156,20 @@ impl Store {
     pub(super) async fn change_for<'a>(
         &self,
         key: &SessionKey,
-        (request, led): (&Idempotency, Led<'_>),
+        (request, led): (&Idempotency, RequestResult<'_>),
         estimator: &str,
         decide: impl Fn(&Session) -> Option<Change<'a>>,
     ) -> Result<Option<Session>, Error> {
-        let commit = Committed {
+        let commit = CommitMetadata {
             estimator,
-            request: Some(Remember {
+            request: Some(RequestToStore {
                 request,
-                led,
+                result: led,
                 is_new: true,
             }),
-            ..Committed::default()
+            ..CommitMetadata::default()
         };
-        let mut races = Races::over("concurrent writes prevented a change of the session");
+        let mut races = CommitConflicts::new("concurrent writes prevented a change of the session");
         loop {
             let (Some(seen), None) = self.read_session_and_request(key, request).await? else {
                 return Ok(None);
@@ -179,19 +181,19 @@ impl Store {
             if self.commit(key, seen, &change, &commit).await?.is_some() {
                 return Ok(Some(change.session));
             }
-            races.lost()?;
+            races.record()?;
         }
     }
 
     /// Decides from this replica's copy of the session, and commits. Returns `None`, with nothing written, if there is
     /// no copy, `decide` changes nothing, or the session was written since.
-    pub(super) async fn commit_known<'a>(
+    pub(super) async fn commit_from_cache<'a>(
         &self,
         key: &SessionKey,
         decide: impl FnOnce(&Session) -> Option<Change<'a>>,
-        commit: &Committed<'_>,
-    ) -> Result<Option<(Change<'a>, Landed)>, Error> {
-        let Some((version, session)) = self.own.get(key) else {
+        commit: &CommitMetadata<'_>,
+    ) -> Result<Option<(Change<'a>, CommitOutcome)>, Error> {
+        let Some((version, session)) = self.session_cache.get(key) else {
             return Ok(None);
         };
         let Some(change) = decide(&session) else {
@@ -208,8 +210,8 @@ impl Store {
         key: &SessionKey,
         empty: &Session,
         change: &Change<'_>,
-        commit: &Committed<'_>,
-    ) -> Result<Option<Landed>, Error> {
+        commit: &CommitMetadata<'_>,
+    ) -> Result<Option<CommitOutcome>, Error> {
         match Box::pin(self.write(key, (None, empty), change, commit)).await {
             // A deleted session received this id concurrently.
             Err(Error::Duplicate(_)) => Ok(None),
@@ -224,13 +226,13 @@ impl Store {
         key: &SessionKey,
         seen: (Version, &Session),
         change: &Change<'_>,
-        commit: &Committed<'_>,
-    ) -> Result<Option<Landed>, Error> {
+        commit: &CommitMetadata<'_>,
+    ) -> Result<Option<CommitOutcome>, Error> {
         let (version, session) = seen;
         let seen = (Some(version), session);
         let written = Box::pin(self.write(key, seen, change, commit)).await;
         if !matches!(written, Ok(Some(_))) {
-            self.own.forget(key);
+            self.session_cache.forget(key);
         }
         written
     }
@@ -240,19 +242,21 @@ impl Store {
         key: &SessionKey,
         seen: (Option<Version>, &Session),
         change: &Change<'_>,
-        commit: &Committed<'_>,
-    ) -> Result<Option<Landed>, Error> {
+        commit: &CommitMetadata<'_>,
+    ) -> Result<Option<CommitOutcome>, Error> {
         let following = change.next.as_deref();
         let has_chunks = self.chunks.has(key);
-        let bound = Bound::new(key, seen, change, (*commit, has_chunks));
-        let not_asked = Committed {
+        let bound = CommitParams::new(key, seen, change, (*commit, has_chunks));
+        let not_asked = CommitMetadata {
             request: None,
             ..*commit
         };
-        let left = (Some(bound.becomes), &change.session);
-        let next = following.map(|next| Bound::new(key, left, next, (not_asked, false)));
+        let left = (Some(bound.new_version), &change.session);
+        let next = following.map(|next| CommitParams::new(key, left, next, (not_asked, false)));
         let arguments = [Some(&bound), next.as_ref()].into_iter().flatten();
-        let arguments: Vec<_> = arguments.map(Bound::arguments).collect::<Result<_, _>>()?;
+        let arguments: Vec<_> = arguments
+            .map(CommitParams::arguments)
+            .collect::<Result<_, _>>()?;
         let calls: Vec<_> = arguments.iter().map(|it| COMMIT.call(it)).collect();
         let asked = Instant::now();
         let answers = self.database.transact(&calls).await?;
@@ -260,7 +264,7 @@ impl Store {
         let Some((written, at)) = rows.next().map(written).transpose()?.flatten() else {
             return Ok(None);
         };
-        let landed = Landed {
+        let landed = CommitOutcome {
             last_seq: change.session.last_seq(),
             joined: joined(written)?,
         };
@@ -273,27 +277,29 @@ impl Store {
         let mut events = Vec::new();
         let known = seen
             .0
-            .and_then(|version| self.own.take_memory(key, version));
-        let mut memory = bound.take_in(&mut events, known, change, (written, at, asked))?;
+            .and_then(|version| self.session_cache.take_memory(key, version));
+        let mut memory = bound.process_row(&mut events, known, change, (written, at, asked))?;
         let written = rows.next().unwrap_or(written);
         if let Some((bound, change)) = next.as_ref().zip(following) {
-            memory = bound.take_in(&mut events, memory, change, (written, at, asked))?;
+            memory = bound.process_row(&mut events, memory, change, (written, at, asked))?;
         }
         self.recent.keep(key, events, Instant::now());
         let left = following.unwrap_or(change);
         if left.deletes {
-            self.own.forget(key);
+            self.session_cache.forget(key);
         } else {
-            let version = next.as_ref().map_or(bound.becomes, |next| next.becomes);
-            let session = as_left(left, written, &landed)?;
-            self.own.keep(key, (version, session), memory);
+            let version = next
+                .as_ref()
+                .map_or(bound.new_version, |next| next.new_version);
+            let session = session_after(left, written, &landed)?;
+            self.session_cache.keep(key, (version, session), memory);
         }
         Ok(Some(landed))
     }
 }
 
 /// The session after a commit, with the times that the database set.
-fn as_left(change: &Change<'_>, row: &Row, landed: &Landed) -> Result<Session, Error> {
+fn session_after(change: &Change<'_>, row: &Row, landed: &CommitOutcome) -> Result<Session, Error> {
     let mut session = change.session.clone();
     session.wake_at = get(row, "tool_deadline")?;
     session.turn_deadline = get(row, "turn_deadline")?;
@@ -322,17 +328,17 @@ fn joined(row: &Row) -> Result<Option<(Timestamp, Option<Timestamp>)>, Error> {
 }
 
 /// A change as the parameters of its commit.
-struct Bound<'a> {
+struct CommitParams<'a> {
     key: Key,
     /// The version that was read. `None` for a new session.
     version: Option<i64>,
-    becomes: Version,
+    new_version: Version,
     /// The epoch that was read.
     last_epoch: i64,
-    commit: Committed<'a>,
+    commit: CommitMetadata<'a>,
     request: Option<&'a str>,
     hash: &'a str,
-    led: Option<Cow<'a, str>>,
+    result: Option<Cow<'a, str>>,
     is_new: bool,
     trace: Option<String>,
     known_at: Option<Timestamp>,
@@ -341,24 +347,24 @@ struct Bound<'a> {
     columns: Columns<'a>,
 }
 
-impl<'a> Bound<'a> {
+impl<'a> CommitParams<'a> {
     fn new(
         key: &SessionKey,
         (version, seen): (Option<Version>, &'a Session),
         change: &'a Change<'_>,
-        (commit, has_chunks): (Committed<'a>, bool),
+        (commit, has_chunks): (CommitMetadata<'a>, bool),
     ) -> Self {
         let asked = commit.request;
         let trace = change.begins.and_then(|_| Trace::current().stored());
         Self {
             key: key.into(),
             version: version.map(|version| version.0),
-            becomes: next_version(),
+            new_version: next_version(),
             last_epoch: seen.fence.epoch,
             commit,
             request: asked.and_then(|it| it.request.request.as_ref().map(RequestId::as_str)),
             hash: asked.map_or("", |it| it.request.hash.as_str()),
-            led: asked.map(|it| it.led.text(change)),
+            result: asked.map(|it| it.result.text(change)),
             is_new: asked.is_some_and(|it| it.is_new),
             trace,
             known_at: change.creates.then(AdmittedAt::current).flatten(),
@@ -369,7 +375,7 @@ impl<'a> Bound<'a> {
 
     /// Processes the result row of this commit: adds its events, and returns the session's memory after it. `at` is
     /// when the database wrote, `asked` when the statement was sent.
-    fn take_in(
+    fn process_row(
         &self,
         events: &mut Vec<RecentEvent>,
         known: Option<SessionMemory>,
@@ -381,9 +387,9 @@ impl<'a> Bound<'a> {
         let results = committed_messages::results(change, at, known.as_ref());
         let columns = &self.columns;
         let all = change.rows.map_or(0, |rows| rows.messages.len());
-        let landing = Landing {
+        let landing = AppliedCommit {
             change,
-            as_of: Read { at, asked },
+            as_of: Read { at, sent_at: asked },
             turn_deadline: get(row, "turn_deadline")?,
             estimator: self.commit.estimator,
             trace: self.trace.as_deref(),
@@ -398,7 +404,7 @@ impl<'a> Bound<'a> {
             known.and_then(|known| known.after(&landing))
         };
         messages.extend(committed_messages::of_results(change, known.as_ref()));
-        let refers = Refers {
+        let refers = ReferencedContent {
             messages: &messages,
             results: &results,
         };
@@ -412,11 +418,11 @@ impl<'a> Bound<'a> {
             ("tenant", &self.key.tenant as Param<'_>),
             ("session", &self.key.session),
             ("version", &self.version),
-            ("new_version", &self.becomes.0),
+            ("new_version", &self.new_version.0),
             ("epoch", &self.last_epoch),
             ("request_id", &self.request),
             ("request_hash", &self.hash),
-            ("led", &self.led),
+            ("led", &self.result),
             ("request_is_new", &self.is_new),
             ("submission", &self.commit.id),
             ("estimator", &self.commit.estimator),

@@ -6,14 +6,14 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
-    commit::{Committed, Led, Races, Remember},
+    commit::{CommitConflicts, CommitMetadata, RequestResult, RequestToStore},
     counters::shift,
-    idempotency::{Remembered, Request, remembered},
+    idempotency::{Request, StoredRequest, stored_request},
     named_parameters::Named,
     pipeline::{Param, Query},
     row::get,
     rows::Key,
-    seen::{SESSION, SeenSession, seen_session},
+    seen::{SESSION, SessionSnapshot, seen_session},
 };
 use crate::{
     model::{
@@ -22,7 +22,7 @@ use crate::{
     session::{
         Session, SessionState,
         change::Change,
-        compaction::{self, Applied, Beginning, GivenUp},
+        compaction::{self, AppliedCompaction, FailedCompaction, NewCompaction},
         compaction_rows::{CompactionChange, Replacement},
     },
 };
@@ -50,12 +50,12 @@ impl From<CompactionStatus> for CompactionState {
 
 /// State of the session after a successful write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moved {
+pub struct ContextUpdate {
     pub context_version: i64,
     pub last_seq: Seq,
 }
 
-impl Moved {
+impl ContextUpdate {
     pub(super) fn of(session: &Session) -> Self {
         Self {
             context_version: session.context_version,
@@ -66,9 +66,9 @@ impl Moved {
 
 /// The outcome of a write, or the state of the session that refused it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Compacted {
+pub struct CompactionOutcome {
     /// The state after the write. `None` if nothing was written; the other fields give the reason.
-    pub moved: Option<Moved>,
+    pub update: Option<ContextUpdate>,
     /// The version of the context. `None` if the session does not exist.
     pub context_version: Option<i64>,
     /// State of the compaction. `None` if it does not exist. If a call is repeated after its response was lost, this
@@ -77,7 +77,7 @@ pub struct Compacted {
     /// The running compaction.
     pub running: Option<CompactionId>,
     /// The stored result for the idempotency key.
-    pub remembered: Option<Remembered>,
+    pub stored_request: Option<StoredRequest>,
 }
 
 pub(super) const RENEW: &str = "-- store::compaction::renew
@@ -88,11 +88,11 @@ pub(super) static STANDING: LazyLock<Named> = named_alone!("sql/compactions/stan
 
 /// State of a session's compactions.
 struct Seen {
-    session: Option<SeenSession>,
+    session: Option<SessionSnapshot>,
     /// State of the requested compaction.
     status: Option<CompactionStatus>,
-    in_force: Option<Applied>,
-    remembered: Option<Remembered>,
+    in_force: Option<AppliedCompaction>,
+    stored_request: Option<StoredRequest>,
 }
 
 impl Store {
@@ -101,11 +101,13 @@ impl Store {
     pub async fn begin_compaction(
         &self,
         key: &SessionKey,
-        beginning: &Beginning<'_>,
+        beginning: &NewCompaction<'_>,
         idempotency: &Idempotency,
-    ) -> Result<Compacted, Error> {
+    ) -> Result<CompactionOutcome, Error> {
         let id = beginning.compaction;
-        let begin = |session: &Session, _: Option<&Applied>| compaction::begin(session, beginning);
+        let begin = |session: &Session, _: Option<&AppliedCompaction>| {
+            compaction::begin(session, beginning)
+        };
         self.compact(key, id, ("", Some(idempotency)), begin).await
     }
 
@@ -124,7 +126,10 @@ impl Store {
         );
         // The session version is raised, so that a writer that saw the lease expired decides again.
         let request = Request::new(&key, None, "", "");
-        let answers = self.database.transact(&[request.raise(), renew]).await?;
+        let answers = self
+            .database
+            .transact(&[request.increment_version(), renew])
+            .await?;
         Ok(answers.last().is_some_and(|renewed| !renewed.is_empty()))
     }
 
@@ -134,9 +139,9 @@ impl Store {
         key: &SessionKey,
         id: &CompactionId,
         replacement: &Replacement<'_>,
-    ) -> Result<Compacted, Error> {
+    ) -> Result<CompactionOutcome, Error> {
         let estimator = &replacement.rows.estimator;
-        let swap = |session: &Session, in_force: Option<&Applied>| {
+        let swap = |session: &Session, in_force: Option<&AppliedCompaction>| {
             compaction::swap(session, in_force, id, replacement)
         };
         self.compact(key, id, (estimator, None), swap).await
@@ -147,9 +152,11 @@ impl Store {
         &self,
         key: &SessionKey,
         id: &CompactionId,
-        given_up: &GivenUp<'_>,
-    ) -> Result<Compacted, Error> {
-        let fail = |session: &Session, _: Option<&Applied>| compaction::fail(session, id, given_up);
+        given_up: &FailedCompaction<'_>,
+    ) -> Result<CompactionOutcome, Error> {
+        let fail = |session: &Session, _: Option<&AppliedCompaction>| {
+            compaction::fail(session, id, given_up)
+        };
         self.compact(key, id, ("", None), fail).await
     }
 
@@ -161,8 +168,8 @@ impl Store {
         seen: i64,
         reverted: &Payload,
         idempotency: &Idempotency,
-    ) -> Result<Compacted, Error> {
-        let revert = |session: &Session, in_force: Option<&Applied>| {
+    ) -> Result<CompactionOutcome, Error> {
+        let revert = |session: &Session, in_force: Option<&AppliedCompaction>| {
             compaction::revert(session, in_force, id, seen, reverted)
         };
         self.compact(key, id, ("", Some(idempotency)), revert).await
@@ -170,8 +177,8 @@ impl Store {
 
     /// Fails the session's compaction if its lease has expired. The context is unchanged.
     pub async fn expire_compaction(&self, key: &SessionKey) -> Result<(), Error> {
-        let expire = |seen: &SeenSession| compaction::expire(&seen.session);
-        let commit = Committed::default();
+        let expire = |seen: &SessionSnapshot| compaction::expire(&seen.session);
+        let commit = CommitMetadata::default();
         self.change(key, expire, &commit).await.map(drop)
     }
 
@@ -181,22 +188,22 @@ impl Store {
         key: &SessionKey,
         id: &CompactionId,
         (estimator, request): (&str, Option<&Idempotency>),
-        decide: impl Fn(&Session, Option<&Applied>) -> Option<Change<'a>>,
-    ) -> Result<Compacted, Error> {
-        let remember = |request| Remember {
+        decide: impl Fn(&Session, Option<&AppliedCompaction>) -> Option<Change<'a>>,
+    ) -> Result<CompactionOutcome, Error> {
+        let remember = |request| RequestToStore {
             request,
-            led: Led::To(id.as_str()),
+            result: RequestResult::Text(id.as_str()),
             is_new: true,
         };
-        let commit = Committed {
+        let commit = CommitMetadata {
             estimator,
             request: request.map(remember),
-            ..Committed::default()
+            ..CommitMetadata::default()
         };
-        let mut races = Races::over("concurrent writes prevented a compaction");
+        let mut races = CommitConflicts::new("concurrent writes prevented a compaction");
         loop {
             let seen = self.compactions_seen(key, id, request).await?;
-            let (Some(session), None) = (&seen.session, &seen.remembered) else {
+            let (Some(session), None) = (&seen.session, &seen.stored_request) else {
                 return Ok(seen.refused());
             };
             let Some(change) = decide(&session.session, seen.in_force.as_ref()) else {
@@ -206,7 +213,7 @@ impl Store {
             if self.commit(key, before, &change, &commit).await?.is_some() {
                 return Ok(written(&change, id));
             }
-            races.lost()?;
+            races.record()?;
         }
     }
 
@@ -239,13 +246,13 @@ impl Store {
             session: row(0).map(seen_session).transpose()?,
             status: number.map(status).transpose()?,
             in_force: row(1).map(in_force).transpose()?.flatten(),
-            remembered: row(2).map(remembered).transpose()?,
+            stored_request: row(2).map(stored_request).transpose()?,
         })
     }
 }
 
 /// The outcome of a committed change to this compaction.
-fn written(change: &Change<'_>, id: &CompactionId) -> Compacted {
+fn written(change: &Change<'_>, id: &CompactionId) -> CompactionOutcome {
     let session = &change.session;
     let status = |compaction: &CompactionChange<'_>| match compaction {
         CompactionChange::Begins { compaction, .. } => {
@@ -262,33 +269,33 @@ fn written(change: &Change<'_>, id: &CompactionId) -> Compacted {
         }
     };
     let running = session.compaction.as_ref();
-    Compacted {
-        moved: Some(Moved::of(session)),
+    CompactionOutcome {
+        update: Some(ContextUpdate::of(session)),
         context_version: Some(session.context_version),
         status: change.compactions.iter().find_map(status),
         running: running.map(|running| running.id.clone()),
-        remembered: None,
+        stored_request: None,
     }
 }
 
 impl Seen {
-    fn refused(&self) -> Compacted {
+    fn refused(&self) -> CompactionOutcome {
         let session = self.session.as_ref().map(|seen| &seen.session);
         let session = session.filter(|session| session.state != SessionState::Deleted);
         let running = session.and_then(|session| session.compaction.as_ref());
         // A compaction with an expired lease does not block others: the next one fails it.
         let running = running.filter(|running| !running.lease_is_over);
-        Compacted {
-            moved: None,
+        CompactionOutcome {
+            update: None,
             context_version: session.map(|session| session.context_version),
             status: session.and(self.status),
             running: running.map(|running| running.id.clone()),
-            remembered: self.remembered.clone(),
+            stored_request: self.stored_request.clone(),
         }
     }
 }
 
-fn in_force(row: &Row) -> Result<Option<Applied>, Error> {
+fn in_force(row: &Row) -> Result<Option<AppliedCompaction>, Error> {
     let Some(id) = get::<Option<String>>(row, "compaction_id")? else {
         return Ok(None);
     };
@@ -296,9 +303,9 @@ fn in_force(row: &Row) -> Result<Option<Applied>, Error> {
 }
 
 /// A compaction with its effect on the counters.
-pub(super) fn applied(id: CompactionId, row: &Row) -> Result<Applied, Error> {
+pub(super) fn applied(id: CompactionId, row: &Row) -> Result<AppliedCompaction, Error> {
     let shift = shift(row)?;
-    Ok(Applied { id, shift })
+    Ok(AppliedCompaction { id, shift })
 }
 
 pub(super) fn status(number: i16) -> Result<CompactionStatus, Error> {

@@ -147,7 +147,11 @@ fn compaction(row: &Row) -> Result<Compaction, Error> {
             }),
         predecessor: get::<Option<String>>(row, "predecessor")?.map(CompactionId::new),
         failure: if state == CompactionState::Failed {
-            Some(stored.failure.unwrap_or_else(codec::compaction::lost))
+            Some(
+                stored
+                    .failure
+                    .unwrap_or_else(codec::compaction::replica_stopped_failure),
+            )
         } else {
             None
         },

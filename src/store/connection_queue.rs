@@ -1,5 +1,5 @@
 //! Decides which operation gets the next connection of a pool. Operations of running turns have priority over new
-//! requests, except that one connection in [`NEW_EVERY`] goes to a new request. New requests are served round-robin by
+//! requests, except that one connection in [`NEW_REQUEST_INTERVAL`] goes to a new request. New requests are served round-robin by
 //! tenant. If the database refuses further connections, the number of permits is reduced.
 
 use std::{
@@ -16,22 +16,22 @@ use crate::model::TenantId;
 
 /// One of this many connections goes to a new request, even if operations of running turns wait. A larger share would
 /// start more turns than can be finished.
-const NEW_EVERY: u32 = 20;
+const NEW_REQUEST_INTERVAL: u32 = 20;
 /// The service rate of a tenant is known after this many served requests.
 const PACE_KNOWN: u64 = 8;
 /// How long no further connection is tried after the database refused one because it was at its limit.
-const NO_ROOM: Duration = Duration::from_secs(1);
+const REFUSED_BACKOFF: Duration = Duration::from_secs(1);
 
 /// The queue of one pool.
 #[derive(Debug)]
 pub(super) struct ConnectionQueue {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<PermitQueue>,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct PermitQueue {
     /// Maximum number of connections.
-    most: usize,
+    max_connections: usize,
     /// Free permits. 0 while an operation waits.
     free: usize,
     /// Permits withheld because the database was at its connection limit.
@@ -42,16 +42,16 @@ struct Waiting {
     /// Waiting operations of running turns, by ticket.
     running: BTreeMap<u64, Waiter>,
     /// New requests per tenant. No line is empty.
-    new: BTreeMap<TenantId, Line>,
+    new: BTreeMap<TenantId, TenantQueue>,
     /// The tenant that was served last.
     last: Option<TenantId>,
     /// Operations of running turns that were served since then.
-    went_ahead: u32,
+    served_ahead: u32,
 }
 
 /// Waiting new requests of one tenant.
 #[derive(Debug, Default)]
-struct Line {
+struct TenantQueue {
     waiters: BTreeMap<u64, Waiter>,
     /// Number of requests served since the line was empty.
     served: u64,
@@ -95,8 +95,8 @@ impl ConnectionQueue {
     /// Creates the queue of a pool with this many connections.
     pub(super) fn new(connections: usize) -> Arc<Self> {
         Arc::new(Self {
-            waiting: Mutex::new(Waiting {
-                most: connections,
+            waiting: Mutex::new(PermitQueue {
+                max_connections: connections,
                 free: connections,
                 withheld: 0,
                 retried_at: Instant::now(),
@@ -104,7 +104,7 @@ impl ConnectionQueue {
                 running: BTreeMap::new(),
                 new: BTreeMap::new(),
                 last: None,
-                went_ahead: 0,
+                served_ahead: 0,
             }),
         })
     }
@@ -122,7 +122,7 @@ impl ConnectionQueue {
             }
             if waiting.withheld > 0 && Instant::now() >= waiting.retried_at {
                 waiting.withheld -= 1;
-                waiting.retried_at = Instant::now() + NO_ROOM;
+                waiting.retried_at = Instant::now() + REFUSED_BACKOFF;
                 return Ok(Permit::of(self));
             }
             let (ticket, granted) = waiting.join(tenant);
@@ -144,8 +144,8 @@ impl ConnectionQueue {
         let surplus = waiting.free.saturating_sub(idle);
         waiting.free -= surplus;
         waiting.withheld += surplus;
-        waiting.retried_at = Instant::now() + NO_ROOM;
-        let others = waiting.most - waiting.withheld - 1;
+        waiting.retried_at = Instant::now() + REFUSED_BACKOFF;
+        let others = waiting.max_connections - waiting.withheld - 1;
         if others == 0 {
             return Some(permit);
         }
@@ -156,14 +156,14 @@ impl ConnectionQueue {
     }
 
     /// Records that the database accepted another connection, so that the next withheld permit may be tried at once.
-    pub(super) fn has_room(&self) {
+    pub(super) fn record_accepted(&self) {
         self.lock().retried_at = Instant::now();
     }
 
     /// Returns the number of connections currently allowed.
     pub(super) fn capacity(&self) -> usize {
         let waiting = self.lock();
-        waiting.most - waiting.withheld
+        waiting.max_connections - waiting.withheld
     }
 
     /// Estimates how long a new request of a tenant would wait: as long as the oldest request in its line has waited,
@@ -192,12 +192,12 @@ impl ConnectionQueue {
         waiting.running.len() + new.sum::<usize>()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, PermitQueue> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Waiting {
+impl PermitQueue {
     fn join(&mut self, tenant: Option<&TenantId>) -> (u64, oneshot::Receiver<Permit>) {
         let (granted, receiver) = oneshot::channel();
         let ticket = self.tickets;
@@ -220,16 +220,16 @@ impl Waiting {
 
     /// Removes and returns the next operation to serve.
     fn next(&mut self) -> Option<Waiter> {
-        let is_ahead = self.new.is_empty() || self.went_ahead + 1 < NEW_EVERY;
+        let is_ahead = self.new.is_empty() || self.served_ahead + 1 < NEW_REQUEST_INTERVAL;
         if is_ahead && let Some((_, waiter)) = self.running.pop_first() {
-            self.went_ahead = if self.new.is_empty() {
+            self.served_ahead = if self.new.is_empty() {
                 0
             } else {
-                self.went_ahead + 1
+                self.served_ahead + 1
             };
             return Some(waiter);
         }
-        self.went_ahead = 0;
+        self.served_ahead = 0;
         self.next_new()
     }
 

@@ -24,16 +24,16 @@ use crate::{
 
 /// The maximum age of a connection. Each connection is closed at a different time within the last fifth, so that they
 /// are not all replaced at once.
-const MOST_AGE: Duration = Duration::from_mins(30);
+const MAX_CONNECTION_AGE: Duration = Duration::from_mins(30);
 /// Pause before another attempt to connect after the database refused a connection for lack of room, if this process
 /// has no other connection to wait for.
-const NO_ROOM_PAUSE: Duration = Duration::from_millis(100);
+const CONNECT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// Minimum interval between two log lines about failed connects.
-const BETWEEN_LINES: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Limits for the connections of one role.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bounds {
+pub(super) struct PoolLimits {
     /// Maximum number of connections.
     pub(super) size: usize,
     /// Number of connections that stay open when idle.
@@ -63,8 +63,8 @@ pub(super) struct Connections {
 
 impl Connections {
     /// Creates the pool. Connections are opened on demand.
-    pub(super) fn new(manager: Manager, bounds: Bounds) -> Result<Self, Error> {
-        let Bounds {
+    pub(super) fn new(manager: Manager, bounds: PoolLimits) -> Result<Self, Error> {
+        let PoolLimits {
             size,
             kept,
             acquire_timeout,
@@ -78,7 +78,7 @@ impl Connections {
             // With LIFO order surplus connections become idle and are then closed.
             .queue_mode(QueueMode::Lifo)
             .pre_recycle(Hook::sync_fn(|_, metrics| {
-                let old = metrics.age() >= most_age(metrics.created);
+                let old = metrics.age() >= max_age(metrics.created);
                 if old {
                     Err(HookError::message(
                         "the connection exceeded its maximum age",
@@ -111,7 +111,7 @@ impl Connections {
     }
 
     /// Waits for a connection.
-    pub(super) async fn get(&self, metrics: &Metrics) -> Result<Held, Error> {
+    pub(super) async fn get(&self, metrics: &Metrics) -> Result<PooledConnection, Error> {
         self.get_within(self.acquire_timeout, metrics).await
     }
 
@@ -120,26 +120,28 @@ impl Connections {
         &self,
         within: Duration,
         metrics: &Metrics,
-    ) -> Result<Held, Error> {
+    ) -> Result<PooledConnection, Error> {
         let end = Moment::now() + within;
         let new = NewRequest::waiting();
         let tenant = new.as_ref().map(|request| &request.tenant);
         let mut permit = self.enter(tenant, end).await?;
         let held = loop {
             permit = match self.connect(permit, metrics).await? {
-                Got::Held(held) => break held,
-                Got::Smaller => self.enter(tenant, end).await?,
-                Got::None(permit, error) => match self.borrow(permit, end, metrics).await {
-                    Ok(held) => break held,
-                    Err(permit) => {
-                        let again = Moment::now() + NO_ROOM_PAUSE;
-                        if again >= end {
-                            return Err(error);
+                ConnectAttempt::Held(held) => break held,
+                ConnectAttempt::PermitWithheld => self.enter(tenant, end).await?,
+                ConnectAttempt::None(permit, error) => {
+                    match self.borrow(permit, end, metrics).await {
+                        Ok(held) => break held,
+                        Err(permit) => {
+                            let again = Moment::now() + CONNECT_RETRY_DELAY;
+                            if again >= end {
+                                return Err(error);
+                            }
+                            sleep_until(again).await;
+                            permit
                         }
-                        sleep_until(again).await;
-                        permit
                     }
-                },
+                }
             };
         };
         if let Some(request) = new {
@@ -155,13 +157,13 @@ impl Connections {
     }
 
     /// Takes an idle connection or opens one, with a permit.
-    async fn connect(&self, permit: Permit, metrics: &Metrics) -> Result<Got, Error> {
+    async fn connect(&self, permit: Permit, metrics: &Metrics) -> Result<ConnectAttempt, Error> {
         let error = match self.pool.get().await {
             Ok(object) => {
                 if Object::metrics(&object).recycle_count == 0 {
-                    self.queue.has_room();
+                    self.queue.record_accepted();
                 }
-                return Ok(Got::Held(Held {
+                return Ok(ConnectAttempt::Held(PooledConnection {
                     object,
                     permit,
                     spare: None,
@@ -183,8 +185,8 @@ impl Connections {
         }
         Ok(
             match self.queue.withhold(permit, self.pool.status().available) {
-                None => Got::Smaller,
-                Some(permit) => Got::None(permit, error),
+                None => ConnectAttempt::PermitWithheld,
+                Some(permit) => ConnectAttempt::None(permit, error),
             },
         )
     }
@@ -193,7 +195,7 @@ impl Connections {
     /// always appear in the log.
     fn log_failure(&self, error: &Error) {
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        if logged.is_none_or(|last| last.elapsed() >= BETWEEN_LINES) {
+        if logged.is_none_or(|last| last.elapsed() >= LOG_INTERVAL) {
             *logged = Some(Instant::now());
             tracing::warn!(error.type = error.kind(), %error, "cannot open a database connection");
         }
@@ -201,7 +203,12 @@ impl Connections {
 
     /// Borrows a spare connection, if one is available. The pool's own permit stays taken, so that at most one is
     /// borrowed.
-    async fn borrow(&self, permit: Permit, end: Moment, metrics: &Metrics) -> Result<Held, Permit> {
+    async fn borrow(
+        &self,
+        permit: Permit,
+        end: Moment,
+        metrics: &Metrics,
+    ) -> Result<PooledConnection, Permit> {
         let Some(spare) = &self.spare else {
             return Err(permit);
         };
@@ -212,12 +219,12 @@ impl Connections {
             return Err(permit);
         };
         match spare.connect(right, metrics).await {
-            Ok(Got::Held(held)) => Ok(Held {
+            Ok(ConnectAttempt::Held(held)) => Ok(PooledConnection {
                 spare: Some(held.permit),
                 permit,
                 object: held.object,
             }),
-            Ok(Got::Smaller | Got::None(..)) | Err(_) => Err(permit),
+            Ok(ConnectAttempt::PermitWithheld | ConnectAttempt::None(..)) | Err(_) => Err(permit),
         }
     }
 
@@ -265,24 +272,24 @@ impl Connections {
     clippy::large_enum_variant,
     reason = "it is destructured where it is created"
 )]
-enum Got {
-    Held(Held),
+enum ConnectAttempt {
+    Held(PooledConnection),
     /// The database accepts no further connection; an operation can wait for the open ones.
-    Smaller,
+    PermitWithheld,
     /// The database accepts no further connection, and there is no other to wait for. Contains the only permit.
     None(Permit, Error),
 }
 
 /// A connection with its permit. The permit is dropped after the connection is back in the pool, where the next
 /// operation finds it.
-pub(super) struct Held {
+pub(super) struct PooledConnection {
     pub(super) object: Object,
     permit: Permit,
     /// The permit of the spare pool, for a borrowed connection.
     spare: Option<Permit>,
 }
 
-impl Held {
+impl PooledConnection {
     /// Closes the connection. Its place in the pool then becomes free.
     pub(super) fn close(self) {
         let Self {
@@ -295,8 +302,8 @@ impl Held {
     }
 }
 
-/// The age at which a connection created at `created` is closed: between four fifths of [`MOST_AGE`] and all of it.
-fn most_age(created: Instant) -> Duration {
+/// The age at which a connection created at `created` is closed: between four fifths of [`MAX_CONNECTION_AGE`] and all of it.
+fn max_age(created: Instant) -> Duration {
     let share = BuildHasherDefault::<DefaultHasher>::default().hash_one(created) % 1000;
-    MOST_AGE.mul_f64(0.8 + 0.0002 * share as f64)
+    MAX_CONNECTION_AGE.mul_f64(0.8 + 0.0002 * share as f64)
 }

@@ -3,16 +3,16 @@
 use tokio_postgres::Row;
 
 use super::{Error, pipeline::Param, row::get};
-use crate::session::counters::Shift;
+use crate::session::counters::TokenCounters;
 
 /// Decodes the columns of `{counter_columns}` in `sql/fragments.sql`.
-pub(super) fn counters(row: &Row) -> Result<Shift, Error> {
+pub(super) fn counters(row: &Row) -> Result<TokenCounters, Error> {
     let columns = ["ctx_messages", "ctx_overhead", "ctx_tokens", "ctx_parts"];
     of_columns(row, columns)
 }
 
 /// Decodes a change of the counters, as stored with a compaction.
-pub(super) fn shift(row: &Row) -> Result<Shift, Error> {
+pub(super) fn shift(row: &Row) -> Result<TokenCounters, Error> {
     let columns = [
         "delta_messages",
         "delta_overhead",
@@ -22,11 +22,14 @@ pub(super) fn shift(row: &Row) -> Result<Shift, Error> {
     of_columns(row, columns)
 }
 
-fn of_columns(row: &Row, [messages, overhead, tokens, parts]: [&str; 4]) -> Result<Shift, Error> {
+fn of_columns(
+    row: &Row,
+    [messages, overhead, tokens, parts]: [&str; 4],
+) -> Result<TokenCounters, Error> {
     let corrupt = || Error::Corrupt("a row has an unexpected number of counters".to_owned());
     let tokens: Vec<i64> = get(row, tokens)?;
     let parts: Vec<i32> = get(row, parts)?;
-    Ok(Shift {
+    Ok(TokenCounters {
         messages: get(row, messages)?,
         overhead: get(row, overhead)?,
         tokens: tokens.try_into().map_err(|_| corrupt())?,
@@ -42,8 +45,8 @@ pub(super) struct CounterColumns<'a> {
     parts: &'a [i32],
 }
 
-impl<'a> From<&'a Shift> for CounterColumns<'a> {
-    fn from(counters: &'a Shift) -> Self {
+impl<'a> From<&'a TokenCounters> for CounterColumns<'a> {
+    fn from(counters: &'a TokenCounters) -> Self {
         Self {
             messages: counters.messages,
             overhead: counters.overhead,

@@ -4,18 +4,18 @@ use std::{sync::LazyLock, time::Duration};
 
 use super::{
     Error, Store,
-    commit::{Committed, Led, Races, Remember},
-    idempotency::Remembered,
+    commit::{CommitConflicts, CommitMetadata, RequestResult, RequestToStore},
+    idempotency::StoredRequest,
     named_parameters::Named,
     pipeline::{Param, Query},
     row::{count, get, session_key, session_state},
     rows::Key,
-    seen::SeenSession,
+    seen::SessionSnapshot,
 };
 use crate::{
     codec,
     model::{Fence, RequestId, Seq, SessionKey, TurnId, command::Idempotency},
-    session::{SessionState, deletion, ending::End, fork},
+    session::{SessionState, deletion, ending::TurnEnd, fork},
 };
 
 /// The stored result of an idempotency key whose request deleted a session. Cannot be confused with an id.
@@ -26,7 +26,7 @@ const BATCH: i64 = 500;
 
 /// The state of a session when its deletion is requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Doomed {
+pub struct DeletionTarget {
     pub state: SessionState,
     pub fence: Fence,
     /// Revision of its configuration.
@@ -36,22 +36,22 @@ pub struct Doomed {
     /// Number of calls without a result.
     pub open_calls: u32,
     /// The stored result for the idempotency key.
-    pub remembered: Option<Remembered>,
+    pub stored_request: Option<StoredRequest>,
 }
 
 /// A request to delete a session.
 #[derive(Debug, Clone)]
 pub struct Deletion<'a> {
     /// The session as it was read. If it has advanced since then, nothing is done.
-    pub seen: &'a Doomed,
+    pub seen: &'a DeletionTarget,
     /// Delete only if the configuration has this revision.
     pub revision: Option<i64>,
     /// How the running turn ends. `None` if no turn is running.
-    pub end: Option<&'a End<'a>>,
+    pub end: Option<&'a TurnEnd<'a>>,
     /// The estimator that counts the synthetic tool results.
     pub estimator: &'a str,
     /// How long the rows are kept for clients that follow the session.
-    pub stay: Duration,
+    pub retention: Duration,
     pub idempotency: &'a Idempotency,
     /// Delete only if no turn is running and the session was unused for this long, or for its own time to live if that
     /// is shorter. `None` to delete unconditionally.
@@ -105,11 +105,11 @@ pub(super) const FREE: [&str; 3] = [
 
 impl Store {
     /// Reads what a deletion needs to know of a session. Returns `None` if the session does not exist.
-    pub async fn doomed(
+    pub async fn deletion_target(
         &self,
         key: &SessionKey,
         request: Option<&RequestId>,
-    ) -> Result<Option<Doomed>, Error> {
+    ) -> Result<Option<DeletionTarget>, Error> {
         let key = Key::from(key);
         let rows = self
             .database
@@ -118,7 +118,7 @@ impl Store {
                 &[&key.tenant, &key.session, &request.map(RequestId::as_str)],
             )
             .await?;
-        rows.first().map(doomed).transpose()
+        rows.first().map(deletion_target).transpose()
     }
 
     /// Ends a session, its turn and its queue in one transaction. Returns its newest seq, or `None` if the session has
@@ -142,21 +142,22 @@ impl Store {
             turn: deletion.seen.turn.as_ref().zip(deletion.end.copied()),
             revision: deletion.revision,
             dropped: &dropped,
-            stay: deletion.stay,
+            stay: deletion.retention,
         };
-        let commit = Committed {
+        let commit = CommitMetadata {
             estimator: deletion.estimator,
-            request: Some(Remember {
+            request: Some(RequestToStore {
                 request: deletion.idempotency,
-                led: Led::To(DELETED),
+                result: RequestResult::Text(DELETED),
                 is_new: true,
             }),
-            ..Committed::default()
+            ..CommitMetadata::default()
         };
-        let mut races = Races::over("concurrent writes prevented the deletion of a session");
+        let mut races =
+            CommitConflicts::new("concurrent writes prevented the deletion of a session");
         loop {
             if let Some(request) = &deletion.idempotency.request
-                && self.remembered(key, request).await?.is_some()
+                && self.stored_request(key, request).await?.is_some()
             {
                 return Ok(None);
             }
@@ -179,7 +180,7 @@ impl Store {
             if let Some(deleted) = self.commit(key, seen, &change, &commit).await? {
                 return Ok(Some(deleted.last_seq));
             }
-            races.lost()?;
+            races.record()?;
         }
     }
 
@@ -210,8 +211,10 @@ impl Store {
     /// Returns false if no turn is running, it was already taken, or the configuration has another revision than
     /// `revision`.
     pub async fn seize(&self, key: &SessionKey, revision: Option<i64>) -> Result<bool, Error> {
-        let seize = |seen: &SeenSession| deletion::seize(&seen.session, revision, self.heir());
-        let seized = self.change(key, seize, &Committed::default()).await?;
+        let seize = |seen: &SessionSnapshot| {
+            deletion::take_over_for_deletion(&seen.session, revision, self.next_owner())
+        };
+        let seized = self.change(key, seize, &CommitMetadata::default()).await?;
         Ok(seized.is_some())
     }
 
@@ -241,8 +244,8 @@ impl Store {
     /// Removes the rows of a deleted session in batches, each in a separate transaction, and then releases its id. A
     /// fork that was never completed is abandoned first. May run concurrently on several replicas.
     pub async fn purge(&self, key: &SessionKey) -> Result<(), Error> {
-        let abandon = |seen: &SeenSession| fork::abandon(&seen.session);
-        Box::pin(self.change(key, abandon, &Committed::default())).await?;
+        let abandon = |seen: &SessionSnapshot| fork::abandon(&seen.session);
+        Box::pin(self.change(key, abandon, &CommitMetadata::default())).await?;
         let key = Key::from(key);
         for batch in PURGE {
             let batch = Query::new(batch, vec![&key.tenant as Param<'_>, &key.session, &BATCH]);
@@ -254,11 +257,11 @@ impl Store {
     }
 }
 
-fn doomed(row: &tokio_postgres::Row) -> Result<Doomed, Error> {
+fn deletion_target(row: &tokio_postgres::Row) -> Result<DeletionTarget, Error> {
     let state = session_state(get(row, "state")?)?;
     let hash: Option<String> = get(row, "req_hash")?;
     let result: Option<String> = get(row, "result")?;
-    Ok(Doomed {
+    Ok(DeletionTarget {
         state,
         fence: Fence {
             epoch: get(row, "epoch")?,
@@ -269,8 +272,8 @@ fn doomed(row: &tokio_postgres::Row) -> Result<Doomed, Error> {
             .filter(|_| state.is_live())
             .map(TurnId::new),
         open_calls: count(row, "open_calls")?,
-        remembered: hash
+        stored_request: hash
             .zip(result)
-            .map(|(hash, result)| Remembered { hash, result }),
+            .map(|(hash, result)| StoredRequest { hash, result }),
     })
 }

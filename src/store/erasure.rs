@@ -158,7 +158,7 @@ impl Store {
     pub async fn erasures(&self, since: Option<Timestamp>) -> Result<Vec<Erased>, Error> {
         const SQL: &str = "-- store::erasure::erasures
             select tenant_id, done_at is not null as is_done from tenant_deletions where done_at is null or done_at > $1";
-        let rows = self.aside().read(SQL, &[&since]).await?;
+        let rows = self.reserved().read(SQL, &[&since]).await?;
         let erased = |row: &Row| {
             Ok(Erased {
                 tenant: TenantId::new(get::<String>(row, "tenant_id")?),
@@ -249,8 +249,8 @@ fn deletion(row: &Row) -> Result<TenantDeletion, Error> {
     let number = |column| -> Result<u64, Error> { Ok(get::<i64>(row, column)?.unsigned_abs()) };
     Ok(TenantDeletion {
         tenant: TenantId::new(get::<String>(row, "tenant_id")?),
-        asked_at: get(row, "asked_at")?,
-        asked_by: get(row, "asked_by")?,
+        requested_at: get(row, "asked_at")?,
+        requested_by: get(row, "asked_by")?,
         done_at: get::<Option<Timestamp>>(row, "done_at")?,
         sessions: number("sessions")?,
         blobs: number("blobs")?,

@@ -42,7 +42,7 @@ pub enum Error {
     Corrupt(String),
     /// A statement was run in a task without a row-security scope, while row security is on. This is a bug in contextd.
     #[error("internal: no row-security scope set")]
-    NoReach,
+    NoRowSecurityScope,
     /// The tenant is being deleted, or was deleted since the call was admitted.
     #[error("the tenant {0} is being deleted")]
     TenantDeleted(TenantId),
@@ -139,7 +139,7 @@ impl Error {
             | Self::Schema(_)
             | Self::EventsExpired { .. }
             | Self::Corrupt(_)
-            | Self::NoReach
+            | Self::NoRowSecurityScope
             | Self::TenantDeleted(_)
             | Self::Broken(_) => false,
         }
@@ -159,7 +159,7 @@ impl Error {
             | Self::Schema(_)
             | Self::EventsExpired { .. }
             | Self::Corrupt(_)
-            | Self::NoReach
+            | Self::NoRowSecurityScope
             | Self::TenantDeleted(_)
             | Self::Broken(_) => None,
         }
@@ -177,7 +177,7 @@ impl Error {
             Self::Schema(_) => "schema",
             Self::EventsExpired { .. } => "events_expired",
             Self::Corrupt(_) => "corrupt",
-            Self::NoReach => "no_reach",
+            Self::NoRowSecurityScope => "no_reach",
             Self::TenantDeleted(_) => "tenant_deleted",
             Self::Broken(_) => "broken",
         }
@@ -195,7 +195,7 @@ impl Error {
             | Self::Schema(_)
             | Self::EventsExpired { .. }
             | Self::Corrupt(_)
-            | Self::NoReach
+            | Self::NoRowSecurityScope
             | Self::TenantDeleted(_) => false,
         }
     }

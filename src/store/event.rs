@@ -10,7 +10,7 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
-    event_page::{Follow, Most},
+    event_page::{EventPage, EventPageLimits},
     message,
     named_parameters::Named,
     pipeline::Param,
@@ -18,7 +18,7 @@ use super::{
     rows::Key,
 };
 use crate::{
-    codec::event::{CompletedCall, Content, refs_to_load},
+    codec::event::{CompletedCall, EventContent, refs_to_load},
     model::{
         CallId, Content as PartContent, Seq, SessionKey, TurnId, UsageTotals, event::StoredEvent,
     },
@@ -49,18 +49,28 @@ pub(super) const RESULTS: &str = "-- store::event::results
 impl Store {
     /// Like [`Store::follow`] for a client that waits for new events, from events that this replica has just committed.
     /// Returns `None` if they are not in memory.
-    pub fn just_committed(&self, key: &SessionKey, after: Seq, most: Most) -> Option<Follow> {
+    pub fn recent_events(
+        &self,
+        key: &SessionKey,
+        after: Seq,
+        most: EventPageLimits,
+    ) -> Option<EventPage> {
         self.recent.follow(key, after, most, Instant::now())
     }
 
     /// Reads the events after `after` in order, as many as fit. Fails if retention has removed some of them. A snapshot
     /// always shows a prefix of the log, because a seq is assigned and its row written under the same row lock.
-    pub async fn follow(&self, key: &SessionKey, after: Seq, most: Most) -> Result<Follow, Error> {
-        let Most {
+    pub async fn follow(
+        &self,
+        key: &SessionKey,
+        after: Seq,
+        most: EventPageLimits,
+    ) -> Result<EventPage, Error> {
+        let EventPageLimits {
             events: limit,
             bytes,
             overhead,
-            or_one,
+            at_least_one: or_one,
         } = most;
         let columns = Key::from(key);
         let limit = i64::from(limit);
@@ -87,33 +97,33 @@ impl Store {
         }
         let has_gap = !are_dense(after, &events);
         if has_gap {
-            self.expired(key, after).await?;
+            self.check_retention(key, after).await?;
         }
         let (messages, calls) = refs_to_load(&events);
         // Sequentially, because concurrent reads would take two connections.
         let messages = self.messages_by_id(key, &messages).await?;
         let results = self.results(key, &calls).await?;
-        let content = Content { messages, results };
+        let content = EventContent { messages, results };
         if (has_gap || !content.has_all(&events)) && self.is_gone(key).await? {
             // The remaining rows are incomplete.
-            return Ok(Follow {
+            return Ok(EventPage {
                 events: Vec::new(),
-                content: Content::default(),
-                next: None,
+                content: EventContent::default(),
+                oversized_bytes: None,
                 is_gone: true,
             });
         }
-        Ok(Follow {
+        Ok(EventPage {
             events,
             content,
-            next,
+            oversized_bytes: next,
             is_gone: false,
         })
     }
 
     /// Fails if retention has removed events after this seq. Otherwise the session was deleted and its rows are being
     /// removed.
-    async fn expired(&self, key: &SessionKey, after: Seq) -> Result<(), Error> {
+    async fn check_retention(&self, key: &SessionKey, after: Seq) -> Result<(), Error> {
         const SQL: &str = "-- store::event::expired
             select events_from from sessions where tenant_id = $1 and session_id = $2 and events_from > $3";
         let key = Key::from(key);

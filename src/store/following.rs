@@ -11,7 +11,7 @@ use super::{
     admission::Admission,
     named_parameters::Named,
     pipeline::Param,
-    queue::{Queued, queued},
+    queue::{QueuedMessage, queued},
     row::{get, session_key},
     rows::Key,
 };
@@ -27,25 +27,25 @@ pub struct NextTurn<'a> {
 
 /// The queued messages that may start a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Starters {
+pub enum TurnStarters {
     /// All messages that request a turn: after a completed turn.
-    All,
+    AfterCompletion,
     /// Only inputs of ExecuteTurn and interrupting messages: after any other end.
-    InAnyCase,
+    AfterAnyEnd,
 }
 
 /// The queue state relevant to the end of a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ahead {
+pub struct QueueAtTurnEnd {
     /// Whether messages are queued for this turn.
     pub waiting: bool,
     /// The first message that starts a new turn.
-    pub starter: Option<Queued>,
+    pub starter: Option<QueuedMessage>,
 }
 
 /// The outcome of a queued message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fate {
+pub enum QueuedOutcome {
     /// It is still queued.
     Waiting,
     /// A turn took it.
@@ -71,9 +71,13 @@ pub(super) const FATE: &str = "-- store::following::fate
 
 impl Store {
     /// Reads the queue state relevant to the end of a turn, or to starting a turn in an idle session.
-    pub async fn ahead(&self, key: &SessionKey, starters: Starters) -> Result<Ahead, Error> {
+    pub async fn queue_at_turn_end(
+        &self,
+        key: &SessionKey,
+        starters: TurnStarters,
+    ) -> Result<QueueAtTurnEnd, Error> {
         let key = Key::from(key);
-        let in_any_case = starters == Starters::InAnyCase;
+        let in_any_case = starters == TurnStarters::AfterAnyEnd;
         let rows = self
             .database
             .read_named(
@@ -86,20 +90,24 @@ impl Store {
             )
             .await?;
         let Some(row) = rows.first() else {
-            return Ok(Ahead {
+            return Ok(QueueAtTurnEnd {
                 waiting: false,
                 starter: None,
             });
         };
         let found = get::<Option<String>>(row, "message_id")?.is_some();
-        Ok(Ahead {
+        Ok(QueueAtTurnEnd {
             waiting: get(row, "waiting")?,
             starter: found.then(|| queued(row)).transpose()?,
         })
     }
 
     /// Reads the outcome of a queued message. Returns `None` if there is no such message.
-    pub async fn fate(&self, key: &SessionKey, message: &MessageId) -> Result<Option<Fate>, Error> {
+    pub async fn queued_outcome(
+        &self,
+        key: &SessionKey,
+        message: &MessageId,
+    ) -> Result<Option<QueuedOutcome>, Error> {
         let key = Key::from(key);
         let rows = self
             .database
@@ -110,7 +118,7 @@ impl Store {
 
     /// Lists idle sessions in which a queued message requests a turn, in random order. Excludes the tenants in
     /// `without` and the sessions in `postponed`.
-    pub async fn starting(
+    pub async fn sessions_to_start(
         &self,
         limit: u32,
         without: &[&str],
@@ -134,7 +142,10 @@ impl Store {
     }
 
     /// Lists sessions with expired queued messages.
-    pub async fn expiring(&self, limit: u32) -> Result<Vec<SessionKey>, Error> {
+    pub async fn sessions_with_expired_messages(
+        &self,
+        limit: u32,
+    ) -> Result<Vec<SessionKey>, Error> {
         const SQL: &str = "-- store::following::expiring
             select q.tenant_id, q.session_id from queue q
              where q.status = 0 and q.expires_at < now()
@@ -144,14 +155,14 @@ impl Store {
     }
 }
 
-fn fate(row: &Row) -> Result<Fate, Error> {
+fn fate(row: &Row) -> Result<QueuedOutcome, Error> {
     let turn: Option<String> = get(row, "turn_id")?;
     Ok(match (get::<Option<i64>>(row, "seq")?, turn) {
-        (None, _) => Fate::Waiting,
-        (Some(_), Some(turn)) => Fate::Taken {
+        (None, _) => QueuedOutcome::Waiting,
+        (Some(_), Some(turn)) => QueuedOutcome::Taken {
             turn: TurnId::new(turn),
             after: Seq(get(row, "after")?),
         },
-        (Some(seq), None) => Fate::Ended(Seq(seq)),
+        (Some(seq), None) => QueuedOutcome::Ended(Seq(seq)),
     })
 }

@@ -7,14 +7,14 @@ use jiff::Timestamp;
 use tokio_postgres::Row;
 
 use super::{
-    Error, Store, commit::Committed, counters::shift, named_parameters::Named, pipeline::Param,
-    row::get, rows::Key, seen::SeenSession,
+    Error, Store, commit::CommitMetadata, counters::shift, named_parameters::Named,
+    pipeline::Param, row::get, rows::Key, seen::SessionSnapshot,
 };
 use crate::{
     model::{CallId, RequestId, Seq, SessionId, SessionKey, TurnId, command::Idempotency},
     session::{
         config_rows::NewConfig,
-        fork::{self, CLAIM, Forking, Piece},
+        fork::{self, CLAIM, CopyRange, ForkCopy},
     },
 };
 
@@ -23,7 +23,7 @@ pub(super) static NEXT_PIECE: LazyLock<Named> = named_alone!("sql/fork/next_piec
 
 /// The maximum size of one piece, which is copied in one transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Most {
+pub struct PieceLimits {
     /// Maximum number of messages.
     pub messages: u32,
     /// Maximum stored size in bytes; one message may exceed it.
@@ -50,12 +50,12 @@ pub struct NewFork<'a> {
     /// How long the claim lasts after each piece.
     pub lease: Duration,
     /// The maximum size of a piece.
-    pub most: Most,
+    pub most: PieceLimits,
 }
 
 /// A fork that is being copied.
 #[derive(Debug, Clone)]
-pub struct Copying {
+pub struct CopyInProgress {
     source: SessionKey,
     /// When the source was created.
     created: Timestamp,
@@ -63,7 +63,7 @@ pub struct Copying {
     fork: SessionKey,
     claim: TurnId,
     lease: Duration,
-    most: Most,
+    most: PieceLimits,
     /// Messages up to this seq are copied. `None` if all are.
     copied: Option<Seq>,
 }
@@ -79,7 +79,7 @@ pub enum Copied {
 
 /// The fork with an id, while it is being copied.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claimed {
+pub struct ClaimedFork {
     /// Whether its lease has expired.
     pub abandoned: bool,
     /// The request hash under the given idempotency key, if the fork was started with this key.
@@ -88,14 +88,14 @@ pub struct Claimed {
 
 /// The next piece of a session.
 struct NextPiece {
-    piece: Piece,
+    piece: CopyRange,
     /// The seq after which the next piece begins. `None` if this is the last piece.
     rest: Option<Seq>,
     /// The context version of the session.
     context_version: i64,
 }
 
-impl Copying {
+impl CopyInProgress {
     fn source(&self) -> Source<'_> {
         Source {
             key: &self.source,
@@ -104,8 +104,8 @@ impl Copying {
         }
     }
 
-    fn forking(&self) -> Forking<'_> {
-        Forking {
+    fn forking(&self) -> ForkCopy<'_> {
+        ForkCopy {
             source: &self.source.session,
             at: self.at,
             claim: &self.claim,
@@ -118,7 +118,7 @@ impl Store {
     /// Returns how long a claim must last after a piece was sent: the maximum duration of two statements. Until a piece
     /// is committed, other replicas see the claim as set by the previous piece.
     pub fn fork_lease(&self) -> Duration {
-        2 * self.database.answer_timeout()
+        2 * self.database.response_timeout()
     }
 
     /// Claims the id of a fork and copies the first piece. No call may be open at the seq. Returns `None` if the source
@@ -128,11 +128,11 @@ impl Store {
         source: Source<'_>,
         new: &NewFork<'_>,
         idempotency: &Idempotency,
-    ) -> Result<Option<Copying>, Error> {
+    ) -> Result<Option<CopyInProgress>, Error> {
         let Some(first) = self.next_piece(source, Seq(0), new.most).await? else {
             return Ok(None);
         };
-        let copying = Copying {
+        let copying = CopyInProgress {
             source: source.key.clone(),
             created: source.created,
             at: source.at,
@@ -153,7 +153,7 @@ impl Store {
     }
 
     /// Copies the next piece, if one is left.
-    pub async fn copy_piece(&self, copying: &mut Copying) -> Result<Copied, Error> {
+    pub async fn copy_piece(&self, copying: &mut CopyInProgress) -> Result<Copied, Error> {
         let Some(after) = copying.copied else {
             return Ok(Copied::Whole);
         };
@@ -162,8 +162,8 @@ impl Store {
             return Ok(Copied::SourceGone);
         };
         let forking = copying.forking();
-        let commit = Committed::default();
-        let copy = |seen: &SeenSession| fork::copy(&seen.session, &forking, &next.piece);
+        let commit = CommitMetadata::default();
+        let copy = |seen: &SessionSnapshot| fork::copy(&seen.session, &forking, &next.piece);
         let copied = Box::pin(self.change(&copying.fork, copy, &commit)).await?;
         if copied.is_none() {
             return Err(Error::Conflict("the fork was abandoned".to_owned()));
@@ -174,7 +174,7 @@ impl Store {
 
     /// Opens the completely copied fork as a session. Returns false if the source was deleted concurrently or the claim
     /// has expired.
-    pub async fn open_fork(&self, copying: &Copying) -> Result<bool, Error> {
+    pub async fn open_fork(&self, copying: &CopyInProgress) -> Result<bool, Error> {
         const LIVES: &str = "-- store::fork::lives
             select 1 from sessions s where s.tenant_id = $1 and s.session_id = $2 and s.created_at = $3";
         let source = Key::from(&copying.source);
@@ -187,16 +187,16 @@ impl Store {
             return Ok(false);
         }
         let forking = copying.forking();
-        let commit = Committed::default();
-        let open = |seen: &SeenSession| fork::open(&seen.session, &forking);
+        let commit = CommitMetadata::default();
+        let open = |seen: &SessionSnapshot| fork::open(&seen.session, &forking);
         let opened = Box::pin(self.change(&copying.fork, open, &commit)).await?;
         Ok(opened.is_some())
     }
 
     /// Abandons a fork. Its copied rows may then be removed at once.
-    pub async fn give_up_fork(&self, copying: &Copying) -> Result<(), Error> {
-        let commit = Committed::default();
-        let give_up = |seen: &SeenSession| fork::give_up(&seen.session, &copying.claim);
+    pub async fn give_up_fork(&self, copying: &CopyInProgress) -> Result<(), Error> {
+        let commit = CommitMetadata::default();
+        let give_up = |seen: &SessionSnapshot| fork::give_up(&seen.session, &copying.claim);
         let given_up = Box::pin(self.change(&copying.fork, give_up, &commit)).await;
         given_up.map(drop)
     }
@@ -205,7 +205,7 @@ impl Store {
         &self,
         Source { key, created, at }: Source<'_>,
         after: Seq,
-        most: Most,
+        most: PieceLimits,
     ) -> Result<Option<NextPiece>, Error> {
         let key = Key::from(key);
         let messages = i64::from(most.messages);
@@ -227,7 +227,7 @@ impl Store {
         &self,
         key: &SessionKey,
         request: Option<&RequestId>,
-    ) -> Result<Option<Claimed>, Error> {
+    ) -> Result<Option<ClaimedFork>, Error> {
         const SQL: &str = "-- store::fork::claimed_fork
             select r.lease_until < now() as abandoned, i.req_hash
               from session_run r
@@ -240,7 +240,7 @@ impl Store {
             .read(SQL, &[&key.tenant, &key.session, &request, &CLAIM])
             .await?;
         let claimed = |row: &Row| {
-            Ok(Claimed {
+            Ok(ClaimedFork {
                 abandoned: get(row, "abandoned")?,
                 hash: get(row, "req_hash")?,
             })
@@ -267,7 +267,7 @@ fn next_piece(row: &Row, after: Seq) -> Result<NextPiece, Error> {
     let last = get::<Option<i64>>(row, "last")?.map(Seq);
     let is_last: bool = get(row, "is_last")?;
     Ok(NextPiece {
-        piece: Piece {
+        piece: CopyRange {
             seqs: last.map(|last| (after, last)),
             shift: shift(row)?,
         },

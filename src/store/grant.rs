@@ -28,7 +28,7 @@ impl Grant {
     }
 
     /// Returns the fence that the first statement under this grant must carry.
-    pub fn right(&self) -> TurnFence<'_> {
+    pub fn turn_fence(&self) -> TurnFence<'_> {
         TurnFence {
             turn: &self.turn,
             fence: self.fence,

@@ -12,7 +12,7 @@ use crate::model::{RequestId, SessionKey, command::Idempotency};
 
 /// The stored request for an idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remembered {
+pub struct StoredRequest {
     /// The hash of the request.
     pub hash: String,
     /// The result of the request, usually an id.
@@ -43,7 +43,7 @@ impl<'a> Request<'a> {
     }
 
     /// Increments the session's version, so that changes decided before the request was stored are decided again.
-    pub(super) fn raise(&self) -> Query<'_> {
+    pub(super) fn increment_version(&self) -> Query<'_> {
         const SQL: &str = "-- store::idempotency::Request::raise
             update session_run r set version = r.version + 1 where r.tenant_id = $1 and r.session_id = $2";
         Query::new(SQL, vec![&self.key.tenant as Param<'_>, &self.key.session])
@@ -82,11 +82,11 @@ impl<'a> Request<'a> {
 
 impl Store {
     /// Reads the stored request for an idempotency key.
-    pub async fn remembered(
+    pub async fn stored_request(
         &self,
         key: &SessionKey,
         request: &RequestId,
-    ) -> Result<Option<Remembered>, Error> {
+    ) -> Result<Option<StoredRequest>, Error> {
         const SQL: &str = "-- store::idempotency::remembered
             select req_hash, result from idempotency where tenant_id = $1 and session_id = $2 and request_id = $3";
         let key = Key::from(key);
@@ -94,7 +94,7 @@ impl Store {
             .database
             .read(SQL, &[&key.tenant, &key.session, &request.as_str()])
             .await?;
-        rows.first().map(remembered).transpose()
+        rows.first().map(stored_request).transpose()
     }
 
     /// Stores a request that changed nothing. Returns the first request with its key, which may be a concurrent one.
@@ -102,21 +102,25 @@ impl Store {
         &self,
         key: &SessionKey,
         Idempotency { request, hash }: &Idempotency,
-    ) -> Result<Option<Remembered>, Error> {
+    ) -> Result<Option<StoredRequest>, Error> {
         let Some(request) = request else {
             return Ok(None);
         };
         let key = Key::from(key);
         let request = Request::new(&key, Some(request.as_str()), hash, "");
-        let queries = [request.raise(), request.insert(), request.read()];
+        let queries = [
+            request.increment_version(),
+            request.insert(),
+            request.read(),
+        ];
         let answers = self.database.transact(&queries).await?;
         let known = answers.last().and_then(|rows| rows.first());
-        known.map(remembered).transpose()
+        known.map(stored_request).transpose()
     }
 }
 
-pub(super) fn remembered(row: &Row) -> Result<Remembered, Error> {
-    Ok(Remembered {
+pub(super) fn stored_request(row: &Row) -> Result<StoredRequest, Error> {
+    Ok(StoredRequest {
         hash: get(row, "req_hash")?,
         result: get(row, "result")?,
     })

@@ -7,9 +7,9 @@ use tokio_postgres::Row;
 use super::{
     Error, Store,
     anchor::anchor,
-    commit::Led,
+    commit::RequestResult,
     counters::counters,
-    idempotency::Remembered,
+    idempotency::StoredRequest,
     named_parameters::Named,
     pipeline::Param,
     row::{count, get, session_state},
@@ -45,11 +45,11 @@ pub struct Tail {
     /// Tokens of the live transcript.
     pub tokens: i64,
     /// The part of the tokens that depends on the model.
-    pub holds: ModelDependent,
+    pub model_dependent: ModelDependent,
     /// The last measured call.
     pub anchor: Option<Anchor>,
     /// The stored result for the idempotency key.
-    pub remembered: Option<Remembered>,
+    pub stored_request: Option<StoredRequest>,
 }
 
 pub(super) static TAIL: LazyLock<Named> = named_alone!("sql/tail.sql");
@@ -106,7 +106,7 @@ impl Store {
         (idempotency, result): (&Idempotency, &str),
     ) -> Result<Option<Seq>, Error> {
         let append = |session: &Session| import::import(session, import);
-        let request = (idempotency, Led::To(result));
+        let request = (idempotency, RequestResult::Text(result));
         let estimator = &import.rows.estimator;
         let appended = self.change_for(key, request, estimator, append).await?;
         Ok(appended.map(|session| session.last_seq()))
@@ -125,10 +125,10 @@ fn tail(row: &Row) -> Result<Tail, Error> {
         version: version(row)?,
         open_calls: count(row, "open_calls")?,
         tokens: counters.size(),
-        holds: model_dependent(row, &counters)?,
+        model_dependent: model_dependent(row, &counters)?,
         anchor: anchor(row)?,
-        remembered: hash
+        stored_request: hash
             .zip(result)
-            .map(|(hash, result)| Remembered { hash, result }),
+            .map(|(hash, result)| StoredRequest { hash, result }),
     })
 }

@@ -4,7 +4,7 @@ use crate::model::TurnId;
 
 /// A stored tool call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KnownCall {
+pub struct StoredCall {
     /// The turn that made it.
     pub turn: TurnId,
     /// The step that made it.
@@ -37,7 +37,7 @@ pub enum CallState {
     /// Waits for a person's approval.
     AwaitingApproval,
     /// Waits until earlier calls are complete.
-    AwaitingTurn,
+    AwaitingEarlierCalls,
     /// Has a result.
     Answered,
     /// Denied by a person.
@@ -50,7 +50,7 @@ impl CallState {
     /// Whether the call still waits for something.
     pub fn is_open(self) -> bool {
         match self {
-            Self::Requested | Self::AwaitingApproval | Self::AwaitingTurn => true,
+            Self::Requested | Self::AwaitingApproval | Self::AwaitingEarlierCalls => true,
             Self::Answered | Self::Denied | Self::Closed => false,
         }
     }

@@ -8,27 +8,27 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
-    commit::{Committed, Led, Races, Remember},
+    commit::{CommitConflicts, CommitMetadata, RequestResult, RequestToStore},
     grant::{Grant, grant},
-    idempotency::Remembered,
+    idempotency::StoredRequest,
     named_parameters::Named,
     pipeline::Param,
     row::{get, session_key, session_state},
-    seen::SeenSession,
+    seen::SessionSnapshot,
 };
 use crate::{
     model::{CancelCause, Fence, Seq, SessionKey, TurnFence, TurnId, command::Idempotency},
     session::{
         CancelRequest, SessionState,
-        cancel::{self, Before, Cancel},
+        cancel::{self, Cancel, EarlierCancel},
         change::Change,
-        ownership::{self, Heir},
+        ownership::{self, NewOwner},
     },
 };
 
 /// A turn that this replica believes it is running.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldTurn {
     pub key: SessionKey,
     pub turn: TurnId,
     pub epoch: i64,
@@ -40,19 +40,19 @@ pub enum Interruption {
     /// A cancel was requested.
     Cancelled,
     /// The lease is lost.
-    Lost,
+    LeaseLost,
 }
 
 /// A replica that may have left turns without an owner: its lease has expired, or it handed turns over.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sign {
+pub struct OrphanReport {
     replica: String,
-    said_at: Timestamp,
+    reported_at: Timestamp,
 }
 
 /// A turn that may have to be taken over.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Candidate {
+pub struct TakeoverCandidate {
     pub key: SessionKey,
     /// The epoch that was read.
     pub epoch: i64,
@@ -70,7 +70,7 @@ pub struct Followed {
 
 /// The outcome of a cancel request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cancelled {
+pub struct CancelRequestOutcome {
     /// The turn that is being cancelled, or that the first request with the same key reached. `None` if no such turn is
     /// running.
     pub turn: Option<TurnId>,
@@ -115,8 +115,8 @@ pub(super) static CANCELS: LazyLock<Named> = named_alone!("sql/lease/cancels.sql
 
 impl Store {
     /// Sends the replica's heartbeat, which renews the leases of its turns.
-    pub async fn beat(&self) -> Result<(), Error> {
-        let gave_back = self.gave_back.swap(false, Ordering::Relaxed);
+    pub async fn send_heartbeat(&self) -> Result<(), Error> {
+        let gave_back = self.handed_over.swap(false, Ordering::Relaxed);
         let lease = self.lease.as_secs_f64();
         let values = [
             ("replica", &self.replica as Param<'_>),
@@ -124,27 +124,27 @@ impl Store {
             ("gave_back", &gave_back),
         ];
         let beat = BEAT.query(&values)?;
-        let beaten = self.aside().read(beat.sql, &beat.params).await;
+        let beaten = self.reserved().read(beat.sql, &beat.params).await;
         if beaten.is_err() && gave_back {
-            self.gave_back.store(true, Ordering::Relaxed);
+            self.handed_over.store(true, Ordering::Relaxed);
         }
         beaten.map(drop)
     }
 
     /// Reports that the replica stops and runs no turn, so that other replicas look for its remaining turns at once.
     pub async fn leave(&self) -> Result<(), Error> {
-        let left = self.aside().read(LEAVE, &[&self.replica]).await;
+        let left = self.reserved().read(LEAVE, &[&self.replica]).await;
         left.map(drop)
     }
 
     /// Lists the replicas that may have left turns without an owner.
-    pub async fn signs(&self) -> Result<Vec<Sign>, Error> {
-        let rows = self.aside().read(SIGNS, &[]).await?;
+    pub async fn orphan_reports(&self) -> Result<Vec<OrphanReport>, Error> {
+        let rows = self.reserved().read(SIGNS, &[]).await?;
         rows.iter()
             .map(|row| {
-                Ok(Sign {
+                Ok(OrphanReport {
                     replica: get(row, "replica_id")?,
-                    said_at: get(row, "said_at")?,
+                    reported_at: get(row, "said_at")?,
                 })
             })
             .collect()
@@ -152,11 +152,11 @@ impl Store {
 
     /// Records that no turn without an owner was found after these signs were read. Later reports of the replicas are
     /// kept.
-    pub async fn settle(&self, signs: &[Sign]) -> Result<(), Error> {
+    pub async fn clear_orphan_reports(&self, signs: &[OrphanReport]) -> Result<(), Error> {
         let replicas: Vec<&str> = signs.iter().map(|sign| sign.replica.as_str()).collect();
-        let said_at: Vec<Timestamp> = signs.iter().map(|sign| sign.said_at).collect();
+        let said_at: Vec<Timestamp> = signs.iter().map(|sign| sign.reported_at).collect();
         let lease = self.lease.as_secs_f64();
-        let aside = self.aside();
+        let aside = self.reserved();
         aside
             .read(FORGET, &[&replicas as Param<'_>, &said_at, &lease])
             .await?;
@@ -168,13 +168,16 @@ impl Store {
 
     /// Lists the turns for which a cancel was requested, and those with another owner or none, for example because the
     /// session was deleted.
-    pub async fn cancels(&self, held: &[Held]) -> Result<Vec<(Held, Interruption)>, Error> {
+    pub async fn interrupted_turns(
+        &self,
+        held: &[HeldTurn],
+    ) -> Result<Vec<(HeldTurn, Interruption)>, Error> {
         let tenants: Vec<&str> = held.iter().map(|held| held.key.tenant.as_str()).collect();
         let sessions: Vec<&str> = held.iter().map(|held| held.key.session.as_str()).collect();
         let epochs: Vec<i64> = held.iter().map(|held| held.epoch).collect();
         let turns: Vec<&str> = held.iter().map(|held| held.turn.as_str()).collect();
         let rows = self
-            .aside()
+            .reserved()
             .read_named(
                 &CANCELS,
                 &[
@@ -193,7 +196,7 @@ impl Store {
 
     /// Why a turn whose row differs from what its owner knows must stop. Returns `None` if the owner itself left it in
     /// this state, because it has just ended or begun to wait for tool results.
-    fn interruption(&self, row: &Row) -> Result<Option<(Held, Interruption)>, Error> {
+    fn interruption(&self, row: &Row) -> Result<Option<(HeldTurn, Interruption)>, Error> {
         let held = held_turn(row)?;
         let state = get::<Option<i16>>(row, "state")?.map(session_state);
         let state = state.transpose()?;
@@ -210,7 +213,7 @@ impl Store {
         } else if is_it && left {
             None
         } else {
-            Some(Interruption::Lost)
+            Some(Interruption::LeaseLost)
         };
         Ok(why.map(|why| (held, why)))
     }
@@ -222,11 +225,11 @@ impl Store {
         orphans: bool,
         limit: u32,
         postponed: &[SessionKey],
-    ) -> Result<Vec<Candidate>, Error> {
+    ) -> Result<Vec<TakeoverCandidate>, Error> {
         let tenants: Vec<&str> = postponed.iter().map(|key| key.tenant.as_str()).collect();
         let sessions: Vec<&str> = postponed.iter().map(|key| key.session.as_str()).collect();
         let rows = self
-            .aside()
+            .reserved()
             .read_named(
                 &CANDIDATES,
                 &[
@@ -239,7 +242,7 @@ impl Store {
             .await?;
         rows.iter()
             .map(|row| {
-                Ok(Candidate {
+                Ok(TakeoverCandidate {
                     key: session_key(row)?,
                     epoch: get(row, "epoch")?,
                     waiting: get(row, "waiting")?,
@@ -250,8 +253,9 @@ impl Store {
 
     /// Takes over a turn. Returns `None` if another replica did, or the turn has advanced.
     pub async fn takeover(&self, key: &SessionKey, epoch: i64) -> Result<Option<Grant>, Error> {
-        let take_over =
-            |seen: &SeenSession| ownership::take_over(&seen.session, epoch, self.heir(), seen.now);
+        let take_over = |seen: &SessionSnapshot| {
+            ownership::take_over(&seen.session, epoch, self.next_owner(), seen.now)
+        };
         self.grant(key, take_over).await
     }
 
@@ -259,7 +263,7 @@ impl Store {
     /// the lease.
     pub async fn hand_over(&self, key: &SessionKey, right: TurnFence<'_>) -> Result<bool, Error> {
         let hand_over =
-            |seen: &SeenSession| ownership::hand_over(&seen.session, right, &self.replica);
+            |seen: &SessionSnapshot| ownership::hand_over(&seen.session, right, &self.replica);
         self.give_back(key, hand_over).await
     }
 
@@ -267,12 +271,12 @@ impl Store {
     async fn give_back(
         &self,
         key: &SessionKey,
-        decide: impl Fn(&SeenSession) -> Option<Change<'static>>,
+        decide: impl Fn(&SessionSnapshot) -> Option<Change<'static>>,
     ) -> Result<bool, Error> {
-        let became = self.change(key, decide, &Committed::default()).await;
+        let became = self.change(key, decide, &CommitMetadata::default()).await;
         // If the response was lost, the change may have been committed.
         if !matches!(became, Ok(None)) {
-            self.gave_back.store(true, Ordering::Relaxed);
+            self.handed_over.store(true, Ordering::Relaxed);
         }
         Ok(became?.is_some())
     }
@@ -282,7 +286,7 @@ impl Store {
         let tenants: Vec<&str> = keys.iter().map(|key| key.tenant.as_str()).collect();
         let sessions: Vec<&str> = keys.iter().map(|key| key.session.as_str()).collect();
         let rows = self
-            .aside()
+            .reserved()
             .read(OWNED_HERE, &[&tenants, &sessions, &self.replica])
             .await?;
         rows.iter()
@@ -298,8 +302,9 @@ impl Store {
         seen: &Grant,
     ) -> Result<Option<Grant>, Error> {
         let Grant { fence, turn, .. } = seen;
-        let adopt =
-            |now: &SeenSession| ownership::adopt(&now.session, turn, fence.epoch, self.heir());
+        let adopt = |now: &SessionSnapshot| {
+            ownership::adopt(&now.session, turn, fence.epoch, self.next_owner())
+        };
         self.grant(key, adopt).await
     }
 
@@ -307,8 +312,14 @@ impl Store {
     /// it under the epoch that was read.
     pub async fn repeat(&self, key: &SessionKey, seen: &Grant) -> Result<Option<Grant>, Error> {
         let Grant { fence, turn, .. } = seen;
-        let repeat = |seen: &SeenSession| {
-            ownership::repeat(&seen.session, turn, fence.epoch, self.heir(), seen.now)
+        let repeat = |seen: &SessionSnapshot| {
+            ownership::repeat(
+                &seen.session,
+                turn,
+                fence.epoch,
+                self.next_owner(),
+                seen.now,
+            )
         };
         self.grant(key, repeat).await
     }
@@ -317,8 +328,9 @@ impl Store {
     /// false if the replica no longer has the lease.
     pub async fn release(&self, key: &SessionKey, seen: &Grant) -> Result<bool, Error> {
         let Grant { fence, turn, .. } = seen;
-        let release =
-            |now: &SeenSession| ownership::release(&now.session, turn, fence.epoch, &self.replica);
+        let release = |now: &SessionSnapshot| {
+            ownership::release(&now.session, turn, fence.epoch, &self.replica)
+        };
         self.give_back(key, release).await
     }
 
@@ -332,7 +344,7 @@ impl Store {
         let sessions: Vec<&str> = known.iter().map(|key| key.session.as_str()).collect();
         let limit = i64::from(limit);
         let rows = self
-            .aside()
+            .reserved()
             .read(OWNED_UNKNOWN, &[&tenants, &sessions, &self.replica, &limit])
             .await?;
         rows.iter()
@@ -344,14 +356,14 @@ impl Store {
     async fn grant(
         &self,
         key: &SessionKey,
-        decide: impl Fn(&SeenSession) -> Option<Change<'static>>,
+        decide: impl Fn(&SessionSnapshot) -> Option<Change<'static>>,
     ) -> Result<Option<Grant>, Error> {
-        let became = self.change(key, decide, &Committed::default()).await?;
+        let became = self.change(key, decide, &CommitMetadata::default()).await?;
         Ok(became.as_ref().and_then(Grant::of))
     }
 
-    pub(super) fn heir(&self) -> Heir<'_> {
-        Heir {
+    pub(super) fn next_owner(&self) -> NewOwner<'_> {
+        NewOwner {
             replica: &self.replica,
             lease: self.lease,
         }
@@ -366,7 +378,7 @@ impl Store {
         cause: CancelCause,
         reason: &str,
         idempotency: &Idempotency,
-    ) -> Result<Cancelled, Error> {
+    ) -> Result<CancelRequestOutcome, Error> {
         let request = CancelRequest {
             cause,
             reason: reason.to_owned(),
@@ -383,7 +395,7 @@ impl Store {
         turn: Option<&TurnId>,
         reason: &str,
         idempotency: &Idempotency,
-    ) -> Result<Cancelled, Error> {
+    ) -> Result<CancelRequestOutcome, Error> {
         let request = CancelRequest {
             cause: CancelCause::Requested,
             reason: reason.to_owned(),
@@ -398,14 +410,15 @@ impl Store {
         turn: Option<&TurnId>,
         request: &CancelRequest,
         idempotency: &Idempotency,
-    ) -> Result<Cancelled, Error> {
+    ) -> Result<CancelRequestOutcome, Error> {
         let cancel = Cancel {
             turn,
             request,
             replica: &self.replica,
             lease: self.lease,
         };
-        let mut races = Races::over("concurrent writes prevented the cancellation of a turn");
+        let mut races =
+            CommitConflicts::new("concurrent writes prevented the cancellation of a turn");
         loop {
             let (seen, known) = self.read_session_and_request(key, idempotency).await?;
             let before = known.as_ref().map(|known| reached(known, idempotency));
@@ -417,17 +430,17 @@ impl Store {
             };
             let session = &change.session;
             let led = session.turn.as_ref().map_or("", TurnId::as_str);
-            let commit = Committed {
-                request: Some(Remember {
+            let commit = CommitMetadata {
+                request: Some(RequestToStore {
                     request: idempotency,
-                    led: Led::To(led),
+                    result: RequestResult::Text(led),
                     is_new: false,
                 }),
-                ..Committed::default()
+                ..CommitMetadata::default()
             };
             let before = (seen.version, &seen.session);
             if self.commit(key, before, &change, &commit).await?.is_some() {
-                return Ok(Cancelled {
+                return Ok(CancelRequestOutcome {
                     turn: session.turn.clone(),
                     fence: session.is_owned_by(&self.replica).then_some(session.fence),
                     hash: idempotency
@@ -436,7 +449,7 @@ impl Store {
                         .map(|_| idempotency.hash.clone()),
                 });
             }
-            races.lost()?;
+            races.record()?;
         }
     }
 
@@ -445,10 +458,10 @@ impl Store {
         &self,
         key: &SessionKey,
         idempotency: &Idempotency,
-    ) -> Result<Cancelled, Error> {
+    ) -> Result<CancelRequestOutcome, Error> {
         let known = self.remember_request(key, idempotency).await?;
         let (hash, turn) = known.map(|known| (known.hash, known.result)).unzip();
-        Ok(Cancelled {
+        Ok(CancelRequestOutcome {
             turn: turn.filter(|turn| !turn.is_empty()).map(TurnId::new),
             fence: None,
             hash,
@@ -471,7 +484,7 @@ impl Store {
             .collect();
         let after: Vec<i64> = followed.iter().map(|followed| followed.after.0).collect();
         let rows = self
-            .aside()
+            .reserved()
             .read(HEADS, &[&tenants, &sessions, &after])
             .await?;
         rows.iter()
@@ -487,9 +500,9 @@ impl Store {
     }
 }
 
-fn held_turn(row: &Row) -> Result<Held, Error> {
+fn held_turn(row: &Row) -> Result<HeldTurn, Error> {
     let turn = TurnId::new(get::<String>(row, "turn")?);
-    Ok(Held {
+    Ok(HeldTurn {
         key: session_key(row)?,
         turn,
         epoch: get(row, "epoch")?,
@@ -497,11 +510,11 @@ fn held_turn(row: &Row) -> Result<Held, Error> {
 }
 
 /// The outcome of the first request with the same key.
-fn reached(known: &Remembered, idempotency: &Idempotency) -> Before {
+fn reached(known: &StoredRequest, idempotency: &Idempotency) -> EarlierCancel {
     let turn = Some(&known.result).filter(|turn| !turn.is_empty());
     if known.hash == idempotency.hash {
-        Before::Reached(turn.map(|turn| TurnId::new(turn.clone())))
+        EarlierCancel::AppliedTo(turn.map(|turn| TurnId::new(turn.clone())))
     } else {
-        Before::Other
+        EarlierCancel::Other
     }
 }

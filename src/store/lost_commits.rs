@@ -8,7 +8,7 @@ use crate::model::{Seq, SessionKey};
 
 /// An event that a reader has seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark {
+pub struct SeenEvent {
     pub seq: Seq,
     /// When the database wrote it, in microseconds. A different event with the same seq has a different time. `None` if
     /// only the seq is known.
@@ -17,7 +17,7 @@ pub struct Mark {
 
 /// The result of checking a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum SeenEventCheck {
     /// The event was lost: another event or none has its seq. Contains the newest seq of the session.
     Lost(Seq),
     /// The time at which the event was written, for a mark without a time.
@@ -38,22 +38,22 @@ impl Store {
     /// Unchanged events are left out.
     pub async fn check_marks(
         &self,
-        marks: &[(SessionKey, Mark)],
-    ) -> Result<Vec<(SessionKey, Seq, Verdict)>, Error> {
+        marks: &[(SessionKey, SeenEvent)],
+    ) -> Result<Vec<(SessionKey, Seq, SeenEventCheck)>, Error> {
         let tenants: Vec<&str> = marks.iter().map(|(key, _)| key.tenant.as_str()).collect();
         let sessions: Vec<&str> = marks.iter().map(|(key, _)| key.session.as_str()).collect();
         let seqs: Vec<i64> = marks.iter().map(|(_, mark)| mark.seq.0).collect();
         let times: Vec<Option<Timestamp>> = marks.iter().map(|(_, mark)| mark.at).collect();
         let rows = self
-            .aside()
+            .reserved()
             .read(MARKS, &[&tenants, &sessions, &seqs, &times])
             .await?;
         rows.iter()
             .map(|row| {
                 let verdict = if get(row, "lost")? {
-                    Verdict::Lost(Seq(get::<i64>(row, "next_seq")? - 1))
+                    SeenEventCheck::Lost(Seq(get::<i64>(row, "next_seq")? - 1))
                 } else {
-                    Verdict::Written(get(row, "at")?)
+                    SeenEventCheck::Written(get(row, "at")?)
                 };
                 Ok((session_key(row)?, Seq(get(row, "seq")?), verdict))
             })

@@ -6,9 +6,9 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
-    bounded_page::Listed,
+    bounded_page::BoundedPage,
     named_parameters::Named,
-    owned::Seen,
+    owned::VisibleTranscript,
     pipeline::Param,
     row::{category, count, get, role},
     rows::Key,
@@ -16,7 +16,7 @@ use super::{
 use crate::{
     codec,
     model::{
-        CompactionId, Counted, Message, MessageId, Part, Seq, SessionKey, TurnId,
+        CompactionId, Message, MessageId, Part, PartSize, Seq, SessionKey, TurnId,
         message::{Pruned, StoredPart},
     },
 };
@@ -45,7 +45,7 @@ pub enum Page {
 
 /// A message with its place in a list. The place is its seq, or for a summary the seq of the first message it replaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Placed {
+pub struct PlacedMessage {
     pub place: Seq,
     pub message: Message,
 }
@@ -83,7 +83,7 @@ pub(super) const OPEN_RESULTS: &str = "-- store::message::open_results
      order by p.idx";
 
 /// Decodes the transcript that the model sees.
-pub(super) fn seen(rows: &[Row]) -> Result<Seen, Error> {
+pub(super) fn visible_transcript(rows: &[Row]) -> Result<VisibleTranscript, Error> {
     let context_version = rows
         .first()
         .map(|row| get(row, "context_version"))
@@ -99,9 +99,9 @@ pub(super) fn seen(rows: &[Row]) -> Result<Seen, Error> {
     }
     let messages = messages(rows)?
         .into_iter()
-        .map(|placed| placed.message.seen())
+        .map(|placed| placed.message.as_sent_to_model())
         .collect();
-    Ok(Seen {
+    Ok(VisibleTranscript {
         messages,
         context_version,
         bytes,
@@ -110,9 +110,9 @@ pub(super) fn seen(rows: &[Row]) -> Result<Seen, Error> {
 
 impl Store {
     /// Reads the transcript that the model sees now, with the same statement as a list of it.
-    pub async fn transcript(&self, key: &SessionKey) -> Result<Seen, Error> {
+    pub async fn transcript(&self, key: &SessionKey) -> Result<VisibleTranscript, Error> {
         let key = Key::from(key);
-        seen(&self.page(&LIVE_AFTER, &key, NOW, Seq(0), None).await?)
+        visible_transcript(&self.page(&LIVE_AFTER, &key, NOW, Seq(0), None).await?)
     }
 
     /// Reads the size in bytes of what the model sees of a session now.
@@ -168,7 +168,7 @@ impl Store {
             ("tenant", &key.tenant as Param<'_>),
             ("session", &key.session),
             ("at", &NOW.0),
-            ("bare_reasoning", &codec::part::BARE_REASONING),
+            ("bare_reasoning", &codec::part::MAX_BARE_REASONING_BYTES),
             ("with_reasoning", &with_reasoning),
             ("before", &before),
         ];
@@ -187,14 +187,14 @@ impl Store {
         key: &SessionKey,
         before: Seq,
         limit: u32,
-    ) -> Result<Vec<Placed>, Error> {
+    ) -> Result<Vec<PlacedMessage>, Error> {
         let key = Key::from(key);
         let limit = i64::from(limit);
         let values = [
             ("tenant", &key.tenant as Param<'_>),
             ("session", &key.session),
             ("at", &NOW.0),
-            ("bare_reasoning", &codec::part::BARE_REASONING),
+            ("bare_reasoning", &codec::part::MAX_BARE_REASONING_BYTES),
             ("place", &before.0),
             ("limit", &limit),
         ];
@@ -221,7 +221,7 @@ impl Store {
         at: Option<Seq>,
         page: Page,
         (limit, bytes): (u32, i64),
-    ) -> Result<Listed<Placed>, Error> {
+    ) -> Result<BoundedPage<PlacedMessage>, Error> {
         let (statement, place): (&'static Named, _) = match (view, page) {
             (View::All, Page::After(place)) => (&ALL_SIZES_AFTER, place),
             (View::All, Page::Before(place)) => (&ALL_SIZES_BEFORE, place),
@@ -251,7 +251,7 @@ impl Store {
         } else {
             self.messages(key, view, at, page, fits).await?
         };
-        Ok(Listed {
+        Ok(BoundedPage {
             items,
             more: rows.len() == limit as usize || (fits as usize) < rows.len(),
         })
@@ -265,7 +265,7 @@ impl Store {
         at: Option<Seq>,
         page: Page,
         limit: u32,
-    ) -> Result<Vec<Placed>, Error> {
+    ) -> Result<Vec<PlacedMessage>, Error> {
         let (statement, place): (&'static Named, _) = match (view, page) {
             (View::All, Page::After(place)) => (&ALL_AFTER, place),
             (View::All, Page::Before(place)) => (&ALL_BEFORE, place),
@@ -282,9 +282,9 @@ impl Store {
             View::All => found,
             View::Live => found
                 .into_iter()
-                .map(|Placed { place, message }| Placed {
+                .map(|PlacedMessage { place, message }| PlacedMessage {
                     place,
-                    message: message.seen(),
+                    message: message.as_sent_to_model(),
                 })
                 .collect(),
         })
@@ -323,7 +323,7 @@ pub(super) fn page_values<'a>(
 
 /// Messages with their variable parts, as the model sees them. Attachments of reasoning are not read; an empty value
 /// marks their presence.
-fn variable(rows: &[Row]) -> Result<Vec<Placed>, Error> {
+fn variable(rows: &[Row]) -> Result<Vec<PlacedMessage>, Error> {
     let attached = |row: &Row, part: StoredPart| {
         let metadata = get::<Option<bool>>(row, "attached")?
             .filter(|attached| *attached)
@@ -335,13 +335,13 @@ fn variable(rows: &[Row]) -> Result<Vec<Placed>, Error> {
             },
             ..part
         };
-        Ok(part.seen())
+        Ok(part.as_sent_to_model())
     };
     folded(rows, attached)
 }
 
 /// Folds rows, one per part, into messages. The rows of a message are adjacent.
-fn messages(rows: &[Row]) -> Result<Vec<Placed>, Error> {
+fn messages(rows: &[Row]) -> Result<Vec<PlacedMessage>, Error> {
     folded(rows, |_, part| Ok(part))
 }
 
@@ -349,12 +349,12 @@ fn messages(rows: &[Row]) -> Result<Vec<Placed>, Error> {
 fn folded(
     rows: &[Row],
     made: impl Fn(&Row, StoredPart) -> Result<StoredPart, Error>,
-) -> Result<Vec<Placed>, Error> {
-    let mut messages: Vec<Placed> = Vec::new();
+) -> Result<Vec<PlacedMessage>, Error> {
+    let mut messages: Vec<PlacedMessage> = Vec::new();
     for row in rows {
         let seq = Seq(get(row, "seq")?);
         if messages.last().is_none_or(|last| last.message.seq != seq) {
-            messages.push(Placed {
+            messages.push(PlacedMessage {
                 place: Seq(get(row, "place")?),
                 message: message(row, seq)?,
             });
@@ -409,7 +409,7 @@ pub(super) fn part(row: &Row) -> Result<StoredPart, Error> {
     };
     Ok(StoredPart {
         part: codec::part::from_row(stored)?,
-        size: Counted {
+        size: PartSize {
             tokens: count(row, "tokens")?,
             category: category(get(row, "category")?)?,
         },

@@ -24,15 +24,15 @@ mod embedded {
 const LOCK: i64 = 0x636f_6e74_6578_7464; // "contextd"
 /// Polling interval for the lock. A statement that waits for the lock would hold a snapshot, and building an index
 /// concurrently waits for the end of every older snapshot.
-const LOOK_FOR_LOCK: Duration = Duration::from_millis(200);
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// How long a migration waits for one lock. Statements on that table queue up for the same time.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pause after the first attempt that did not get its locks. Doubled after each further attempt.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// The maximum pause. Statements run without delay during it.
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const MAX_PAUSE: Duration = Duration::from_secs(10);
 /// How long attempts to get the locks of one migration continue.
-const PATIENCE: Duration = Duration::from_mins(10);
+const LOCK_RETRY_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// The history: refinery's table, with an additional column for the oldest program.
 const HISTORY: &str = "create table if not exists refinery_schema_history (
@@ -53,11 +53,11 @@ const MOVE: &str = "Move its sessions: `contextd admin export` writes them to a 
 
 /// Whether a schema is compatible with this program.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fit {
+pub enum SchemaCompatibility {
     /// Compatible: the schema of this program, or a newer one that supports it.
     Fits,
     /// This migration is missing.
-    Lacks(i32),
+    MissingMigration(i32),
     /// This program must not use it. Contains the reason.
     Refused(String),
 }
@@ -90,23 +90,23 @@ async fn run_files(database: &Database, known: Vec<File>) -> Result<usize, Error
         .await?;
     lock(&client).await?;
     if !client.query_one(EXISTS, &[]).await?.get::<_, bool>(0) {
-        patiently(&mut client, &Step::History).await?;
+        run_with_lock_retries(&mut client, &Step::History).await?;
     }
     let pending =
         pending(known, &applied(&client.query(APPLIED, &[]).await?)?).map_err(Error::Schema)?;
     let count = pending.len();
     for file in pending {
         tracing::info!("applying migration {} ({})", file.version, file.name);
-        patiently(&mut client, &Step::Apply(file)).await?;
+        run_with_lock_retries(&mut client, &Step::Apply(file)).await?;
     }
     if database.has_row_security() {
-        patiently(&mut client, &Step::Protect).await?;
+        run_with_lock_retries(&mut client, &Step::Protect).await?;
     }
     Ok(count)
 }
 
 /// Checks whether the schema is compatible with this program.
-pub async fn fit(database: &Database) -> Result<Fit, Error> {
+pub async fn check_compatibility(database: &Database) -> Result<SchemaCompatibility, Error> {
     if !database.has_its_settings().await? {
         let ignored = "the settings of connections are ignored".to_owned();
         return Err(Error::Outage(Outage::TransactionPooler, ignored));
@@ -117,10 +117,10 @@ pub async fn fit(database: &Database) -> Result<Fit, Error> {
         false => Vec::new(),
     };
     Ok(match pending(known(&[])?, &found) {
-        Err(why) => Fit::Refused(why),
-        Ok(pending) => pending
-            .first()
-            .map_or(Fit::Fits, |file| Fit::Lacks(file.version)),
+        Err(why) => SchemaCompatibility::Refused(why),
+        Ok(pending) => pending.first().map_or(SchemaCompatibility::Fits, |file| {
+            SchemaCompatibility::MissingMigration(file.version)
+        }),
     })
 }
 
@@ -219,7 +219,7 @@ async fn lock(client: &Client) -> Result<(), Error> {
             tracing::info!("another process is migrating this database; waiting for it");
             told = true;
         }
-        tokio::time::sleep(LOOK_FOR_LOCK).await;
+        tokio::time::sleep(LOCK_POLL_INTERVAL).await;
     }
     Ok(())
 }
@@ -245,7 +245,7 @@ impl std::fmt::Display for Step {
 }
 
 /// Repeats a step that did not get its locks in time or was aborted by a deadlock.
-async fn patiently(client: &mut Client, step: &Step) -> Result<(), Error> {
+async fn run_with_lock_retries(client: &mut Client, step: &Step) -> Result<(), Error> {
     let begun = Instant::now();
     let mut pause = FIRST_PAUSE;
     loop {
@@ -260,17 +260,17 @@ async fn patiently(client: &mut Client, step: &Step) -> Result<(), Error> {
         let Err(error) = attempt else { return Ok(()) };
         let problem = cause(&error);
         match Error::from(error) {
-            Error::Conflict(_) if begun.elapsed() < PATIENCE => {
+            Error::Conflict(_) if begun.elapsed() < LOCK_RETRY_TIMEOUT => {
                 tracing::warn!(
                     "{step} is waiting for a lock held by a longer transaction, such as a dump: {problem}"
                 );
                 tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                pause = (pause * 2).min(MAX_PAUSE);
             }
             Error::Conflict(_) => {
                 return Err(Error::Schema(format!(
                     "{step} did not get its locks within {} minutes: {problem}. End the transaction that holds them, and migrate again",
-                    PATIENCE.as_secs() / 60
+                    LOCK_RETRY_TIMEOUT.as_secs() / 60
                 )));
             }
             Error::Unavailable(problem) | Error::Refused(problem) => {
@@ -282,7 +282,7 @@ async fn patiently(client: &mut Client, step: &Step) -> Result<(), Error> {
             | Error::Schema(_)
             | Error::EventsExpired { .. }
             | Error::Corrupt(_)
-            | Error::NoReach
+            | Error::NoRowSecurityScope
             | Error::TenantDeleted(_)
             | Error::Broken(_) => {
                 return Err(Error::Schema(format!("{step} failed: {problem}")));

@@ -18,7 +18,7 @@ pub struct Revision {
 
 /// A turn, with the data its owner needs.
 #[derive(Debug, Clone)]
-pub struct Owned {
+pub struct OwnedTurn {
     /// The current step.
     pub step: u32,
     /// The current attempt of the step.
@@ -43,7 +43,7 @@ pub struct Owned {
     /// The settings in which it differs from its session.
     pub request: TurnRequest,
     /// The configuration for which the step was prepared.
-    pub made_for: Revision,
+    pub prepared_for: Revision,
     /// The session's current configuration, if it is a newer one.
     pub newer: Option<Revision>,
     /// Tokens spent so far.
@@ -63,10 +63,10 @@ pub struct Owned {
     pub trace: Option<String>,
 }
 
-impl Owned {
+impl OwnedTurn {
     /// Returns the configuration for which the next step must be prepared.
     pub fn in_force(&self) -> &Revision {
-        self.newer.as_ref().unwrap_or(&self.made_for)
+        self.newer.as_ref().unwrap_or(&self.prepared_for)
     }
 
     /// Whether a model call made now is sent without tools, because the turn's deadline has passed or had passed when
@@ -93,7 +93,7 @@ impl Owned {
 
 /// The messages that the model sees, at one time.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Seen {
+pub struct VisibleTranscript {
     /// The messages in order.
     pub messages: Vec<Message>,
     /// Version of the context. `None` if there is no message. At version 0 nothing was ever hidden from the model.

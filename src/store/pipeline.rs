@@ -13,8 +13,8 @@ use tokio_postgres::Row;
 
 use super::{
     Database, Error, Reach,
-    lent::Doing,
-    statement::{Ready, Statements},
+    connection_guard::Operation,
+    statement::{PreparedStatement, Statements},
     written_bytes::{Counting, WrittenBytes},
 };
 
@@ -22,10 +22,10 @@ pub use super::statement::Param;
 use crate::{model::TenantId, telemetry::Trace};
 
 /// Sets the tenant that `row_security.sql` reads, until the end of the transaction.
-const TELL_TENANT: &str =
+const SET_TENANT: &str =
     "-- store::row_security::tell\nselect set_config('contextd.tenant', $1, true)";
 /// Maximum number of retries after a deadlock or a serialization failure.
-const CONFLICT_REPEATS: u32 = 5;
+const MAX_CONFLICT_RETRIES: u32 = 5;
 
 /// A statement with its parameters.
 #[derive(Debug, Clone)]
@@ -64,13 +64,13 @@ impl Database {
     ) -> Result<Vec<Row>, Error> {
         let sent = [*sql];
         let sent = self.sent(&sent);
-        let doing = Doing {
+        let doing = Operation {
             statements: sent.to_vec(),
             in_transaction: false,
         };
-        let lent = self.lend(doing, None).await?;
+        let lent = self.check_out(doing, None).await?;
         let begun = Instant::now();
-        let done = self.in_time(&lent, async {
+        let done = self.with_timeout(&lent, async {
             let statement = self.statements.ready(lent.connection()?, sent[0]).await?;
             let bytes = writer.map_or(0, |_| statement.bytes(params));
             let written = Counting::of(&self.written, writer, bytes);
@@ -78,7 +78,7 @@ impl Database {
         });
         let done = done.await;
         self.measure([*sql], begun, &done);
-        lent.back(done)
+        lent.give_back(done)
     }
 
     /// Runs several read statements on one connection, sent together and outside of a transaction.
@@ -91,11 +91,11 @@ impl Database {
         }
         let texts: Vec<&'static str> = queries.iter().map(|query| query.sql).collect();
         let texts = self.sent(&texts);
-        let doing = Doing {
+        let doing = Operation {
             statements: texts.to_vec(),
             in_transaction: false,
         };
-        let lent = self.lend(doing, None).await?;
+        let lent = self.check_out(doing, None).await?;
         let begun = Instant::now();
         let done = async {
             let connection = lent.connection()?;
@@ -104,11 +104,11 @@ impl Database {
             let sent = sent.map(|(ready, query)| ready.query(connection, &query.params));
             try_join_all(sent).await
         };
-        let done = self.in_time(&lent, Box::pin(done)).await;
+        let done = self.with_timeout(&lent, Box::pin(done)).await;
         for query in queries {
             self.measure([query.sql], begun, &done);
         }
-        lent.back(done)
+        lent.give_back(done)
     }
 
     /// Runs one write statement. Retries after a deadlock.
@@ -123,7 +123,7 @@ impl Database {
         let mut repeats = 0;
         loop {
             match self.transact_once(queries, writer.as_ref()).await {
-                Err(Error::Conflict(_)) if repeats < CONFLICT_REPEATS => {
+                Err(Error::Conflict(_)) if repeats < MAX_CONFLICT_RETRIES => {
                     repeats = pause(repeats).await
                 }
                 result => return result,
@@ -151,11 +151,11 @@ impl Database {
         }
         let texts: Vec<&'static str> = queries.iter().map(|query| query.sql).collect();
         let texts = self.sent(&texts);
-        let doing = Doing {
+        let doing = Operation {
             statements: texts.to_vec(),
             in_transaction: true,
         };
-        let lent = self.lend(doing, tenant.as_ref()).await?;
+        let lent = self.check_out(doing, tenant.as_ref()).await?;
         let begun = Instant::now();
         let done = transaction(
             lent.connection()?,
@@ -165,9 +165,9 @@ impl Database {
             (queries, &self.written, writer),
         );
         // Boxed because callers hold it in deeply nested futures.
-        let done = self.in_time(&lent, Box::pin(done)).await;
+        let done = self.with_timeout(&lent, Box::pin(done)).await;
         self.measure(queries.iter().map(|query| query.sql), begun, &done);
-        lent.back(done)
+        lent.give_back(done)
     }
 
     fn measure<T>(
@@ -221,7 +221,7 @@ async fn transaction(
     let tenant = tenant.as_ref().map(TenantId::as_str);
     let told = tenant
         .as_ref()
-        .map(|tenant| Query::new(TELL_TENANT, [tenant as Param<'_>]));
+        .map(|tenant| Query::new(SET_TENANT, [tenant as Param<'_>]));
     let first = told.as_slice();
     let texts: Vec<_> = first
         .iter()
@@ -234,16 +234,16 @@ async fn transaction(
         own.map(|(ready, query)| ready.bytes(&query.params)).sum()
     });
     let written = Counting::of(written, writer, bytes);
-    let sending = sent(connection, first, queries, &ready);
+    let sending = send_transaction(connection, first, queries, &ready);
     written.settled(sending.await)
 }
 
 /// Sends a transaction whose statements are ready, and reads the responses.
-async fn sent(
+async fn send_transaction(
     connection: &Object,
     first: &[Query<'_>],
     queries: &[Query<'_>],
-    ready: &[Ready],
+    ready: &[PreparedStatement],
 ) -> Result<Vec<Vec<Row>>, Error> {
     // Each future sends its request when it is first polled, and they are polled in this order: the whole transaction
     // is sent before the first response is awaited.

@@ -14,9 +14,9 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{
     Error, Reach,
-    connections::{Bounds, Connections, Held},
+    connection_guard::{Cleanup, ConnectionGuard, Operation},
+    connections::{Connections, PoolLimits, PooledConnection},
     database_tls,
-    lent::{Doing, Lent, Settling},
     row::get,
     standby::Standby,
     statement::Statements,
@@ -30,16 +30,16 @@ use crate::{
 /// Connections in addition to the pool, for work that must not wait behind requests: heartbeats, polls, readiness.
 const RESERVED: usize = 2;
 /// Time allowed for a response in addition to the statement timeout, before the connection is closed.
-const ANSWER_SLACK: Duration = Duration::from_secs(2);
+const RESPONSE_TIMEOUT_MARGIN: Duration = Duration::from_secs(2);
 
 /// How long a statement waits for one lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// TCP user timeout: how long sent data may remain unacknowledged.
-const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(10);
 /// TCP keepalive: idle time before the first probe.
-const PROBE_AFTER: Duration = Duration::from_secs(10);
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 /// TCP keepalive: interval between probes.
-const PROBE_EVERY: Duration = Duration::from_secs(5);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// TCP keepalive: number of unanswered probes before the connection is closed.
 const PROBES: u32 = 3;
 
@@ -102,11 +102,11 @@ pub struct Database {
     /// For all work; with row security, only for the service's own work.
     pool: Connections,
     /// With row security: for work on behalf of tenants.
-    of_tenants: Option<Connections>,
+    tenant_pool: Option<Connections>,
     /// Connections of the owner of the schema.
     owner: Connections,
     reserved: Connections,
-    answer_timeout: Duration,
+    response_timeout: Duration,
     pub(super) statements: Statements,
     /// How to open a connection that listens. `None` with a transaction pooler.
     listening: Option<(Connection, MakeRustlsConnect)>,
@@ -150,10 +150,10 @@ impl Database {
         };
         Ok(Self {
             pool: pool.with_spare(&reserved),
-            of_tenants,
+            tenant_pool: of_tenants,
             owner: connections((1, 0), Role::Login)?,
             reserved,
-            answer_timeout: settings.statement_timeout + ANSWER_SLACK,
+            response_timeout: settings.statement_timeout + RESPONSE_TIMEOUT_MARGIN,
             statements,
             listening: match settings.transaction_pooler {
                 true => None,
@@ -177,7 +177,7 @@ impl Database {
 
     /// Returns the state of each pool.
     pub fn status(&self) -> Vec<PoolStatus> {
-        let workers = self.of_tenants.as_ref().map(|_| ("workers", &self.pool));
+        let workers = self.tenant_pool.as_ref().map(|_| ("workers", &self.pool));
         let requests = ("requests", self.requests());
         let all = [requests, ("reserved", &self.reserved)];
         let all = all.into_iter().chain(workers);
@@ -186,18 +186,18 @@ impl Database {
     }
 
     /// How long to wait for the response to a statement or a transaction.
-    pub(super) fn answer_timeout(&self) -> Duration {
-        self.answer_timeout
+    pub(super) fn response_timeout(&self) -> Duration {
+        self.response_timeout
     }
 
     /// The connections for requests and turns.
     fn requests(&self) -> &Connections {
-        self.of_tenants.as_ref().unwrap_or(&self.pool)
+        self.tenant_pool.as_ref().unwrap_or(&self.pool)
     }
 
     /// Returns whether the database enforces that work for a tenant reaches only the tenant's rows.
     pub fn has_row_security(&self) -> bool {
-        self.of_tenants.is_some()
+        self.tenant_pool.is_some()
     }
 
     /// The tenant to set in the database before a statement. Returns `None` if none must be set.
@@ -208,7 +208,7 @@ impl Database {
         match Reach::current() {
             Some(Reach::Tenant(tenant)) => Ok(Some(tenant)),
             Some(Reach::All) => Ok(None),
-            None => Err(Error::NoReach),
+            None => Err(Error::NoRowSecurityScope),
         }
     }
 
@@ -237,7 +237,7 @@ impl Database {
     pub fn close_idle(&self) {
         let pools = [
             Some(&self.pool),
-            self.of_tenants.as_ref(),
+            self.tenant_pool.as_ref(),
             Some(&self.owner),
             Some(&self.reserved),
         ];
@@ -257,17 +257,17 @@ impl Database {
     pub(super) async fn ping_requests(&self, within: Duration) -> Result<(), Error> {
         let requests = self.requests();
         let held = requests.get_within(within, &self.metrics).await?;
-        let doing = Doing {
+        let doing = Operation {
             statements: vec![PING],
             in_transaction: false,
         };
-        let lent = Lent::new(held, self.settling(doing));
+        let lent = ConnectionGuard::new(held, self.settling(doing));
         let done = async {
             let asked = lent.connection()?.simple_query(PING);
             Ok(asked.await.map(drop)?)
         };
-        let done = self.in_time(&lent, done).await;
-        lent.back(done)
+        let done = self.with_timeout(&lent, done).await;
+        lent.give_back(done)
     }
 
     /// Returns the same pools with rewritten statements, for tests of what happens without a guard or with a slow
@@ -294,12 +294,12 @@ impl Database {
     }
 
     /// Returns a database that uses the reserved connections, for statements that need a response within `within`.
-    pub(super) fn aside(&self, within: Duration) -> Self {
-        let answer_timeout = self.answer_timeout.min(within);
+    pub(super) fn with_reserved_connections(&self, within: Duration) -> Self {
+        let answer_timeout = self.response_timeout.min(within);
         Self {
             pool: self.reserved.clone(),
-            of_tenants: None,
-            answer_timeout,
+            tenant_pool: None,
+            response_timeout: answer_timeout,
             ..self.clone()
         }
     }
@@ -311,36 +311,40 @@ impl Database {
 
     /// A connection of the owner of the schema.
     pub(super) async fn owner(&self) -> Result<Object, Error> {
-        let Held { object, .. } = self.connection(&self.owner).await?;
+        let PooledConnection { object, .. } = self.connection(&self.owner).await?;
         Ok(object)
     }
 
     /// Lends a connection for an operation. `tenant` is the result of [`Self::tenant`].
-    pub(super) async fn lend(&self, what: Doing, tenant: Option<&TenantId>) -> Result<Lent, Error> {
+    pub(super) async fn check_out(
+        &self,
+        what: Operation,
+        tenant: Option<&TenantId>,
+    ) -> Result<ConnectionGuard, Error> {
         let connections = match tenant {
             Some(_) => self.requests(),
             None => &self.pool,
         };
         let held = self.connection(connections).await?;
-        Ok(Lent::new(held, self.settling(what)))
+        Ok(ConnectionGuard::new(held, self.settling(what)))
     }
 
     /// How to end an operation whose caller was dropped.
-    fn settling(&self, what: Doing) -> Settling {
+    fn settling(&self, what: Operation) -> Cleanup {
         let named = matches!(self.statements, Statements::Named);
-        Settling {
+        Cleanup {
             tls: self.cancelling.clone(),
-            patience: self.answer_timeout,
-            whole: named && !what.in_transaction,
+            timeout: self.response_timeout,
+            is_reusable: named && !what.in_transaction,
             statements: what.statements,
             standby: Standby::new(self.owner.clone(), self.metrics.clone()),
         }
     }
 
     /// Waits for a response with a timeout, because a connection may be dead without an error.
-    pub(super) async fn in_time<T>(
+    pub(super) async fn with_timeout<T>(
         &self,
-        lent: &Lent,
+        lent: &ConnectionGuard,
         answer: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         let late = |_| {
@@ -349,13 +353,13 @@ impl Database {
                 "timed out waiting for a response".to_owned(),
             ))
         };
-        tokio::time::timeout(self.answer_timeout, answer)
+        tokio::time::timeout(self.response_timeout, answer)
             .await
             .unwrap_or_else(late)
     }
 
     /// Waits for a connection.
-    async fn connection(&self, connections: &Connections) -> Result<Held, Error> {
+    async fn connection(&self, connections: &Connections) -> Result<PooledConnection, Error> {
         let begun = Instant::now();
         let held = connections.get(&self.metrics).await;
         let in_vain = matches!(held, Err(Error::Busy));
@@ -381,7 +385,7 @@ fn connections(
             recycling_method: RecyclingMethod::Fast,
         },
     );
-    let bounds = Bounds {
+    let bounds = PoolLimits {
         size,
         kept,
         acquire_timeout: settings.acquire_timeout,
@@ -412,8 +416,8 @@ fn connection_config(settings: &Settings, role: Role) -> tokio_postgres::Config 
             settings.statement_timeout.as_millis(),
             LOCK_TIMEOUT.as_millis(),
             settings.idle_in_transaction_timeout.as_millis(),
-            PROBE_AFTER.as_secs(),
-            PROBE_EVERY.as_secs(),
+            KEEPALIVE_IDLE.as_secs(),
+            KEEPALIVE_INTERVAL.as_secs(),
         );
         config.options(options.trim());
     }
@@ -421,10 +425,10 @@ fn connection_config(settings: &Settings, role: Role) -> tokio_postgres::Config 
         .application_name("contextd")
         .target_session_attrs(TargetSessionAttrs::ReadWrite) // with several addresses, the one that is not a standby
         .connect_timeout(settings.connect_timeout)
-        .tcp_user_timeout(UNACKNOWLEDGED)
+        .tcp_user_timeout(TCP_USER_TIMEOUT)
         .keepalives(true)
-        .keepalives_idle(PROBE_AFTER)
-        .keepalives_interval(PROBE_EVERY)
+        .keepalives_idle(KEEPALIVE_IDLE)
+        .keepalives_interval(KEEPALIVE_INTERVAL)
         .keepalives_retries(PROBES);
     config
 }

@@ -37,7 +37,7 @@ impl NewRequest {
     }
 
     /// Runs `doing` as part of the current request, even if it is spawned as another task.
-    pub fn kept<F: Future>(doing: F) -> impl Future<Output = F::Output> {
+    pub fn as_part_of_current<F: Future>(doing: F) -> impl Future<Output = F::Output> {
         let current = CURRENT.try_with(Arc::clone).ok();
         async move {
             match current {

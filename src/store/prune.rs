@@ -6,8 +6,8 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
-    commit::Led,
-    compaction::Moved,
+    commit::RequestResult,
+    compaction::ContextUpdate,
     named_parameters::Named,
     pipeline::Param,
     row::{count, get},
@@ -17,15 +17,15 @@ use crate::{
     model::{CallId, MessageId, Seq, SessionKey, command::Idempotency},
     session::{
         Session,
-        mark_rows::Place,
+        mark_rows::PartPosition,
         marks::{self, Marking},
     },
 };
 
 /// A pruned result.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cleared {
-    pub place: Place,
+pub struct PrunedResult {
+    pub place: PartPosition,
     /// The call that it answers.
     pub call: CallId,
     /// Tokens that restoring it adds.
@@ -34,11 +34,11 @@ pub struct Cleared {
 
 /// The results of one prune that the model would see again after a restore, with the version of the context.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClearedBy {
+pub struct PrunedResults {
     /// Version of the context.
     pub version: i64,
     /// The results that would be restored.
-    pub results: Vec<Cleared>,
+    pub results: Vec<PrunedResult>,
     /// Whether such a prune exists, even if none of its results would be restored.
     pub known: bool,
 }
@@ -56,10 +56,15 @@ impl Store {
         marking: &Marking<'_>,
         placeholder: u32,
         (idempotency, led): (&Idempotency, &str),
-    ) -> Result<Option<Moved>, Error> {
+    ) -> Result<Option<ContextUpdate>, Error> {
         let prune = |session: &Session| marks::prune(session, marking, placeholder);
-        let pruned = self.change_for(key, (idempotency, Led::ToSeq(led)), "", prune);
-        Ok(pruned.await?.as_ref().map(Moved::of))
+        let pruned = self.change_for(
+            key,
+            (idempotency, RequestResult::SeqThenText(led)),
+            "",
+            prune,
+        );
+        Ok(pruned.await?.as_ref().map(ContextUpdate::of))
     }
 
     /// Restores the results of the prune with this seq. Returns `None` like [`Store::prune`].
@@ -69,10 +74,15 @@ impl Store {
         marking: &Marking<'_>,
         pruned_at: Seq,
         idempotency: &Idempotency,
-    ) -> Result<Option<Moved>, Error> {
+    ) -> Result<Option<ContextUpdate>, Error> {
         let restore = |session: &Session| marks::restore(session, marking, pruned_at);
-        let restored = self.change_for(key, (idempotency, Led::ToSeq("")), "", restore);
-        Ok(restored.await?.as_ref().map(Moved::of))
+        let restored = self.change_for(
+            key,
+            (idempotency, RequestResult::SeqThenText("")),
+            "",
+            restore,
+        );
+        Ok(restored.await?.as_ref().map(ContextUpdate::of))
     }
 
     /// Reads the results of the prune with this seq. Returns `None` if the session does not exist.
@@ -80,7 +90,7 @@ impl Store {
         &self,
         key: &SessionKey,
         pruned_at: Seq,
-    ) -> Result<Option<ClearedBy>, Error> {
+    ) -> Result<Option<PrunedResults>, Error> {
         let key = Key::from(key);
         let rows = self
             .database
@@ -98,9 +108,9 @@ impl Store {
         };
         let (version, told): (i64, bool) = (get(first, "context_version")?, get(first, "known")?);
         let results = rows.iter().map(cleared).collect::<Result<Vec<_>, _>>()?;
-        let results: Vec<Cleared> = results.into_iter().flatten().collect();
+        let results: Vec<PrunedResult> = results.into_iter().flatten().collect();
         let known = told || !results.is_empty();
-        Ok(Some(ClearedBy {
+        Ok(Some(PrunedResults {
             version,
             results,
             known,
@@ -108,13 +118,13 @@ impl Store {
     }
 }
 
-fn cleared(row: &Row) -> Result<Option<Cleared>, Error> {
+fn cleared(row: &Row) -> Result<Option<PrunedResult>, Error> {
     let Some(message) = get::<Option<String>>(row, "message_id")? else {
         return Ok(None);
     };
     let position = usize::try_from(get::<i32>(row, "idx")?).unwrap_or_default();
     let call: Option<String> = get(row, "call_id")?;
-    Ok(Some(Cleared {
+    Ok(Some(PrunedResult {
         place: (MessageId::new(message), position),
         call: CallId::new(call.unwrap_or_default()),
         saved: count(row, "saved")?,

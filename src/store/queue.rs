@@ -10,16 +10,16 @@ use tokio_postgres::Row;
 use super::{
     Error, Store,
     admission::{Admission, new_turn},
-    bounded_page::Listed,
-    commit::{Committed, Landed, Led, Races, Remember},
+    bounded_page::BoundedPage,
+    commit::{CommitConflicts, CommitMetadata, CommitOutcome, RequestResult, RequestToStore},
     grant::Grant,
-    idempotency::Remembered,
+    idempotency::StoredRequest,
     named_parameters::Named,
     pipeline::Param,
     queue_numbers::{APPLIED, CANCELLED, DROPPED, EXPIRED, PENDING, delivery, reason},
     row::{count, get, session_state},
     rows::Key,
-    seen::SeenSession,
+    seen::SessionSnapshot,
 };
 pub use crate::model::{Delivery, DropReason};
 use crate::{
@@ -27,8 +27,8 @@ use crate::{
     session::{
         Session, SessionState,
         change::Change,
-        queue::{self, Which},
-        queue_rows::{Joining, Withdrawal},
+        queue::{self, MessageSelection},
+        queue_rows::{NewQueuedMessage, Withdrawal},
         start,
     },
 };
@@ -76,9 +76,9 @@ pub struct NewQueued<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Enqueued {
     /// It is or was in the queue.
-    Queued(Place),
+    Queued(EnqueuedMessage),
     /// The request had another effect: an ExecuteTurn that found its session idle.
-    Elsewhere(Remembered),
+    OtherEffect(StoredRequest),
     /// The queue is at its limit.
     Full,
     NoSession,
@@ -88,13 +88,13 @@ pub enum Enqueued {
 
 /// A queued message, with the state of the session when it was enqueued.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct EnqueuedMessage {
     /// The message; that of the first request if this is a repetition.
     pub message: MessageId,
     pub state: QueueState,
     /// State of the session. While the message is queued and a turn is running, that turn does not end without taking
     /// it.
-    pub met: SessionState,
+    pub session_state: SessionState,
     /// The running turn.
     pub turn: Option<TurnId>,
     /// The grant to run that turn, if this message started it.
@@ -108,7 +108,7 @@ pub struct Place {
 
 /// A message that is or was in the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Queued {
+pub struct QueuedMessage {
     pub message: MessageId,
     /// Its state. The position is its rank among the listed messages.
     pub state: QueueState,
@@ -133,7 +133,7 @@ pub struct Queued {
 
 /// The messages that a turn may take, with the state of the session in the same snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Look {
+pub struct QueueSnapshot {
     /// The current fence.
     pub fence: Fence,
     /// The running turn, or the last one. `None` if there never was one.
@@ -146,12 +146,12 @@ pub struct Look {
     /// The newest seq, which a take must name.
     pub last_seq: Seq,
     /// The messages queued for the turn, in order.
-    pub waiting: Vec<Queued>,
+    pub waiting: Vec<QueuedMessage>,
 }
 
 /// The outcome of a withdrawal.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Unqueued {
+pub struct WithdrawalOutcome {
     /// The messages, in order; those of the first request if this is a repetition.
     pub messages: Vec<MessageId>,
     /// The newest seq that it wrote. `None` if nothing was written.
@@ -174,23 +174,24 @@ impl Store {
         new: &NewQueued<'_>,
         start: Option<&Admission<'_>>,
     ) -> Result<Enqueued, Error> {
-        let commit = Committed {
+        let commit = CommitMetadata {
             estimator: start.map_or("", |start| &start.rows.estimator),
-            request: Some(Remember {
+            request: Some(RequestToStore {
                 request: new.idempotency,
-                led: Led::To(new.message.as_str()),
+                result: RequestResult::Text(new.message.as_str()),
                 is_new: true,
             }),
-            ..Committed::default()
+            ..CommitMetadata::default()
         };
         let join = |session: &Session| self.joined(session, new, start);
-        if let Some((joined, landed)) = self.commit_known(key, join, &commit).await? {
+        if let Some((joined, landed)) = self.commit_from_cache(key, join, &commit).await? {
             return self.placed(new, &joined, &landed).map(Enqueued::Queued);
         }
-        let mut races = Races::over("concurrent writes prevented the enqueue of a message");
+        let mut races =
+            CommitConflicts::new("concurrent writes prevented the enqueue of a message");
         loop {
             let (seen, known) = self.read_session_and_request(key, new.idempotency).await?;
-            let Some(SeenSession {
+            let Some(SessionSnapshot {
                 version, session, ..
             }) = seen.filter(|seen| seen.session.state != SessionState::Deleted)
             else {
@@ -206,7 +207,7 @@ impl Store {
             if let Some(landed) = self.commit(key, seen, &joined, &commit).await? {
                 return self.placed(new, &joined, &landed).map(Enqueued::Queued);
             }
-            races.lost()?;
+            races.record()?;
         }
     }
 
@@ -218,7 +219,7 @@ impl Store {
         new: &NewQueued<'a>,
         start: Option<&Admission<'a>>,
     ) -> Option<Change<'a>> {
-        let joining = Joining {
+        let joining = NewQueuedMessage {
             message: new.message,
             body: new.body,
             blobs: new.blobs,
@@ -229,10 +230,10 @@ impl Store {
             request: new.idempotency.request.as_ref(),
         };
         let most = usize::try_from(new.limit).unwrap_or(usize::MAX);
-        let mut joined = queue::join(session, joining, most, self.heir())?;
+        let mut joined = queue::enqueue(session, joining, most, self.next_owner())?;
         let begin = |admission: &Admission<'a>| {
             let new_turn = new_turn(admission);
-            start::start_for(&joined.session, new.message, &new_turn, self.heir())
+            start::start_for(&joined.session, new.message, &new_turn, self.next_owner())
         };
         joined.next = start.and_then(begin).map(Box::new);
         Some(joined)
@@ -243,8 +244,8 @@ impl Store {
         &self,
         new: &NewQueued<'_>,
         joined: &Change<'_>,
-        landed: &Landed,
-    ) -> Result<Place, Error> {
+        landed: &CommitOutcome,
+    ) -> Result<EnqueuedMessage, Error> {
         let started = joined.next.as_deref();
         let Some((enqueued_at, expires_at)) = landed.joined else {
             return Err(Error::Corrupt(
@@ -256,12 +257,12 @@ impl Store {
         let interrupts = joined.session.cancel.is_some() && new.delivery == Delivery::Interrupt;
         let own = joined.session.is_owned_by(&self.replica);
         let turn = joined.session.turn.clone();
-        Ok(Place {
+        Ok(EnqueuedMessage {
             message: new.message.clone(),
             state: QueueState::Pending {
                 position: u32::try_from(waiting).unwrap_or(u32::MAX),
             },
-            met: becoming.state,
+            session_state: becoming.state,
             turn: becoming.live_turn().cloned(),
             grant: started.and_then(|started| Grant::of(&started.session)),
             interrupts: turn
@@ -276,7 +277,7 @@ impl Store {
     async fn queued_before(
         &self,
         key: &SessionKey,
-        known: Remembered,
+        known: StoredRequest,
         new: &NewQueued<'_>,
     ) -> Result<Enqueued, Error> {
         if known.hash != new.idempotency.hash {
@@ -291,13 +292,13 @@ impl Store {
         let rows = self.database.read_named(&OUTCOME, &values).await?;
         match rows.first() {
             Some(row) => Ok(Enqueued::Queued(place(row)?)),
-            None => Ok(Enqueued::Elsewhere(known)),
+            None => Ok(Enqueued::OtherEffect(known)),
         }
     }
 
     /// Reads the messages queued for the running turn and the state of the session in one snapshot. Returns `None` if
     /// the session does not exist.
-    pub async fn look(&self, key: &SessionKey) -> Result<Option<Look>, Error> {
+    pub async fn queue_snapshot(&self, key: &SessionKey) -> Result<Option<QueueSnapshot>, Error> {
         let key = Key::from(key);
         let rows = self
             .database
@@ -314,7 +315,7 @@ impl Store {
         };
         let next_seq: i64 = get(head, "next_seq")?;
         let empty = get::<Option<String>>(head, "message_id")?.is_none();
-        Ok(Some(Look {
+        Ok(Some(QueueSnapshot {
             fence: Fence {
                 epoch: get(head, "epoch")?,
                 op: get(head, "op")?,
@@ -337,21 +338,22 @@ impl Store {
     pub async fn unqueue(
         &self,
         key: &SessionKey,
-        which: Which<'_>,
+        which: MessageSelection<'_>,
         why: Withdrawal,
         payload: &[u8],
         idempotency: &Idempotency,
-    ) -> Result<Unqueued, Error> {
+    ) -> Result<WithdrawalOutcome, Error> {
         Box::pin(self.withdraw(key, (which, why, payload), idempotency)).await
     }
 
     async fn withdraw(
         &self,
         key: &SessionKey,
-        (which, why, payload): (Which<'_>, Withdrawal, &[u8]),
+        (which, why, payload): (MessageSelection<'_>, Withdrawal, &[u8]),
         idempotency: &Idempotency,
-    ) -> Result<Unqueued, Error> {
-        let mut races = Races::over("concurrent writes prevented the withdrawal of a message");
+    ) -> Result<WithdrawalOutcome, Error> {
+        let mut races =
+            CommitConflicts::new("concurrent writes prevented the withdrawal of a message");
         loop {
             let (seen, known) = self.read_session_and_request(key, idempotency).await?;
             if let Some(known) = known {
@@ -367,23 +369,23 @@ impl Store {
             };
             let messages: Vec<MessageId> = gone
                 .queue
-                .leave
+                .removed
                 .iter()
                 .map(|it| it.message.clone())
                 .collect();
             let led: Vec<&str> = messages.iter().map(MessageId::as_str).collect();
             let led = led.join(" ");
-            let commit = Committed {
-                request: Some(Remember {
+            let commit = CommitMetadata {
+                request: Some(RequestToStore {
                     request: idempotency,
-                    led: Led::To(&led),
+                    result: RequestResult::Text(&led),
                     is_new: true,
                 }),
-                ..Committed::default()
+                ..CommitMetadata::default()
             };
             let before = (seen.version, &seen.session);
             if self.commit(key, before, &gone, &commit).await?.is_some() {
-                return Ok(Unqueued {
+                return Ok(WithdrawalOutcome {
                     messages,
                     last_seq: Some(gone.session.last_seq()),
                     hash: idempotency
@@ -392,7 +394,7 @@ impl Store {
                         .map(|_| idempotency.hash.clone()),
                 });
             }
-            races.lost()?;
+            races.record()?;
         }
     }
 
@@ -403,7 +405,7 @@ impl Store {
         after: i64,
         limit: u32,
         bytes: i64,
-    ) -> Result<Listed<Queued>, Error> {
+    ) -> Result<BoundedPage<QueuedMessage>, Error> {
         let key = Key::from(key);
         let rows = self
             .database
@@ -418,7 +420,7 @@ impl Store {
                 ],
             )
             .await?;
-        let mut page = Listed::new(rows.iter().map(queued).collect::<Result<_, _>>()?, &rows)?;
+        let mut page = BoundedPage::new(rows.iter().map(queued).collect::<Result<_, _>>()?, &rows)?;
         page.more |= page.items.len() == limit as usize;
         Ok(page)
     }
@@ -428,7 +430,7 @@ impl Store {
         const SQL: &str = "-- store::queue::backlog
             select count(*) as waiting, coalesce(extract(epoch from now() - min(enqueued_at)), 0)::float8 as oldest
               from (select enqueued_at from queue where status = 0 order by tenant_id, session_id, pos limit $1) q";
-        let rows = self.aside().read(SQL, &[&i64::from(most)]).await?;
+        let rows = self.reserved().read(SQL, &[&i64::from(most)]).await?;
         let Some(row) = rows.first() else {
             return Ok((0, Duration::ZERO));
         };
@@ -444,7 +446,7 @@ impl Store {
         &self,
         key: &SessionKey,
         message: &MessageId,
-    ) -> Result<Option<Queued>, Error> {
+    ) -> Result<Option<QueuedMessage>, Error> {
         let key = Key::from(key);
         let rows = self
             .database
@@ -477,8 +479,8 @@ fn state(row: &Row) -> Result<QueueState, Error> {
     }
 }
 
-pub(super) fn queued(row: &Row) -> Result<Queued, Error> {
-    Ok(Queued {
+pub(super) fn queued(row: &Row) -> Result<QueuedMessage, Error> {
+    Ok(QueuedMessage {
         message: MessageId::new(get::<String>(row, "message_id")?),
         state: state(row)?,
         cursor: get(row, "pos")?,
@@ -494,13 +496,13 @@ pub(super) fn queued(row: &Row) -> Result<Queued, Error> {
 }
 
 /// Decodes a message and the state of its session.
-fn place(row: &Row) -> Result<Place, Error> {
+fn place(row: &Row) -> Result<EnqueuedMessage, Error> {
     let met = session_state(get(row, "state")?)?;
     let turn: Option<String> = get(row, "turn_id")?;
-    Ok(Place {
+    Ok(EnqueuedMessage {
         message: MessageId::new(get::<String>(row, "message_id")?),
         state: state(row)?,
-        met,
+        session_state: met,
         turn: turn.filter(|_| met.is_live()).map(TurnId::new),
         grant: None,
         interrupts: None,
@@ -510,8 +512,8 @@ fn place(row: &Row) -> Result<Place, Error> {
 }
 
 /// The outcome of the first request with this idempotency key.
-fn withdrawn_before(Remembered { hash, result }: Remembered) -> Unqueued {
-    Unqueued {
+fn withdrawn_before(StoredRequest { hash, result }: StoredRequest) -> WithdrawalOutcome {
+    WithdrawalOutcome {
         messages: result.split_whitespace().map(MessageId::new).collect(),
         last_seq: None,
         hash: Some(hash),

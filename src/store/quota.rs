@@ -45,7 +45,7 @@ impl Store {
         const SQL: &str = "-- store::quota::limits_version
             select version, now() as at from tenant_limits_version";
         let asked = Instant::now();
-        let rows = self.aside().read(SQL, &[]).await?;
+        let rows = self.reserved().read(SQL, &[]).await?;
         admitted::version(&rows, asked, "limits")
     }
 
@@ -53,7 +53,7 @@ impl Store {
     pub async fn tenant_limits(&self) -> Result<Vec<(TenantId, TenantLimits)>, Error> {
         const SQL: &str = "-- store::quota::tenant_limits
             select tenant_id, running_turns, requests_per_second, tokens_per_minute, stored_bytes from tenant_limits";
-        let rows = self.aside().read(SQL, &[]).await?;
+        let rows = self.reserved().read(SQL, &[]).await?;
         rows.iter()
             .map(|row| Ok((tenant(row)?, limits(row)?)))
             .collect()
@@ -143,7 +143,7 @@ impl Store {
                 ("known_at", &known_at),
             ])?);
         }
-        self.aside().transact(&report).await.map(drop)
+        self.reserved().transact(&report).await.map(drop)
     }
 
     /// Reads the use of these tenants. Replicas that have not reported for 10 seconds are ignored.
@@ -157,7 +157,7 @@ impl Store {
                                    from tenant_running o
                                   where o.tenant_id = t.tenant_id and o.replica_id <> $2 and o.at > now() - interval '10 seconds') r";
         let replica = self.replica.as_str();
-        let rows = self.aside().read(SQL, &[&tenants, &replica]).await?;
+        let rows = self.reserved().read(SQL, &[&tenants, &replica]).await?;
         rows.iter()
             .map(|row| {
                 let owed: f64 = get(row, "owed")?;

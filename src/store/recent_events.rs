@@ -11,20 +11,20 @@ use std::{
 };
 
 use super::{
-    event_page::{Follow, Most},
+    event_page::{EventPage, EventPageLimits},
     generations::Generations,
 };
 use crate::{
-    codec::event::{CompletedCall, Content},
+    codec::event::{CompletedCall, EventContent},
     model::{Message, Seq, SessionKey, event::StoredEvent},
 };
 
 /// Maximum size of the events in each of two generations, in bytes.
-const MOST_BYTES: usize = 4 << 20;
+const MAX_BYTES: usize = 4 << 20;
 /// Maximum size of the events of one session, in bytes.
-const MOST_OF_SESSION: u64 = 256 << 10;
+const MAX_SESSION_BYTES: u64 = 256 << 10;
 /// How long events are served, or half the lease of a turn if that is shorter.
-const FRESH: Duration = Duration::from_secs(5);
+const MAX_AGE: Duration = Duration::from_secs(5);
 
 /// An event after its commit.
 #[derive(Debug, Clone)]
@@ -52,8 +52,8 @@ impl RecentEvents {
     /// Creates an empty cache, for turns with leases of this duration.
     pub(super) fn new(lease: Duration) -> Self {
         Self {
-            kept: Arc::new(Mutex::new(Generations::new(MOST_BYTES))),
-            fresh: FRESH.min(lease / 2),
+            kept: Arc::new(Mutex::new(Generations::new(MAX_BYTES))),
+            fresh: MAX_AGE.min(lease / 2),
         }
     }
 
@@ -74,7 +74,7 @@ impl RecentEvents {
         let mut bytes: u64 = tail.iter().map(|(_, it)| it.weight()).sum();
         let is_over = |since: Instant| now.duration_since(since) > self.fresh;
         while let Some((since, oldest)) = tail.front()
-            && (bytes > MOST_OF_SESSION || is_over(*since))
+            && (bytes > MAX_SESSION_BYTES || is_over(*since))
         {
             bytes -= oldest.weight();
             tail.pop_front();
@@ -97,9 +97,9 @@ impl RecentEvents {
         &self,
         key: &SessionKey,
         after: Seq,
-        most: Most,
+        most: EventPageLimits,
         now: Instant,
-    ) -> Option<Follow> {
+    ) -> Option<EventPage> {
         let kept = self.lock();
         let tail = kept.get(key)?;
         let (_, oldest) = tail.front()?;
@@ -108,10 +108,10 @@ impl RecentEvents {
         if now.duration_since(*since) > self.fresh {
             return None;
         }
-        let mut page = Follow {
+        let mut page = EventPage {
             events: Vec::new(),
-            content: Content::default(),
-            next: None,
+            content: EventContent::default(),
+            oversized_bytes: None,
             is_gone: false,
         };
         let mut total = 0;
@@ -119,9 +119,9 @@ impl RecentEvents {
         for (_, committed) in tail.range(start..).take(limit) {
             let bytes = u64::from(most.overhead) + committed.bytes;
             total += bytes;
-            let is_wanted = page.events.is_empty() && most.or_one;
+            let is_wanted = page.events.is_empty() && most.at_least_one;
             if total > most.bytes && !is_wanted {
-                page.next = Some(bytes);
+                page.oversized_bytes = Some(bytes);
                 break;
             }
             page.events.push(committed.event.clone());
@@ -155,11 +155,11 @@ mod tests {
     use crate::model::{SessionId, TenantId};
 
     const LEASE: Duration = Duration::from_secs(20);
-    const MOST: Most = Most {
+    const MOST: EventPageLimits = EventPageLimits {
         events: 10,
         bytes: 1_000,
         overhead: 10,
-        or_one: false,
+        at_least_one: false,
     };
 
     fn key() -> SessionKey {
@@ -189,7 +189,7 @@ mod tests {
         committed.collect()
     }
 
-    fn seqs(page: &Follow) -> Vec<i64> {
+    fn seqs(page: &EventPage) -> Vec<i64> {
         page.events.iter().map(|event| event.seq.0).collect()
     }
 
@@ -226,18 +226,25 @@ mod tests {
         let recent = RecentEvents::new(LEASE);
         let now = Instant::now();
         recent.keep(&key(), events(1..=4), now);
-        let check = |most: Most, expected: (&[i64], Option<u64>)| {
+        let check = |most: EventPageLimits, expected: (&[i64], Option<u64>)| {
             let page = recent.follow(&key(), Seq(0), most, now).expect("known");
-            assert_eq!((seqs(&page).as_slice(), page.next), expected, "{most:?}");
+            assert_eq!(
+                (seqs(&page).as_slice(), page.oversized_bytes),
+                expected,
+                "{most:?}"
+            );
         };
         check(MOST, (&[1, 2, 3, 4], None));
-        check(Most { events: 2, ..MOST }, (&[1, 2], None));
-        check(Most { bytes: 299, ..MOST }, (&[1, 2], Some(100)));
-        check(Most { bytes: 300, ..MOST }, (&[1, 2, 3], Some(100)));
-        check(Most { bytes: 99, ..MOST }, (&[], Some(100)));
-        let one = Most {
+        check(EventPageLimits { events: 2, ..MOST }, (&[1, 2], None));
+        check(EventPageLimits { bytes: 299, ..MOST }, (&[1, 2], Some(100)));
+        check(
+            EventPageLimits { bytes: 300, ..MOST },
+            (&[1, 2, 3], Some(100)),
+        );
+        check(EventPageLimits { bytes: 99, ..MOST }, (&[], Some(100)));
+        let one = EventPageLimits {
             bytes: 99,
-            or_one: true,
+            at_least_one: true,
             ..MOST
         };
         check(one, (&[1], Some(100)));
@@ -273,6 +280,6 @@ mod tests {
         let kept = recent.lock();
         let tail = kept.get(&key()).expect("kept");
         let bytes: u64 = tail.iter().map(|(_, it)| it.weight()).sum();
-        assert!(bytes <= MOST_OF_SESSION, "{bytes}");
+        assert!(bytes <= MAX_SESSION_BYTES, "{bytes}");
     }
 }

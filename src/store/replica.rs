@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    Database, Error, own_sessions::OwnSessions, pool::PING, recent_events::RecentEvents,
+    Database, Error, pool::PING, recent_events::RecentEvents, session_cache::SessionCache,
     written_bytes::WrittenBytes, written_chunks::WrittenChunks,
 };
 use crate::model::TenantId;
@@ -17,11 +17,11 @@ pub struct Store {
     pub(super) database: Database,
     pub(super) replica: String,
     pub(super) lease: Duration,
-    pub(super) own: OwnSessions,
+    pub(super) session_cache: SessionCache,
     pub(super) recent: RecentEvents,
     pub(super) chunks: WrittenChunks,
     /// Whether turns were given back since the last heartbeat.
-    pub(super) gave_back: Arc<AtomicBool>,
+    pub(super) handed_over: Arc<AtomicBool>,
 }
 
 impl Store {
@@ -32,18 +32,21 @@ impl Store {
             database,
             replica: replica.into(),
             lease,
-            own: OwnSessions::new(0),
+            session_cache: SessionCache::new(0),
             recent: RecentEvents::new(lease),
             chunks: WrittenChunks::default(),
-            gave_back: Arc::default(),
+            handed_over: Arc::default(),
         }
     }
 
     /// Returns the store with a cache for turn data of up to this many bytes.
     #[must_use]
     pub fn with_session_memory(self, bytes: usize) -> Self {
-        let own = OwnSessions::new(bytes);
-        Self { own, ..self }
+        let own = SessionCache::new(bytes);
+        Self {
+            session_cache: own,
+            ..self
+        }
     }
 
     /// Returns the name in which leases are taken.
@@ -62,8 +65,8 @@ impl Store {
     }
 
     /// The reserved connections for work that must not wait. Their timeout allows a retry within a lease.
-    pub(super) fn aside(&self) -> Database {
-        self.database.aside(self.lease / 3)
+    pub(super) fn reserved(&self) -> Database {
+        self.database.with_reserved_connections(self.lease / 3)
     }
 
     /// Estimates how long a new request of a tenant would wait for a connection; zero if one is free.
@@ -74,7 +77,7 @@ impl Store {
     /// Checks that the database responds within this time, on the reserved connections and on those for requests. If
     /// all connections for requests are in use, this is not a failure.
     pub async fn ping(&self, within: Duration) -> Result<(), Error> {
-        let aside = self.database.aside(within);
+        let aside = self.database.with_reserved_connections(within);
         aside.read(PING, &[]).await?;
         match self.database.ping_requests(within).await {
             Ok(()) | Err(Error::Busy) => Ok(()),
@@ -89,7 +92,7 @@ impl Store {
 
     /// Drops the cached content of sessions that this replica has not written since the previous call.
     pub fn forget_unused(&self) {
-        self.own.forget_unused();
+        self.session_cache.forget_unused();
         self.recent.forget_unused();
     }
 

@@ -18,8 +18,8 @@ use super::{
 use crate::{
     model::{Anchor, CallId, CompactionId, MessageId, SessionKey, TurnId, Undone},
     session::{
-        counters::{Counter, Shift},
-        rollback::TakenBack,
+        counters::{Counter, TokenCounters},
+        rollback::RollbackTarget,
     },
 };
 
@@ -34,7 +34,7 @@ impl Store {
         &self,
         key: &SessionKey,
         turn: &TurnId,
-    ) -> Result<TakenBack, Error> {
+    ) -> Result<RollbackTarget, Error> {
         let key = Key::from(key);
         let turn = turn.as_str();
         let values = [
@@ -51,7 +51,7 @@ impl Store {
             let id = CompactionId::new(get::<String>(row, "compaction_id")?);
             applied(id, row)
         };
-        Ok(TakenBack {
+        Ok(RollbackTarget {
             compactions: over.iter().map(compaction).collect::<Result<_, _>>()?,
             added: shift(added)?,
             before: added.first().map(measured).transpose()?.flatten(),
@@ -96,8 +96,8 @@ fn measured(row: &Row) -> Result<Option<(Anchor, Timestamp)>, Error> {
     Ok(anchor(row)?.zip(get(row, "anchor_at")?))
 }
 
-fn shift(rows: &[Row]) -> Result<Shift, Error> {
-    let mut shift = Shift::default();
+fn shift(rows: &[Row]) -> Result<TokenCounters, Error> {
+    let mut shift = TokenCounters::default();
     if let Some(row) = rows.first() {
         shift.messages(get(row, "messages")?, get(row, "overhead")?);
     }

@@ -32,7 +32,7 @@ impl Reach {
     }
 
     /// Runs `doing` in the current scope and with the current admission time, even if it is spawned as another task.
-    pub fn kept<F: Future>(doing: F) -> impl Future<Output = F::Output> {
+    pub fn in_current_scope<F: Future>(doing: F) -> impl Future<Output = F::Output> {
         let current = Self::current();
         let admitted = AdmittedAt(AdmittedAt::current());
         let doing = admitted.scope(doing);

@@ -11,7 +11,7 @@ use crate::{
     model::{MessageId, Part, Role, SessionKey, message::StoredPart},
     session::{
         change::ResultMessage,
-        rows::{NewMessage, Placed, Rows},
+        rows::{MessageRow, NewMessage, Rows},
     },
 };
 
@@ -28,13 +28,13 @@ pub(super) struct MessageColumns<'a> {
     summaries: Vec<bool>,
     times: Vec<Option<Timestamp>>,
     infos: Vec<Vec<u8>>,
-    behind: Vec<Option<i64>>,
+    transcript_versions: Vec<Option<i64>>,
 }
 
 impl<'a> MessageColumns<'a> {
     /// Adds the messages of these rows. `behind` is the version of the transcript to which the first one was appended.
     pub(super) fn add(&mut self, rows: &'a Rows, mut behind: Option<i64>) {
-        for Placed {
+        for MessageRow {
             event,
             step,
             is_summary,
@@ -45,7 +45,7 @@ impl<'a> MessageColumns<'a> {
             self.pinned.push(message.pinned);
             self.summaries.push(*is_summary);
             self.times.push(message.created_at);
-            self.behind.push(behind.take());
+            self.transcript_versions.push(behind.take());
             self.infos.push(message_info(message));
         }
     }
@@ -57,7 +57,7 @@ impl<'a> MessageColumns<'a> {
         self.pinned.push(false);
         self.summaries.push(false);
         self.times.push(None);
-        self.behind.push(None);
+        self.transcript_versions.push(None);
         self.infos.push(Vec::new());
     }
 
@@ -90,7 +90,7 @@ impl<'a> MessageColumns<'a> {
             ("message_pinned", &self.pinned),
             ("message_summaries", &self.summaries),
             ("message_times", &self.times),
-            ("message_behind", &self.behind),
+            ("message_behind", &self.transcript_versions),
             ("message_infos", &self.infos),
         ]
     }

@@ -10,7 +10,7 @@ use super::{
     Error, Store,
     anchor::anchor,
     counters::counters,
-    idempotency::{Remembered, Request, remembered},
+    idempotency::{Request, StoredRequest, stored_request},
     named_parameters::Named,
     pipeline::Param,
     queue_numbers::delivery,
@@ -24,13 +24,14 @@ use crate::{
         command::Idempotency,
     },
     session::{
-        CancelRequest, Session, Version, Waiting, answers::OpenCall, compaction_rows::Running,
+        CancelRequest, QueuedMessage, Session, Version, answers::OpenCall,
+        compaction_rows::RunningCompaction,
     },
 };
 
 /// A session with its version.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct SeenSession {
+pub(super) struct SessionSnapshot {
     /// The version, which a commit compares.
     pub(super) version: Version,
     pub(super) session: Session,
@@ -54,7 +55,7 @@ impl Store {
     pub(super) async fn read_session(
         &self,
         key: &SessionKey,
-    ) -> Result<Option<SeenSession>, Error> {
+    ) -> Result<Option<SessionSnapshot>, Error> {
         let key = Key::from(key);
         let values = [
             ("tenant", &key.tenant as Param<'_>),
@@ -68,7 +69,7 @@ impl Store {
     pub(super) async fn read_session_and_calls(
         &self,
         key: &SessionKey,
-    ) -> Result<Option<(SeenSession, Vec<OpenCall>)>, Error> {
+    ) -> Result<Option<(SessionSnapshot, Vec<OpenCall>)>, Error> {
         let key = Key::from(key);
         let values = [
             ("tenant", &key.tenant as Param<'_>),
@@ -91,7 +92,7 @@ impl Store {
         &self,
         key: &SessionKey,
         Idempotency { request, hash }: &Idempotency,
-    ) -> Result<(Option<SeenSession>, Option<Remembered>), Error> {
+    ) -> Result<(Option<SessionSnapshot>, Option<StoredRequest>), Error> {
         let Some(request) = request else {
             return Ok((self.read_session(key).await?, None));
         };
@@ -106,14 +107,14 @@ impl Store {
         let first = |at: usize| answers.get(at).and_then(|rows| rows.first());
         Ok((
             first(0).map(seen_session).transpose()?,
-            first(1).map(remembered).transpose()?,
+            first(1).map(stored_request).transpose()?,
         ))
     }
 }
 
-pub(super) fn seen_session(row: &Row) -> Result<SeenSession, Error> {
+pub(super) fn seen_session(row: &Row) -> Result<SessionSnapshot, Error> {
     let (version, session) = session_row(row)?;
-    Ok(SeenSession {
+    Ok(SessionSnapshot {
         version,
         session,
         now: get(row, "now")?,
@@ -184,8 +185,8 @@ fn json<T: DeserializeOwned>(row: &Row, column: &str) -> Result<Option<T>, Error
 /// The running compaction, in the format of the fragment.
 type RunningRow = (String, i64, bool);
 
-fn running((id, context_version, lease_is_over): RunningRow) -> Running {
-    Running {
+fn running((id, context_version, lease_is_over): RunningRow) -> RunningCompaction {
+    RunningCompaction {
         id: CompactionId::new(id),
         context_version,
         lease_is_over,
@@ -197,8 +198,8 @@ type WaitingRow = (String, i16, bool, bool, Option<String>);
 
 fn waiting_message(
     (message, number, starts_turn, of_execute, expires_at): WaitingRow,
-) -> Result<Waiting, Error> {
-    Ok(Waiting {
+) -> Result<QueuedMessage, Error> {
+    Ok(QueuedMessage {
         message: MessageId::new(message),
         delivery: delivery(number)?,
         starts_turn,

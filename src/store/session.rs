@@ -8,14 +8,14 @@ use tokio_postgres::Row;
 use super::{
     Error, Store,
     anchor::anchor,
-    commit::{Committed, Led, Races, Remember},
+    commit::{CommitConflicts, CommitMetadata, RequestResult, RequestToStore},
     counters::counters,
     named_parameters::Named,
     owned::Revision,
     pipeline::Param,
     row::{get, session_state},
     rows::Key,
-    session_memory::Basis,
+    session_memory::PrepareInput,
     stats::model_dependent,
 };
 use crate::{
@@ -50,7 +50,7 @@ pub struct Session {
     /// Tokens of the live transcript.
     pub context_tokens: i64,
     /// The part of the tokens that depends on the model.
-    pub holds: ModelDependent,
+    pub model_dependent: ModelDependent,
     /// Version of the context.
     pub context_version: i64,
     /// The last measured call.
@@ -77,7 +77,7 @@ pub struct Session {
 
 impl Session {
     /// Returns the seq of the fork, or 0: events up to it belong to the session it was forked from.
-    pub fn begins_behind(&self) -> Seq {
+    pub fn fork_seq(&self) -> Seq {
         self.forked.as_ref().map_or(Seq(0), |(_, at)| *at)
     }
 
@@ -92,7 +92,7 @@ impl Session {
     }
 }
 
-impl From<Session> for Basis {
+impl From<Session> for PrepareInput {
     fn from(session: Session) -> Self {
         Self {
             revision: Arc::new(Revision {
@@ -103,7 +103,7 @@ impl From<Session> for Basis {
             context_version: session.context_version,
             anchor: session.anchor,
             queued: session.queued,
-            holds: session.holds,
+            model_dependent: session.model_dependent,
         }
     }
 }
@@ -135,17 +135,18 @@ impl Store {
         (request, led): (&Idempotency, &str),
         make: impl Fn(NewSession<'a>) -> Option<Change<'a>>,
     ) -> Result<Option<session::Session>, Error> {
-        let commit = Committed {
+        let commit = CommitMetadata {
             estimator: config.estimator,
-            request: Some(Remember {
+            request: Some(RequestToStore {
                 request,
-                led: Led::To(led),
+                result: RequestResult::Text(led),
                 is_new: true,
             }),
-            ..Committed::default()
+            ..CommitMetadata::default()
         };
         let mut last_epoch = 0;
-        let mut races = Races::over("concurrent writes prevented the creation of a session");
+        let mut races =
+            CommitConflicts::new("concurrent writes prevented the creation of a session");
         loop {
             let new = NewSession { config, last_epoch };
             let Some(change) = make(new) else {
@@ -161,7 +162,7 @@ impl Store {
                 Some(epoch) if epoch != last_epoch => last_epoch = epoch,
                 Some(_) | None => return Ok(None),
             }
-            races.lost()?;
+            races.record()?;
         }
     }
 
@@ -245,7 +246,7 @@ pub(super) fn session(row: &Row) -> Result<Session, Error> {
         config: codec::config::decode(get(row, "config")?, tools)?,
         tools_tokens: super::row::count(row, "tools_tokens")?,
         context_tokens: counters.size(),
-        holds: model_dependent(row, &counters)?,
+        model_dependent: model_dependent(row, &counters)?,
         context_version: get(row, "context_version")?,
         anchor: anchor(row)?,
         queued: super::row::count(row, "queued")?,

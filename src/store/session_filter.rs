@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::{
     Error, Store,
-    bounded_page::Listed,
+    bounded_page::BoundedPage,
     named_parameters::Named,
     pipeline::Param,
     row::state_number,
@@ -106,7 +106,7 @@ impl Store {
         after: Option<&(Timestamp, SessionId)>,
         limit: u32,
         bytes: i64,
-    ) -> Result<Listed<Session>, Error> {
+    ) -> Result<BoundedPage<Session>, Error> {
         let at = after.map(|(at, _)| *at);
         let session_id = after.map_or("", |(_, session)| session.as_str());
         let labels = labels(tenant, &filter.metadata);
@@ -141,7 +141,7 @@ impl Store {
             ]);
             self.database.read_named(&FIND, &values).await?
         };
-        Listed::new(rows.iter().map(session).collect::<Result<_, _>>()?, &rows)
+        BoundedPage::new(rows.iter().map(session).collect::<Result<_, _>>()?, &rows)
     }
 }
 

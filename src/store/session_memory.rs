@@ -10,8 +10,8 @@ use jiff::Timestamp;
 
 use super::{
     admitted::Read,
-    known_call::{Batch, CallState, KnownCall},
-    owned::{Owned, Revision, Seen},
+    known_call::{Batch, CallState, StoredCall},
+    owned::{OwnedTurn, Revision, VisibleTranscript},
 };
 use crate::{
     codec,
@@ -23,10 +23,10 @@ use crate::{
     session::{
         Session, SessionState,
         answers::OpenCall,
-        change::{AskedCall, Change, Event, ResultMessage},
+        change::{Change, Event, RequestedCall, ResultMessage},
         compaction_rows::CompactionChange,
         counters::Counter,
-        new_calls::{CallFate, NewCall},
+        new_calls::{CallHandling, NewCall},
     },
 };
 
@@ -85,7 +85,7 @@ struct KeptCall {
 
 /// The state from which a turn or a step of a session is prepared.
 #[derive(Debug, Clone)]
-pub struct Basis {
+pub struct PrepareInput {
     /// The current configuration.
     pub revision: Arc<Revision>,
     /// Tokens of the live transcript.
@@ -97,14 +97,14 @@ pub struct Basis {
     /// Number of messages in the queue.
     pub queued: u32,
     /// The part of the transcript that depends on the model.
-    pub holds: ModelDependent,
+    pub model_dependent: ModelDependent,
 }
 
 /// A turn that waits for tool results.
 #[derive(Debug, Clone)]
-pub struct Waiting {
+pub struct WaitingTurn {
     /// The state from which its next step is prepared. The configuration is that of the step that made the calls.
-    pub basis: Basis,
+    pub basis: PrepareInput,
     /// The settings in which it differs from its session.
     pub request: TurnRequest,
     /// Time since the turn started.
@@ -112,7 +112,7 @@ pub struct Waiting {
     /// Tokens spent so far.
     pub totals: UsageTotals,
     /// The named calls.
-    pub calls: BTreeMap<CallId, KnownCall>,
+    pub calls: BTreeMap<CallId, StoredCall>,
 }
 
 /// Stored sizes in bytes of what a commit wrote.
@@ -128,7 +128,7 @@ pub(super) struct StoredSize {
 
 /// A commit that succeeded.
 #[derive(Clone, Copy)]
-pub(super) struct Landing<'a> {
+pub(super) struct AppliedCommit<'a> {
     pub(super) change: &'a Change<'a>,
     /// When it was written.
     pub(super) as_of: Read,
@@ -157,7 +157,7 @@ impl KeptCall {
 
 impl SessionMemory {
     /// The memory of a session created by this commit. Returns `None` if it has messages that are not known here.
-    pub(super) fn of_new(landing: &Landing<'_>) -> Option<Self> {
+    pub(super) fn of_new(landing: &AppliedCommit<'_>) -> Option<Self> {
         let Change {
             session, config, ..
         } = landing.change;
@@ -176,8 +176,8 @@ impl SessionMemory {
     /// The memory of a session that its owner has read. Returns `None` if the transcript has another context version
     /// than the turn, or calls are open, because these were not read.
     pub(super) fn of_owned(
-        owned: &Owned,
-        seen: &Seen,
+        owned: &OwnedTurn,
+        seen: &VisibleTranscript,
         (turn, bytes): (&TurnId, StoredSize),
         as_of: Read,
     ) -> Option<Self> {
@@ -188,14 +188,14 @@ impl SessionMemory {
             return None;
         }
         Some(Self {
-            config: Arc::new(owned.made_for.clone()),
+            config: Arc::new(owned.prepared_for.clone()),
             config_bytes: bytes.config,
             turn: Some(OwnTurn {
                 id: turn.clone(),
                 request: owned.request.clone(),
                 request_bytes: bytes.request,
                 started_at: owned.started_at,
-                made_for: owned.made_for.number,
+                made_for: owned.prepared_for.number,
                 late: owned.late,
                 completed_steps: owned.completed_steps,
                 totals: owned.totals,
@@ -224,7 +224,7 @@ impl SessionMemory {
 
     /// The memory after a commit. Returns `None` if the commit hid messages or showed them again, or wrote messages
     /// that are not known here.
-    pub(super) fn after(mut self, landing: &Landing<'_>) -> Option<Self> {
+    pub(super) fn after(mut self, landing: &AppliedCommit<'_>) -> Option<Self> {
         let change = landing.change;
         if hides_or_copies(change) {
             return None;
@@ -240,8 +240,8 @@ impl SessionMemory {
         Some(self)
     }
 
-    fn turn_after(&mut self, landing: &Landing<'_>) -> Option<OwnTurn> {
-        let Landing { change, as_of, .. } = *landing;
+    fn turn_after(&mut self, landing: &AppliedCommit<'_>) -> Option<OwnTurn> {
+        let AppliedCommit { change, as_of, .. } = *landing;
         let session = &change.session;
         let mut turn = match (change.begins, &session.turn) {
             (Some(row), Some(id)) => OwnTurn {
@@ -276,15 +276,15 @@ impl SessionMemory {
     }
 
     /// Updates the open calls.
-    fn hand_out(&mut self, landing: &Landing<'_>) -> Option<()> {
-        let Landing { change, as_of, .. } = *landing;
+    fn hand_out(&mut self, landing: &AppliedCommit<'_>) -> Option<()> {
+        let AppliedCommit { change, as_of, .. } = *landing;
         let is_closed = |call: &CallId| change.closed.iter().any(|closed| closed.call == *call);
         self.open.retain(|kept| !is_closed(&kept.call.id));
-        for AskedCall {
+        for RequestedCall {
             call,
             waits_for,
             edited,
-        } in &change.asked
+        } in &change.requested_calls
         {
             let mut open = self.open.iter_mut();
             let kept = open.find(|kept| kept.call.id == *call)?;
@@ -302,7 +302,7 @@ impl SessionMemory {
     }
 
     /// Adds the written messages and results to the transcript.
-    fn write(&mut self, landing: &Landing<'_>) -> Option<()> {
+    fn write(&mut self, landing: &AppliedCommit<'_>) -> Option<()> {
         let change = landing.change;
         let early = change.rows.iter().flat_map(|rows| &rows.early);
         let early = early.map(|early| (early.position, early.part.clone()));
@@ -342,7 +342,7 @@ impl SessionMemory {
         session: &Session,
         right: TurnFence<'_>,
         most_bytes: usize,
-    ) -> Option<(Owned, Seen)> {
+    ) -> Option<(OwnedTurn, VisibleTranscript)> {
         let own = session.fence == right.fence && session.turn.as_ref() == Some(right.turn);
         let turn = self.turn.as_ref().filter(|turn| turn.id == *right.turn)?;
         let revision = &*self.config;
@@ -354,7 +354,7 @@ impl SessionMemory {
         }
         let now = self.as_of.now();
         let left = session.turn_deadline?.duration_since(now);
-        let owned = Owned {
+        let owned = OwnedTurn {
             step: session.step,
             attempt: session.attempt,
             completed_steps: turn.completed_steps,
@@ -367,7 +367,7 @@ impl SessionMemory {
             started_at: turn.started_at,
             read_at: now,
             request: turn.request.clone(),
-            made_for: revision.clone(),
+            prepared_for: revision.clone(),
             newer: None,
             totals: turn.totals,
             final_message: turn.final_message.clone(),
@@ -375,11 +375,11 @@ impl SessionMemory {
             context_version: session.context_version,
             anchor: session.anchor.clone(),
             last_seq: session.last_seq(),
-            waiting: session.messages_wait(),
+            waiting: session.has_messages_for_turn(),
             trace: turn.trace.clone(),
         };
         let is_empty = transcript.messages.is_empty();
-        let seen = Seen {
+        let seen = VisibleTranscript {
             messages: transcript.messages.clone(),
             context_version: (!is_empty).then_some(session.context_version),
             bytes: transcript.bytes,
@@ -388,7 +388,7 @@ impl SessionMemory {
     }
 
     /// The state from which a turn starts. Returns `None` if a turn is running or calls are open.
-    pub(super) fn idle(&self, session: &Session) -> Option<Basis> {
+    pub(super) fn idle(&self, session: &Session) -> Option<PrepareInput> {
         let is_idle = session.state == SessionState::Idle && session.open_calls == 0;
         is_idle.then(|| self.basis(session))?
     }
@@ -421,21 +421,21 @@ impl SessionMemory {
     }
 
     /// The waiting turn. Returns `None` if it does not wait for results of all calls in `named`.
-    pub(super) fn waiting(&self, session: &Session, named: &[CallId]) -> Option<Waiting> {
+    pub(super) fn waiting(&self, session: &Session, named: &[CallId]) -> Option<WaitingTurn> {
         let is_waiting = session.state == SessionState::AwaitingTools && session.cancel.is_none();
         let turn = self.turn.as_ref().filter(|_| is_waiting)?;
         let known = self.known_calls(session, &turn.id)?;
-        let calls: BTreeMap<CallId, KnownCall> = named
+        let calls: BTreeMap<CallId, StoredCall> = named
             .iter()
             .map(|call| Some((call.clone(), known.get(call)?.clone())))
             .collect::<Option<_>>()?;
-        let is_asked = |call: &KnownCall| call.state == CallState::Requested;
+        let is_asked = |call: &StoredCall| call.state == CallState::Requested;
         let is_made_for_it = turn.made_for == session.revision;
         if !is_made_for_it || !calls.values().all(is_asked) {
             return None;
         }
         let elapsed = self.as_of.now().duration_since(turn.started_at);
-        Some(Waiting {
+        Some(WaitingTurn {
             basis: self.basis(session)?,
             request: turn.request.clone(),
             elapsed: elapsed.try_into().unwrap_or_default(),
@@ -444,7 +444,11 @@ impl SessionMemory {
         })
     }
 
-    fn known_calls(&self, session: &Session, turn: &TurnId) -> Option<BTreeMap<CallId, KnownCall>> {
+    fn known_calls(
+        &self,
+        session: &Session,
+        turn: &TurnId,
+    ) -> Option<BTreeMap<CallId, StoredCall>> {
         let batch = Batch {
             open: session.open_calls,
             waiting: self
@@ -454,7 +458,7 @@ impl SessionMemory {
                 .sum(),
         };
         let known = |KeptCall { call, edited }: &KeptCall| {
-            let known = KnownCall {
+            let known = StoredCall {
                 turn: turn.clone(),
                 step: call.step,
                 name: call.tool.clone(),
@@ -469,17 +473,17 @@ impl SessionMemory {
         is_whole.then(|| self.open.iter().map(known).collect())
     }
 
-    fn basis(&self, session: &Session) -> Option<Basis> {
+    fn basis(&self, session: &Session) -> Option<PrepareInput> {
         if self.config.number != session.revision {
             return None;
         }
-        Some(Basis {
+        Some(PrepareInput {
             revision: Arc::clone(&self.config),
             context_tokens: session.context_tokens(),
             context_version: session.context_version,
             anchor: session.anchor.clone(),
             queued: u32::try_from(session.queue.len()).ok()?,
-            holds: self.holds(session),
+            model_dependent: self.holds(session),
         })
     }
 
@@ -496,7 +500,7 @@ impl SessionMemory {
 
 fn call_state(call: &OpenCall) -> CallState {
     match (call.deadline, call.waits_for) {
-        (None, _) => CallState::AwaitingTurn,
+        (None, _) => CallState::AwaitingEarlierCalls,
         (Some(_), WaitsFor::Result { edited: _ }) => CallState::Requested,
         (Some(_), WaitsFor::Approval) => CallState::AwaitingApproval,
     }
@@ -506,23 +510,23 @@ fn call_state(call: &OpenCall) -> CallState {
 fn kept_call(
     call: &NewCall,
     (position, results): (u32, &MessageId),
-    Landing { change, as_of, .. }: &Landing<'_>,
+    AppliedCommit { change, as_of, .. }: &AppliedCommit<'_>,
 ) -> Option<KeptCall> {
     let NewCall {
         id,
         name,
         part: _,
-        fate,
+        handling: fate,
         timeout,
         executor,
     } = call;
     let (waits_for, deadline, request) = match fate {
-        CallFate::Asked(waits_for) => (*waits_for, Some(as_of.at + *timeout), None),
-        CallFate::Later { waits_for, request } => {
+        CallHandling::Requested(waits_for) => (*waits_for, Some(as_of.at + *timeout), None),
+        CallHandling::Later { waits_for, request } => {
             let request = codec::event::encode(request).payload;
             (*waits_for, None, Some(request))
         }
-        CallFate::NotRun => return None,
+        CallHandling::NotRun => return None,
     };
     Some(KeptCall {
         call: OpenCall {
@@ -558,8 +562,8 @@ fn hides_or_copies(change: &Change<'_>) -> bool {
         || change.compactions.iter().any(moves)
         || change.imports.is_some()
         || change.fork.is_some()
-        || change.described.is_some()
-        || change.takes_back
+        || change.host_model_call.is_some()
+        || change.rolls_back
         || change.deletes
 }
 
@@ -591,7 +595,7 @@ fn calls_of(message: &Message) -> usize {
 
 /// The message with the results of a batch. `at` is the position of its event among the events of the change.
 fn results_message(
-    Landing { change, as_of, .. }: &Landing<'_>,
+    AppliedCommit { change, as_of, .. }: &AppliedCommit<'_>,
     (at, message): (usize, &ResultMessage),
     parts: Vec<StoredPart>,
 ) -> Message {
@@ -600,7 +604,7 @@ fn results_message(
     let ResultMessage { id, step, overhead } = message;
     Message {
         id: id.clone(),
-        turn: change.about.clone(),
+        turn: change.turn_id.clone(),
         step: *step,
         seq: Seq(change.first_seq().0 + position),
         role: Role::Tool,

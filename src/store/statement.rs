@@ -68,7 +68,7 @@ type Known = BTreeMap<&'static str, Arc<[Type]>>;
 
 /// A statement that is ready to be sent on a connection.
 #[derive(Debug)]
-pub(super) enum Ready {
+pub(super) enum PreparedStatement {
     Named(Statement),
     /// The text and the parameter types.
     Unnamed(&'static str, Arc<[Type]>),
@@ -86,7 +86,7 @@ impl Statements {
         &self,
         connection: &Object,
         all: &[&'static str],
-    ) -> Result<Vec<Ready>, Error> {
+    ) -> Result<Vec<PreparedStatement>, Error> {
         match self {
             Self::Named => try_join_all(all.iter().map(|sql| self.ready(connection, sql))).await,
             Self::Unnamed(_) => {
@@ -104,9 +104,11 @@ impl Statements {
         &self,
         connection: &Object,
         sql: &'static str,
-    ) -> Result<Ready, Error> {
+    ) -> Result<PreparedStatement, Error> {
         match self {
-            Self::Named => Ok(Ready::Named(connection.prepare_cached(sql).await?)),
+            Self::Named => Ok(PreparedStatement::Named(
+                connection.prepare_cached(sql).await?,
+            )),
             Self::Unnamed(known) => {
                 let found = known
                     .lock()
@@ -116,7 +118,7 @@ impl Statements {
                 let types = match found {
                     Some(types) => types,
                     None => {
-                        let types = ask(connection, sql).await?;
+                        let types = read_types(connection, sql).await?;
                         known
                             .lock()
                             .unwrap_or_else(PoisonError::into_inner)
@@ -124,13 +126,13 @@ impl Statements {
                         types
                     }
                 };
-                Ok(Ready::Unnamed(sql, types))
+                Ok(PreparedStatement::Unnamed(sql, types))
             }
         }
     }
 }
 
-impl Ready {
+impl PreparedStatement {
     /// Sends it. The request is sent when the future is first polled.
     pub(super) async fn query(
         &self,
@@ -147,7 +149,7 @@ impl Ready {
     }
 }
 
-impl Ready {
+impl PreparedStatement {
     /// Size in bytes of its encoded parameters. A parameter that cannot be encoded counts as 0: sending it fails.
     pub(super) fn bytes(&self, params: &[Param<'_>]) -> i64 {
         let types = match self {
@@ -169,7 +171,7 @@ impl Ready {
 /// Reads the types of a statement's parameters. The statement is prepared, described and closed in one transaction,
 /// which a pooler keeps on one connection, and nothing else is prepared there. If a prepared statement with the same
 /// name exists nevertheless, as after a period without this setting, all prepared statements are deallocated.
-async fn ask(connection: &Object, sql: &'static str) -> Result<Arc<[Type]>, Error> {
+async fn read_types(connection: &Object, sql: &'static str) -> Result<Arc<[Type]>, Error> {
     match ask_after(connection, "begin", sql).await {
         Err(Error::Outage(Outage::TransactionPooler, _)) => {
             ask_after(connection, "begin; deallocate all", sql).await

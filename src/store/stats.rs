@@ -18,10 +18,10 @@ use super::{
 use crate::{
     codec,
     model::{
-        Anchor, Held, Ledger, Seq, SessionConfig, SessionKey, TurnId, UsagePurpose, UsageTotals,
-        command::TurnRequest, ledger::ModelDependent,
+        Anchor, CategoryCount, Ledger, Seq, SessionConfig, SessionKey, TurnId, UsagePurpose,
+        UsageTotals, command::TurnRequest, ledger::ModelDependent,
     },
-    session::counters::{Counter, Shift},
+    session::counters::{Counter, TokenCounters},
 };
 
 /// Token statistics of a session.
@@ -36,7 +36,7 @@ pub struct Stats {
     /// The ledger of the live transcript.
     pub ledger: Ledger,
     /// The part of it that depends on the model.
-    pub holds: ModelDependent,
+    pub model_dependent: ModelDependent,
     /// Estimated size of the live transcript in tokens.
     pub context_tokens: i64,
     /// Version of the transcript and configuration.
@@ -46,12 +46,12 @@ pub struct Stats {
     /// Average growth of prompts from call to call, in tokens.
     pub growth: Option<f64>,
     /// Queued messages and their approximate size.
-    pub queued: Held,
+    pub queued: CategoryCount,
     pub last_seq: Seq,
     /// Total usage by purpose and model; at most 100 entries.
-    pub usage: Vec<Spent>,
+    pub usage: Vec<UsageEntry>,
     /// The newest turns, newest first; at most 10.
-    pub turns: Vec<TurnSpent>,
+    pub turns: Vec<TurnUsage>,
     /// Number of messages for which the model sees a summary or nothing.
     pub compacted: u32,
     /// Whether the session has compactions in any state.
@@ -60,7 +60,7 @@ pub struct Stats {
 
 /// Usage for one purpose and one model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spent {
+pub struct UsageEntry {
     pub purpose: UsagePurpose,
     /// Model reference.
     pub model: String,
@@ -69,7 +69,7 @@ pub struct Spent {
 
 /// Usage of a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TurnSpent {
+pub struct TurnUsage {
     pub turn: TurnId,
     /// Number of steps begun.
     pub steps: u32,
@@ -110,7 +110,7 @@ fn stats(row: &Row) -> Result<Stats, Error> {
             0
         },
         ledger,
-        holds: model_dependent(row, &counters)?,
+        model_dependent: model_dependent(row, &counters)?,
         context_tokens: counters.size(),
         version: version(row)?,
         anchor: anchor(row)?,
@@ -134,7 +134,7 @@ fn stats(row: &Row) -> Result<Stats, Error> {
 
 /// The number of hidden messages. `changes` has the change in the number of live messages by each applied compaction,
 /// which includes its summary, and `None` for other compactions.
-fn compacted(changes: &[Option<i32>], summary: Held) -> u32 {
+fn compacted(changes: &[Option<i32>], summary: CategoryCount) -> u32 {
     let change: i64 = changes
         .iter()
         .flatten()
@@ -144,9 +144,9 @@ fn compacted(changes: &[Option<i32>], summary: Held) -> u32 {
 }
 
 /// The queued messages, given the size of each in bytes.
-fn queued(bytes: &[i32]) -> Held {
+fn queued(bytes: &[i32]) -> CategoryCount {
     let sum: i64 = bytes.iter().map(|bytes| i64::from(*bytes)).sum();
-    Held {
+    CategoryCount {
         tokens: sum / BYTES_PER_TOKEN,
         parts: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
     }
@@ -155,13 +155,13 @@ fn queued(bytes: &[i32]) -> Held {
 /// Queued messages are not tokenized: this ratio is approximately right for text.
 const BYTES_PER_TOKEN: i64 = 4;
 
-fn ledger(counters: &Shift) -> Result<Ledger, Error> {
+fn ledger(counters: &TokenCounters) -> Result<Ledger, Error> {
     let count = |parts: i32| {
         u32::try_from(parts).map_err(|_| Error::Corrupt(format!("a counter is negative: {parts}")))
     };
     let held = |counter| {
         let (tokens, parts) = counters.of(counter);
-        Ok::<_, Error>(Held {
+        Ok::<_, Error>(CategoryCount {
             tokens,
             parts: count(parts)?,
         })
@@ -182,7 +182,10 @@ fn ledger(counters: &Shift) -> Result<Ledger, Error> {
 }
 
 /// Decodes it from the counters and the columns of `{model_dependent}` in `sql/fragments.sql`.
-pub(super) fn model_dependent(row: &Row, counters: &Shift) -> Result<ModelDependent, Error> {
+pub(super) fn model_dependent(
+    row: &Row,
+    counters: &TokenCounters,
+) -> Result<ModelDependent, Error> {
     let has = |counter| counters.of(counter).1 > 0;
     Ok(ModelDependent {
         media: has(Counter::Media) || get(row, "has_blobs")?,
@@ -191,22 +194,22 @@ pub(super) fn model_dependent(row: &Row, counters: &Shift) -> Result<ModelDepend
     })
 }
 
-fn spent(spent: &Composite<'_>) -> Result<Spent, Error> {
+fn spent(spent: &Composite<'_>) -> Result<UsageEntry, Error> {
     let purpose = match spent.get(0)? {
         1_i16 => UsagePurpose::Turn,
         2 => UsagePurpose::Compaction,
         other => return Err(Error::Corrupt(format!("unknown usage purpose {other}"))),
     };
-    Ok(Spent {
+    Ok(UsageEntry {
         purpose,
         model: spent.get(1)?,
         totals: totals(spent, 2)?,
     })
 }
 
-fn turn(turn: &Composite<'_>) -> Result<TurnSpent, Error> {
+fn turn(turn: &Composite<'_>) -> Result<TurnUsage, Error> {
     let steps: i32 = turn.get(1)?;
-    Ok(TurnSpent {
+    Ok(TurnUsage {
         turn: TurnId::new(turn.get::<String>(0)?),
         steps: u32::try_from(steps).unwrap_or_default(),
         totals: totals(turn, 2)?,

@@ -3,10 +3,10 @@
 
 use super::{
     Error, Store,
-    commit::{Committed, Landed, Races},
+    commit::{CommitConflicts, CommitMetadata, CommitOutcome},
     grant::Grant,
-    seen::SeenSession,
-    written::{Ack, Fenced, Written},
+    seen::SessionSnapshot,
+    written::{Ack, ConditionalWriteOutcome, WriteOutcome},
 };
 use crate::{
     model::{Seq, SessionKey, TurnFence, TurnId, command::TurnRequest},
@@ -16,20 +16,20 @@ use crate::{
         append,
         change::Change,
         cost::StepCost,
-        ending::Open,
+        ending::OpenWork,
         new_calls::Batch,
-        rollback::TakenBack,
+        rollback::RollbackTarget,
         rows::Rows,
-        steps::{self, NewStep, Owner, Standing},
+        steps::{self, NewStep, Owner, OwnerStatus},
     },
 };
 
 /// The outcome of beginning a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Begun {
+pub enum BeginStepOutcome {
     Applied(Ack),
     /// Another configuration revision is in force: read again. Nothing was written.
-    Moved,
+    Stale,
     /// Another owner has the session.
     Fenced,
 }
@@ -41,13 +41,13 @@ impl Store {
         key: &SessionKey,
         right: TurnFence<'_>,
         step: &NewStep<'_>,
-    ) -> Result<Begun, Error> {
+    ) -> Result<BeginStepOutcome, Error> {
         let owner = self.owner();
         let begin = |session: &Session| steps::begin(session, step, owner);
         Ok(match self.write_as_owner(key, right, "", begin).await? {
-            Fenced::Applied(ack) => Begun::Applied(ack),
-            Fenced::Refused => Begun::Moved,
-            Fenced::Gone => Begun::Fenced,
+            ConditionalWriteOutcome::Applied(ack) => BeginStepOutcome::Applied(ack),
+            ConditionalWriteOutcome::Refused => BeginStepOutcome::Stale,
+            ConditionalWriteOutcome::Gone => BeginStepOutcome::Fenced,
         })
     }
 
@@ -60,7 +60,7 @@ impl Store {
         rows: &Rows,
         cost: &StepCost<'_>,
         batch: Option<&Batch>,
-    ) -> Result<Written, Error> {
+    ) -> Result<WriteOutcome, Error> {
         let owner = self.owner();
         let append = |session: &Session| Some(append::apply(session, rows, cost, batch, owner));
         let written = self.write_as_owner(key, right, &rows.estimator, append);
@@ -76,7 +76,7 @@ impl Store {
         rows: &Rows,
         cost: &StepCost<'_>,
         fallback: Option<&TurnRequest>,
-    ) -> Result<Written, Error> {
+    ) -> Result<WriteOutcome, Error> {
         let owner = self.owner();
         let retry = |session: &Session| Some(steps::retry(session, rows, cost, fallback, owner));
         let written = self.write_as_owner(key, right, &rows.estimator, retry);
@@ -98,19 +98,21 @@ impl Store {
         right: TurnFence<'_>,
         estimator: &str,
         decide: impl Fn(&Session) -> Option<Change<'a>>,
-    ) -> Result<Fenced, Error> {
-        let decide = |session: &Session, _: Open<'_>| decide(session);
+    ) -> Result<ConditionalWriteOutcome, Error> {
+        let decide = |session: &Session, _: OpenWork<'_>| decide(session);
         let owned = Owned {
             key,
             right,
             estimator,
             reads: Reads::Session,
         };
-        let outcome = self.insist(|| self.try_as_owner(&owned, &decide)).await?;
+        let outcome = self
+            .retry_write(|| self.try_as_owner(&owned, &decide))
+            .await?;
         Ok(match outcome {
-            Outcome::Applied { ack, grant: _ } => Fenced::Applied(ack),
-            Outcome::Refused => Fenced::Refused,
-            Outcome::Gone(_) => Fenced::Gone,
+            Outcome::Applied { ack, grant: _ } => ConditionalWriteOutcome::Applied(ack),
+            Outcome::Refused => ConditionalWriteOutcome::Refused,
+            Outcome::Gone(_) => ConditionalWriteOutcome::Gone,
         })
     }
 
@@ -121,17 +123,20 @@ impl Store {
         key: &SessionKey,
         right: TurnFence<'_>,
         (estimator, reads): (&str, Reads),
-        decide: impl Fn(&Session, Open<'_>) -> Option<Change<'a>>,
+        decide: impl Fn(&Session, OpenWork<'_>) -> Option<Change<'a>>,
         next: Option<&TurnId>,
-    ) -> Result<(Written, Option<Grant>), Error> {
+    ) -> Result<(WriteOutcome, Option<Grant>), Error> {
         let owned = Owned {
             key,
             right,
             estimator,
             reads,
         };
-        match self.insist(|| self.try_as_owner(&owned, &decide)).await? {
-            Outcome::Applied { ack, grant } => Ok((Written::Applied(ack), grant)),
+        match self
+            .retry_write(|| self.try_as_owner(&owned, &decide))
+            .await?
+        {
+            Outcome::Applied { ack, grant } => Ok((WriteOutcome::Applied(ack), grant)),
             // The next turn has the session, and its grant may belong to this replica.
             Outcome::Gone(session) => {
                 let follows = |session: &Session| {
@@ -140,7 +145,7 @@ impl Store {
                         && session.is_owned_by(&self.replica)
                 };
                 let session = session.filter(|session| follows(session));
-                Ok((Written::Fenced, session.as_deref().and_then(Grant::of)))
+                Ok((WriteOutcome::Fenced, session.as_deref().and_then(Grant::of)))
             }
             Outcome::Refused => Err(refused(right)),
         }
@@ -149,46 +154,47 @@ impl Store {
     async fn try_as_owner<'a>(
         &self,
         owned: &Owned<'_>,
-        decide: impl Fn(&Session, Open<'_>) -> Option<Change<'a>>,
+        decide: impl Fn(&Session, OpenWork<'_>) -> Option<Change<'a>>,
     ) -> Result<Outcome, Error> {
         let Owned { key, right, .. } = *owned;
-        let commit = Committed {
+        let commit = CommitMetadata {
             estimator: owned.estimator,
-            ..Committed::default()
+            ..CommitMetadata::default()
         };
-        let standing = |session: &Session| steps::standing(session, right, &self.replica);
+        let standing = |session: &Session| steps::owner_status(session, right, &self.replica);
         // The copy in memory may be outdated, so it is used only for a commit, which compares the version.
         let from_memory = |session: &Session| {
             let is_enough = owned.reads.is_enough(session);
-            let decides = standing(session) == Standing::Owner && is_enough;
+            let decides = standing(session) == OwnerStatus::Owner && is_enough;
             if decides {
-                decide(session, Open::default())
+                decide(session, OpenWork::default())
             } else {
                 None
             }
         };
-        if let Some((change, landed)) = self.commit_known(key, from_memory, &commit).await? {
+        if let Some((change, landed)) = self.commit_from_cache(key, from_memory, &commit).await? {
             return Ok(applied(&change, &landed));
         }
-        let mut races = Races::over("concurrent writes prevented a write of a turn's owner");
+        let mut races =
+            CommitConflicts::new("concurrent writes prevented a write of a turn's owner");
         loop {
             let Some((seen, open, back)) = self.read_owned(owned).await? else {
                 return Ok(Outcome::Gone(None));
             };
-            let SeenSession {
+            let SessionSnapshot {
                 version, session, ..
             } = seen;
             match standing(&session) {
-                Standing::Owner => {}
-                Standing::Landed => {
+                OwnerStatus::Owner => {}
+                OwnerStatus::AlreadyCommitted => {
                     let ack = ack(&session, session.last_seq());
                     return Ok(Outcome::Applied { ack, grant: None });
                 }
-                Standing::Gone => return Ok(Outcome::Gone(Some(Box::new(session)))),
+                OwnerStatus::NotOwner => return Ok(Outcome::Gone(Some(Box::new(session)))),
             }
-            let open = Open {
+            let open = OpenWork {
                 calls: &open,
-                back: back.as_ref(),
+                rollback: back.as_ref(),
             };
             let Some(change) = decide(&session, open) else {
                 return Ok(Outcome::Refused);
@@ -197,14 +203,14 @@ impl Store {
             if let Some(landed) = self.commit(key, seen, &change, &commit).await? {
                 return Ok(applied(&change, &landed));
             }
-            races.lost()?;
+            races.record()?;
         }
     }
 
     async fn read_owned(
         &self,
         owned: &Owned<'_>,
-    ) -> Result<Option<(SeenSession, Vec<OpenCall>, Option<TakenBack>)>, Error> {
+    ) -> Result<Option<(SessionSnapshot, Vec<OpenCall>, Option<RollbackTarget>)>, Error> {
         let Owned { key, right, .. } = *owned;
         match owned.reads {
             Reads::Session => {
@@ -268,7 +274,7 @@ enum Outcome {
     Gone(Option<Box<Session>>),
 }
 
-fn applied(change: &Change<'_>, landed: &Landed) -> Outcome {
+fn applied(change: &Change<'_>, landed: &CommitOutcome) -> Outcome {
     let next = change.next.as_ref();
     Outcome::Applied {
         ack: ack(&change.session, landed.last_seq),
@@ -277,11 +283,14 @@ fn applied(change: &Change<'_>, landed: &Landed) -> Outcome {
 }
 
 /// The outcome of a write that only its fence can refuse.
-fn unconditional(written: Fenced, right: TurnFence<'_>) -> Result<Written, Error> {
+fn unconditional(
+    written: ConditionalWriteOutcome,
+    right: TurnFence<'_>,
+) -> Result<WriteOutcome, Error> {
     match written {
-        Fenced::Applied(ack) => Ok(Written::Applied(ack)),
-        Fenced::Gone => Ok(Written::Fenced),
-        Fenced::Refused => Err(refused(right)),
+        ConditionalWriteOutcome::Applied(ack) => Ok(WriteOutcome::Applied(ack)),
+        ConditionalWriteOutcome::Gone => Ok(WriteOutcome::Fenced),
+        ConditionalWriteOutcome::Refused => Err(refused(right)),
     }
 }
 

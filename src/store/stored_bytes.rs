@@ -44,7 +44,7 @@ impl Store {
             ("every", &every),
             ("known_at", &known_at),
         ])?;
-        let rows = self.aside().write(&claim).await?;
+        let rows = self.reserved().write(&claim).await?;
         rows.iter()
             .map(|row| Ok(TenantId::new(get::<String>(row, "tenant_id")?)))
             .collect()
@@ -143,7 +143,7 @@ impl Store {
             ("bytes", &bytes),
             ("known_at", &known_at),
         ])?;
-        self.aside().write(&report).await.map(drop)
+        self.reserved().write(&report).await.map(drop)
     }
 
     /// Reads only lengths, which are stored in the rows, and no content.

@@ -2,26 +2,26 @@
 
 use super::{
     Error, Store,
-    commit::Committed,
-    queue::Look,
-    written::{Ack, Fenced},
+    commit::CommitMetadata,
+    queue::QueueSnapshot,
+    written::{Ack, ConditionalWriteOutcome},
 };
 use crate::{
     model::{Seq, SessionKey, TurnFence},
     session::{
         Session,
         rows::Rows,
-        take::{self, Advance, Taken, Taking},
+        take::{self, Advance, TakeSelection, TakenMessage},
     },
 };
 
 /// The outcome of a take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Take {
+pub enum TakeOutcome {
     /// The messages are in the transcript.
     Applied(Ack),
     /// The state has changed since it was read: read again. Nothing was written.
-    Moved,
+    Stale,
     /// Another owner has the session.
     Fenced,
 }
@@ -36,17 +36,17 @@ impl Store {
         right: TurnFence<'_>,
         seen: Option<Seq>,
         rows: &Rows,
-        taken: &[Taken<'_>],
+        taken: &[TakenMessage<'_>],
         step: Advance,
-    ) -> Result<Take, Error> {
+    ) -> Result<TakeOutcome, Error> {
         let owner = self.owner();
-        let taking = Taking { seen, rows, taken };
+        let taking = TakeSelection { seen, rows, taken };
         let take = |session: &Session| take::take(session, &taking, step, owner);
         let written = self.write_as_owner(key, right, &rows.estimator, take);
         Ok(match written.await? {
-            Fenced::Applied(ack) => Take::Applied(ack),
-            Fenced::Refused => Take::Moved,
-            Fenced::Gone => Take::Fenced,
+            ConditionalWriteOutcome::Applied(ack) => TakeOutcome::Applied(ack),
+            ConditionalWriteOutcome::Refused => TakeOutcome::Stale,
+            ConditionalWriteOutcome::Gone => TakeOutcome::Fenced,
         })
     }
 
@@ -56,16 +56,16 @@ impl Store {
     pub async fn take_idle(
         &self,
         key: &SessionKey,
-        look: &Look,
+        look: &QueueSnapshot,
         revision: i64,
         rows: &Rows,
-        taken: &[Taken<'_>],
+        taken: &[TakenMessage<'_>],
     ) -> Result<Option<Seq>, Error> {
         let seen = Some(look.last_seq);
-        let taking = Taking { seen, rows, taken };
-        let commit = Committed {
+        let taking = TakeSelection { seen, rows, taken };
+        let commit = CommitMetadata {
             estimator: &rows.estimator,
-            ..Committed::default()
+            ..CommitMetadata::default()
         };
         let take = |session: &Session| take::take_idle(session, look.fence, revision, &taking);
         let taken = self

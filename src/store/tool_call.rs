@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
-    known_call::{Batch, CallState, KnownCall},
+    known_call::{Batch, CallState, StoredCall},
     row::{count, get},
     rows::Key,
 };
@@ -83,7 +83,7 @@ impl Store {
         &self,
         key: &SessionKey,
         calls: &[CallId],
-    ) -> Result<BTreeMap<CallId, KnownCall>, Error> {
+    ) -> Result<BTreeMap<CallId, StoredCall>, Error> {
         let (key, ids): (Key, Vec<&str>) =
             (Key::from(key), calls.iter().map(CallId::as_str).collect());
         known_calls(
@@ -106,10 +106,10 @@ impl Store {
     }
 }
 
-pub(super) fn known_calls(rows: &[Row]) -> Result<BTreeMap<CallId, KnownCall>, Error> {
+pub(super) fn known_calls(rows: &[Row]) -> Result<BTreeMap<CallId, StoredCall>, Error> {
     rows.iter()
         .map(|row| {
-            let call = KnownCall {
+            let call = StoredCall {
                 turn: TurnId::new(get::<String>(row, "turn_id")?),
                 step: count(row, "step")?,
                 name: get(row, "tool_name")?,
@@ -130,7 +130,7 @@ fn state(status: i16, asked: bool) -> Result<CallState, Error> {
     match (status, asked) {
         (REQUESTED, _) => Ok(CallState::Requested),
         (APPROVAL, true) => Ok(CallState::AwaitingApproval),
-        (WAITING | APPROVAL, _) => Ok(CallState::AwaitingTurn),
+        (WAITING | APPROVAL, _) => Ok(CallState::AwaitingEarlierCalls),
         (ANSWERED, _) => Ok(CallState::Answered),
         (DENIED, _) => Ok(CallState::Denied),
         (TIMED_OUT | CANCELLED, _) => Ok(CallState::Closed),
@@ -158,7 +158,7 @@ pub(super) fn waits_for(status: i16, edited: bool) -> Result<WaitsFor, Error> {
 }
 
 /// The status of a call when its result or approval is requested.
-pub(super) fn asked_status(waits_for: WaitsFor) -> i16 {
+pub(super) fn requested_status(waits_for: WaitsFor) -> i16 {
     match waits_for {
         WaitsFor::Result { edited: _ } => REQUESTED,
         WaitsFor::Approval => APPROVAL,

@@ -5,7 +5,7 @@
 //! share come first. A session begins with its session row and is imported in one transaction. The last line marks the
 //! file as complete, because a truncated file could end after any row of a session.
 
-mod filling;
+mod importer;
 mod rows;
 
 use std::io;
@@ -14,7 +14,7 @@ use deadpool_postgres::{ClientWrapper, Object, Transaction};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio_postgres::{IsolationLevel, types::ToSql};
 
-pub use filling::{Filled, fill};
+pub use importer::{ImportSummary, import_sessions};
 
 use super::{Database, Error, row::get};
 use crate::model::{SessionId, TenantId};
@@ -24,7 +24,7 @@ const HEAD: &str = r#"{"contextd":"sessions","form":1}"#;
 /// The last line of a file.
 const END: &str = r#"{"contextd":"end"}"#;
 /// Number of rows that are fetched at a time.
-const AT_A_TIME: i32 = 100;
+const FETCH_ROWS: i32 = 100;
 
 /// Why an export or import failed.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +64,7 @@ pub async fn export(
     choice: &Choice,
     to: &mut (impl AsyncWrite + Unpin + Send),
 ) -> Result<u64, TransferError> {
-    let mut client = patient(database).await?;
+    let mut client = client_without_timeouts(database).await?;
     let transaction = client
         .build_transaction()
         .isolation_level(IsolationLevel::RepeatableRead)
@@ -91,7 +91,7 @@ pub async fn export(
 }
 
 /// A connection of the owner of the schema, who sees all tenants, without timeouts, since a large database takes long.
-async fn patient(database: &Database) -> Result<ClientWrapper, Error> {
+async fn client_without_timeouts(database: &Database) -> Result<ClientWrapper, Error> {
     let client = Object::take(database.owner().await?);
     let settings = "set statement_timeout = 0; set idle_in_transaction_session_timeout = 0";
     client.batch_execute(settings).await?;
@@ -149,7 +149,7 @@ impl<W: AsyncWrite + Unpin + Send> Export<'_, W> {
             None => self.transaction.bind(sql, &[&tenant, &self.ids]).await?,
         };
         loop {
-            let page = self.transaction.query_portal(&portal, AT_A_TIME).await?;
+            let page = self.transaction.query_portal(&portal, FETCH_ROWS).await?;
             if page.is_empty() {
                 return Ok(());
             }

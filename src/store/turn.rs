@@ -5,11 +5,11 @@ use std::time::Instant;
 use super::{
     Error, Store,
     admission::new_turn,
-    commit::Committed,
+    commit::CommitMetadata,
     following::NextTurn,
     grant::Grant,
     step::{Reads, ack},
-    written::Written,
+    written::WriteOutcome,
 };
 use crate::{
     model::{Ending, SessionKey, TurnFence},
@@ -17,10 +17,10 @@ use crate::{
         Session,
         change::Change,
         cost::StepCost,
-        ending::{self, End, Open},
+        ending::{self, OpenWork, TurnEnd},
         rows::Rows,
         start,
-        steps::{self, Standing},
+        steps::{self, OwnerStatus},
     },
 };
 
@@ -33,8 +33,8 @@ impl Store {
         right: TurnFence<'_>,
         rows: &Rows,
         cost: &StepCost<'_>,
-        end: &End<'_>,
-    ) -> Result<Written, Error> {
+        end: &TurnEnd<'_>,
+    ) -> Result<WriteOutcome, Error> {
         self.finish_and_start(key, right, rows, cost, end, None)
             .await
             .map(|(written, _)| written)
@@ -47,11 +47,11 @@ impl Store {
         right: TurnFence<'_>,
         rows: &Rows,
         cost: &StepCost<'_>,
-        end: &End<'_>,
+        end: &TurnEnd<'_>,
         next: Option<&NextTurn<'_>>,
-    ) -> Result<(Written, Option<Grant>), Error> {
+    ) -> Result<(WriteOutcome, Option<Grant>), Error> {
         let owner = self.owner();
-        let finish = |session: &Session, _: Open<'_>| {
+        let finish = |session: &Session, _: OpenWork<'_>| {
             let finished = ending::finish(session, rows, cost, end, owner)?;
             Some(self.followed(finished, next))
         };
@@ -69,24 +69,25 @@ impl Store {
         right: TurnFence<'_>,
         rows: &Rows,
         cost: &StepCost<'_>,
-        end: &End<'_>,
-    ) -> Result<Option<Written>, Error> {
+        end: &TurnEnd<'_>,
+    ) -> Result<Option<WriteOutcome>, Error> {
         let asked = Instant::now();
         let finish = |session: &Session| {
-            let is_own = steps::standing(session, right, &self.replica) == Standing::Owner;
+            let is_own = steps::owner_status(session, right, &self.replica) == OwnerStatus::Owner;
             if is_own && session.queue.is_empty() {
                 ending::finish(session, rows, cost, end, self.owner())
             } else {
                 None
             }
         };
-        let commit = Committed {
+        let commit = CommitMetadata {
             estimator: &rows.estimator,
-            ..Committed::default()
+            ..CommitMetadata::default()
         };
-        match self.commit_known(key, finish, &commit).await {
-            Ok(finished) => Ok(finished
-                .map(|(change, landed)| Written::Applied(ack(&change.session, landed.last_seq)))),
+        match self.commit_from_cache(key, finish, &commit).await {
+            Ok(finished) => Ok(finished.map(|(change, landed)| {
+                WriteOutcome::Applied(ack(&change.session, landed.last_seq))
+            })),
             // While the lease may last, the caller checks whether this was committed.
             Err(error) if error.is_transient() && asked.elapsed() < self.lease => Ok(None),
             Err(error) => Err(error),
@@ -100,8 +101,8 @@ impl Store {
         right: TurnFence<'_>,
         rows: &Rows,
         cost: &StepCost<'_>,
-        end: &End<'_>,
-    ) -> Result<Written, Error> {
+        end: &TurnEnd<'_>,
+    ) -> Result<WriteOutcome, Error> {
         self.stop_and_start(key, right, rows, cost, end, None)
             .await
             .map(|(written, _)| written)
@@ -114,11 +115,11 @@ impl Store {
         right: TurnFence<'_>,
         rows: &Rows,
         cost: &StepCost<'_>,
-        end: &End<'_>,
+        end: &TurnEnd<'_>,
         next: Option<&NextTurn<'_>>,
-    ) -> Result<(Written, Option<Grant>), Error> {
+    ) -> Result<(WriteOutcome, Option<Grant>), Error> {
         let owner = self.owner();
-        let stop = |session: &Session, open: Open<'_>| {
+        let stop = |session: &Session, open: OpenWork<'_>| {
             let stopped = ending::stop(session, open, rows, cost, end, owner);
             Some(self.followed(stopped, next))
         };
@@ -139,7 +140,7 @@ impl Store {
     fn followed<'a>(&self, mut ended: Change<'a>, next: Option<&NextTurn<'a>>) -> Change<'a> {
         let begin = |next: &NextTurn<'a>| {
             let new = new_turn(next.admission);
-            start::start_for(&ended.session, next.message, &new, self.heir())
+            start::start_for(&ended.session, next.message, &new, self.next_owner())
         };
         ended.next = next.and_then(begin).map(Box::new);
         ended

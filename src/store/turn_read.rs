@@ -13,17 +13,17 @@ use super::{
     Error, Store,
     admitted::Read,
     anchor::anchor,
-    bounded_page::Listed,
+    bounded_page::BoundedPage,
     counters::counters,
-    message::{LIVE_WITHIN, NOW, page_values, seen},
+    message::{LIVE_WITHIN, NOW, page_values, visible_transcript},
     named_parameters::Named,
-    own_sessions::Remembered,
-    owned::{Owned, Revision, Seen},
+    owned::{OwnedTurn, Revision, VisibleTranscript},
     pipeline::Param,
     row::{count, get, turn_state},
     rows::Key,
     seen::cancel_request,
-    session_memory::{Basis, SessionMemory, StoredSize, Waiting},
+    session_cache::CachedSession,
+    session_memory::{PrepareInput, SessionMemory, StoredSize, WaitingTurn},
 };
 use crate::{
     codec,
@@ -75,7 +75,7 @@ impl Store {
         key: &SessionKey,
         turn: &TurnId,
         epoch: i64,
-    ) -> Result<Option<Owned>, Error> {
+    ) -> Result<Option<OwnedTurn>, Error> {
         let key = Key::from(key);
         let turn = turn.as_str();
         let values = [
@@ -97,7 +97,7 @@ impl Store {
         turn: &TurnId,
         epoch: i64,
         most_bytes: usize,
-    ) -> Result<(Option<Owned>, Seen), Error> {
+    ) -> Result<(Option<OwnedTurn>, VisibleTranscript), Error> {
         let row = Key::from(key);
         let values = [
             ("tenant", &row.tenant as Param<'_>),
@@ -113,12 +113,12 @@ impl Store {
         let asked = Instant::now();
         let all = self.database.read_together(&queries).await?;
         let rows = |index: usize| all.get(index).map_or([].as_slice(), Vec::as_slice);
-        let seen = seen(rows(1))?;
+        let seen = visible_transcript(rows(1))?;
         let Some(row) = rows(0).first() else {
             return Ok((None, seen));
         };
         let owned = owned(row)?;
-        if seen.bytes < most_bytes && self.own.has_room_for(seen.bytes) {
+        if seen.bytes < most_bytes && self.session_cache.has_room_for(seen.bytes) {
             let at = owned.read_at;
             let bytes = |column| get::<i32>(row, column).map(|bytes| bytes.unsigned_abs() as usize);
             let bytes = StoredSize {
@@ -126,10 +126,11 @@ impl Store {
                 config: bytes("config_bytes")?,
                 request: bytes("request_bytes")?,
             };
-            let memory = SessionMemory::of_owned(&owned, &seen, (turn, bytes), Read { at, asked });
+            let memory =
+                SessionMemory::of_owned(&owned, &seen, (turn, bytes), Read { at, sent_at: asked });
             let version = Version(get(row, "version")?);
             if let Some(memory) = memory {
-                self.own.attach(key, version, memory);
+                self.session_cache.attach(key, version, memory);
             }
         }
         Ok((Some(owned), seen))
@@ -137,34 +138,34 @@ impl Store {
 
     /// Like [`Store::owned_with_transcript`], from memory after the owner's last commit on this replica. Returns `None`
     /// if the turn is not in memory or the transcript has at least `most_bytes`.
-    pub fn remembered_turn(
+    pub fn cached_turn(
         &self,
         key: &SessionKey,
         right: TurnFence<'_>,
         most_bytes: usize,
-    ) -> Option<(Owned, Seen)> {
-        let Remembered {
+    ) -> Option<(OwnedTurn, VisibleTranscript)> {
+        let CachedSession {
             session, memory, ..
-        } = self.own.remembered(key)?;
+        } = self.session_cache.remembered(key)?;
         let is_own = session.is_owned_by(&self.replica);
         is_own.then(|| memory.owned(&session, right, most_bytes))?
     }
 
     /// Returns the state from which a turn starts in an idle session, from memory. Returns `None` if the session is not
     /// in memory or not idle.
-    pub fn remembered_idle(&self, key: &SessionKey) -> Option<Basis> {
-        let Remembered {
+    pub fn cached_idle(&self, key: &SessionKey) -> Option<PrepareInput> {
+        let CachedSession {
             session, memory, ..
-        } = self.own.remembered(key)?;
+        } = self.session_cache.remembered(key)?;
         memory.idle(&session)
     }
 
     /// Returns the waiting turn of a session, from memory. Returns `None` if it is not in memory or does not wait for
     /// results of all these calls.
-    pub fn remembered_waiting(&self, key: &SessionKey, calls: &[CallId]) -> Option<Waiting> {
-        let Remembered {
+    pub fn cached_waiting_turn(&self, key: &SessionKey, calls: &[CallId]) -> Option<WaitingTurn> {
+        let CachedSession {
             session, memory, ..
-        } = self.own.remembered(key)?;
+        } = self.session_cache.remembered(key)?;
         memory.waiting(&session, calls)
     }
 
@@ -200,7 +201,7 @@ impl Store {
         before: Seq,
         limit: u32,
         bytes: i64,
-    ) -> Result<Listed<Turn>, Error> {
+    ) -> Result<BoundedPage<Turn>, Error> {
         let key = Key::from(key);
         let limit = i64::from(limit);
         let values = [
@@ -226,7 +227,7 @@ impl Store {
                 })?,
             )?);
         }
-        Listed::new(items, &rows)
+        BoundedPage::new(items, &rows)
     }
 }
 
@@ -241,11 +242,11 @@ fn totals(row: &Row) -> Result<UsageTotals, Error> {
     })
 }
 
-fn owned(row: &Row) -> Result<Owned, Error> {
+fn owned(row: &Row) -> Result<OwnedTurn, Error> {
     let next_seq: i64 = get(row, "next_seq")?;
     let takeovers: i16 = get(row, "takeovers")?;
     let time_left: f64 = get(row, "time_left")?;
-    Ok(Owned {
+    Ok(OwnedTurn {
         step: count(row, "step")?,
         attempt: count(row, "attempt")?,
         completed_steps: count(row, "step_count")?,
@@ -258,7 +259,7 @@ fn owned(row: &Row) -> Result<Owned, Error> {
         started_at: get(row, "started_at")?,
         read_at: get(row, "read_at")?,
         request: codec::turn::decode_request(get(row, "request")?)?,
-        made_for: Revision {
+        prepared_for: Revision {
             number: get(row, "revision")?,
             config: codec::config::decode(
                 get(row, "config")?,

@@ -2,8 +2,8 @@
 
 use super::{
     Error, Store,
-    commit::Led,
-    idempotency::{Remembered, Request, remembered},
+    commit::RequestResult,
+    idempotency::{Request, StoredRequest, stored_request},
     rows::Key,
 };
 use crate::{
@@ -33,7 +33,12 @@ impl Store {
         let led = (new.from + 1).to_string();
         let update = |session: &Session| revision::update(session, new);
         let updated = self
-            .change_for(key, (idempotency, Led::To(&led)), new.new.estimator, update)
+            .change_for(
+                key,
+                (idempotency, RequestResult::Text(&led)),
+                new.new.estimator,
+                update,
+            )
             .await?;
         Ok(updated.map(|session| Updated {
             revision: session.revision,
@@ -42,23 +47,23 @@ impl Store {
     }
 
     /// Stores a request that changed nothing, and reads the first request with its key.
-    pub async fn remember(
+    pub async fn store_request_result(
         &self,
         key: &SessionKey,
         idempotency: &Idempotency,
         result: &str,
-    ) -> Result<Option<Remembered>, Error> {
+    ) -> Result<Option<StoredRequest>, Error> {
         let key = Key::from(key);
         let request = idempotency.request.as_ref().map(RequestId::as_str);
         let known = Request::new(&key, request, &idempotency.hash, result);
         let answers = self
             .database
-            .transact(&[known.raise(), known.insert(), known.read()])
+            .transact(&[known.increment_version(), known.insert(), known.read()])
             .await?;
         answers
             .last()
             .and_then(|rows| rows.first())
-            .map(remembered)
+            .map(stored_request)
             .transpose()
     }
 }

@@ -6,7 +6,7 @@ use std::{sync::LazyLock, time::Duration};
 use super::{
     AdmittedAt, Error, Store,
     blob::{BLOB, Blob, blob},
-    idempotency::{Remembered, remembered},
+    idempotency::{StoredRequest, stored_request},
     named_parameters::Named,
     pipeline::{Param, Query},
 };
@@ -17,7 +17,7 @@ const ROUND: i64 = 4096;
 
 /// Content that has arrived completely.
 #[derive(Debug, Clone)]
-pub struct Arrived<'a> {
+pub struct CompletedUpload<'a> {
     /// The upload that has the chunks.
     pub upload: &'a BlobId,
     /// Number of chunks.
@@ -31,7 +31,7 @@ pub struct Arrived<'a> {
 
 /// The outcome of an upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kept {
+pub enum UploadOutcome {
     /// The blob, as it was first stored.
     Blob(Blob),
     /// The idempotency key was used with another request. Nothing is stored.
@@ -74,16 +74,16 @@ impl Store {
     pub async fn keep_upload(
         &self,
         tenant: &TenantId,
-        arrived: &Arrived<'_>,
+        arrived: &CompletedUpload<'_>,
         idempotency: &Idempotency,
-    ) -> Result<Kept, Error> {
+    ) -> Result<UploadOutcome, Error> {
         const KEEP: &str = "-- store::upload::keep_upload (keep)
             update blob_chunks set blob_id = $2 where tenant_id = $1 and blob_id = $3
                and exists (select 1 from blobs where tenant_id = $1 and blob_id = $2)
                and not exists (select 1 from blob_chunks where tenant_id = $1 and blob_id = $2)";
         const KNOWN: &str = "-- store::upload::keep_upload (known)
             select req_hash, result from idempotency where tenant_id = $1 and session_id = '' and request_id = $2";
-        let Arrived {
+        let CompletedUpload {
             upload,
             chunks,
             id,
@@ -130,18 +130,18 @@ impl Store {
                 "a transaction returned too few results".to_owned(),
             ));
         };
-        let known: Option<Remembered> = known.first().map(remembered).transpose()?;
+        let known: Option<StoredRequest> = known.first().map(stored_request).transpose()?;
         if let (Some(request), Some(known)) = (&idempotency.request, known)
             && known.hash != *hash
         {
-            return Ok(Kept::Mismatch(request.clone()));
+            return Ok(UploadOutcome::Mismatch(request.clone()));
         }
         let found = found.first().map(|row| blob(id, row)).transpose()?;
         if found.is_none() {
             self.check_tenant(tenant).await?;
         }
         found
-            .map(Kept::Blob)
+            .map(UploadOutcome::Blob)
             .ok_or_else(|| Error::Corrupt(format!("chunks of the upload {upload} are missing")))
     }
 

@@ -3,7 +3,8 @@
 use std::sync::LazyLock;
 
 use super::{
-    Error, Store, commit::Led, named_parameters::Named, pipeline::Param, row::get, rows::Key,
+    Error, Store, commit::RequestResult, named_parameters::Named, pipeline::Param, row::get,
+    rows::Key,
 };
 use crate::{
     model::{MessageId, Seq, SessionKey, command::Idempotency},
@@ -15,7 +16,7 @@ use crate::{
 
 /// The distance of a message from the end of its transcript.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Since {
+pub struct TranscriptDistance {
     /// Version of the transcript to which it was appended. `None` if it is not the first message of an append.
     pub version: Option<i64>,
     /// Number of appends since then.
@@ -28,11 +29,11 @@ pub(super) static SINCE: LazyLock<Named> = named_alone!("sql/since.sql");
 
 impl Store {
     /// Reads the distance of a message from the end of its transcript. Returns `None` if there is no such message.
-    pub async fn since(
+    pub async fn distance_to_end(
         &self,
         key: &SessionKey,
         message: &MessageId,
-    ) -> Result<Option<Since>, Error> {
+    ) -> Result<Option<TranscriptDistance>, Error> {
         let key = Key::from(key);
         let rows = self
             .database
@@ -46,7 +47,7 @@ impl Store {
             )
             .await?;
         let since = |row| {
-            Ok(Since {
+            Ok(TranscriptDistance {
                 version: get(row, "behind")?,
                 later: get(row, "later")?,
                 tokens: get(row, "tokens")?,
@@ -65,7 +66,7 @@ impl Store {
         (idempotency, result): (&Idempotency, &str),
     ) -> Result<Option<Seq>, Error> {
         let record = |session: &Session| usage::record(session, report);
-        let recorded = self.change_for(key, (idempotency, Led::To(result)), "", record);
+        let recorded = self.change_for(key, (idempotency, RequestResult::Text(result)), "", record);
         Ok(recorded.await?.map(|session| session.last_seq()))
     }
 }

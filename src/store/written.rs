@@ -14,7 +14,7 @@ pub struct Ack {
 
 /// The outcome of an owner's write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Written {
+pub enum WriteOutcome {
     Applied(Ack),
     /// Another owner has the session. Nothing was written, and the caller must stop writing.
     Fenced,
@@ -22,7 +22,7 @@ pub enum Written {
 
 /// The outcome of a write under a fence that may also depend on concurrent writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fenced {
+pub(super) enum ConditionalWriteOutcome {
     Applied(Ack),
     /// The fence is valid, but a condition was not met. Nothing was written.
     Refused,

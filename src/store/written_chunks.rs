@@ -6,7 +6,7 @@ use super::generations::Generations;
 use crate::model::SessionKey;
 
 /// Maximum number of sessions in each of two generations of [`WrittenChunks`].
-const MOST_WRITTEN: usize = 10_000;
+const MAX_SESSIONS: usize = 10_000;
 
 /// Sessions with chunks that this replica has written and no commit has removed since. Chunks of forgotten sessions and
 /// those of other replicas are swept.
@@ -15,7 +15,7 @@ pub(super) struct WrittenChunks(Arc<Mutex<Generations<()>>>);
 
 impl Default for WrittenChunks {
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(Generations::new(MOST_WRITTEN))))
+        Self(Arc::new(Mutex::new(Generations::new(MAX_SESSIONS))))
     }
 }
 

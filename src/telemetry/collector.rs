@@ -18,7 +18,7 @@ use super::TelemetryError;
 /// Failed exports are logged at most once per period.
 const PERIOD: Duration = Duration::from_mins(5);
 /// At most this many bytes of a response are read; its content is not used.
-const LONGEST_ANSWER: usize = 64 * 1024;
+const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 
 /// The HTTP client of the OTLP exporters.
 pub(super) struct Collector {
@@ -114,7 +114,7 @@ async fn send(
     }
     let mut read = Vec::new();
     while let Some(chunk) = answer.chunk().await? {
-        if read.len() + chunk.len() > LONGEST_ANSWER {
+        if read.len() + chunk.len() > MAX_RESPONSE_BYTES {
             break;
         }
         read.extend_from_slice(&chunk);

@@ -28,9 +28,9 @@ use super::{
 use crate::config::{OtlpConfig, TelemetryConfig};
 
 /// Maximum spans per batch.
-const MOST_AT_ONCE: usize = 512;
+const MAX_BATCH_SPANS: usize = 512;
 /// How long spans are collected before a batch is sent.
-const GATHER: Duration = Duration::from_secs(1);
+const BATCH_DELAY: Duration = Duration::from_secs(1);
 
 /// The telemetry of one replica.
 #[derive(Clone)]
@@ -227,8 +227,8 @@ fn span_provider(
     let queued = config.traces.max_queued_spans;
     let batches = BatchConfigBuilder::default()
         .with_max_queue_size(queued)
-        .with_max_export_batch_size(queued.min(MOST_AT_ONCE))
-        .with_scheduled_delay(GATHER)
+        .with_max_export_batch_size(queued.min(MAX_BATCH_SPANS))
+        .with_scheduled_delay(BATCH_DELAY)
         .build();
     let processor = BatchSpanProcessor::builder(exporter)
         .with_batch_config(batches)

@@ -17,14 +17,14 @@ pub(super) const OTHER: &str = "_OTHER";
 /// names keep their value; all others share [`OTHER`].
 #[derive(Debug)]
 pub(super) struct Bounded {
-    most: usize,
+    max_labels: usize,
     known: Mutex<BTreeSet<String>>,
 }
 
 impl Bounded {
     pub(super) fn new(most: usize) -> Self {
         Self {
-            most,
+            max_labels: most,
             known: Mutex::default(),
         }
     }
@@ -34,7 +34,7 @@ impl Bounded {
         if known.contains(name) {
             return name.to_owned();
         }
-        if known.len() >= self.most {
+        if known.len() >= self.max_labels {
             return OTHER.to_owned();
         }
         known.insert(name.to_owned());
@@ -77,7 +77,7 @@ impl ConnectionEnd {
 }
 /// The outcome of a tool call that contextd made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ToolResult {
+pub enum ToolCallOutcome {
     /// The tool succeeded.
     Success,
     /// The tool returned an error.
@@ -103,13 +103,13 @@ pub(super) fn connection_end(why: ConnectionEnd) -> &'static str {
     }
 }
 
-pub(super) fn tool_result(result: ToolResult) -> &'static str {
+pub(super) fn tool_result(result: ToolCallOutcome) -> &'static str {
     match result {
-        ToolResult::Success => "success",
-        ToolResult::Error => "error",
-        ToolResult::Refused => "refused",
-        ToolResult::NotRun => "not_run",
-        ToolResult::Unknown => "unknown",
+        ToolCallOutcome::Success => "success",
+        ToolCallOutcome::Error => "error",
+        ToolCallOutcome::Refused => "refused",
+        ToolCallOutcome::NotRun => "not_run",
+        ToolCallOutcome::Unknown => "unknown",
     }
 }
 

@@ -14,11 +14,11 @@ use tracing_subscriber::fmt::MakeWriter;
 use super::names::AUDIT;
 
 /// Maximum bytes of buffered lines.
-const MOST_BYTES: usize = 8 * 1024 * 1024;
+const MAX_BUFFERED_BYTES: usize = 8 * 1024 * 1024;
 /// Additional bytes that are reserved for audit lines.
-const MOST_AUDIT_BYTES: usize = 8 * 1024 * 1024;
+const RESERVED_AUDIT_BYTES: usize = 8 * 1024 * 1024;
 /// How long the process waits at exit for the last lines to be written.
-const LAST_LINES: Duration = Duration::from_secs(1);
+const EXIT_FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Creates a writer for each log line.
 #[derive(Debug, Clone)]
@@ -105,8 +105,8 @@ impl Queue {
 
     fn put(&self, line: &[u8], kind: Line) {
         let most = match kind {
-            Line::Log => MOST_BYTES,
-            Line::Audit => MOST_BYTES + MOST_AUDIT_BYTES,
+            Line::Log => MAX_BUFFERED_BYTES,
+            Line::Audit => MAX_BUFFERED_BYTES + RESERVED_AUDIT_BYTES,
         };
         let mut pending = self.lock();
         let fits = pending.lines.len() + line.len() <= most;
@@ -201,7 +201,7 @@ impl Write for LineWriter {
 
 impl Drop for Log {
     fn drop(&mut self) {
-        self.0.flush(LAST_LINES);
+        self.0.flush(EXIT_FLUSH_TIMEOUT);
     }
 }
 
@@ -241,12 +241,12 @@ mod tests {
     fn a_reader_that_stalls_holds_no_writer_and_lines_beyond_the_bound_are_dropped() {
         let (sink, go, reader) = stalled();
         let (writer, log) = start(sink).unwrap();
-        let line = vec![b'x'; MOST_BYTES / 4];
+        let line = vec![b'x'; MAX_BUFFERED_BYTES / 4];
         for _ in 0..20 {
             writer.make_writer().write_all(&line).unwrap();
         }
         let pending = log.0.lock();
-        assert!(pending.lines.len() <= MOST_BYTES);
+        assert!(pending.lines.len() <= MAX_BUFFERED_BYTES);
         assert!(
             pending.dropped.log >= 20 - 8,
             "{:?} were dropped",
@@ -266,11 +266,11 @@ mod tests {
     fn audit_lines_have_room_that_no_others_take_and_are_counted_apart() {
         let (sink, go, _reader) = stalled();
         let (writer, log) = start(sink).unwrap();
-        let line = vec![b'x'; MOST_BYTES / 4];
+        let line = vec![b'x'; MAX_BUFFERED_BYTES / 4];
         for _ in 0..20 {
             writer.line(Line::Log).write_all(&line).unwrap();
         }
-        let fit = MOST_AUDIT_BYTES / line.len();
+        let fit = RESERVED_AUDIT_BYTES / line.len();
         for _ in 0..fit {
             writer.line(Line::Audit).write_all(&line).unwrap();
         }
@@ -291,7 +291,7 @@ mod tests {
         drop(go);
         writer.line(Line::Audit).write_all(b"one\n").unwrap();
         writer.line(Line::Log).write_all(b"two\n").unwrap();
-        log.0.flush(LAST_LINES);
+        log.0.flush(EXIT_FLUSH_TIMEOUT);
         assert_eq!(log.0.lock().dropped, Dropped { log: 1, audit: 1 });
     }
 

@@ -11,17 +11,17 @@ use opentelemetry_sdk::metrics::SdkMeterProvider;
 
 use super::{
     instruments::{self, Instrument},
-    label_values::{self, Bounded, ConnectionEnd, OTHER, ToolResult},
+    label_values::{self, Bounded, ConnectionEnd, OTHER, ToolCallOutcome},
     names::{self, attribute, span},
 };
 use crate::model::{Compaction, CompactionState, Ending, Usage, UsagePurpose};
 
 /// Maximum number of models with a separate label value.
-const MOST_MODELS: usize = 200;
+const MAX_MODELS: usize = 200;
 /// Maximum number of MCP servers with a separate label value.
-const MOST_SERVERS: usize = 100;
+const MAX_SERVERS: usize = 100;
 /// Maximum number of rejection reasons with a separate label value; fewer exist.
-const MOST_REASONS: usize = 100;
+const MAX_REASONS: usize = 100;
 /// The kinds of rows that retention removes; values of `contextd.kind`.
 const REMOVED_KINDS: [&str; 6] = [
     "blobs",
@@ -137,7 +137,7 @@ pub enum Direction {
     /// Sent to other replicas.
     Sent,
     /// Received from this or another replica.
-    Heard,
+    Received,
 }
 
 /// The state of one connection pool.
@@ -206,9 +206,9 @@ impl Metrics {
             db_wait: histogram(&meter, &instruments::DB_WAIT),
             wakeups: counter(&meter, &instruments::WAKEUPS),
             removed: counter(&meter, &instruments::REMOVED),
-            models: Bounded::new(MOST_MODELS),
-            servers: Bounded::new(MOST_SERVERS),
-            reasons: Bounded::new(MOST_REASONS),
+            models: Bounded::new(MAX_MODELS),
+            servers: Bounded::new(MAX_SERVERS),
+            reasons: Bounded::new(MAX_REASONS),
         }));
         metrics.begin();
         metrics
@@ -233,7 +233,7 @@ impl Metrics {
         for error in CONNECT_FAILURES {
             self.count_connect_failed(0, error);
         }
-        for direction in [Direction::Sent, Direction::Heard] {
+        for direction in [Direction::Sent, Direction::Received] {
             self.wakeups(direction, 0);
         }
         for why in ConnectionEnd::ALL {
@@ -372,7 +372,7 @@ impl Metrics {
     }
 
     /// Records a call of an MCP server's tool.
-    pub fn tool_called(&self, server: &str, result: ToolResult, took: Duration) {
+    pub fn tool_called(&self, server: &str, result: ToolCallOutcome, took: Duration) {
         let attributes = [
             KeyValue::new(attribute::OPERATION, span::EXECUTE_TOOL),
             KeyValue::new(attribute::MCP_SERVER, self.0.servers.label(server)),
@@ -388,7 +388,7 @@ impl Metrics {
     }
 
     /// Records the ratio of predicted to reported tokens of a prompt.
-    pub fn estimated(&self, model: &str, predicted: u32, reported: u32) {
+    pub fn prompt_estimated(&self, model: &str, predicted: u32, reported: u32) {
         if reported > 0 {
             let model = KeyValue::new(attribute::MODEL, self.0.models.label(model));
             let ratio = f64::from(predicted) / f64::from(reported);
@@ -488,7 +488,7 @@ impl Metrics {
     pub fn wakeups(&self, direction: Direction, wakeups: usize) {
         let direction = match direction {
             Direction::Sent => "sent",
-            Direction::Heard => "heard",
+            Direction::Received => "heard",
         };
         let direction = KeyValue::new(attribute::DIRECTION, direction);
         self.0.wakeups.add(wakeups as u64, &[direction]);

@@ -21,7 +21,7 @@ pub mod spans;
 pub mod traces;
 
 pub use export::Telemetry;
-pub use label_values::{ConnectionEnd, ToolResult, failure as failure_reason};
+pub use label_values::{ConnectionEnd, ToolCallOutcome, failure as failure_reason};
 pub use log_writer::Log;
 pub use metrics::Metrics;
 pub use names::AUDIT;

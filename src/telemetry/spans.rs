@@ -6,7 +6,7 @@ use std::time::Duration;
 use opentelemetry::KeyValue;
 
 use super::{
-    label_values::{self, OTHER, ToolResult},
+    label_values::{self, OTHER, ToolCallOutcome},
     metrics::ModelCall,
     names::{attribute, span},
     traces::{Role, Span, Trace},
@@ -17,7 +17,7 @@ use crate::model::{
 
 /// The outcome of a model call.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct ModelAnswer<'a> {
+pub struct ResponseAttributes<'a> {
     /// Token usage, as the provider reports it.
     pub usage: Option<&'a Usage>,
     /// The model that the provider reports to have used; empty if unknown.
@@ -144,8 +144,8 @@ impl Span {
     }
 
     /// Sets the outcome of a model call (feature row D23).
-    pub fn model_answered(&self, answer: ModelAnswer<'_>) {
-        let ModelAnswer {
+    pub fn model_answered(&self, answer: ResponseAttributes<'_>) {
+        let ResponseAttributes {
             usage,
             model,
             id,
@@ -195,14 +195,15 @@ impl Span {
     }
 
     /// Sets the outcome of a tool call.
-    pub fn tool_answered(&self, result: ToolResult) {
+    pub fn tool_answered(&self, result: ToolCallOutcome) {
         let label = label_values::tool_result(result);
         self.set([KeyValue::new(attribute::RESULT, label)]);
         match result {
-            ToolResult::Success => {}
-            ToolResult::Error | ToolResult::Refused | ToolResult::NotRun | ToolResult::Unknown => {
-                self.fail(label)
-            }
+            ToolCallOutcome::Success => {}
+            ToolCallOutcome::Error
+            | ToolCallOutcome::Refused
+            | ToolCallOutcome::NotRun
+            | ToolCallOutcome::Unknown => self.fail(label),
         }
     }
 

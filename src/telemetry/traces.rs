@@ -25,9 +25,9 @@ use crate::config::TracesConfig;
 /// The W3C header with the trace id and the span id.
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 /// The `tracestate` entry of a trace that exists only to put ids in the log.
-const FOR_THE_LOG: (&str, &str) = ("contextd", "log");
+const LOG_ONLY_ENTRY: (&str, &str) = ("contextd", "log");
 /// Maximum length of a `traceparent`, `tracestate` or `baggage` value in characters; a longer one is dropped.
-const MOST_PASSED_ON: usize = 1024;
+const MAX_HEADER_CHARS: usize = 1024;
 
 tokio::task_local! {
     static CURRENT: Trace;
@@ -37,12 +37,12 @@ tokio::task_local! {
 #[derive(Clone, Default)]
 pub struct Traces {
     tracer: Option<Arc<SdkTracer>>,
-    sends: Sends,
+    sends: SentHeaders,
 }
 
 /// Which headers are sent to model providers.
 #[derive(Debug, Clone, Copy, Default)]
-struct Sends {
+struct SentHeaders {
     traceparent: bool,
     baggage: bool,
 }
@@ -98,7 +98,7 @@ impl Traces {
         };
         Self {
             tracer: provider.map(tracer),
-            sends: Sends {
+            sends: SentHeaders {
                 traceparent: config.send_to_providers,
                 baggage: config.send_baggage_to_providers,
             },
@@ -111,25 +111,25 @@ impl Traces {
         let mut passed = HeaderMap::new();
         for name in ["traceparent", "tracestate", "baggage"] {
             let value = headers.get(name);
-            if let Some(value) = value.filter(|value| value.len() <= MOST_PASSED_ON) {
+            if let Some(value) = value.filter(|value| value.len() <= MAX_HEADER_CHARS) {
                 passed.insert(name, value.clone());
             }
         }
         let trace = self.extracted(&passed);
         if self.tracer.is_none() && trace.ids().is_none() {
-            return self.for_the_log(&trace.context);
+            return self.log_only_trace(&trace.context);
         }
         trace
     }
 
-    fn for_the_log(&self, context: &Context) -> Trace {
+    fn log_only_trace(&self, context: &Context) -> Trace {
         let ids = RandomIdGenerator::default();
         let made = SpanContext::new(
             ids.new_trace_id(),
             ids.new_span_id(),
             TraceFlags::NOT_SAMPLED,
             false,
-            TraceState::from_key_value([FOR_THE_LOG]).unwrap_or_default(),
+            TraceState::from_key_value([LOG_ONLY_ENTRY]).unwrap_or_default(),
         );
         Trace {
             traces: self.clone(),
@@ -161,7 +161,7 @@ impl Traces {
             traces: self.clone(),
             context,
         };
-        if self.tracer.is_some() && trace.is_for_the_log() {
+        if self.tracer.is_some() && trace.is_log_only() {
             // The trace was started by a replica that exports nothing, so it cannot be the parent of an exported span.
             return Trace {
                 traces: self.clone(),
@@ -248,7 +248,7 @@ impl Trace {
 
     /// The text that is stored with a turn. Returns `None` outside of a trace.
     pub fn stored(&self) -> Option<String> {
-        let headers = self.headers(Sends {
+        let headers = self.headers(SentHeaders {
             traceparent: true,
             baggage: self.traces.sends.baggage,
         });
@@ -263,31 +263,31 @@ impl Trace {
     }
 
     /// Whether the trace exists only for the log: no other service has seen its ids.
-    fn is_for_the_log(&self) -> bool {
-        let (key, value) = FOR_THE_LOG;
+    fn is_log_only(&self) -> bool {
+        let (key, value) = LOG_ONLY_ENTRY;
         let span = self.context.span();
         span.span_context().trace_state().get(key) == Some(value)
     }
 
     /// The trace headers for a request to a model provider, as far as the configuration allows.
     pub fn provider_headers(&self) -> HeaderMap {
-        let Sends {
+        let SentHeaders {
             traceparent,
             baggage,
         } = self.traces.sends;
-        self.headers(Sends {
+        self.headers(SentHeaders {
             // A log-only trace is not sampled; sending it would stop the provider from recording its own spans.
-            traceparent: traceparent && !self.is_for_the_log(),
+            traceparent: traceparent && !self.is_log_only(),
             baggage,
         })
     }
 
     /// The header that reports the trace of a request to its caller. Returns `None` if the caller has no trace to join.
     pub fn traceparent(&self) -> Option<(HeaderName, HeaderValue)> {
-        if self.is_for_the_log() {
+        if self.is_log_only() {
             return None;
         }
-        let traceparent = self.headers(Sends {
+        let traceparent = self.headers(SentHeaders {
             traceparent: true,
             baggage: false,
         });
@@ -295,7 +295,7 @@ impl Trace {
         Some((TRACEPARENT, value.clone()))
     }
 
-    fn headers(&self, sends: Sends) -> HeaderMap {
+    fn headers(&self, sends: SentHeaders) -> HeaderMap {
         let mut headers = HeaderMap::new();
         let mut injector = HeaderInjector(&mut headers);
         if sends.traceparent {

@@ -7,13 +7,13 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     clock::Clock,
-    fair::FairGate,
+    fair::FairSemaphore,
     mcp,
     model::{
         Limits, SessionConfig, SessionKey, TenantId, TenantLimits, command::TurnRequest,
         config::Policy, quota::has_fair_room,
     },
-    provider::{Registry, registry::Resolved},
+    provider::{Registry, registry::ResolvedModel},
     quota::{Quotas, TenantState},
     store::{NewRequest, Reach, Store},
     telemetry::{Metrics, Telemetry, Trace, Traces},
@@ -33,10 +33,10 @@ use crate::{
 const LAST_WRITES: Duration = Duration::from_secs(5);
 
 /// Least time between two refreshes of one server's models that turns trigger.
-const ASKED_AGAIN: Duration = Duration::from_secs(5);
+const MIN_MODEL_REFRESH_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Longest time that a turn waits for such a refresh.
-const WINDOW_PATIENCE: Duration = Duration::from_secs(2);
+const MODEL_REFRESH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The shared state of the turn engine, one per replica.
 #[derive(Debug)]
@@ -55,10 +55,10 @@ pub struct Engine {
     pub(super) calibration_memory: CalibrationMemory,
     pub(super) draining: CancellationToken,
     pub(super) aborting: CancellationToken,
-    pub(super) uploads: Arc<FairGate>,
+    pub(super) uploads: Arc<FairSemaphore>,
     /// Bytes that calls which read whole sessions may hold.
-    pub(super) prompt_memory: Arc<FairGate>,
-    pub(super) counts: Arc<FairGate>,
+    pub(super) prompt_memory: Arc<FairSemaphore>,
+    pub(super) counts: Arc<FairSemaphore>,
     pub(super) postponed: Postponed,
     pub(super) postponed_starts: Postponed,
     pub(super) metrics: Metrics,
@@ -76,9 +76,9 @@ impl Engine {
         clock: Arc<dyn Clock>,
         telemetry: &Telemetry,
     ) -> Arc<Self> {
-        let uploads = FairGate::new(rules.uploads.max_at_once);
-        let prompt_memory = FairGate::new(rules.prompt_memory);
-        let counts = FairGate::new(rules.counts_at_once);
+        let uploads = FairSemaphore::new(rules.uploads.max_at_once);
+        let prompt_memory = FairSemaphore::new(rules.prompt_memory);
+        let counts = FairSemaphore::new(rules.counts_at_once);
         Arc::new(Self {
             store,
             models,
@@ -179,7 +179,7 @@ impl Engine {
     /// # Errors
     ///
     /// [`Error::ModelNotFound`] if no configured provider has the model.
-    pub fn model(&self, reference: &str) -> Result<Resolved, Error> {
+    pub fn model(&self, reference: &str) -> Result<ResolvedModel, Error> {
         self.models
             .resolve(reference)
             .ok_or_else(|| Error::ModelNotFound(self.models.missing(reference)))
@@ -192,7 +192,7 @@ impl Engine {
         &self,
         reference: &str,
         config: &SessionConfig,
-    ) -> Result<Resolved, Error> {
+    ) -> Result<ResolvedModel, Error> {
         let model = self.model(reference)?;
         if model.info.context_window.is_some()
             || !model.provider.is_local()
@@ -201,16 +201,18 @@ impl Engine {
         {
             return Ok(model);
         }
-        let asking = model.provider.refresh(self.now(), ASKED_AGAIN);
+        let asking = model
+            .provider
+            .refresh(self.now(), MIN_MODEL_REFRESH_INTERVAL);
         // If the refresh takes longer, a later step gets the window from the worker's refresh.
-        let _ = tokio::time::timeout(WINDOW_PATIENCE, asking).await;
+        let _ = tokio::time::timeout(MODEL_REFRESH_TIMEOUT, asking).await;
         self.model(reference)
     }
 
     /// Refuses a turn if this replica is at its limit of turns, or the tenant at one of its limits.
     pub(super) fn check_room(&self, tenant: &TenantId) -> Result<(), Error> {
         let (all, own) = self.leases.running(tenant);
-        self.has_room(tenant, all, own)?;
+        self.check_running_limits(tenant, all, own)?;
         Ok(self.quotas.check_turn(tenant)?)
     }
 
@@ -219,13 +221,18 @@ impl Engine {
     pub(super) fn request_start(&self, key: &SessionKey) -> Result<GrantRequest, Error> {
         let tenant = &key.tenant;
         self.quotas.check_turn(tenant)?;
-        let admit = |all, own| self.has_room(tenant, all, own);
+        let admit = |all, own| self.check_running_limits(tenant, all, own);
         self.leases.request_start(key, admit)
     }
 
     /// Checks whether a tenant may run one more turn or compaction, given the counts of all running
     /// ones (`all`) and of the tenant's (`own`).
-    pub(super) fn has_room(&self, tenant: &TenantId, all: usize, own: usize) -> Result<(), Error> {
+    pub(super) fn check_running_limits(
+        &self,
+        tenant: &TenantId,
+        all: usize,
+        own: usize,
+    ) -> Result<(), Error> {
         let share = if self.rules.is_shared { own } else { 0 };
         if !has_fair_room(self.rules.max_running, all, share) {
             return Err(Error::Overloaded);
@@ -293,7 +300,7 @@ impl Engine {
     }
 
     /// The models that providers list by name, ordered by reference.
-    pub fn models(&self) -> Vec<Resolved> {
+    pub fn models(&self) -> Vec<ResolvedModel> {
         self.models.models()
     }
 
@@ -338,8 +345,8 @@ impl Engine {
         // Boxed first: each scope would otherwise contain the whole future again, too much for a
         // thread's stack.
         let operation = Trace::current().scope(Box::pin(operation(Arc::clone(self))));
-        let operation = NewRequest::kept(operation);
-        joined(self.tasks.spawn(Reach::kept(operation))).await
+        let operation = NewRequest::as_part_of_current(operation);
+        joined(self.tasks.spawn(Reach::in_current_scope(operation))).await
     }
 }
 

@@ -4,7 +4,7 @@ use crate::{
     mcp,
     model::{
         BlobId, CallId, CompactionId, Exceeded, MessageId, RequestId, Seq, SessionId, TenantId,
-        TurnId, append::Flaw, ledger::Occupant,
+        TurnId, append::Flaw, ledger::ContextCategory,
     },
     provider, store,
 };
@@ -45,7 +45,7 @@ pub enum Error {
     #[error(transparent)]
     Mcp(#[from] mcp::Error),
     #[error("{0}")]
-    ModelNotFound(provider::registry::Missing),
+    ModelNotFound(provider::registry::UnresolvedModel),
     /// The model's context window is unknown, and the policy requires a known one.
     #[error("the context window of {0} is unknown, and the session's policy requires a known one")]
     ContextWindowUnknown(String),
@@ -140,7 +140,7 @@ pub enum Error {
         used: u32,
         window: u32,
         /// The largest part of the prompt.
-        largest: Occupant,
+        largest: ContextCategory,
     },
     /// The session has no assistant message with the id.
     #[error("the session has no assistant message {0}")]

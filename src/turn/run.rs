@@ -33,22 +33,22 @@ use std::{
 
 use crate::{
     model::{
-        Closed, CompletionReason, Message, SessionKey, TakeMode, Transcript, TurnFence,
+        ClosedTranscript, CompletionReason, Message, SessionKey, TakeMode, Transcript, TurnFence,
         event::StepPosition, transcript::NotClosed,
     },
     session::{SessionState, rows::Rows, steps::NewStep},
     store::{
         self,
         grant::Grant,
-        owned::{Owned, Revision, Seen},
-        step::Begun,
-        written::{Ack, Written},
+        owned::{OwnedTurn, Revision, VisibleTranscript},
+        step::BeginStepOutcome,
+        written::{Ack, WriteOutcome},
     },
     turn::{
         Error,
         context::{
             estimators::estimator,
-            media::Carried,
+            media::PromptMedia,
             size::{Excerpt, PromptCall, unsupported},
             stats::budget,
         },
@@ -57,11 +57,11 @@ use crate::{
         live::{hub::Channel, wakeups::Wakeup},
         run::{
             cause::Cause,
-            decide::{Last, Step, TurnProgress, next_step},
-            memory::Looked,
+            decide::{LastMessage, TurnAction, TurnProgress, next_action},
+            memory::TurnRead,
             opening::step_started,
             spans::Spans,
-            state::{Flow, Making, NotLeft, Room, Run, StepContext},
+            state::{ContextReductions, Flow, NotReleased, PromptFit, Run, StepContext},
             step_tools::tools_in_force,
             watch::Watch,
         },
@@ -69,9 +69,9 @@ use crate::{
 };
 
 /// First pause after a failed read of a turn. It doubles with each further failure.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(50);
 /// Longest pause.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Runs a turn until it ends, waits for tools, or has to leave this replica. An error ends the turn
 /// or leaves it to the next owner.
@@ -82,7 +82,7 @@ pub(in crate::turn) async fn run(
     lease: &Arc<Lease>,
     channel: &Arc<Channel>,
     (cause, sent): (Cause, Instant),
-) -> Result<(), NotLeft> {
+) -> Result<(), NotReleased> {
     let mut run = Run {
         engine,
         key,
@@ -91,27 +91,27 @@ pub(in crate::turn) async fn run(
         channel,
         fence: grant.fence,
         seq: grant.last_seq,
-        is_as_left: true,
+        is_just_committed: true,
         last_usage: None,
         writing: None,
-        moved: 0,
+        conflicts: 0,
         attended: false,
         calls: (0, 0),
         recovered: None,
         called_again: None,
-        making: Making::default(),
+        reductions: ContextReductions::default(),
         is_over: false,
         is_worth_pruning: false,
         memory: None,
         media: 0,
-        carried: Carried::default(),
+        prompt_media: PromptMedia::default(),
         watch: Watch::new(cause, sent),
         spans: Spans::new(cause),
     };
     let left = loop {
         match Box::pin(run.step()).await {
-            Ok(Flow::On) => {}
-            Ok(Flow::Over) => break Ok(()),
+            Ok(Flow::Continue) => {}
+            Ok(Flow::Stop) => break Ok(()),
             Err(error) => break run.give_up(&error).await,
         }
     };
@@ -128,48 +128,57 @@ impl Run<'_> {
     /// One iteration: read, decide, act.
     async fn step(&mut self) -> Result<Flow, Error> {
         if self.lease.lost().is_cancelled() {
-            return Ok(Flow::Over);
+            return Ok(Flow::Stop);
         }
         if self.engine.draining.is_cancelled() {
             return self.hand_over().await;
         }
         let read = Instant::now();
-        let (owned, seen) = match self.look().await? {
-            Looked::Gone => return Ok(Flow::Over),
-            Looked::Again => return Ok(Flow::On),
-            Looked::At(owned, seen) => (*owned, seen),
+        let (owned, seen) = match self.read_turn().await? {
+            TurnRead::NotOwned => return Ok(Flow::Stop),
+            TurnRead::Interrupted => return Ok(Flow::Continue),
+            TurnRead::Current(owned, seen) => (*owned, seen),
         };
         self.seq = owned.last_seq;
         self.watch.look(owned.step);
         self.channel.advance(self.seq);
         let changed_between = |version| version != owned.context_version;
         if seen.context_version.is_some_and(changed_between) {
-            return Ok(Flow::On);
+            return Ok(Flow::Continue);
         }
         let trace = self.spans.at(
             (self.engine.traces(), self.key, self.turn),
             &owned,
             &seen.messages,
         );
-        trace.scope(Box::pin(self.go_on(owned, seen, read))).await
+        trace
+            .scope(Box::pin(self.decide_and_act(owned, seen, read)))
+            .await
     }
 
     /// Decides and acts on the state that was read.
-    async fn go_on(&mut self, owned: Owned, seen: Seen, read: Instant) -> Result<Flow, Error> {
+    async fn decide_and_act(
+        &mut self,
+        owned: OwnedTurn,
+        seen: VisibleTranscript,
+        read: Instant,
+    ) -> Result<Flow, Error> {
         self.attend(&owned).await?;
         let transcript = match Transcript::new(seen.messages).close() {
             Ok(closed) => Some(closed),
             Err(NotClosed::Open(_)) => None,
             Err(error @ NotClosed::Broken(_)) => return Err(Error::Internal(error.to_string())),
         };
-        let config = &owned.made_for.config;
+        let config = &owned.prepared_for.config;
         let named = owned.request.model.as_ref().unwrap_or(&config.model);
         let model = match self.engine.model_to_call(named, config).await {
             Ok(model) => model,
             Err(error) => return self.without_model(&owned, named, error).await,
         };
         let tools = tools_in_force(&owned.request, config, owned.is_late());
-        let messages = transcript.as_ref().map_or([].as_slice(), Closed::messages);
+        let messages = transcript
+            .as_ref()
+            .map_or([].as_slice(), ClosedTranscript::messages);
         let call = PromptCall {
             config,
             tools,
@@ -200,10 +209,10 @@ impl Run<'_> {
         if let Some(transcript) = &transcript
             && self.prune(&scene, transcript).await?
         {
-            self.making.pruned = Some(owned.step);
-            return Ok(Flow::On);
+            self.reductions.pruned = Some(owned.step);
+            return Ok(Flow::Continue);
         }
-        let next = next_step(&self.progress(&scene, transcript.as_ref()));
+        let next = next_action(&self.progress(&scene, transcript.as_ref()));
         self.follow(&scene, transcript, next).await
     }
 
@@ -211,74 +220,85 @@ impl Run<'_> {
     async fn follow(
         &mut self,
         scene: &StepContext<'_>,
-        transcript: Option<Closed>,
-        next: Step,
+        transcript: Option<ClosedTranscript>,
+        next: TurnAction,
     ) -> Result<Flow, Error> {
         match (next, transcript) {
-            (Step::Call, Some(transcript)) => {
+            (TurnAction::Call, Some(transcript)) => {
                 // The model or the policy may have changed since the turn was admitted.
                 budget(&scene.policy.context, scene.model)?;
-                if self.waited_for_tokens(scene).await {
-                    return Ok(Flow::On);
+                if self.wait_for_tokens(scene).await {
+                    return Ok(Flow::Continue);
                 }
                 match self.make_room(scene, transcript.messages()).await? {
-                    Room::Fits if self.lacks_memory_for_media(scene, transcript.messages()) => {
-                        Ok(Flow::On)
+                    PromptFit::Fits
+                        if self.release_memory_for_media(scene, transcript.messages()) =>
+                    {
+                        Ok(Flow::Continue)
                     }
-                    Room::Fits => self.call(scene, transcript).await,
-                    Room::Changed => Ok(Flow::On),
-                    Room::Over(ending) => {
+                    PromptFit::Fits => self.call(scene, transcript).await,
+                    PromptFit::Changed => Ok(Flow::Continue),
+                    PromptFit::TooLarge(ending) => {
                         self.stop(scene, Self::no_rows(scene), None, ending, None)
                             .await
                     }
                 }
             }
-            (Step::Begin, Some(transcript)) => self.begin(scene.owned, transcript.messages()).await,
-            (Step::Take { advance }, Some(transcript)) => {
+            (TurnAction::Begin, Some(transcript)) => {
+                self.begin(scene.owned, transcript.messages()).await
+            }
+            (TurnAction::Take { advance }, Some(transcript)) => {
                 self.take(scene, transcript.messages(), advance).await
             }
-            (Step::Finish, Some(transcript)) => {
-                let last = Last::of(&transcript, self.turn);
+            (TurnAction::Finish, Some(transcript)) => {
+                let last = LastMessage::of(&transcript, self.turn);
                 let end = (
-                    last.map_or(CompletionReason::Stop, Last::completion),
+                    last.map_or(CompletionReason::Stop, LastMessage::completion),
                     last.and_then(|last| last.finish),
                 );
                 self.finish(scene, Self::no_rows(scene), None, end).await
             }
-            (Step::Stop(ending), _) => {
+            (TurnAction::Stop(ending), _) => {
                 let ending = self
-                    .undoing(ending, scene.owned.cancel.as_ref(), None)
+                    .with_rollback(ending, scene.owned.cancel.as_ref(), None)
                     .await?;
                 self.stop(scene, Self::no_rows(scene), None, ending, None)
                     .await
             }
-            (Step::Call | Step::Begin | Step::Take { .. } | Step::Finish, None) => Err(
-                Error::Internal("unexpected owner of a turn that waits for tools".to_owned()),
-            ),
+            (
+                TurnAction::Call | TurnAction::Begin | TurnAction::Take { .. } | TurnAction::Finish,
+                None,
+            ) => Err(Error::Internal(
+                "unexpected owner of a turn that waits for tools".to_owned(),
+            )),
         }
     }
 
     /// Records once that the turn has a reader, if the turn is to be cancelled without one.
-    async fn attend(&mut self, owned: &Owned) -> Result<(), Error> {
+    async fn attend(&mut self, owned: &OwnedTurn) -> Result<(), Error> {
         let Some(patience) = owned.request.cancel_after else {
             return Ok(());
         };
         if std::mem::replace(&mut self.attended, true) {
             return Ok(());
         }
-        self.patiently(|| self.engine.store.attend(self.key, self.turn, patience))
-            .await
+        self.retry_transient(|| {
+            self.engine
+                .store
+                .register_attended_turn(self.key, self.turn, patience)
+        })
+        .await
     }
 
     /// Repeats a database access while the database is unavailable, for up to two thirds of a
     /// lease: a turn survives a restart of its database, and a response is not lost with a
     /// connection. After that the turn is left to a replica that can reach the database, although
     /// this replica's heartbeats may still succeed.
-    pub(super) async fn patiently<T, F>(&self, ask: impl Fn() -> F) -> Result<T, Error>
+    pub(super) async fn retry_transient<T, F>(&self, ask: impl Fn() -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, store::Error>>,
     {
-        let mut pause = FIRST_PAUSE;
+        let mut pause = MIN_RETRY_DELAY;
         let end = Instant::now() + self.engine.store.lease() * 2 / 3;
         loop {
             match ask().await {
@@ -291,7 +311,7 @@ impl Run<'_> {
                     tokio::select! {
                         () = self.lease.lost().cancelled() => return Err(error.into()),
                         () = self.engine.aborting.cancelled() => return Err(error.into()),
-                        () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
+                        () = tokio::time::sleep(pause) => pause = (pause * 2).min(MAX_RETRY_DELAY),
                     }
                 }
                 looked => return Ok(looked?),
@@ -299,7 +319,11 @@ impl Run<'_> {
         }
     }
 
-    fn progress(&self, scene: &StepContext<'_>, transcript: Option<&Closed>) -> TurnProgress {
+    fn progress(
+        &self,
+        scene: &StepContext<'_>,
+        transcript: Option<&ClosedTranscript>,
+    ) -> TurnProgress {
         let owned = scene.owned;
         TurnProgress {
             step: owned.step,
@@ -318,7 +342,7 @@ impl Run<'_> {
             // The limits of the configuration in force, since they decide whether there is a next
             // step.
             limits: self.engine.limits(&owned.in_force().config, &owned.request),
-            last: transcript.and_then(|transcript| Last::of(transcript, self.turn)),
+            last: transcript.and_then(|transcript| LastMessage::of(transcript, self.turn)),
             waiting: owned.waiting,
             has_taken: scene.policy.take == TakeMode::OneAtATime
                 && transcript.is_some_and(|transcript| self.ends_in_taken(transcript)),
@@ -326,7 +350,7 @@ impl Run<'_> {
     }
 
     /// Whether the newest message of the transcript was taken from the queue by this turn.
-    fn ends_in_taken(&self, transcript: &Closed) -> bool {
+    fn ends_in_taken(&self, transcript: &ClosedTranscript) -> bool {
         let newest = transcript.messages().last();
         newest.is_some_and(|newest| {
             newest.turn.as_ref() == Some(self.turn) && !newest.queued.is_empty()
@@ -335,7 +359,7 @@ impl Run<'_> {
 
     /// Begins the next step, under the configuration in force. After a bounded number of concurrent
     /// configuration changes, the step begins anyway.
-    async fn begin(&mut self, owned: &Owned, messages: &[Message]) -> Result<Flow, Error> {
+    async fn begin(&mut self, owned: &OwnedTurn, messages: &[Message]) -> Result<Flow, Error> {
         let Revision { number, config } = owned.in_force();
         let model = self
             .engine
@@ -360,42 +384,42 @@ impl Run<'_> {
         match self
             .engine
             .store
-            .begin_step(self.key, self.right(), &step)
+            .begin_step(self.key, self.turn_fence(), &step)
             .await?
         {
-            Begun::Applied(ack) => {
-                self.moved = 0;
-                self.after(Written::Applied(ack))
+            BeginStepOutcome::Applied(ack) => {
+                self.conflicts = 0;
+                self.apply_written(WriteOutcome::Applied(ack))
             }
-            Begun::Fenced => self.after(Written::Fenced),
-            Begun::Moved => {
-                self.moved += 1;
-                Ok(Flow::On)
+            BeginStepOutcome::Fenced => self.apply_written(WriteOutcome::Fenced),
+            BeginStepOutcome::Stale => {
+                self.conflicts += 1;
+                Ok(Flow::Continue)
             }
         }
     }
 
     /// Applies the outcome of a write.
-    pub(super) fn after(&mut self, written: Written) -> Result<Flow, Error> {
+    pub(super) fn apply_written(&mut self, written: WriteOutcome) -> Result<Flow, Error> {
         match written {
-            Written::Fenced => Ok(Flow::Over),
-            Written::Applied(Ack {
+            WriteOutcome::Fenced => Ok(Flow::Stop),
+            WriteOutcome::Applied(Ack {
                 state,
                 cancelled: _,
                 last_seq,
             }) => {
                 self.fence = self.fence.next();
                 self.seq = last_seq;
-                self.is_as_left = true;
+                self.is_just_committed = true;
                 self.watch.committed(&self.engine.metrics);
                 self.close_message();
                 self.channel.advance(last_seq);
-                self.engine.wake(Wakeup::News(self.key.clone()));
+                self.engine.wake(Wakeup::NewEvents(self.key.clone()));
                 self.is_over = state == SessionState::Idle;
                 Ok(if state == SessionState::Running {
-                    Flow::On
+                    Flow::Continue
                 } else {
-                    Flow::Over
+                    Flow::Stop
                 })
             }
         }
@@ -410,14 +434,19 @@ impl Run<'_> {
 
     /// Hands the turn over, so that any replica can continue it immediately.
     pub(super) async fn hand_over(&mut self) -> Result<Flow, Error> {
-        if self.engine.store.hand_over(self.key, self.right()).await? {
+        if self
+            .engine
+            .store
+            .hand_over(self.key, self.turn_fence())
+            .await?
+        {
             self.engine.wake(Wakeup::HandOver(self.key.clone()));
         }
-        Ok(Flow::Over)
+        Ok(Flow::Stop)
     }
 
     /// The fence of the next statement.
-    pub(super) fn right(&self) -> TurnFence<'_> {
+    pub(super) fn turn_fence(&self) -> TurnFence<'_> {
         TurnFence {
             turn: self.turn,
             fence: self.fence,

@@ -1,9 +1,9 @@
 //! Tool calls: requesting them, storing results of hosts and MCP servers, and closing them.
 
+mod answered_turn;
 pub(in crate::turn) mod batch;
 mod mcp;
 mod overdue;
-mod parties;
 mod receipts;
-pub(in crate::turn) mod result_words;
+pub(in crate::turn) mod result_texts;
 pub mod submit;

@@ -24,7 +24,7 @@ use crate::{
 const BEATS_PER_LEASE: u32 = 3;
 
 /// Checks for expired leases per lease duration.
-const LOOKS_PER_LEASE: u32 = 30;
+const EXPIRY_CHECKS_PER_LEASE: u32 = 30;
 
 /// Interval between searches for the leftovers of uploads and late writers.
 const SWEEP: Duration = Duration::from_mins(10);
@@ -36,7 +36,7 @@ const SWEEP_BLOBS: Duration = Duration::from_hours(1);
 const ERASE: Duration = Duration::from_secs(1);
 
 /// Interval between writes of calibrations.
-const LESSONS: Duration = Duration::from_secs(30);
+const CALIBRATION_SAVE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// A replica's memory of a session without writes is dropped after this time, at the latest after
 /// twice that.
@@ -50,7 +50,7 @@ const TURNS: Duration = Duration::from_mins(5);
 const BACKLOG: Duration = Duration::from_secs(15);
 
 /// Searches for idle connections per idle timeout.
-const LOOKS_PER_IDLE_TIMEOUT: u32 = 2;
+const IDLE_CHECKS_PER_TIMEOUT: u32 = 2;
 
 /// The earliest and the latest time of the next poll, as a share of the poll interval. The rest of
 /// the interval is for acting on what was found, so that the interval bounds both. The time in
@@ -58,7 +58,7 @@ const LOOKS_PER_IDLE_TIMEOUT: u32 = 2;
 const POLL_SHARE: (f64, f64) = (0.7, 0.9);
 
 /// Consecutive panics of a loop after which the process ends.
-const MOST_PANICS: u32 = 5;
+const MAX_PANICS: u32 = 5;
 /// Pause before a task that panicked is restarted.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
 
@@ -77,14 +77,14 @@ impl Pace {
             Self::Each(period) => period,
             Self::Within(period) => {
                 let (soonest, latest) = POLL_SHARE;
-                period.mul_f64(soonest + (latest - soonest) * drawn())
+                period.mul_f64(soonest + (latest - soonest) * random_fraction())
             }
         }
     }
 }
 
 /// A random number from 0 to 1.
-fn drawn() -> f64 {
+fn random_fraction() -> f64 {
     RandomState::new().hash_one(()) as f64 / u64::MAX as f64
 }
 
@@ -104,15 +104,15 @@ pub fn start(
     let rules = engine.rules();
     let poll = Pace::Within(rules.poll_interval);
     let beat = Pace::Each(engine.store().lease() / BEATS_PER_LEASE);
-    let look = Pace::Each(engine.store().lease() / LOOKS_PER_LEASE);
+    let look = Pace::Each(engine.store().lease() / EXPIRY_CHECKS_PER_LEASE);
     loops.every("heartbeat", beat, done, |engine| async move {
-        engine.beat().await
+        engine.send_heartbeat().await
     });
     loops.every("leases", look, done, |engine| async move {
         engine.expire();
         Ok(())
     });
-    let idle = Pace::Each(engine.store().idle_timeout() / LOOKS_PER_IDLE_TIMEOUT);
+    let idle = Pace::Each(engine.store().idle_timeout() / IDLE_CHECKS_PER_TIMEOUT);
     loops.every("idle connections", idle, done, |engine| async move {
         engine.store().close_idle_connections();
         Ok(())
@@ -123,16 +123,16 @@ pub fn start(
         Ok(())
     });
     loops.every("cancels", poll, done, |engine| async move {
-        engine.look_for_cancels().await
+        engine.poll_cancels().await
     });
     loops.every("news", poll, done, |engine| async move {
-        engine.look_for_news().await
+        engine.poll_events().await
     });
     loops.every("lost events", poll, done, |engine| async move {
-        engine.look_for_lost_events().await
+        engine.check_lost_events().await
     });
     loops.every("readers", poll, stop, |engine| async move {
-        engine.look_for_readers().await
+        engine.check_readers().await
     });
     loops.every("queue expiry", poll, stop, |engine| async move {
         engine.expire_queued_messages().await
@@ -141,7 +141,7 @@ pub fn start(
         engine.start_waiting_turns().await
     });
     loops.every("compactions", poll, stop, |engine| async move {
-        engine.tend_compactions().await
+        engine.expire_abandoned_compactions().await
     });
     loops.take_over(poll, stop);
     loops.follow_tenants(stop, done);
@@ -149,9 +149,12 @@ pub fn start(
     loops.every("backlog", Pace::Each(BACKLOG), done, |engine| async move {
         engine.measure_backlog().await
     });
-    loops.every("lessons", Pace::Each(LESSONS), done, |engine| async move {
-        engine.save_calibrations().await
-    });
+    loops.every(
+        "lessons",
+        Pace::Each(CALIBRATION_SAVE_INTERVAL),
+        done,
+        |engine| async move { engine.save_calibrations().await },
+    );
     let retention = Pace::Within(rules.retention.interval);
     loops.every("retention", retention, stop, |engine| async move {
         engine.retain().await
@@ -209,7 +212,7 @@ impl Loops<'_> {
             engine.take_over().await
         });
         self.every("turns", Pace::Each(TURNS), stop, |engine| async move {
-            engine.doubt();
+            engine.mark_unknown_grants();
             engine.take_over_all().await
         });
     }
@@ -228,11 +231,11 @@ impl Loops<'_> {
     /// Starts the loops of a replica in a deployment with several replicas.
     fn share(&self, share: Duration, stop: &CancellationToken, done: &CancellationToken) {
         let (engine, until) = (Arc::clone(self.engine), done.clone());
-        let telling = move || Arc::clone(&engine).tell_wakeups(until.clone());
+        let telling = move || Arc::clone(&engine).send_wakeups(until.clone());
         self.tasks
             .spawn(supervised("wake-ups sent", self.broken.clone(), telling));
         let (engine, until) = (Arc::clone(self.engine), done.clone());
-        let hearing = move || Arc::clone(&engine).hear_wakeups(until.clone());
+        let hearing = move || Arc::clone(&engine).receive_wakeups(until.clone());
         self.tasks
             .spawn(supervised("wake-ups heard", self.broken.clone(), hearing));
         self.every("share", Pace::Each(share), done, |engine| async move {
@@ -245,11 +248,11 @@ impl Loops<'_> {
 
     /// Starts the loops for limits, usage and the deletion of tenants.
     fn follow_tenants(&self, stop: &CancellationToken, done: &CancellationToken) {
-        let quotas = Pace::Each(quota::REFRESH);
+        let quotas = Pace::Each(quota::REFRESH_INTERVAL);
         self.every("quotas", quotas, done, |engine| async move {
             engine.keep_quotas().await
         });
-        let measure = Pace::Each(quota::MEASURE);
+        let measure = Pace::Each(quota::MEASURE_INTERVAL);
         self.every("storage", measure, stop, |engine| async move {
             engine.measure_storage().await
         });
@@ -295,7 +298,7 @@ async fn begin_again<F>(
 ) where
     F: Future<Output = ()> + Send,
 {
-    for panics in 1..=MOST_PANICS {
+    for panics in 1..=MAX_PANICS {
         let task = async { Reach::All.scope(begin()).await };
         if AssertUnwindSafe(task).catch_unwind().await.is_ok() {
             return;
@@ -350,7 +353,7 @@ async fn every<T, E: std::fmt::Display, F>(
         let Ok(done) = AssertUnwindSafe(done).catch_unwind().await else {
             panics += 1;
             tracing::error!(worker = name, panics, "a worker round panicked");
-            if panics >= MOST_PANICS {
+            if panics >= MAX_PANICS {
                 broken.cancel();
                 return;
             }
@@ -408,7 +411,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_loop_of_which_every_round_panics_is_broken() {
-        assert_eq!(rounds(|_| true).await, (MOST_PANICS, true));
+        assert_eq!(rounds(|_| true).await, (MAX_PANICS, true));
     }
 
     #[tokio::test]

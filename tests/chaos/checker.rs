@@ -20,10 +20,10 @@ use crate::{
     harness::{
         TestDatabase,
         events::{all, kind},
-        invariants::{answers_of_a_step, check as check_invariants, read::read_all},
+        invariants::{check as check_invariants, one_answer_per_step, read::read_all},
         process::{try_channel, try_turns},
         requests::turn,
-        transcripts::check_books,
+        transcripts::check_counters,
     },
     model::{DIALECTS, Service},
     overlays,
@@ -111,7 +111,7 @@ async fn invariants(look: &Client, known: &BTreeMap<String, Session>) -> Vec<Str
     }
     let found = stored.iter().flat_map(|(name, session)| {
         let all = check_invariants(session).into_iter();
-        all.chain(answers_of_a_step(session))
+        all.chain(one_answer_per_step(session))
             .map(move |violation| format!("{name}: {violation}"))
     });
     found.collect()
@@ -188,7 +188,7 @@ pub(crate) async fn check(
     for name in sessions.keys() {
         let client = database.client().await;
         let name = name.clone();
-        let books = tokio::spawn(async move { check_books(&client, &name).await });
+        let books = tokio::spawn(async move { check_counters(&client, &name).await });
         if let Err(error) = books.await {
             wrong.push(format!("accounts that do not add up: {error}"));
         }

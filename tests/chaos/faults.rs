@@ -14,7 +14,7 @@ use crate::{
     fleet::Fleet,
     harness::{
         TestDatabase,
-        proxy::{Landed, Link},
+        proxy::{CutPoint, Link},
     },
     random::Random,
 };
@@ -161,9 +161,9 @@ pub(crate) async fn kill(
 async fn met_at_commit(link: &Link, mark: &str, random: &mut Random) -> bool {
     let before = link.times_cut();
     let landed = if random.happens(50) {
-        Landed::Yes
+        CutPoint::After
     } else {
-        Landed::No
+        CutPoint::Before
     };
     link.strand_at_commit_of(mark, landed);
     let met = tokio::time::timeout(SOON, link.was_cut(before + 1))
@@ -218,8 +218,8 @@ pub(crate) async fn cut(fleet: &Fleet, plan: &Plan, tally: &mut Tally) {
         match how {
             Cut::Database => replica.database.cut(),
             Cut::DatabaseDies => replica.database.strand(),
-            Cut::BehindCommit => at_commit(&replica.database, Landed::Yes).await,
-            Cut::BeforeCommit => at_commit(&replica.database, Landed::No).await,
+            Cut::BehindCommit => at_commit(&replica.database, CutPoint::After).await,
+            Cut::BeforeCommit => at_commit(&replica.database, CutPoint::Before).await,
             Cut::Client => replica.clients.cut(),
             Cut::ClientDies => replica.clients.strand(),
             Cut::Model => replica.model.cut(),
@@ -235,7 +235,7 @@ pub(crate) async fn cut(fleet: &Fleet, plan: &Plan, tally: &mut Tally) {
 }
 
 /// Breaks the connection at the next commit; waits for the commit only for a limited time.
-async fn at_commit(link: &Link, landed: Landed) {
+async fn at_commit(link: &Link, landed: CutPoint) {
     let before = link.times_cut();
     link.cut_at_commit(landed);
     let _ = tokio::time::timeout(Duration::from_secs(3), link.was_cut(before + 1)).await;

@@ -127,7 +127,11 @@ impl Replica {
         let mut served = Arc::clone(&self.served).lock_owned().await;
         self.alive.store(false, Ordering::Relaxed);
         if let Some(served) = served.take() {
-            assert!(!served.said().contains("panicked"), "{}", served.said());
+            assert!(
+                !served.log_text().contains("panicked"),
+                "{}",
+                served.log_text()
+            );
             served.kill_9().await;
         }
         // The network of a process that is gone closes its connections, also those that fell silent.

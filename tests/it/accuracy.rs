@@ -13,7 +13,7 @@ use contextd::{
     context::template::Template,
     model::{Message, Prompt, Role, ToolSet},
     pb::{self, event::Payload},
-    provider::{Answer, ModelInfo, Provider},
+    provider::{ModelInfo, Provider, ResponseStream},
 };
 use futures_util::{StreamExt as _, stream};
 use score::{Continued, Pair, Score};
@@ -99,7 +99,7 @@ impl Provider for Mute {
         Vec::new()
     }
 
-    fn call(&self, _: Arc<Prompt>) -> Answer {
+    fn call(&self, _: Arc<Prompt>) -> ResponseStream {
         Box::pin(stream::empty())
     }
 }

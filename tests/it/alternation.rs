@@ -4,12 +4,12 @@
 
 use std::sync::Arc;
 
-use contextd::model::Declared;
+use contextd::model::DeclaredModel;
 use contextd::{
     pb::{self, media::Source, part::Content},
     provider::openai::{
         OpenAi,
-        dialect::{DIALECTS, Dialect, Turns},
+        dialect::{DIALECTS, Dialect, MessageOrder},
     },
 };
 use serde_json::{Value, json};
@@ -28,9 +28,9 @@ async fn services(dialects: &[&'static Dialect]) -> (Vec<Upstream>, Host) {
     let mut options = Options::default();
     for dialect in dialects {
         let upstream = Upstream::start().await;
-        let declared = Declared {
+        let declared = DeclaredModel {
             input_media: Some(vec!["image/*".to_owned()]),
-            ..Declared::default()
+            ..DeclaredModel::default()
         };
         let models = [("m".to_owned(), declared)].into();
         let provider = OpenAi::new(dialect.name, upstream.settings(), dialect, models).unwrap();
@@ -200,7 +200,7 @@ async fn lives_through_everything(dialect: &'static Dialect, upstream: &Upstream
 async fn a_service_with_a_strict_template_takes_every_request_of_a_long_session() {
     let strict: Vec<&Dialect> = DIALECTS
         .iter()
-        .filter(|dialect| dialect.turns == Turns::Strict)
+        .filter(|dialect| dialect.message_order == MessageOrder::Strict)
         .collect();
     let (upstreams, host) = services(&strict).await;
     for (dialect, upstream) in strict.into_iter().zip(&upstreams) {
@@ -236,9 +236,9 @@ async fn a_summary_and_the_next_user_message_are_merged_for_strict_templates() {
         upstream.answer(Reply::events(answer(&["Fine."])));
         completed(&host.run(turn(name, &model, "Well?")).await);
         let sent = upstream.requests().last().unwrap().json["messages"].clone();
-        let expected: &[&str] = match dialect.turns {
-            Turns::Any => &["user", "user", "assistant"],
-            Turns::Joined | Turns::Strict => &["user", "assistant", "tool"],
+        let expected: &[&str] = match dialect.message_order {
+            MessageOrder::Any => &["user", "user", "assistant"],
+            MessageOrder::Joined | MessageOrder::Strict => &["user", "assistant", "tool"],
         };
         assert_eq!(roles(&sent)[..3], *expected, "{name}: {sent}");
     }
@@ -284,14 +284,14 @@ async fn messages_that_a_strict_template_adds_are_counted() {
         let noted = count(dialect, noted).await;
         assert_eq!(
             between == noted,
-            dialect.turns == Turns::Strict,
+            dialect.message_order == MessageOrder::Strict,
             "{name}: {between}, {noted}"
         );
         let two = count(dialect, vec![user("One."), user("Two.")]).await;
         let joined = count(dialect, vec![user("One.\n\nTwo.")]).await;
-        match dialect.turns {
-            Turns::Any => assert!(two > joined, "{name}: {two}, {joined}"),
-            Turns::Joined | Turns::Strict => {
+        match dialect.message_order {
+            MessageOrder::Any => assert!(two > joined, "{name}: {two}, {joined}"),
+            MessageOrder::Joined | MessageOrder::Strict => {
                 assert!(two.abs_diff(joined) <= 1, "{name}: {two}, {joined}")
             }
         }

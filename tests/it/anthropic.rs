@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use contextd::{
-    model::Declared,
+    model::DeclaredModel,
     pb::{self, CompletionReason, FailureReason, FinishReason, event::Payload, part::Content},
     provider::anthropic::Anthropic,
 };
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Host, Options,
-    events::{completed, failed, kinds, messages, said, written},
+    events::{completed, failed, kinds, message_text, messages, written},
     requests::{result, tools, turn},
     transcripts::{message, says},
     upstream::{
@@ -26,9 +26,9 @@ use crate::harness::{
 const MODEL: &str = "main/claude-haiku-5-5";
 
 fn provider(upstream: &Upstream) -> Anthropic {
-    let declared = Declared {
+    let declared = DeclaredModel {
         context_window: Some(100_000),
-        ..Declared::default()
+        ..DeclaredModel::default()
     };
     let models = BTreeMap::from([("claude-haiku-5-5".to_owned(), declared)]);
     Anthropic::new("main", upstream.settings_for(Api::Anthropic), models).unwrap()
@@ -58,7 +58,7 @@ async fn requests_carry_the_key_and_what_the_host_switches_on() {
     };
     let seen = host.run(asks).await;
     let message = messages(&seen).pop().unwrap();
-    assert_eq!(said(message), "Hello.");
+    assert_eq!(message_text(message), "Hello.");
     let response = message.response.as_ref().unwrap();
     assert_eq!(
         (
@@ -127,7 +127,7 @@ async fn a_call_is_repeated_without_reasoning_that_the_service_refuses() {
     let host = host(&upstream).await;
     host.run(turn("s", MODEL, "Is it?")).await;
     let seen = host.run(turn("s", MODEL, "Sure?")).await;
-    assert_eq!(said(messages(&seen).pop().unwrap()), "Still yes.");
+    assert_eq!(message_text(messages(&seen).pop().unwrap()), "Still yes.");
     assert!(
         !kinds(&seen).contains(&"turn_retrying"),
         "no step was voided"

@@ -15,7 +15,7 @@ use tonic_reflection::pb::{v1, v1alpha};
 use crate::harness::{
     Options, Replica, as_worker,
     errors::{Refusal, refusal},
-    events::PATIENCE,
+    events::TEST_TIMEOUT,
     raw,
     requests::{text, turn},
 };
@@ -369,7 +369,7 @@ async fn watch_until(
     wanted: ServingStatus,
 ) {
     loop {
-        let answer = tokio::time::timeout(PATIENCE, stream.message())
+        let answer = tokio::time::timeout(TEST_TIMEOUT, stream.message())
             .await
             .expect("nothing changed")
             .unwrap()
@@ -426,7 +426,7 @@ async fn a_health_watch_reports_the_drain() {
         .await
         .unwrap()
         .into_inner();
-    replica.drain(PATIENCE).await;
+    replica.drain(TEST_TIMEOUT).await;
     watch_until(&mut whole, ServingStatus::NotServing).await;
     watch_until(&mut turns, ServingStatus::NotServing).await;
 }
@@ -436,7 +436,7 @@ async fn a_draining_server_refuses_new_turns_with_a_retry_delay() {
     use tonic_types::StatusExt;
     let (database, replica) = Replica::alone(Options::default()).await;
     let mut turns = replica.turns().await;
-    as_worker(replica.engine.drain(PATIENCE)).await;
+    as_worker(replica.engine.drain(TEST_TIMEOUT)).await;
     let before = database.row_counts().await;
     let status = turns
         .execute_turn(Request::new(turn("chat", "scripted/demo", "Hello")))

@@ -13,7 +13,7 @@ use crate::harness::{
     events::{self, completed, content, messages, outline},
     host::{MODEL, answering},
     requests::{result, submit, tool, tools, turn},
-    transcripts::{append, calls, check_books, ids, message, results, says},
+    transcripts::{append, calls, check_counters, ids, message, results, says},
 };
 
 /// A model that completes each turn immediately.
@@ -132,7 +132,7 @@ async fn an_appended_conversation_is_stored_listed_and_sent_to_the_model() {
         (answered.tool_name.as_str(), answered.outcome()),
         ("look", pb::ToolOutcome::Success)
     );
-    check_books(&host.database.client().await, "chat").await;
+    check_counters(&host.database.client().await, "chat").await;
 
     let seen = host.ask("chat", "And now?").await;
     let prompt = host.replica.scripted.prompts().pop().unwrap();
@@ -271,7 +271,7 @@ async fn appended_results_are_sanitized_and_truncated_as_in_a_turn() {
         .await
         .unwrap();
     assert_eq!(kept.get::<_, i64>(0), 1);
-    check_books(&client, "chat").await;
+    check_counters(&client, "chat").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -283,7 +283,7 @@ async fn after_appended_calls_only_their_results_are_accepted() {
     )
     .await;
     let client = host.database.client().await;
-    check_books(&client, "chat").await;
+    check_counters(&client, "chat").await;
     let before = host.database.contents(&client).await;
     let open = |status: Status| {
         let refusal = refusal(&status);
@@ -322,7 +322,7 @@ async fn after_appended_calls_only_their_results_are_accepted() {
     assert_eq!(host.session("chat").await.state(), pb::SessionState::Idle);
 
     host.append("chat", vec![results(&["c2"])]).await;
-    check_books(&client, "chat").await;
+    check_counters(&client, "chat").await;
     assert_eq!(
         open(
             host.try_execute(turn("chat", MODEL, "Hello"))
@@ -336,9 +336,9 @@ async fn after_appended_calls_only_their_results_are_accepted() {
         vec![results(&["c1"]), says(pb::Role::Assistant, "Both.")],
     )
     .await;
-    check_books(&client, "chat").await;
+    check_counters(&client, "chat").await;
     completed(&host.ask("chat", "Hello").await);
-    check_books(&client, "chat").await;
+    check_counters(&client, "chat").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -476,7 +476,7 @@ async fn a_repeated_append_returns_the_first_response_even_concurrently() {
         "IDEMPOTENCY_MISMATCH"
     );
     assert_eq!(host.messages("chat").await.len(), 30 * 3 + 2);
-    check_books(&host.database.client().await, "chat").await;
+    check_counters(&host.database.client().await, "chat").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -568,7 +568,7 @@ async fn appends_and_turns_on_two_replicas_never_interleave() {
                     // Another append while the calls are pending.
                     let late = append("chat", vec![says(pb::Role::User, "Late")]);
                     assert_eq!(reason(other.try_append(late).await), "TURN_IN_PROGRESS");
-                    check_books(&client, "chat").await;
+                    check_counters(&client, "chat").await;
                     let pending = client
                         .query_one("select call_id::text from tool_calls where session_id = 'chat' and status = 0", &[])
                         .await
@@ -592,7 +592,7 @@ async fn appends_and_turns_on_two_replicas_never_interleave() {
             }
         }
         host.at_rest().await;
-        check_books(&client, "chat").await;
+        check_counters(&client, "chat").await;
     }
     let between = "select count(*) from messages m join turns t using (tenant_id, session_id)
                     where m.turn_id is null and m.seq between t.first_seq and t.last_seq";
@@ -715,7 +715,7 @@ async fn act(
         if outcome.is_ok() {
             (waiting, kept) = (open, kept + count);
         }
-        check_books(client, session_id).await;
+        check_counters(client, session_id).await;
         assert_eq!(host.messages(session_id).await.len(), kept, "{appends:?}");
     }
 }

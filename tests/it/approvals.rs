@@ -12,8 +12,8 @@ use serde_json::json;
 use crate::harness::{
     Host, Options,
     events::{
-        all, allowed, calls_made, completed, content, kind, kinds, messages, outline, pending,
-        requested, results, said, turn_id, until, until_action,
+        all, allowed, calls_made, completed, content, kind, kinds, message_text, messages, outline,
+        pending, requested, results, turn_id, until, until_action,
     },
     host::{MODEL, answering, call, statuses},
     requests::{approve, careful, decide, deny, one_by_one, result, submit, tool, turn},
@@ -143,7 +143,10 @@ async fn a_call_is_approved_then_requested_then_answered() {
     assert_eq!(host.submit("s", answers).await, [Accepted; 3]);
     let rest = all(&mut stream).await;
     assert_eq!(completed(&rest).reason(), CompletionReason::Stop);
-    assert_eq!(said(messages(&rest).last().unwrap()), "fine; fine; fine");
+    assert_eq!(
+        message_text(messages(&rest).last().unwrap()),
+        "fine; fine; fine"
+    );
     assert_eq!(
         host.decide("s", vec![approve(&calls[0]), deny(&calls[1], "")])
             .await,
@@ -394,7 +397,10 @@ async fn a_denial_can_be_the_last_answer() {
         [Accepted]
     );
     let rest = all(&mut stream).await;
-    assert_eq!(said(messages(&rest).last().unwrap()), "As you wish.");
+    assert_eq!(
+        message_text(messages(&rest).last().unwrap()),
+        "As you wish."
+    );
     assert_eq!(
         kinds(&rest)[..3],
         ["tool_call_completed", "message_committed", "step_started"]

@@ -17,7 +17,7 @@ use std::io::Write as _;
 
 use contextd::{
     auth::secret,
-    codec::description::POOL,
+    codec::description::DESCRIPTOR_POOL,
     config::AuthConfig,
     model::{Access, derive::hex},
 };
@@ -94,7 +94,7 @@ async fn connect(replica: &Replica, key: &Key) -> Keyed {
 
 /// All RPCs: the path without the leading slash, and the name of the request type.
 fn rpcs() -> Vec<(String, String)> {
-    let services = POOL.services();
+    let services = DESCRIPTOR_POOL.services();
     let methods = services.flat_map(|service| {
         let name = service.full_name().to_owned();
         let methods: Vec<_> = service
@@ -111,7 +111,7 @@ fn rpcs() -> Vec<(String, String)> {
 
 /// Encodes a request of the given type from JSON.
 fn request(message: &str, json: Value) -> Vec<u8> {
-    let descriptor = POOL.get_message_by_name(message).unwrap();
+    let descriptor = DESCRIPTOR_POOL.get_message_by_name(message).unwrap();
     DynamicMessage::deserialize(descriptor, json)
         .unwrap_or_else(|error| panic!("{message}: {error}"))
         .encode_to_vec()

@@ -19,10 +19,10 @@ use crate::{
     harness::{
         Host, Options,
         errors::refusal,
-        events::{self, Pulse, failed, kinds},
+        events::{self, HeartbeatGuard, failed, kinds},
         host::{MODEL, call},
         requests::{result, submit, text, tools, turn},
-        transcripts::{check_books, fork, one_turn, says},
+        transcripts::{check_counters, fork, one_turn, says},
         upstream::{Reply, Upstream, anthropic, gemini},
     },
     protocols::speaks::{Protocol, Says},
@@ -96,9 +96,9 @@ async fn finish(
 ) -> Vec<pb::Event> {
     let mut seen = Vec::new();
     let mut calls = Vec::new();
-    let mut pulse = Pulse::default();
+    let mut pulse = HeartbeatGuard::default();
     while let Some(event) = events::next(stream).await.unwrap() {
-        pulse.feel(&event);
+        pulse.check(&event);
         match &event.payload {
             Some(Payload::ToolCallRequested(pending)) => calls.extend(pending.call.clone()),
             Some(Payload::ActionRequired(_)) => {
@@ -727,7 +727,7 @@ impl Driver<'_> {
         // A token of text is five characters here. The overhead of the request is extra.
         let most = usize::try_from(self.window).unwrap() * 6 + 6_000;
         assert!(sent.body.len() <= most, "{what}: {} bytes", sent.body.len());
-        check_books(self.client, &self.session).await;
+        check_counters(self.client, &self.session).await;
     }
 }
 

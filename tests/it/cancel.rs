@@ -326,7 +326,7 @@ async fn a_turn_of_a_dead_replica_can_be_cancelled() {
     let gone = Host::with(options()).await;
     let mut stream = gone.execute(asks("s", "Speak slowly")).await;
     until_written(&mut stream, "So far").await;
-    gone.replica.fall_silent();
+    gone.replica.stop_workers();
     let other = gone.beside(options()).await;
     let told = async {
         eventually("the wish to be recorded", || async {
@@ -339,7 +339,7 @@ async fn a_turn_of_a_dead_replica_can_be_cancelled() {
                 == 1
         })
         .await;
-        gone.dies().await;
+        gone.simulate_crash().await;
     };
     let (answer, ()) = tokio::join!(other.cancel("s", ""), told);
     assert_eq!(state(&answer).0, TurnState::Cancelled);

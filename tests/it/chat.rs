@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     TestDatabase,
-    events::said,
+    events::message_text,
     process::{Place, Served},
     requests::turn,
     terminal::{Terminal, chat_output},
@@ -178,7 +178,7 @@ async fn chat_continues_an_answer_after_its_server_was_killed_and_restarted() {
     assert_eq!(screen.matches("reconnecting").count(), 1, "{screen}");
     let messages = messages(&served, "count").await;
     assert_eq!(messages.len(), 2, "one turn, asked for once");
-    assert_eq!(said(&messages[1]), WORDS);
+    assert_eq!(message_text(&messages[1]), WORDS);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -211,7 +211,7 @@ async fn ctrl_c_cancels_the_turn_and_keeps_its_text() {
         (turn.state(), turn.cancel_cause()),
         (pb::TurnState::Cancelled, pb::CancelCause::Requested)
     );
-    let kept = said(&messages(&served, "count").await[1]);
+    let kept = message_text(&messages(&served, "count").await[1]);
     assert_eq!(words_of(&screen).join(" "), kept.trim_end(), "{screen}");
     assert!(
         WORDS.starts_with(&kept) && kept.len() < WORDS.len(),
@@ -420,7 +420,7 @@ async fn input_typed_during_a_turn_is_queued_and_applied() {
     assert_eq!(screen.matches("(queued").count(), 1, "{screen}");
     let messages = messages(&served, "type").await;
     assert_eq!(
-        messages.iter().map(said).collect::<Vec<_>>()[1..3],
+        messages.iter().map(message_text).collect::<Vec<_>>()[1..3],
         [WORDS, "Look at the tests too"]
     );
     assert_eq!(messages[0].turn_id, messages[3].turn_id, "one turn");

@@ -8,8 +8,8 @@ use std::time::Duration;
 use clap::CommandFactory;
 use contextd::cli::Cli;
 use contextd::config::{
-    self, COMMAND_FLAGS, Config, ConfigError, Environment, Loaded, OutputLimits, SETTINGS, Sources,
-    defaults, variable_of,
+    self, COMMAND_FLAGS, Config, ConfigError, Environment, LoadedConfig, OutputLimitsConfig,
+    SETTINGS, Sources, defaults, variable_of,
 };
 use contextd::model::Keep;
 use contextd::settings::{format_duration, parse_duration, redact_url};
@@ -23,7 +23,7 @@ struct Given<'a> {
 }
 
 impl Given<'_> {
-    fn load(&self) -> Result<Loaded, String> {
+    fn load(&self) -> Result<LoadedConfig, String> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("contextd.toml");
         std::fs::write(&path, self.file).unwrap();
@@ -532,14 +532,14 @@ fn a_policy_keeps_what_it_does_not_set_from_the_shipped_one() {
         [policies.terse.tools.output_limits.edit]
         max_lines = 10";
     let config = from_file(file).config();
-    let chars = |max_output_chars| OutputLimits {
+    let chars = |max_output_chars| OutputLimitsConfig {
         max_output_chars,
-        ..OutputLimits::default()
+        ..OutputLimitsConfig::default()
     };
-    let read = OutputLimits {
+    let read = OutputLimitsConfig {
         max_lines: 2000,
         max_line_length: 2000,
-        ..OutputLimits::default()
+        ..OutputLimitsConfig::default()
     };
     let shipped = &config.policies["default"].tools;
     let terse = &config.policies["terse"].tools;
@@ -547,15 +547,15 @@ fn a_policy_keeps_what_it_does_not_set_from_the_shipped_one() {
     assert_eq!(shipped.output_limits["read"], read);
     assert_eq!(
         shipped.output_limits["grep"],
-        OutputLimits {
+        OutputLimitsConfig {
             max_matches: 1000,
-            ..OutputLimits::default()
+            ..OutputLimitsConfig::default()
         }
     );
     assert_eq!(shipped.default_output_limits, chars(120_000));
     assert_eq!(
         terse.default_output_limits,
-        OutputLimits {
+        OutputLimitsConfig {
             keep: Keep::HeadAndTail,
             ..chars(1000)
         }
@@ -563,9 +563,9 @@ fn a_policy_keeps_what_it_does_not_set_from_the_shipped_one() {
     assert_eq!(terse.output_limits["bash"], chars(30_000));
     assert_eq!(
         terse.output_limits["edit"],
-        OutputLimits {
+        OutputLimitsConfig {
             max_lines: 10,
-            ..OutputLimits::default()
+            ..OutputLimitsConfig::default()
         }
     );
 }

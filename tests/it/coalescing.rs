@@ -8,10 +8,10 @@ use contextd::{
     model::{
         Content, Contents, Generation, InputMessage, Media, Message, MessageId, NewContent, Part,
         Role, Seq, SessionConfig, ToolSet, Transcript,
-        media::{Kept, Source},
+        media::{BlobRef, Source},
         message::StoredPart,
     },
-    provider::openai::{dialect, encode, form::Form},
+    provider::openai::{dialect, encode, encode_options::EncodeOptions},
 };
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ const NUMBERS: [usize; 4] = [1, 2, 3, 12];
 fn medium(media_type: &str, name: String, contents: &mut Contents) -> Part {
     let content = NewContent::new(media_type.to_owned(), name.clone().into_bytes());
     contents.insert(content.id().clone(), content.bytes().into());
-    let source = Source::Blob(Kept {
+    let source = Source::Blob(BlobRef {
         id: content.id().clone(),
         bytes: content.bytes().len() as u64,
         pixels: None,
@@ -86,7 +86,7 @@ fn sent(said: InputMessage, contents: Contents) -> Value {
     };
     let transcript = Transcript::new(vec![message]).close().unwrap();
     let generation = Generation::default();
-    let asked = prompt::Asked {
+    let asked = prompt::ModelCallSettings {
         provider: "main",
         model: "gpt-4o",
         supports_tools: false,
@@ -100,7 +100,7 @@ fn sent(said: InputMessage, contents: Contents) -> Value {
         &asked,
     );
     prompt.contents = contents;
-    let form = Form {
+    let form = EncodeOptions {
         dialect: dialect::named("openai").unwrap(),
         provider: "main",
         developer: false,

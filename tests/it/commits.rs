@@ -13,7 +13,7 @@ use tokio_postgres::Client;
 
 use crate::harness::{
     Options, Replica, TestDatabase, database,
-    events::{calls_made, messages, said, until, until_action},
+    events::{calls_made, message_text, messages, until, until_action},
     requests::{approve, careful, decide, enqueue, one_by_one, result, submit, tools, turn},
 };
 
@@ -349,7 +349,7 @@ async fn commits_of_turn(
     })
     .await;
     assert_eq!(
-        said(messages(&events).last().unwrap())
+        message_text(messages(&events).last().unwrap())
             .split_whitespace()
             .count(),
         words

@@ -11,7 +11,7 @@ use tonic::{Code, Status};
 
 use crate::harness::{
     Host, Options,
-    events::{all, kinds, said, until},
+    events::{all, kinds, message_text, until},
     host::{MODEL, call, refusal, script},
     requests::{enqueue, result, tools, turn},
     transcripts::one_turn,
@@ -158,7 +158,7 @@ pub(crate) async fn listed(host: &Host) -> Vec<pb::Compaction> {
 pub(crate) async fn seen(host: &Host) -> Vec<String> {
     let live = host.listed("s", MessageView::Live, 0, false, 3).await;
     live.iter()
-        .map(|message| format!("{:?}: {}", message.role(), said(message)))
+        .map(|message| format!("{:?}: {}", message.role(), message_text(message)))
         .collect()
 }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, path::Path, time::Duration};
 
-use contextd::conformance::{Kit, Options, Outcome, Setup};
+use contextd_conformance::{Kit, Options, Outcome, Setup};
 use futures_util::{StreamExt as _, stream};
 
 mod host;

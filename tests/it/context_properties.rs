@@ -14,7 +14,7 @@ use crate::{
         Host,
         errors::refusal,
         host::MODEL,
-        transcripts::{check_books, fork, one_turn, says},
+        transcripts::{check_counters, fork, one_turn, says},
     },
 };
 
@@ -316,7 +316,7 @@ impl Driver<'_> {
     }
 
     async fn check(&self, what: &str) {
-        check_books(self.client, &self.session).await;
+        check_counters(self.client, &self.session).await;
         assert_eq!(
             self.everything().await,
             self.said,

@@ -12,7 +12,7 @@ use tonic::Code;
 
 use crate::harness::{
     Host, Options, as_worker,
-    events::{PATIENCE, all, requested, until, until_action, until_written},
+    events::{TEST_TIMEOUT, all, requested, until, until_action, until_written},
     host::{MODEL, answering, call, refusal, until as eventually},
     log::Logged,
     requests::{result, text, tools, turn},
@@ -289,7 +289,7 @@ async fn calibration_of_a_model_survives_a_restart_and_corrects_counts() {
         known.unwrap().get(MODEL).is_some_and(|it| it.calls == 3)
     })
     .await;
-    host.replica.drain(PATIENCE).await;
+    host.replica.drain(TEST_TIMEOUT).await;
 
     let next = host.beside(options()).await;
     drop(host);
@@ -838,7 +838,7 @@ fn unknown_window() -> Options {
     use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
     use contextd::{
-        model::Declared,
+        model::DeclaredModel,
         provider::{
             http::Settings,
             openai::{OpenAi, dialect::COMPATIBLE},
@@ -852,7 +852,7 @@ fn unknown_window() -> Options {
         stall_timeout: Duration::from_secs(1),
         max_request_bytes: None,
     };
-    let models = BTreeMap::from([("model".to_owned(), Declared::default())]);
+    let models = BTreeMap::from([("model".to_owned(), DeclaredModel::default())]);
     as_shipped(Options::default()).provider(
         "vague",
         Arc::new(OpenAi::new("vague", settings, &COMPATIBLE, models).unwrap()),

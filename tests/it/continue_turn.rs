@@ -6,7 +6,9 @@ use tonic::Code;
 
 use crate::harness::{
     Host, Options,
-    events::{all, completed, kinds, messages, outline, said, until, until_action, until_written},
+    events::{
+        all, completed, kinds, message_text, messages, outline, until, until_action, until_written,
+    },
     host::{MODEL, answering, call, refusal, until as eventually},
     requests::{result, tools, turn},
 };
@@ -84,7 +86,7 @@ async fn after_unread_results_a_turn_without_input_calls_the_model_at_once() {
         1,
         "no step is skipped"
     );
-    assert_eq!(said(messages(&seen)[0]), "a cat");
+    assert_eq!(message_text(messages(&seen)[0]), "a cat");
     let transcript = [
         "USER: \"Look\"",
         "ASSISTANT: call look",
@@ -131,7 +133,7 @@ async fn a_turn_without_input_continues_after_a_poisoned_turn() {
     let gone = Host::with(slow("So far")).await;
     let mut stream = gone.execute(turn("s", MODEL, "Hello")).await;
     until_written(&mut stream, "So far").await;
-    gone.dies().await;
+    gone.simulate_crash().await;
     let other = gone.beside(slow("Hello.")).await;
     let ended = || async { other.session("s").await.state() == pb::SessionState::Idle };
     eventually("the turn to be given up", ended).await;

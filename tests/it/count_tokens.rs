@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use contextd::{
     model::{Calibration, Prompt, TenantId},
     pb::{self, ContextCategory, TokenBasis, context_service_client::ContextServiceClient},
-    provider::{Answer, ModelInfo, Provider, model_facts::Catalog},
+    provider::{ModelInfo, Provider, ResponseStream, model_facts::Catalog},
 };
 use serde_json::json;
 use tonic::transport::Channel;
@@ -13,7 +13,7 @@ use tonic::transport::Channel;
 use crate::harness::{
     Options, Replica, TestDatabase, as_worker,
     errors::refusal,
-    events::{PATIENCE, all},
+    events::{TEST_TIMEOUT, all},
     host::until as eventually,
     process::Place,
     requests::{tools, turn},
@@ -39,7 +39,7 @@ impl Provider for Silent {
         self.0.models()
     }
 
-    fn call(&self, _: Arc<Prompt>) -> Answer {
+    fn call(&self, _: Arc<Prompt>) -> ResponseStream {
         panic!("nobody calls it")
     }
 }
@@ -262,7 +262,7 @@ async fn calls_update_the_calibration() {
         !client.query(stored, &[]).await.unwrap().is_empty()
     })
     .await;
-    replica.drain(PATIENCE).await;
+    replica.drain(TEST_TIMEOUT).await;
     let row = client.query_one(stored, &[]).await.unwrap();
     let (model, ratio, calls): (&str, f64, i64) = (row.get(0), row.get(1), row.get(2));
     assert_eq!((model, calls), ("scripted/large", 1));
@@ -418,7 +418,7 @@ async fn a_missing_vocabulary_is_logged_once() {
     }
     served.terminate();
     served.ended().await;
-    let logged = served.said();
+    let logged = served.log_text();
     assert_eq!(
         logged.matches("vocabulary is unknown").count(),
         1,

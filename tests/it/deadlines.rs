@@ -8,7 +8,7 @@ use tonic::{Code, Status};
 use crate::harness::{
     Options, Replica,
     errors::refusal,
-    events::PATIENCE,
+    events::TEST_TIMEOUT,
     host::until,
     requests::{result, submit},
     survivor::{asking, two_tools, waiting_calls},
@@ -37,7 +37,7 @@ async fn call(
         .header("te", "trailers")
         .header("grpc-timeout", timeout)
         .body(Bytes::from(body));
-    tokio::time::timeout(PATIENCE, request.send())
+    tokio::time::timeout(TEST_TIMEOUT, request.send())
         .await
         .expect("no answer")
         .unwrap()
@@ -108,7 +108,7 @@ async fn a_deadline_ends_the_stream_and_not_the_turn() {
         Status::from_header_map(response.headers()).is_none(),
         "the stream never began"
     );
-    let body = tokio::time::timeout(PATIENCE, response.bytes())
+    let body = tokio::time::timeout(TEST_TIMEOUT, response.bytes())
         .await
         .expect("the stream goes on")
         .unwrap();

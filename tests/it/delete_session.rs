@@ -7,7 +7,7 @@ use contextd::{
     model::{MessageId, Seq, SessionId, SessionKey, TenantId, command::Idempotency},
     pb::{self, CancelCause, CancelOutcome, ToolCallCancelReason, event::Payload},
     store::{
-        event_page::Most,
+        event_page::EventPageLimits,
         queue::{Delivery, NewQueued},
     },
 };
@@ -495,7 +495,7 @@ async fn a_session_whose_owner_is_gone_is_deleted_at_once() {
     let gone = host().await;
     let mut stream = gone.execute(asks("s", "Speak slowly")).await;
     until_written(&mut stream, "So far").await;
-    gone.replica.fall_silent();
+    gone.replica.stop_workers();
     let other = gone.beside(options()).await;
     delete(&other, "s").await;
     gone.release("go");
@@ -636,7 +636,7 @@ async fn a_cancel_waiting_on_a_deleted_session_returns_not_found() {
     let gone = host().await;
     let mut stream = gone.execute(asks("s", "Speak slowly")).await;
     until_written(&mut stream, "So far").await;
-    gone.replica.fall_silent();
+    gone.replica.stop_workers();
     let other = gone
         .beside(Options {
             workers: false,
@@ -670,11 +670,11 @@ async fn a_slow_reader_of_a_session_whose_rows_are_being_removed_gets_no_event_w
     let host = host().await;
     let seen = host.ask("s", "Hello").await;
     delete(&host, "s").await;
-    let most = Most {
+    let most = EventPageLimits {
         events: 100,
         bytes: 1 << 20,
         overhead: 256,
-        or_one: true,
+        at_least_one: true,
     };
     let store = host.replica.engine.store();
     let page = async || {

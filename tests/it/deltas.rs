@@ -10,8 +10,8 @@ use std::{
 use crate::harness::{
     Host, Options,
     events::{
-        PATIENCE, all, completed, content, durable, extend, kind, kinds, messages, outline,
-        requested, said, seqs, turn_id, until, until_written, written,
+        TEST_TIMEOUT, all, completed, content, durable, extend, kind, kinds, message_text,
+        messages, outline, requested, seqs, turn_id, until, until_written, written,
     },
     host::{MODEL, answering, until as eventually},
     requests::{result, tools, turn},
@@ -20,7 +20,7 @@ use crate::harness::{
 use contextd::{
     grpc::{
         decode,
-        stream::{Reader, Waiting},
+        stream::{Reader, ReaderLimits},
     },
     model::{
         Delta, MessageId, Seq, SessionId, SessionKey, TenantId, TurnId, delta::DeltaKind,
@@ -28,8 +28,8 @@ use contextd::{
     },
     pb::{self, event::Payload},
     turn::{
-        live::hub::{Live, LiveKind},
-        run::execute::{Admitted, Follows},
+        live::hub::{LiveKind, LiveOutput},
+        run::execute::{Admitted, StreamEnd},
     },
 };
 use futures_util::StreamExt as _;
@@ -126,23 +126,23 @@ async fn the_caller_gets_every_delta_of_the_turn_it_starts() {
         Host::scripted(&[json!([{"text": "One two three four."}, {"wait_for": "go"}])]).await;
     let engine = &host.replica.engine;
     let (command, options) =
-        decode::execute_turn(turn("s", MODEL, "Hello"), decode::Stored::new()).unwrap();
+        decode::execute_turn(turn("s", MODEL, "Hello"), decode::StoredBlobs::new()).unwrap();
     let Admitted {
         key,
-        follows,
-        how: _,
+        stream_end,
+        admission: _,
         after,
-        news,
+        subscription,
     } = engine
         .execute(TenantId::new("default"), command, None)
         .await
         .unwrap();
-    let Follows::Turn(turn) = follows else {
+    let StreamEnd::Turn(turn) = stream_end else {
         panic!("no turn was started")
     };
     let channel = engine.hub().enter(&key);
     eventually("all of it to be said", || async {
-        let open = channel.subscribe().so_far(|_| true);
+        let open = channel.subscribe().open_message(|_| true);
         open.is_some_and(|open| {
             open.parts
                 .get(&0)
@@ -155,18 +155,18 @@ async fn the_caller_gets_every_delta_of_the_turn_it_starts() {
         key,
         only: None,
         ends_with: Some(turn),
-        awaits: None,
+        awaited_message: None,
         cursor: after,
-        over: false,
+        has_ended: false,
         replay_until: Seq(0),
         sync: false,
         follow: true,
         options,
         admitted: None,
-        news,
+        subscription,
     };
     let mut stream = reader.open(
-        Waiting {
+        ReaderLimits {
             events: 64,
             bytes: 64 * 1024,
         },
@@ -177,7 +177,7 @@ async fn the_caller_gets_every_delta_of_the_turn_it_starts() {
         || written(&seen).is_empty()
     {
         seen.push(
-            tokio::time::timeout(PATIENCE, stream.next())
+            tokio::time::timeout(TEST_TIMEOUT, stream.next())
                 .await
                 .expect("no word came")
                 .unwrap()
@@ -243,7 +243,7 @@ async fn a_new_reader_gets_the_open_message_and_then_its_deltas() {
     }
     assert_eq!(text, "It is 18 °C and sunny. ☂?");
     assert_eq!(messages(&rest)[0].message_id, open.message_id);
-    assert_eq!(said(messages(&rest)[0]), text);
+    assert_eq!(message_text(messages(&rest)[0]), text);
     let own = [before, all(&mut stream).await].concat();
     assert_eq!(seqs(&own), seqs(&[head, rest].concat()));
 }
@@ -564,14 +564,14 @@ async fn a_reader_past_a_commit_is_not_sent_its_message_as_open() {
     let now = Instant::now();
     channel.tidy(now);
     channel.tidy(now + Duration::from_secs(1));
-    channel.show(Live {
+    channel.show(LiveOutput {
         after: Seq(step),
         turn: TurnId::new(turn),
         at: StepPosition {
             step: 1,
             attempt: 1,
         },
-        what: LiveKind::Delta(delta),
+        kind: LiveKind::Delta(delta),
     });
     again().await;
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use contextd::{
-    grpc::stream::Waiting,
+    grpc::stream::ReaderLimits,
     pb::{self, event::Payload, turn_service_client::TurnServiceClient},
 };
 use serde_json::json;
@@ -13,8 +13,8 @@ use tonic::{Streaming, transport::Channel};
 use crate::harness::{
     Host, Options, Replica, as_worker,
     events::{
-        Pulse, completed, content, kind, messages, next, requested, said, seqs, until,
-        until_written, written,
+        HeartbeatGuard, completed, content, kind, message_text, messages, next, requested, seqs,
+        until, until_written, written,
     },
     host::{MODEL, answering, call, until as eventually},
     requests::{result, tools, turn},
@@ -28,13 +28,13 @@ struct Screen {
     /// Bytes that were shown before they were committed.
     shown: usize,
     over: bool,
-    pulse: Pulse,
+    pulse: HeartbeatGuard,
 }
 
 impl Screen {
     /// Applies an event like a client. Fails on a gap or a duplicate.
     fn show(&mut self, event: &pb::Event) {
-        self.pulse.feel(event);
+        self.pulse.check(event);
         if event.seq > 0 {
             assert_eq!(
                 event.seq,
@@ -301,7 +301,7 @@ async fn partial_text_is_stored_only_while_another_replica_has_a_reader() {
     let other = host.beside(speaks()).await;
     for host in [&host, &other] {
         eventually("the replica to hear wake-ups", || async {
-            host.replica.engine.hears_wakeups()
+            host.replica.engine.receives_wakeups()
         })
         .await;
     }
@@ -334,7 +334,7 @@ async fn partial_text_of_a_dead_replica_is_voided_on_every_other() {
         read_until(&mut stream, &mut screen, &["Hm.", "One ☂"]).await;
         readers.push((stream, screen));
     }
-    gone.dies().await;
+    gone.simulate_crash().await;
     for (stream, screen) in &mut readers {
         let lost = screen.open.keys().next().unwrap().0.clone();
         while open(screen) == ["Hm.", "One ☂"] {
@@ -357,7 +357,7 @@ async fn partial_text_of_a_dead_replica_is_voided_on_every_other() {
         }
     }
     assert_eq!(
-        said(messages(&first.events("s", "", 0, 100).await)[1]),
+        message_text(messages(&first.events("s", "", 0, 100).await)[1]),
         "One ☂ and more"
     );
     gone.at_rest().await;
@@ -392,7 +392,7 @@ async fn restless(
     let mut alive = 0;
     while !screen.over {
         if dies_after == Some(visits) {
-            hosts[0].dies().await;
+            hosts[0].simulate_crash().await;
             alive = 1;
         }
         visits += 1;
@@ -478,7 +478,7 @@ async fn narrow(replica: &Replica) -> TurnServiceClient<Channel> {
 async fn a_stalled_reader_blocks_nobody_and_gets_everything_later() {
     let long = json!([{"text": "Hear "}, {"repeat": {"text": "word ", "times": 20_000}}]);
     let options = Options {
-        reader: Waiting {
+        reader: ReaderLimits {
             events: 4,
             bytes: 4096,
         },
@@ -506,7 +506,7 @@ async fn a_stalled_reader_blocks_nobody_and_gets_everything_later() {
     let mut screen = Screen::default();
     for n in 0..12 {
         let seen = host.ask("s", "Again").await;
-        assert_eq!(said(messages(&seen)[1]).len(), 5 + 5 * 20_000);
+        assert_eq!(message_text(messages(&seen)[1]).len(), 5 + 5 * 20_000);
         let last = *seqs(&seen).last().unwrap();
         while screen.cursor < last {
             screen.show(&next(&mut quick).await.unwrap().unwrap());

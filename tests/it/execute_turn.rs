@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::harness::{
     Host, Options,
     events::{
-        all, closed, completed, content, durable, kinds, messages, next, outline, requested,
-        results, said, seqs, turn_id, turn_state, until, until_written,
+        all, closed, completed, content, durable, kinds, message_text, messages, next, outline,
+        requested, results, seqs, turn_id, turn_state, until, until_written,
     },
     host::{MODEL, answering, call, finish, refusal},
     requests::{result, tools, turn},
@@ -64,7 +64,7 @@ async fn a_turn_ends_with_the_first_answer_without_calls() {
         result.final_message_id,
         messages(&seen).last().unwrap().message_id
     );
-    assert_eq!(said(messages(&seen).last().unwrap()), "Done.");
+    assert_eq!(message_text(messages(&seen).last().unwrap()), "Done.");
 }
 
 /// Row D1
@@ -124,7 +124,11 @@ async fn a_paused_answer_is_continued_by_the_next_step() {
         .into_iter()
         .filter_map(|message| {
             let response = message.response.as_ref()?;
-            Some((message.step, said(message), response.finish_reason()))
+            Some((
+                message.step,
+                message_text(message),
+                response.finish_reason(),
+            ))
         })
         .collect();
     assert_eq!(
@@ -320,7 +324,7 @@ async fn a_call_that_cannot_run_gets_an_error_result_and_the_turn_continues() {
             (ToolOutcome::Error, words)
         );
         assert_eq!(
-            said(&stored[3]),
+            message_text(&stored[3]),
             format!("So: {words}"),
             "the model sees why"
         );

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use contextd::{
     model::{
-        Declared,
+        DeclaredModel,
         compaction::CompactionPolicy,
         config::{ContextPolicy, PruneMode, PrunePolicy},
     },
@@ -18,8 +18,8 @@ use tonic::Code;
 use crate::harness::{
     Host, Options,
     events::{
-        all, completed, failed, kind, kinds, messages, outline, requested, said, seqs, turn_id,
-        until, until_action, until_written,
+        all, completed, failed, kind, kinds, message_text, messages, outline, requested, seqs,
+        turn_id, until, until_action, until_written,
     },
     host::{answering, call, refusal, until as eventually},
     requests::{result, tools, turn},
@@ -178,7 +178,7 @@ async fn a_turn_goes_on_with_the_next_model_when_its_own_cannot_be_called() {
             "{status} {code}"
         );
         let answer = messages(&seen).pop().unwrap();
-        assert_eq!(said(answer), "Done.");
+        assert_eq!(message_text(answer), "Done.");
         assert_eq!(answer.response.as_ref().unwrap().model, SECOND);
         assert_eq!(
             services.calls(),
@@ -368,7 +368,7 @@ async fn the_rest_of_a_turn_calls_the_fallback_and_the_next_turn_the_sessions_mo
 
     services.first.answer(Reply::events(answer(&["Again."])));
     let seen = host.run(turn("s", "", "And now?")).await;
-    assert_eq!(said(messages(&seen).last().unwrap()), "Again.");
+    assert_eq!(message_text(messages(&seen).last().unwrap()), "Again.");
     assert_eq!(services.calls(), [3, 2, 0]);
     assert_eq!(host.stats("s").await.model, FIRST);
     assert_eq!(host.session("s").await.model, FIRST);
@@ -390,7 +390,7 @@ async fn a_turn_taken_over_after_a_fallback_goes_on_with_the_fallback() {
     let mut own = host.execute(asks(&[FIRST, SECOND])).await;
     let head = until_written(&mut own, "Half").await;
     services.second.answer(Reply::events(answer(&["Whole."])));
-    host.dies().await;
+    host.simulate_crash().await;
 
     let mut watch = heir.watch("s", &turn_id(&head), 0).await;
     let seen = all(&mut watch).await;
@@ -400,7 +400,7 @@ async fn a_turn_taken_over_after_a_fallback_goes_on_with_the_fallback() {
         kinds(&seen)
     );
     assert_eq!(completed(&seen).reason(), CompletionReason::Stop);
-    assert_eq!(said(messages(&seen).last().unwrap()), "Whole.");
+    assert_eq!(message_text(messages(&seen).last().unwrap()), "Whole.");
     assert_eq!(services.calls(), [1, 2, 0], "the first is not called again");
     assert_eq!(fallbacks(&seen).len(), 1);
     let numbered: Vec<i64> = (1..).take(seqs(&seen).len()).collect();
@@ -445,9 +445,9 @@ async fn a_model_that_is_no_longer_configured_is_replaced() {
 async fn reasoning_stays_with_the_model_that_wrote_it_across_a_fallback() {
     let claude = Upstream::start().await;
     let chat = Upstream::start().await;
-    let declared = Declared {
+    let declared = DeclaredModel {
         context_window: Some(100_000),
-        ..Declared::default()
+        ..DeclaredModel::default()
     };
     let models = BTreeMap::from([("claude-haiku-5-5".to_owned(), declared)]);
     let provider = Anthropic::new("claude", claude.settings_for(Api::Anthropic), models).unwrap();
@@ -475,7 +475,7 @@ async fn reasoning_stays_with_the_model_that_wrote_it_across_a_fallback() {
 
     claude.answer(Answer::default().said(&["Still."]).reply());
     let seen = host.run(turn("s", "", "And now?")).await;
-    assert_eq!(said(messages(&seen).last().unwrap()), "Still.");
+    assert_eq!(message_text(messages(&seen).last().unwrap()), "Still.");
     let sent = claude.requests().pop().unwrap();
     assert!(sent.body.contains("It is fine."), "{}", sent.body);
     assert!(claude.refused().is_empty() && chat.refused().is_empty());

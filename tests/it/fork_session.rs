@@ -9,7 +9,7 @@ use contextd::{
     model::{RequestId, SessionId, SessionKey, TenantId, command::Idempotency},
     pb::{self, MessageView, event::Payload, part::Content},
     session::config_rows::NewConfig,
-    store::fork::{Copied, Copying, Most, NewFork, Source},
+    store::fork::{Copied, CopyInProgress, NewFork, PieceLimits, Source},
 };
 use serde_json::json;
 use tonic::{Code, Status};
@@ -18,12 +18,12 @@ use crate::harness::{
     Host, Options, as_worker,
     errors::refusal,
     events::{self, completed, kinds, outline, seqs},
-    history::{History, Point, take_back},
+    history::{History, Point, revert_compaction},
     host::{MODEL, answering, call, finish, until},
     process::Place,
     requests::{result, tools, turn},
     survivor::SHORT_LEASE,
-    transcripts::{calls, check_books, fork, ids, message, results, says},
+    transcripts::{calls, check_counters, fork, ids, message, results, says},
 };
 
 /// A model that calls a tool once, then responds with text.
@@ -101,7 +101,7 @@ async fn a_fork_copies_the_session_at_its_seq_and_leaves_the_source_unchanged() 
             "all, {what}"
         );
         assert_eq!(host.live(&id).await, of_fork(live, &id), "live, {what}");
-        check_books(&client, &id).await;
+        check_counters(&client, &id).await;
         // A fork of the fork at an earlier seq equals a fork of the original.
         let Point {
             seq: earlier,
@@ -118,7 +118,7 @@ async fn a_fork_copies_the_session_at_its_seq_and_leaves_the_source_unchanged() 
                 of_fork(then, &id),
                 "back, before {what}"
             );
-            check_books(&client, &id).await;
+            check_counters(&client, &id).await;
         }
     }
     assert_eq!(
@@ -139,8 +139,8 @@ async fn a_fork_copies_the_session_at_its_seq_and_leaves_the_source_unchanged() 
             .await,
     );
     for compaction in ["k3", "k1"] {
-        take_back(&host, &last, compaction).await;
-        check_books(&client, &last).await;
+        revert_compaction(&host, &last, compaction).await;
+        check_counters(&client, &last).await;
     }
     assert_eq!(
         client
@@ -397,7 +397,7 @@ async fn forks_of_a_running_session_are_closed_prefixes_and_do_not_disturb_it() 
     }
     let whole = host.messages("chat").await;
     for (id, at) in &forks {
-        check_books(&client, id).await;
+        check_counters(&client, id).await;
         let expected: Vec<pb::Message> = whole
             .iter()
             .filter(|message| message.seq <= *at)
@@ -417,7 +417,7 @@ async fn forks_of_a_running_session_are_closed_prefixes_and_do_not_disturb_it() 
             .unwrap();
         assert_eq!(open.get::<_, i32>(0), 0, "{id} at {at}");
     }
-    check_books(&client, "chat").await;
+    check_counters(&client, "chat").await;
     assert_eq!(seen, (1..=host.session("chat").await.last_seq).collect());
     let met = refused.get("TRANSCRIPT_OPEN").copied().unwrap_or_default();
     assert_eq!(refused.len(), usize::from(met > 0), "{refused:?}");
@@ -436,7 +436,7 @@ async fn forks_of_a_running_session_are_closed_prefixes_and_do_not_disturb_it() 
             })
             .await,
     );
-    check_books(&client, last).await;
+    check_counters(&client, last).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -470,7 +470,7 @@ async fn a_fork_does_not_wait_for_the_owner_of_a_running_turn() {
     );
     host.release("go");
     completed(&events::all(&mut stream).await);
-    check_books(&host.database.client().await, "branch").await;
+    check_counters(&host.database.client().await, "branch").await;
 }
 
 // --- Long sessions
@@ -540,7 +540,7 @@ async fn a_session_too_large_for_one_statement_is_forked_in_batches() {
         let original = of_fork(&host.listed("chat", view, 0, false, 1_000).await, "fork");
         assert_eq!(host.listed("fork", view, 0, false, 1_000).await, original);
     }
-    check_books(&client, "fork").await;
+    check_counters(&client, "fork").await;
     let same = "select (select count(*) from tool_calls where session_id = 'fork')
                      = (select count(*) from tool_calls where session_id = 'chat')";
     assert!(
@@ -588,7 +588,7 @@ async fn a_fork_that_fails_midway_leaves_nothing_and_can_be_retried() {
 }
 
 /// Starts a copy of `chat` in pieces of 100 messages.
-async fn claim(host: &Host, idempotency: &Idempotency) -> Copying {
+async fn claim(host: &Host, idempotency: &Idempotency) -> CopyInProgress {
     let key = SessionKey::new(TenantId::new("default"), SessionId::new("chat"));
     let store = host.replica.engine.store();
     let seen = as_worker(store.session(&key)).await.unwrap().unwrap();
@@ -606,7 +606,7 @@ async fn claim(host: &Host, idempotency: &Idempotency) -> Copying {
         },
         claim: "a",
         lease: Duration::from_secs(60),
-        most: Most {
+        most: PieceLimits {
             messages: 100,
             bytes: 1 << 20,
         },
@@ -797,7 +797,7 @@ async fn a_fork_whose_replica_is_killed_is_made_by_the_repeated_request() {
         "{:?}",
         killed.elapsed()
     );
-    check_books(&client, "fork").await;
+    check_counters(&client, "fork").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -827,5 +827,5 @@ async fn the_error_of_a_fork_that_is_still_being_copied_says_so() {
     );
     lease("'-infinity'").await;
     host.try_fork(request).await.unwrap();
-    check_books(&client, "fork").await;
+    check_counters(&client, "fork").await;
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Host, Options,
-    events::{completed, content, failed, messages, said},
+    events::{completed, content, failed, message_text, messages},
     requests::{result, tools, turn},
     transcripts::{calls, results, says},
     upstream::{
@@ -74,7 +74,7 @@ async fn a_turn_with_parallel_calls_returns_what_gemini_signed() {
     let model = "gemini-3-pro-preview";
     let events = host.run_with(asks(model, "Look both up."), seen).await;
     assert_eq!(completed(&events).reason(), CompletionReason::Stop);
-    assert_eq!(said(messages(&events).last().unwrap()), "All done.");
+    assert_eq!(message_text(messages(&events).last().unwrap()), "All done.");
     host.run(asks(model, "Goodbye.")).await;
 
     let requests = upstream.requests();
@@ -166,7 +166,7 @@ async fn a_call_that_gemini_could_not_write_is_asked_for_again() {
     let host = Host::with(twice).await;
     let events = host.run(asks("gemini-2.5-flash", "Which colour?")).await;
     assert_eq!(completed(&events).reason(), CompletionReason::Stop);
-    assert_eq!(said(messages(&events).last().unwrap()), "Blue.");
+    assert_eq!(message_text(messages(&events).last().unwrap()), "Blue.");
     assert_eq!(upstream.requests().len(), 2);
 }
 

@@ -1,8 +1,8 @@
 //! The checker of invariants finds violations: for each rule, a valid session is broken.
 
 use crate::harness::invariants::{
-    Call, Event, Message, Part, Queued, QueuedStatus, RunState, Stored, Turn, answers_of_a_step,
-    check,
+    Call, Event, Message, Part, Queued, QueuedStatus, RunState, Stored, Turn, check,
+    one_answer_per_step,
 };
 
 fn event(seq: i64, kind: &str, refs: &str) -> Event {
@@ -350,10 +350,10 @@ fn a_transcript_may_end_in_one_batch_of_open_calls() {
 #[test]
 fn a_step_with_two_answers_is_found() {
     let mut session = sound();
-    assert!(answers_of_a_step(&session).is_empty());
+    assert!(one_answer_per_step(&session).is_empty());
     session.messages[3].role = 3;
     assert_eq!(
-        answers_of_a_step(&session)[0].to_string(),
+        one_answer_per_step(&session)[0].to_string(),
         "I4 two answers: taken is another answer of step 1 of turn t"
     );
 }

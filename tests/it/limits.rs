@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use crate::harness::{
     Host, Options, as_worker,
     events::{
-        all, cancelled, closed, completed, kinds, messages, outline, requested, said, turn_id,
-        until, until_written,
+        all, cancelled, closed, completed, kinds, message_text, messages, outline, requested,
+        turn_id, until, until_written,
     },
     host::{MODEL, answering, call, until as eventually},
     requests::{one_by_one, result, tools, turn},
@@ -79,7 +79,7 @@ async fn a_turn_past_its_time_may_conclude_in_one_step_without_tools() {
         (end.reason(), end.result.as_ref().unwrap().step_count),
         (CompletionReason::Deadline, 2)
     );
-    assert_eq!(said(messages(&rest).last().unwrap()), "In short.");
+    assert_eq!(message_text(messages(&rest).last().unwrap()), "In short.");
     assert_eq!(offered(&host), [2, 0], "the last step has no tools");
     let stored = host.messages("s").await;
     let Some(pb::part::Content::ToolResult(late)) = &stored[2].parts[1].content else {
@@ -137,7 +137,7 @@ async fn a_text_that_streams_beyond_the_timeout_ends_its_turn_as_deadline() {
     host.release("late");
     let rest = all(&mut stream).await;
     assert_eq!(completed(&rest).reason(), CompletionReason::Deadline);
-    assert_eq!(said(messages(&rest).last().unwrap()), "Working on.");
+    assert_eq!(message_text(messages(&rest).last().unwrap()), "Working on.");
 }
 
 /// Row D29
@@ -155,7 +155,7 @@ async fn a_step_that_a_takeover_repeats_after_the_timeout_has_no_tools() {
     let mut stream = gone.execute(asks(400, 30_000)).await;
     let head = until_written(&mut stream, "Working").await;
     past_its_time(&gone).await;
-    gone.dies().await;
+    gone.simulate_crash().await;
     let mut watch = other.watch("s", &turn_id(&head), 0).await;
     let seen = all(&mut watch).await;
     assert_eq!(completed(&seen).reason(), CompletionReason::Deadline);
@@ -218,7 +218,7 @@ async fn grace_period_ends_and_keeps_the_partial_answer() {
     .await;
     let seen = host.run(asks(300, 700)).await;
     assert_eq!(completed(&seen).reason(), CompletionReason::Deadline);
-    assert_eq!(said(messages(&seen).last().unwrap()), "In sh");
+    assert_eq!(message_text(messages(&seen).last().unwrap()), "In sh");
 }
 
 /// Row D29: calls that are requested one at a time are closed together.
@@ -235,7 +235,7 @@ async fn sequential_calls_do_not_delay_the_grace_step() {
     };
     let seen = host.run(request).await;
     assert_eq!(completed(&seen).reason(), CompletionReason::Deadline);
-    assert_eq!(said(messages(&seen).last().unwrap()), "In short.");
+    assert_eq!(message_text(messages(&seen).last().unwrap()), "In short.");
     host.assert_counted("s").await;
 }
 
@@ -253,7 +253,7 @@ async fn a_waiting_turn_times_out_on_any_replica() {
         matches!(payload, Payload::ActionRequired(_))
     })
     .await;
-    gone.dies().await;
+    gone.simulate_crash().await;
     let mut watch = other.watch("s", &turn_id(&head), 0).await;
     let seen = all(&mut watch).await;
     assert_eq!(completed(&seen).reason(), CompletionReason::Deadline);
@@ -442,7 +442,10 @@ async fn a_disconnect_cancels_nothing_unless_requested() {
     assert_eq!(host.turn("s", &id).await.state(), TurnState::Running);
     host.release("go");
     ends_as(&host, &id, TurnState::Completed).await;
-    assert_eq!(said(&host.messages("s").await[1]), "So far so good.");
+    assert_eq!(
+        message_text(&host.messages("s").await[1]),
+        "So far so good."
+    );
 }
 
 // --- Connections to the service

@@ -9,7 +9,7 @@ use contextd::{
     model::{Content, FinishReason, Message, Prompt, Usage, config::ContextPolicy},
     pb::{self, CompactionState, CompactionStrategy},
     provider::{
-        self, Answer, Chunk, Finish, ModelInfo, Provider,
+        self, Chunk, Finish, ModelInfo, Provider, ResponseStream,
         error::Kind,
         info::{Limit, Source},
     },
@@ -170,7 +170,7 @@ impl Provider for Strict {
         Vec::new()
     }
 
-    fn call(&self, prompt: Arc<Prompt>) -> Answer {
+    fn call(&self, prompt: Arc<Prompt>) -> ResponseStream {
         let chunks = if prompt.size.tokens > self.window {
             self.refused.fetch_add(1, Ordering::Relaxed);
             vec![Err(provider::Error::new(
@@ -452,7 +452,7 @@ impl Provider for Talkative {
         Vec::new()
     }
 
-    fn call(&self, prompt: Arc<Prompt>) -> Answer {
+    fn call(&self, prompt: Arc<Prompt>) -> ResponseStream {
         let summarises = prompt.instructions().contains("memory of an assistant");
         let first = !summarises && self.calls.fetch_add(1, Ordering::Relaxed) == 0;
         let words = if !summarises && (first || self.always) {
@@ -586,7 +586,7 @@ impl Provider for Measured {
         Vec::new()
     }
 
-    fn call(&self, prompt: Arc<Prompt>) -> Answer {
+    fn call(&self, prompt: Arc<Prompt>) -> ResponseStream {
         // Four letters count as one token of an unfinished response.
         let tokens = if self.calls.fetch_add(1, Ordering::Relaxed) == 0 {
             self.tokens
@@ -686,7 +686,7 @@ impl Provider for Busy {
         Vec::new()
     }
 
-    fn call(&self, prompt: Arc<Prompt>) -> Answer {
+    fn call(&self, prompt: Arc<Prompt>) -> ResponseStream {
         let text = |words: &str| vec![Ok(Chunk::Text(words.to_owned()))];
         let look = |index, page: &str| {
             let id = format!("look-{page}");

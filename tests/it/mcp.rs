@@ -14,7 +14,7 @@ use tonic::Code;
 
 use crate::harness::{
     Host, Options,
-    events::{all, completed, messages, requested, results, said, turn_id, until},
+    events::{all, completed, message_text, messages, requested, results, turn_id, until},
     host::{MODEL, answering, call, refusal, until as eventually},
     mcp_server::{CLIENT_SECRET, Habits, LostSession, McpServer, Pages, Speaks, TOKEN},
     process::Place,
@@ -99,7 +99,7 @@ async fn contextd_calls_a_tool_of_a_configured_mcp_server_and_the_model_reads_th
         .collect();
     assert_eq!(executors, [ToolExecutor::Mcp]);
     assert_eq!(outcome(&events), (ToolOutcome::Success, "hi there".into()));
-    assert_eq!(said(messages(&events).last().unwrap()), "hi there");
+    assert_eq!(message_text(messages(&events).last().unwrap()), "hi there");
     let prompt = host.replica.scripted.prompts().pop().unwrap();
     let offered: Vec<_> = prompt.tools.iter().map(|tool| tool.name.as_str()).collect();
     assert_eq!(offered, ["echo", "fails", "fs_read", "meets", "stalls"]);
@@ -151,7 +151,10 @@ async fn a_tool_of_an_mcp_server_that_fails_is_an_error_that_the_model_reads() {
         outcome(&events),
         (ToolOutcome::Error, "no such city".into())
     );
-    assert_eq!(said(messages(&events).last().unwrap()), "no such city");
+    assert_eq!(
+        message_text(messages(&events).last().unwrap()),
+        "no such city"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -386,7 +389,7 @@ async fn a_result_that_the_host_submits_closes_the_call_and_the_servers_is_dropp
     let statuses = host.submit("s", vec![result(&calls[0], "by hand")]).await;
     assert_eq!(statuses, [AnswerStatus::Accepted]);
     let events = all(&mut stream).await;
-    assert_eq!(said(messages(&events).last().unwrap()), "by hand");
+    assert_eq!(message_text(messages(&events).last().unwrap()), "by hand");
     eventually("the call to be cancelled", || async {
         server.cancelled() == ["stalls"]
     })
@@ -525,7 +528,7 @@ async fn a_call_begins_although_the_database_could_not_be_read_at_first() {
     drop(host.execute(asks(played())).await);
     eventually("the turn to end", || async {
         let messages = host.messages("s").await;
-        messages.len() == 4 && said(&messages[3]) == "hi"
+        messages.len() == 4 && message_text(&messages[3]) == "hi"
     })
     .await;
     assert_eq!(server.begun(), ["echo"]);
@@ -621,7 +624,7 @@ async fn m05_the_model_reads_structured_content_and_the_event_has_the_line_for_p
     let host = host(&server, AMPLE, &answers).await;
     let events = host.run(asks(played())).await;
     let cities = r#"{"cities":["Bonn","Ulm"]}"#;
-    assert_eq!(said(messages(&events).last().unwrap()), cities);
+    assert_eq!(message_text(messages(&events).last().unwrap()), cities);
     assert_eq!(outcome(&events), (ToolOutcome::Success, cities.to_owned()));
     assert_eq!(results(&events)[0].display_text, "Two cities found.");
     let stored = host.messages("s").await;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use contextd::model::Declared;
+use contextd::model::DeclaredModel;
 use contextd::{
     model::{TenantId, config::ContextPolicy, derive},
     pb::{self, PromptFormat, PromptNoteKind, event::Payload, media::Source, part::Content},
@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 use crate::harness::{
     Host, Options, as_worker,
     errors::refusal,
-    events::{kinds, messages, requested, said, until, until_action, until_written},
+    events::{kinds, message_text, messages, requested, until, until_action, until_written},
     host::{MODEL, call, until as eventually},
     requests::{enqueue, result, text, tools, turn},
-    transcripts::{append, calls, check_books, fork, message},
+    transcripts::{append, calls, check_counters, fork, message},
     upstream::{Reply, Upstream, finished, said as answer},
 };
 
@@ -79,9 +79,9 @@ fn asks(session: &str, model: &str, parts: Vec<pb::Part>) -> pb::ExecuteTurnRequ
 /// A model of a service that accepts images and records its requests.
 fn seeing(upstream: &Upstream, dialect: &str) -> Options {
     let takes = vec!["image/*".to_owned(), "application/pdf".to_owned()];
-    let declared = Declared {
+    let declared = DeclaredModel {
         input_media: Some(takes),
-        ..Declared::default()
+        ..DeclaredModel::default()
     };
     let models = [("gpt-4o".to_owned(), declared)].into();
     let provider = OpenAi::new(
@@ -112,7 +112,7 @@ fn told(events: &[pb::Event]) -> Value {
     let said = messages(events)
         .into_iter()
         .rfind(|message| message.role() == pb::Role::Assistant)
-        .map(said);
+        .map(message_text);
     let prompt: Value = serde_json::from_str(&said.expect("an answer")).unwrap();
     let messages = prompt["messages"].as_array().unwrap();
     messages
@@ -239,7 +239,7 @@ async fn an_image_is_stored_once_and_sent_with_every_prompt() {
         of_media.count == 1 && (200..300).contains(&of_media.tokens),
         "{of_media:?}"
     );
-    check_books(&host.database.client().await, "s").await;
+    check_counters(&host.database.client().await, "s").await;
 }
 
 /// Rows D4 and D5
@@ -406,7 +406,7 @@ async fn unsupported_media_fill_the_window_as_their_placeholder_text() {
         .find(|it| it.category() == pb::ContextCategory::Media)
         .unwrap();
     assert!((1..size.tokens).contains(&of_media.tokens), "{of_media:?}");
-    check_books(&host.database.client().await, "s").await;
+    check_counters(&host.database.client().await, "s").await;
 }
 
 /// Row D4
@@ -589,7 +589,7 @@ async fn media_of_results_are_sent_in_a_following_user_message() {
             .map(|it| it["content"].clone())
             .collect();
         assert_eq!(contents, expected, "{dialect}");
-        check_books(&host.database.client().await, "s").await;
+        check_counters(&host.database.client().await, "s").await;
     }
 }
 
@@ -676,7 +676,7 @@ async fn queued_media_are_stored_as_blobs_and_applied_in_place() {
         .filter_map(|part| part["media"]["bytes"].as_i64())
         .collect();
     assert_eq!(bytes, [23, 23, 25], "the model got the content");
-    check_books(&host.database.client().await, "s").await;
+    check_counters(&host.database.client().await, "s").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -717,7 +717,7 @@ async fn appended_media_are_sent_counted_and_forked_like_others() {
             (given.parts[1].clone(), blob(&given.parts[0])),
             (text("a cat"), blob(&given.parts[2]))
         );
-        check_books(&client, session).await;
+        check_counters(&client, session).await;
         let kept = client
             .query_one(
                 "select count(*) from part_blobs where session_id = $1",
@@ -848,7 +848,7 @@ async fn a_call_repeated_after_a_takeover_includes_its_media() {
     let mut stream = host.execute(request).await;
     let open = requested(&until_action(&mut stream).await.0);
     let other = host.beside(options()).await;
-    host.replica.fall_silent();
+    host.replica.stop_workers();
     other.submit("s", vec![result(&open[0], "seen")]).await;
     let mut stream = other.watch("s", "", 0).await;
     let events = until(&mut stream, |payload| {
@@ -864,7 +864,7 @@ async fn a_call_repeated_after_a_takeover_includes_its_media() {
 async fn without_the_reference_guard_a_referenced_blob_is_swept() {
     let host = Host::with(echoing()).await;
     let database = &host.database;
-    database.write_commits_otherwise(without_references).await;
+    database.replace_commit_function(without_references).await;
     host.run(asks("s", "scripted/sees", vec![picture()])).await;
     let client = host.database.client().await;
     client

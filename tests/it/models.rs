@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use contextd::{
-    model::{Declared, Prompt},
+    model::{DeclaredModel, Prompt},
     pb::{self, ModelSource, ReasoningEffort, model_service_client::ModelServiceClient},
-    provider::{Answer, ModelInfo, Provider, anthropic::Anthropic, model_facts::Catalog},
+    provider::{ModelInfo, Provider, ResponseStream, anthropic::Anthropic, model_facts::Catalog},
 };
 use tonic::{Code, transport::Channel};
 
@@ -28,23 +28,23 @@ impl Provider for Silent {
         self.0.models()
     }
 
-    fn call(&self, _: Arc<Prompt>) -> Answer {
+    fn call(&self, _: Arc<Prompt>) -> ResponseStream {
         panic!("nobody calls it")
     }
 }
 
-fn declared() -> BTreeMap<String, Declared> {
-    let best = Declared {
+fn declared() -> BTreeMap<String, DeclaredModel> {
+    let best = DeclaredModel {
         display_name: Some("The best".to_owned()),
         aliases: vec!["best".to_owned(), "largest".to_owned()],
         context_window: Some(100_000),
         json_schema: Some(false),
-        ..Declared::default()
+        ..DeclaredModel::default()
     };
-    let local = Declared {
+    let local = DeclaredModel {
         tools: Some(false),
         max_output: Some(512),
-        ..Declared::default()
+        ..DeclaredModel::default()
     };
     [("gpt-4o".to_owned(), best), ("local".to_owned(), local)].into()
 }
@@ -59,7 +59,7 @@ async fn service() -> (Replica, ModelServiceClient<Channel>) {
             "own".to_owned(),
             provider(
                 "localhost",
-                [("llama".to_owned(), Declared::default())].into(),
+                [("llama".to_owned(), DeclaredModel::default())].into(),
             ),
         ),
     ];

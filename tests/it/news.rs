@@ -14,7 +14,7 @@ use tonic::{Code, Status, Streaming};
 
 use crate::harness::{
     Host, Options, as_worker,
-    events::{Carrier, PATIENCE, kind, next, requested, until, until_written},
+    events::{Carrier, TEST_TIMEOUT, kind, next, requested, until, until_written},
     host::{MODEL, answering, call, until as eventually},
     requests::{enqueue, result, tools, turn},
     transcripts::one_turn,
@@ -38,7 +38,7 @@ async fn three(options: impl Fn() -> Options) -> [Host; 3] {
     ];
     for host in &hosts {
         eventually("the replica to hear wake-ups", || async {
-            host.replica.engine.hears_wakeups()
+            host.replica.engine.receives_wakeups()
         })
         .await;
     }
@@ -62,7 +62,7 @@ async fn sees(stream: &mut Streaming<pb::WatchEventsResponse>, wanted: &str) -> 
         }
         seen
     };
-    timeout(PATIENCE, reading)
+    timeout(TEST_TIMEOUT, reading)
         .await
         .unwrap_or_else(|_| panic!("no {wanted} came"))
 }
@@ -80,7 +80,7 @@ async fn fails<T: Carrier>(stream: &mut Streaming<T>) -> Status {
             }
         }
     };
-    timeout(PATIENCE, reading)
+    timeout(TEST_TIMEOUT, reading)
         .await
         .expect("the stream goes on")
 }
@@ -142,7 +142,7 @@ async fn a_remote_reader_sees_a_takeover_before_the_new_owner_commits_anything()
     let mut own = owner.execute(turn("s", "", "Go")).await;
     until_written(&mut own, "Well.").await;
     sees(&mut stream, "step_started").await;
-    owner.dies().await;
+    owner.simulate_crash().await;
     as_worker(third.replica.engine.take_over()).await.unwrap();
     sees(&mut stream, "turn_recovered").await;
     until_written(&mut stream, "Well.").await;
@@ -289,7 +289,7 @@ async fn a_wakeup_makes_a_replica_check_the_named_session() {
     let host = Host::with(without_polls(options())).await;
     let readers = host.beside(without_polls(options())).await;
     eventually("the replica to hear wake-ups", || async {
-        readers.replica.engine.hears_wakeups()
+        readers.replica.engine.receives_wakeups()
     })
     .await;
     // This replica sends no notifications.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::harness::{
     Host,
     events::{
-        TWO_TOOLS, all, completed, content, failed, kind, kinds, messages, outline, said,
+        TWO_TOOLS, all, completed, content, failed, kind, kinds, message_text, messages, outline,
         until_written, written,
     },
     requests::{result, tools, turn},
@@ -138,7 +138,7 @@ async fn a_turn_with_two_parallel_tools_is_the_same_over_every_recorded_service(
             .sum();
         assert_eq!(reasoning, thought, "{dialect}");
         if !last.is_empty() {
-            assert_eq!(said(&stored[3]), last, "{dialect}");
+            assert_eq!(message_text(&stored[3]), last, "{dialect}");
         }
         for (message, total) in [(&stored[1], totals[0]), (&stored[3], totals[1])] {
             let response = message.response.as_ref().unwrap();
@@ -154,7 +154,7 @@ async fn a_turn_with_two_parallel_tools_is_the_same_over_every_recorded_service(
         }
         let shown: Vec<String> = written(&seen).into_values().collect();
         assert!(
-            shown.iter().any(|text| *text == said(&stored[3])),
+            shown.iter().any(|text| *text == message_text(&stored[3])),
             "{dialect}: {shown:?}"
         );
         // The second model call contains the first response and both results.

@@ -1,7 +1,7 @@
 //! A prompt that does not fit is not sent, or is made smaller once. A turn that fails reports what fills the window.
 
 use contextd::{
-    model::{Content, message::PRUNED_WORDS},
+    model::{Content, message::PRUNED_TEXT},
     pb::{self, ContextCategory, part},
 };
 use serde_json::{Value, json};
@@ -77,7 +77,7 @@ async fn a_prompt_too_long_for_the_provider_is_shrunk_and_resent() {
             .iter()
             .flat_map(|message| &message.parts);
         parts
-            .filter(|part| matches!(&part.part.content, Content::ToolResult(it) if it.texts().eq([PRUNED_WORDS])))
+            .filter(|part| matches!(&part.part.content, Content::ToolResult(it) if it.texts().eq([PRUNED_TEXT])))
             .count()
     };
     assert_eq!(
@@ -180,7 +180,7 @@ fn cleared(request: &Value) -> usize {
         .as_array()
         .unwrap()
         .iter()
-        .filter(|it| it["content"] == PRUNED_WORDS)
+        .filter(|it| it["content"] == PRUNED_TEXT)
         .count()
 }
 

@@ -2,7 +2,7 @@
 //! changes.
 
 use contextd::{
-    model::message::PRUNED_WORDS,
+    model::message::PRUNED_TEXT,
     pb::{self, PromptFormat, TokenBasis},
 };
 use serde_json::{Value, json};
@@ -106,7 +106,7 @@ async fn prepare_context_prunes_by_policy_and_reports_each_size() {
         .as_array()
         .unwrap()
         .iter()
-        .filter(|it| it["content"] == PRUNED_WORDS)
+        .filter(|it| it["content"] == PRUNED_TEXT)
         .count();
     assert_eq!((cleared, prompt.notes.len()), (2, 2));
     let again = prepare(&host, request.clone()).await;

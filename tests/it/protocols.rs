@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Host, Options,
-    events::{all, completed, kind, kinds, messages, said, until_written},
+    events::{all, completed, kind, kinds, message_text, messages, until_written},
     requests::{input, text, tools, turn},
     transcripts::says,
     upstream::Upstream,
@@ -114,7 +114,7 @@ async fn a_whole_conversation_is_the_same_over_every_protocol() {
         );
         assert!(kinds(&seen).contains(&"turn_retrying"), "{session}");
         assert_eq!(
-            said(messages(&seen).last().unwrap()),
+            message_text(messages(&seen).last().unwrap()),
             "All done.",
             "{session}"
         );
@@ -142,7 +142,7 @@ async fn a_whole_conversation_is_the_same_over_every_protocol() {
         let seen = host.run(asks("And this?", Vec::new())).await;
         assert!(kinds(&seen).contains(&"context_pruned"), "{session}");
         assert_eq!(
-            said(messages(&seen).last().unwrap()),
+            message_text(messages(&seen).last().unwrap()),
             "Shorter now.",
             "{session}"
         );

@@ -4,7 +4,10 @@
 use std::{fs, path::PathBuf};
 
 use contextd::{
-    config::{self, Dialect, Environment, Loaded, Origin, ProviderConfig, SERVICES, Sources},
+    config::{
+        self, Dialect, Environment, LoadedConfig, Origin, ProviderConfig, Sources,
+        WELL_KNOWN_SERVICES,
+    },
     pb::{self, model_service_client::ModelServiceClient, turn_service_client::TurnServiceClient},
 };
 use secrecy::ExposeSecret as _;
@@ -18,11 +21,11 @@ use crate::harness::{
     upstream::{KEY, Reply, Upstream, event, finished, said},
 };
 
-fn load(file: &str) -> Result<Loaded, String> {
+fn load(file: &str) -> Result<LoadedConfig, String> {
     load_with(file, &[])
 }
 
-fn load_with(file: &str, variables: &[(&str, &str)]) -> Result<Loaded, String> {
+fn load_with(file: &str, variables: &[(&str, &str)]) -> Result<LoadedConfig, String> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("contextd.toml");
     fs::write(&path, file).unwrap();
@@ -365,7 +368,7 @@ async fn no_key_is_in_logs_events_or_the_database() {
 
     served.terminate();
     served.ended().await;
-    let logs = served.said();
+    let logs = served.log_text();
     assert!(
         logs.contains("hyper_util") && logs.contains("retrying a failed model call"),
         "the log is not what this test is about"
@@ -494,7 +497,7 @@ async fn a_missing_api_key_of_the_default_model_stops_the_server_and_names_its_s
 
 #[test]
 fn a_well_known_variable_configures_its_provider_and_the_default_model() {
-    for service in SERVICES {
+    for service in WELL_KNOWN_SERVICES {
         let loaded = load_with("", &[(service.variable, "s3cret")]).unwrap();
         let (kind, base_url, http) = match &loaded.config.providers[service.provider] {
             ProviderConfig::OpenAi(provider) => ("openai", &provider.base_url, &provider.http),
@@ -537,7 +540,7 @@ fn a_well_known_variable_configures_its_provider_and_the_default_model() {
 fn the_manual_lists_every_well_known_variable() {
     let manual =
         fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/providers.md")).unwrap();
-    for service in SERVICES {
+    for service in WELL_KNOWN_SERVICES {
         let start = format!(
             "| `{}` | `{}` | `{}`",
             service.variable, service.provider, service.base_url
@@ -666,7 +669,7 @@ async fn a_server_with_a_well_known_variable_says_so_and_lists_its_models() {
     completed(&run(&served, turn("s", "scripted/demo", "Hello")).await);
     served.terminate();
     served.ended().await;
-    let told = served.said();
+    let told = served.log_text();
     assert!(
         told.contains("contextd: provider openai is configured by OPENAI_API_KEY\n"),
         "{told}"

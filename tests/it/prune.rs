@@ -6,10 +6,10 @@ use std::sync::Arc;
 use contextd::{
     model::{
         CachePrices, Content, FinishReason, Prompt, Usage, config::ContextPolicy,
-        message::PRUNED_WORDS,
+        message::PRUNED_TEXT,
     },
     pb::{self, MessageView, event::Payload, part},
-    provider::{Answer, Chunk, Finish, ModelInfo, Provider},
+    provider::{Chunk, Finish, ModelInfo, Provider, ResponseStream},
 };
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ use crate::harness::{
     events::{all, kinds, requested, until, until_action, until_written},
     host::{MODEL, answering, call, script},
     requests::{result, tools, turn},
-    transcripts::{check_books, fork, one_turn},
+    transcripts::{check_counters, fork, one_turn},
 };
 
 async fn prune(host: &Host, request: pb::PruneToolOutputsRequest) -> pb::PruneReport {
@@ -198,7 +198,7 @@ async fn pruned_results_are_hidden_from_the_model_and_kept_for_readers() {
     assert_eq!(told, Some((done.pruned_at_seq, done.clone())));
     host.ask("s", "Well?").await;
     let prompts = host.replica.scripted.prompts();
-    assert_eq!(results_in(&prompts[0])[..2], [PRUNED_WORDS; 2]);
+    assert_eq!(results_in(&prompts[0])[..2], [PRUNED_TEXT; 2]);
     assert_eq!(results_in(&prompts[0])[2].len(), 80_000);
     let marked = |message: &pb::Message| {
         let results = message.parts.iter().filter_map(|part| match &part.content {
@@ -307,8 +307,8 @@ async fn what_another_replica_prunes_while_a_call_waits_to_be_repeated_is_hidden
     let [.., first, again] = prompts.as_slice() else {
         panic!("{} prompts", prompts.len());
     };
-    assert_ne!(results_in(first), [PRUNED_WORDS]);
-    assert_eq!(results_in(again), [PRUNED_WORDS]);
+    assert_ne!(results_in(first), [PRUNED_TEXT]);
+    assert_eq!(results_in(again), [PRUNED_TEXT]);
 }
 
 /// A model that calls `look` in two steps, then returns text. This many tokens of each prompt are cached.
@@ -381,7 +381,7 @@ impl Provider for Priced {
         Vec::new()
     }
 
-    fn call(&self, prompt: Arc<Prompt>) -> Answer {
+    fn call(&self, prompt: Arc<Prompt>) -> ResponseStream {
         let answered = prompt.transcript.messages().iter();
         let answered = answered.filter(|message| message.response.is_some());
         let (said, reason) = if answered.count() < 2 {
@@ -515,7 +515,7 @@ async fn a_turn_prunes_by_policy_and_its_next_prompt_is_smaller() {
     let cleared = |prompt: &Prompt| {
         results_in(prompt)
             .iter()
-            .filter(|text| **text == PRUNED_WORDS)
+            .filter(|text| **text == PRUNED_TEXT)
             .count()
     };
     assert_eq!(
@@ -701,7 +701,7 @@ async fn a_view_as_of_a_seq_does_not_change_with_later_prunes_and_restores() {
     }
     let client = host.database.client().await;
     for session in ["s", "f"] {
-        check_books(&client, session).await;
+        check_counters(&client, session).await;
     }
 }
 
@@ -782,7 +782,7 @@ async fn a_batched_fork_keeps_reverted_prunes_and_the_order_of_compactions() {
     );
     assert_eq!(live("later", 0).await, live("s", 0).await);
     for session in ["s", "between", "later"] {
-        check_books(&client, session).await;
+        check_counters(&client, session).await;
     }
     let begun = "select array_agg(begun_at_seq) from compactions where session_id = $1";
     let mut seqs = Vec::new();

@@ -13,7 +13,8 @@ use tonic_types::StatusExt as _;
 use crate::harness::{
     Host, Options,
     events::{
-        all, completed, kinds, messages, next, said, turn_id, until, until_action, until_written,
+        all, completed, kinds, message_text, messages, next, turn_id, until, until_action,
+        until_written,
     },
     host::{MODEL, call, refusal, script, until as eventually},
     requests::{enqueue, input, result, tools, turn},
@@ -40,7 +41,7 @@ fn asks(session: &str, words: &str) -> pb::ExecuteTurnRequest {
 
 /// The messages of the prompt that the model returned: the role, and the texts of the parts.
 fn told(event: &pb::Message) -> Vec<(String, Vec<String>)> {
-    let prompt: Value = serde_json::from_str(&said(event)).unwrap();
+    let prompt: Value = serde_json::from_str(&message_text(event)).unwrap();
     let text = |part: &Value| part["text"].as_str().unwrap_or_default().to_owned();
     let parts = |message: &Value| {
         message["parts"]
@@ -223,7 +224,7 @@ async fn a_message_sent_during_the_last_step_keeps_the_turn_going() {
             .iter()
             .any(|it| matches!(&it.payload, Some(Payload::MessageQueued(it)) if it.position == 1))
     );
-    let answers: Vec<String> = messages(&events).into_iter().map(said).collect();
+    let answers: Vec<String> = messages(&events).into_iter().map(message_text).collect();
     assert_eq!(answers[..2], ["Please wait.", "Well, done."]);
 }
 
@@ -474,10 +475,10 @@ async fn a_queue_survives_the_replica_that_accepted_it() {
     let mut stream = host.execute(asks("s", "Please wait.")).await;
     until_written(&mut stream, "Well, ").await;
     let queued = id(&host.enqueue(enqueue("s", "Now tell.")).await);
-    host.replica.fall_silent();
+    host.replica.stop_workers();
     let other = host.beside(options()).await;
     assert_eq!(other.queued("s").await[0].queued_message_id, queued);
-    host.dies().await;
+    host.simulate_crash().await;
     other.release("go");
     let events = all(&mut other
         .watch("s", &turn_id(&all_so_far(&other).await), 0)

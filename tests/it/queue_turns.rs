@@ -8,8 +8,8 @@ use tonic::Streaming;
 use crate::harness::{
     Host, Options, as_worker,
     events::{
-        PATIENCE, all, cancelled, completed, kinds, messages, next, said, seqs, turn_id,
-        turn_state, until, until_action, until_written,
+        TEST_TIMEOUT, all, cancelled, completed, kinds, message_text, messages, next, seqs,
+        turn_id, turn_state, until, until_action, until_written,
     },
     host::{MODEL, call, until as eventually},
     requests::{enqueue, result, tools, turn},
@@ -100,7 +100,7 @@ async fn story(host: &Host, session: &str, turns: usize) -> Vec<pb::Event> {
 
 /// The text of all messages, in order.
 fn words(events: &[pb::Event]) -> Vec<String> {
-    messages(events).into_iter().map(said).collect()
+    messages(events).into_iter().map(message_text).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -582,7 +582,7 @@ async fn a_cancel_on_another_replica_is_notified_at_once() {
         ..pb::CancelTurnRequest::default()
     };
     let mut turns = other.turns();
-    let answer = tokio::time::timeout(PATIENCE, turns.cancel_turn(request))
+    let answer = tokio::time::timeout(TEST_TIMEOUT, turns.cancel_turn(request))
         .await
         .expect("it is not heard");
     let answer = answer.unwrap().into_inner();
@@ -602,7 +602,7 @@ async fn a_handed_over_turn_is_taken_at_once() {
     until(&mut watch, |it| matches!(it, Payload::Sync(_))).await;
     host.replica.drain(std::time::Duration::ZERO).await;
     let taken = until(&mut watch, |it| matches!(it, Payload::TurnRecovered(_)));
-    tokio::time::timeout(PATIENCE, taken)
+    tokio::time::timeout(TEST_TIMEOUT, taken)
         .await
         .expect("it is not heard");
 }

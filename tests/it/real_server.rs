@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use contextd::{
-    model::{Declared, config::ContextPolicy},
+    model::{DeclaredModel, config::ContextPolicy},
     pb::{
         self, FailureReason, ModelSource, event::Payload, model_service_client::ModelServiceClient,
         part::Content,
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use crate::harness::{
     Host, Options, as_worker,
     events::{
-        all, cancelled, completed, failed, kinds, messages, outline, said, turn_id, until,
+        all, cancelled, completed, failed, kinds, message_text, messages, outline, turn_id, until,
         until_action,
     },
     requests::{input, result, tool, turn},
@@ -70,10 +70,10 @@ fn providers_of(address: &str, model: &str, window: Option<u32>) -> Options {
         max_request_bytes: None,
     };
     let declared = || {
-        let declared = Declared {
+        let declared = DeclaredModel {
             context_window: window,
             max_output: Some(256),
-            ..Declared::default()
+            ..DeclaredModel::default()
         };
         BTreeMap::from([(model.to_owned(), declared)])
     };
@@ -314,7 +314,7 @@ async fn an_answer_holds_to_a_schema_in_chat_and_responses() {
             ..pb::ResponseFormat::default()
         });
         let events = host.run(request).await;
-        let words = said(messages(&events).last().unwrap());
+        let words = message_text(messages(&events).last().unwrap());
         eprintln!("{protocol}: {words}");
         let unsupported = kinds(&events).contains(&"unsupported_input");
         assert_eq!(unsupported, protocol == "messages", "{protocol}");

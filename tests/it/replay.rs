@@ -1,7 +1,7 @@
 //! The cost of a replay: how often its content is read from the database, and that it is not written again.
 
 use contextd::{
-    grpc::stream::Waiting,
+    grpc::stream::ReaderLimits,
     pb::{self, event::Payload},
 };
 use prost::Message as _;
@@ -22,7 +22,7 @@ const STEPS: usize = 20;
 const LARGE: usize = 100_000;
 
 /// A replica whose database connections go through a link that counts bytes. It only serves a reader.
-async fn counting(host: &Host, link: &Link, reader: Waiting) -> Host {
+async fn counting(host: &Host, link: &Link, reader: ReaderLimits) -> Host {
     Host::over(
         link.database(&host.database),
         Options {
@@ -72,13 +72,13 @@ async fn with_large_results() -> Host {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replay_reads_content_from_the_database_once() {
     let host = with_large_results().await;
-    let large = Waiting {
+    let large = ReaderLimits {
         events: 64,
         bytes: 1024 * 1024,
     };
     for reader in [
         Options::default().reader,
-        Waiting {
+        ReaderLimits {
             events: 4,
             bytes: 4096,
         },

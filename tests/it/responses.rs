@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Host, Options, Replica,
-    events::{TWO_TOOLS, completed, kinds, messages, said},
+    events::{TWO_TOOLS, completed, kinds, message_text, messages},
     requests::{input, result, tools, turn},
     upstream::{
         Reply, Upstream, calling, recorded,
@@ -66,7 +66,7 @@ async fn a_turn_with_two_parallel_tools_is_run_over_the_responses_api() {
     assert_eq!(completed(&seen).reason(), CompletionReason::Stop);
     let stored = host.messages("s").await;
     assert_eq!(
-        said(&stored[3]),
+        message_text(&stored[3]),
         "The labels are \"crimson-harbor\" for the harbor and \"silver-orchard\" for the orchard."
     );
     let response = stored[1].response.as_ref().unwrap();
@@ -225,7 +225,7 @@ async fn an_error_within_a_stream_is_retried_like_any_other() {
     .await;
     let seen = host.run(turn("s", MODEL, "Hello")).await;
     assert_eq!(completed(&seen).reason(), CompletionReason::Stop);
-    assert_eq!(said(messages(&seen).last().unwrap()), "Hello");
+    assert_eq!(message_text(messages(&seen).last().unwrap()), "Hello");
     assert!(kinds(&seen).contains(&"turn_retrying"), "{seen:?}");
 }
 

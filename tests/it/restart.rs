@@ -19,7 +19,7 @@ use tonic_types::StatusExt as _;
 use crate::harness::{
     TestDatabase,
     cluster::Cluster,
-    events::{PATIENCE, kinds, messages, requested, said},
+    events::{TEST_TIMEOUT, kinds, message_text, messages, requested},
     process::{Place, Served, health, health_output},
     requests::{tools, turn},
     survivor::{
@@ -120,13 +120,18 @@ async fn a_contextd_whose_postgresql_is_killed_ends_and_says_so() {
     let place = Place::new(SHORT_LEASE);
     let mut served = place.serve().await;
     kill_9(place.postmaster().unwrap());
-    assert_eq!(served.ended().await.code(), Some(1), "{}", served.said());
+    assert_eq!(
+        served.ended().await.code(),
+        Some(1),
+        "{}",
+        served.log_text()
+    );
     assert!(
         served
-            .said()
+            .log_text()
             .contains("the embedded PostgreSQL ended unexpectedly"),
         "{}",
-        served.said()
+        served.log_text()
     );
 }
 
@@ -149,7 +154,10 @@ async fn results_can_be_submitted_to_the_replacement_of_a_killed_server() {
     host.finish_at(&served).await;
     host.check_story(&served).await;
     assert_eq!(recoveries(&host.seen), []);
-    assert_eq!(said(messages(&host.seen).last().unwrap()), "fine fine");
+    assert_eq!(
+        message_text(messages(&host.seen).last().unwrap()),
+        "fine fine"
+    );
     served.stop().await;
 }
 
@@ -221,7 +229,7 @@ async fn a_turn_whose_owner_is_killed_mid_stream_is_finished_by_another() {
         recoveries(&host.seen),
         [(pb::RecoveryCause::LeaseExpired, 2)]
     );
-    assert_eq!(said(messages(&host.seen)[1]), WORDS);
+    assert_eq!(message_text(messages(&host.seen)[1]), WORDS);
     host.check_story(&second).await;
 }
 
@@ -247,7 +255,10 @@ async fn a_turn_whose_owner_is_killed_while_it_waits_for_tools_loses_nothing() {
     host.finish_at(&second).await;
     host.check_story(&second).await;
     assert_eq!(recoveries(&host.seen), []);
-    assert_eq!(said(messages(&host.seen).last().unwrap()), "fine fine");
+    assert_eq!(
+        message_text(messages(&host.seen).last().unwrap()),
+        "fine fine"
+    );
     assert_eq!(
         host.answer(&second, &calls).await,
         [pb::AnswerStatus::Duplicate; 2]
@@ -281,7 +292,10 @@ async fn killed_in_mid_commit(
     let waiting = loop {
         match look.query_opt(WAITING, &[]).await.unwrap() {
             Some(row) => break row.get(0),
-            None => assert!(begun.elapsed() < PATIENCE, "the answer is never committed"),
+            None => assert!(
+                begun.elapsed() < TEST_TIMEOUT,
+                "the answer is never committed"
+            ),
         }
         tokio::task::yield_now().await;
     };
@@ -419,10 +433,10 @@ async fn a_turn_longer_than_the_drain_is_handed_over_and_continues_at_once() {
     );
     while host.next().await.unwrap().is_some() {}
     let status = first.ended().await;
-    assert_eq!(status.code(), Some(0), "{status}: {}", first.said());
+    assert_eq!(status.code(), Some(0), "{status}: {}", first.log_text());
     host.check_story(&second).await;
     assert_eq!(recoveries(&host.seen), [(pb::RecoveryCause::HandedOver, 2)]);
-    assert_eq!(said(messages(&host.seen)[1]), WORDS);
+    assert_eq!(message_text(messages(&host.seen)[1]), WORDS);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -436,7 +450,7 @@ async fn a_turn_that_ends_within_the_drain_is_finished_where_it_runs() {
         .await;
     first.terminate();
     let status = first.ended().await;
-    assert_eq!(status.code(), Some(0), "{status}: {}", first.said());
+    assert_eq!(status.code(), Some(0), "{status}: {}", first.log_text());
     assert_eq!(host.cut_off().await.code(), Code::Unavailable);
     host.finish_at(&second).await;
     host.check_story(&second).await;
@@ -463,7 +477,7 @@ async fn a_second_signal_stops_at_once() {
         served.ended().await.code(),
         Some(128 + Signal::SIGTERM as i32),
         "{}",
-        served.said()
+        served.log_text()
     );
     eprintln!("ended {:?} after the second signal", second.elapsed());
     let _again = place.serve().await;
@@ -485,7 +499,7 @@ async fn refusal(place: &Place, database: &TestDatabase) -> String {
 
 /// A server that accepts no requests: it reports why to every caller, and is live.
 async fn check_unready(served: &Served, reason: &str, words: &str) {
-    served.says(&format!("not ready: {words}")).await;
+    served.wait_for_log(&format!("not ready: {words}")).await;
     becomes(&mut served.health().await, ServingStatus::NotServing).await;
     becomes(
         &mut served.watch_health("liveness").await,

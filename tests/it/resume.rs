@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::harness::{
     Host, Options, as_worker,
     events::{
-        Carrier, TWO_TOOLS, all, completed, durable, failed, kind, kinds, messages, next, outline,
-        requested, said, seqs, turn_id, until, until_written,
+        Carrier, TWO_TOOLS, all, completed, durable, failed, kind, kinds, message_text, messages,
+        next, outline, requested, seqs, turn_id, until, until_written,
     },
     host::{MODEL, answering, call},
     requests::{result, tools, turn},
@@ -266,7 +266,7 @@ async fn a_turn_of_an_unresponsive_replica_is_taken_over_and_completed_once() {
     else {
         panic!("no text")
     };
-    silent.dies().await;
+    silent.simulate_crash().await;
 
     let mut watch = heir.watch("s", &turn_id(&head), 0).await;
     let taken = until_written(&mut watch, "B").await;
@@ -290,7 +290,7 @@ async fn a_turn_of_an_unresponsive_replica_is_taken_over_and_completed_once() {
     let rest = all(&mut watch).await;
     assert_eq!(completed(&rest).reason(), CompletionReason::Stop);
     assert!(durable(&rest).iter().all(|event| event.attempt == 2));
-    assert_eq!(said(messages(&rest)[0]), "B ends.");
+    assert_eq!(message_text(messages(&rest)[0]), "B ends.");
     assert_ne!(messages(&rest)[0].message_id, voided.message_id);
     let seen = [taken, rest].concat();
     let expected = [
@@ -341,9 +341,7 @@ async fn a_replica_that_lost_its_lease_stops_calling_the_model() {
     let mut watch = heir.watch("s", &turn_id(&head), 0).await;
     until_written(&mut watch, "B").await;
     assert_eq!(slow.replica.engine.leases().count(), 1);
-    as_worker(slow.replica.engine.look_for_cancels())
-        .await
-        .unwrap();
+    as_worker(slow.replica.engine.poll_cancels()).await.unwrap();
     slow.at_rest().await;
     heir.release("go");
     assert_eq!(
@@ -385,7 +383,7 @@ async fn a_replica_that_takes_over_its_own_turn_stops_the_first_attempt() {
     };
     let open = sync.open_message.as_ref().unwrap();
     assert_eq!(
-        (&open.message_id, said(open)),
+        (&open.message_id, message_text(open)),
         (&delta.message_id, "A".to_owned()),
         "the second attempt's message"
     );
@@ -415,10 +413,10 @@ async fn a_turn_with_too_many_owners_is_failed() {
         .await;
     let mut stream = first.execute(turn("s", MODEL, "Hello")).await;
     let head = until_written(&mut stream, "A").await;
-    first.dies().await;
+    first.simulate_crash().await;
     let mut watch = second.watch("s", &turn_id(&head), 0).await;
     until_written(&mut watch, "B").await;
-    second.dies().await;
+    second.simulate_crash().await;
 
     let third = first
         .beside(Options {
@@ -459,7 +457,7 @@ async fn a_waiting_turn_survives_its_replica() {
         matches!(payload, Payload::ActionRequired(_))
     })
     .await;
-    first.replica.fall_silent();
+    first.replica.stop_workers();
     let second = first.beside(answering(&script)).await;
     drop(stream);
     assert_eq!(
@@ -469,7 +467,7 @@ async fn a_waiting_turn_survives_its_replica() {
         [AnswerStatus::Accepted]
     );
     let rest = all(&mut second.watch("s", &turn_id(&seen), last_seq(&seen)).await).await;
-    assert_eq!(said(messages(&rest)[1]), "So: fine");
+    assert_eq!(message_text(messages(&rest)[1]), "So: fine");
     assert!(
         !kinds(&rest).contains(&"turn_recovered"),
         "a turn that waited was never orphaned"

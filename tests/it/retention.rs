@@ -464,11 +464,11 @@ async fn a_reader_overtaken_by_retention_gets_an_error() {
     age(&host.database.client().await, 2 * HOUR).await;
     as_worker(host.replica.engine.retain()).await.unwrap();
     // What a stream reads next after its cursor was checked.
-    let most = contextd::store::event_page::Most {
+    let most = contextd::store::event_page::EventPageLimits {
         events: 32,
         bytes: 1 << 20,
         overhead: 0,
-        or_one: true,
+        at_least_one: true,
     };
     let read = host
         .replica

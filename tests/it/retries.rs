@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use crate::harness::{
     Host, Options,
     events::{
-        PATIENCE, all, completed, durable, failed, kind, kinds, messages, outline, said, seqs,
-        turn_id, until, until_action, written,
+        TEST_TIMEOUT, all, completed, durable, failed, kind, kinds, message_text, messages,
+        outline, seqs, turn_id, until, until_action, written,
     },
     host::{answering, call, until as eventually},
     requests::{enqueue, result, tools, turn},
@@ -280,7 +280,10 @@ async fn partial_text_of_a_retried_call_is_voided_and_nothing_is_duplicated() {
             shown.values().all(|text| *text == "Half of the whole."),
             "{shown:?}"
         );
-        assert_eq!(said(messages(&seen).last().unwrap()), "Half of the whole.");
+        assert_eq!(
+            message_text(messages(&seen).last().unwrap()),
+            "Half of the whole."
+        );
         let after = seen.iter().skip_while(|event| event.seq != retry.seq);
         let stale = after.filter(
             |event| matches!(&event.payload, Some(Payload::TextDelta(delta)) if delta.message_id == open.message_id),
@@ -337,7 +340,7 @@ async fn steps_continue_after_a_retry_and_no_tool_runs_twice() {
         );
         assert_eq!(completed(&seen).result.as_ref().unwrap().step_count, 2);
         assert_eq!(
-            said(service.host.messages("s").await.last().unwrap()),
+            message_text(service.host.messages("s").await.last().unwrap()),
             "Done."
         );
     }
@@ -532,7 +535,7 @@ async fn a_turn_waiting_for_a_retry_is_handed_over_on_shutdown() {
                 ..options_of(&service)
             })
             .await;
-        tokio::time::timeout(PATIENCE, service.host.replica.drain(PATIENCE))
+        tokio::time::timeout(TEST_TIMEOUT, service.host.replica.drain(TEST_TIMEOUT))
             .await
             .expect("the drain waited for the retry");
         let turn = turn_id(&seen);
@@ -569,7 +572,7 @@ fn options_of(service: &Service) -> Options {
 async fn a_lease_lost_during_a_retry_wait_leaves_the_turn_to_its_new_owner() {
     for (service, stream, seen) in Box::pin(waiting(&Options::default())).await {
         drop(stream);
-        service.host.dies().await;
+        service.host.simulate_crash().await;
         let other = service
             .host
             .beside(Options {
@@ -669,6 +672,6 @@ async fn what_is_too_large_what_waits_and_the_end_are_dealt_with_over_http_as_el
     for kind in ["compaction_completed", "turn_retrying", "messages_applied"] {
         assert!(story.contains(&kind), "{story:?}");
     }
-    let said: Vec<_> = messages(&events).into_iter().map(said).collect();
+    let said: Vec<_> = messages(&events).into_iter().map(message_text).collect();
     assert_eq!(said[said.len() - 2..], ["And the tests?", "Fine."]);
 }

@@ -274,7 +274,7 @@ async fn any_replica_can_roll_back_a_turn_of_a_dead_one() {
 
     let mut stream = host.execute(asks("Speak slowly")).await;
     until_written(&mut stream, "So far").await;
-    host.dies().await;
+    host.simulate_crash().await;
     let answer = roll_back(&other, "").await;
     assert_eq!(answer.turn.unwrap().state(), TurnState::Cancelled);
     host.release("go");

@@ -92,7 +92,7 @@ async fn abandoned_compactions_are_given_up_although_that_fails_in_other_session
                      select tenant_id, session_id, 'k', 1, now() - interval '1 second', 0, 1, '' from sessions";
     sql(&host, abandoned).await;
     break_rows(&host, "compactions").await;
-    as_worker(host.replica.engine.tend_compactions())
+    as_worker(host.replica.engine.expire_abandoned_compactions())
         .await
         .unwrap_err();
     let running = "compactions where status = 1";
@@ -194,7 +194,7 @@ async fn one_round_gives_up_all_abandoned_compactions() {
     let abandoned = "insert into compactions (tenant_id, session_id, compaction_id, status, lease_until, context_version, begun_at_seq, info)
                      select tenant_id, session_id, 'k', 1, now() - interval '1 second', 0, 1, '' from sessions";
     sql(&host, abandoned).await;
-    as_worker(host.replica.engine.tend_compactions())
+    as_worker(host.replica.engine.expire_abandoned_compactions())
         .await
         .unwrap();
     let left = number(&host, "select count(*) from compactions where status = 1").await;
@@ -219,7 +219,7 @@ async fn a_turn_that_a_replica_owns_without_knowing_it_is_given_back_once_there_
     as_worker(engine.take_over()).await.unwrap();
     let owned = "session_run where owner is not null";
     assert_eq!(rows(&host, "s", owned).await, 1, "its replica lives");
-    engine.doubt();
+    engine.mark_unknown_grants();
     as_worker(engine.take_over()).await.unwrap();
     assert_eq!(rows(&host, "s", owned).await, 0, "nobody runs it");
     as_worker(engine.take_over_all()).await.unwrap();

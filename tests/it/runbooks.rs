@@ -178,7 +178,7 @@ fn look(
         .strip_prefix("sh\n")
         .unwrap();
     let file = tools.path().join("log");
-    fs::write(&file, served.said()).unwrap();
+    fs::write(&file, served.log_text()).unwrap();
     let program = Path::new(env!("CARGO_BIN_EXE_contextd")).parent().unwrap();
     let path = format!(
         "{}:{}:{}",
@@ -237,8 +237,8 @@ async fn a_failed_turn_leaves_one_line_in_the_log_with_its_reason_and_no_content
             .turn("good", Reply::events(said(&["Hello."])))
             .await;
         operated.turn("bad", refusal(400)).await;
-        operated.served.says("turn failed").await;
-        let log = operated.served.said();
+        operated.served.wait_for_log("turn failed").await;
+        let log = operated.served.log_text();
         let failed = lines(&log, "turn failed");
         let [line] = failed[..] else {
             panic!("{failed:?}")
@@ -265,16 +265,16 @@ async fn each_line_of_a_json_log_is_json_and_names_sessions_alike() {
     let operated = Operated::new("json").await;
     operated.turn("bad", refusal(401)).await;
     for line in ["turn failed", "ExecuteTurn"] {
-        operated.served.says(line).await;
+        operated.served.wait_for_log(line).await;
     }
     let mut named = 0;
-    for line in operated.served.said().lines() {
+    for line in operated.served.log_text().lines() {
         let line: serde_json::Value =
             serde_json::from_str(line).unwrap_or_else(|_| panic!("no JSON: {line}"));
         assert!(line.get("session").is_none(), "{line}");
         named += usize::from(line.get("session.id").is_some());
     }
-    assert!(named > 1, "{}", operated.served.said());
+    assert!(named > 1, "{}", operated.served.log_text());
     let printed = operated.served.printed();
     assert!(!printed.is_empty());
     for line in printed {
@@ -296,7 +296,7 @@ async fn runbooks_of_model_faults_show_the_turn_and_its_reason_and_no_other_line
         operated.turn("overloaded", refusal(503)).await;
         operated.turn("refused", refusal(401)).await;
         operated.turn("bad", refusal(400)).await;
-        operated.served.says("provider_bad_request").await;
+        operated.served.wait_for_log("provider_bad_request").await;
         for (runbook, expected) in [
             (
                 "ContextdTurnsFail",
@@ -340,7 +340,7 @@ async fn the_runbook_of_failed_calls_shows_those_alone() {
         let request = turn("broken", "main/gpt-4o", PROMPT);
         let answer = operated.served.turns().await.execute_turn(request).await;
         answer.expect_err("the database refuses it");
-        operated.served.says("INTERNAL").await;
+        operated.served.wait_for_log("INTERNAL").await;
         let shown = operated.look("ContextdCallsFail");
         assert!(
             shown.contains("INTERNAL") && shown.contains("broken"),
@@ -373,7 +373,7 @@ async fn the_runbook_of_failed_compactions_shows_the_session_and_the_cause() {
             ..pb::CompactRequest::default()
         };
         let _ = ContextServiceClient::new(channel).compact(request).await;
-        operated.served.says("compaction failed").await;
+        operated.served.wait_for_log("compaction failed").await;
         let shown = operated.look("ContextdCompactionsFail");
         assert!(
             shown.contains("compaction failed") && shown.contains("full"),
@@ -389,7 +389,7 @@ async fn the_runbook_of_a_replica_that_is_not_ready_shows_why() {
         let upstream = Upstream::start().await;
         let (place, admin) = place(format, &upstream.base_url());
         let served = place.serve_unready_over(&database).await;
-        served.says("lacks migration").await;
+        served.wait_for_log("lacks migration").await;
         let shown = look("ContextdNotReady", (&served, admin), &database, &tools());
         assert!(shown.contains("NOT_SERVING"), "{format}:\n{shown}");
         let reason = "contextd: the database lacks migration 1";
@@ -433,7 +433,7 @@ async fn the_runbook_of_failed_takeovers_shows_the_session_and_the_cause() {
             .await
             .unwrap();
         let next = place.serve_over(&database).await;
-        next.says("turn takeover failed").await;
+        next.wait_for_log("turn takeover failed").await;
         let shown = look("ContextdTakeoversFail", (&next, admin), &database, &tools);
         assert!(shown.contains("orphan"), "{format}:\n{shown}");
     }
@@ -461,7 +461,7 @@ async fn the_runbook_of_a_queue_that_waits_shows_the_session_whose_turn_cannot_b
             .unwrap();
         operated
             .served
-            .says("could not start a turn for a queued message; retrying later")
+            .wait_for_log("could not start a turn for a queued message; retrying later")
             .await;
         let shown = operated.look("ContextdQueueWaits");
         let logged = lines(&shown, "[pod/");
@@ -548,7 +548,7 @@ async fn the_runbook_of_refused_connections_shows_the_limit_and_the_line() {
             let mut turns = operated.served.turns().await;
             tokio::spawn(async move { turns.execute_turn(request).await.map(drop) });
         }
-        operated.served.says("no connection left").await;
+        operated.served.wait_for_log("no connection left").await;
         let shown = operated.look("ContextdConnectionsRefused");
         assert!(
             shown.contains("the database has no connection left"),
@@ -594,7 +594,10 @@ async fn the_runbook_of_a_broken_database_shows_what_is_broken() {
             refused.message().contains("cannot load its own files"),
             "{refused:?}"
         );
-        operated.served.says("cannot load its own files").await;
+        operated
+            .served
+            .wait_for_log("cannot load its own files")
+            .await;
         let shown = operated.look("ContextdDatabaseBroken");
         assert!(
             shown.contains("cannot load its own files; restart it"),
@@ -611,7 +614,7 @@ async fn the_runbook_of_a_service_without_a_ready_replica_shows_why() {
         let upstream = Upstream::start().await;
         let (place, admin) = place(format, &upstream.base_url());
         let served = place.serve_unready_over(&database).await;
-        served.says("lacks migration").await;
+        served.wait_for_log("lacks migration").await;
         let shown = look(
             "ContextdNoReplicaReady",
             (&served, admin),
@@ -643,7 +646,10 @@ async fn the_runbook_of_turns_that_are_stuck_shows_the_turn_and_what_the_databas
         operated.upstream.asked(1).await;
         cut_off(&client).await;
         operated.upstream.release("go");
-        operated.served.says("turn stopped on this replica").await;
+        operated
+            .served
+            .wait_for_log("turn stopped on this replica")
+            .await;
         let shown = operated.look("ContextdTurnsStuck");
         assert!(
             shown.contains("turn stopped on this replica") && shown.contains("stuck"),

@@ -11,8 +11,8 @@ use serde_json::json;
 use crate::harness::{
     Host, Options, TestDatabase,
     events::{
-        all, allowed, calls_made, cancelled, closed, completed, kinds, messages, next, outline,
-        pending, requested, results, said, turn_id, until, until_action,
+        all, allowed, calls_made, cancelled, closed, completed, kinds, message_text, messages,
+        next, outline, pending, requested, results, turn_id, until, until_action,
     },
     host::{MODEL, answering, call, until as eventually},
     process::Place,
@@ -100,7 +100,10 @@ async fn each_call_is_requested_after_the_result_of_the_one_before() {
         calls,
         "each once, in the order the model made them"
     );
-    assert_eq!(said(messages(&seen).last().unwrap()), "look, list, feel");
+    assert_eq!(
+        message_text(messages(&seen).last().unwrap()),
+        "look, list, feel"
+    );
     let stored = outline(&host.messages("s").await);
     assert_eq!(
         stored[2],
@@ -231,7 +234,7 @@ async fn a_sequential_calls_timeout_starts_at_its_own_request() {
     assert_eq!(requested(&seen), calls);
     let words = "[No result came in time.]";
     assert_eq!(
-        said(messages(&seen).last().unwrap()),
+        message_text(messages(&seen).last().unwrap()),
         format!("{words}, {words}, in time")
     );
 }
@@ -381,7 +384,7 @@ async fn a_sequential_batch_continues_after_its_replica_was_killed() {
         rest.push(event);
     }
     assert_eq!(requested(&rest), calls, "none is requested again");
-    assert_eq!(said(messages(&rest).last().unwrap()), "a, b, c");
+    assert_eq!(message_text(messages(&rest).last().unwrap()), "a, b, c");
     assert!(
         !kinds(&rest).contains(&"turn_recovered"),
         "a turn that waits needs no recovery"

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use contextd::model::Declared;
+use contextd::model::DeclaredModel;
 use contextd::{
     pb::{self, CompletionReason, FailureReason, event::Payload, part::Content},
     provider::{openai::OpenAi, openai::dialect},
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Host, Options,
-    events::{all, completed, failed, kinds, messages, said, written},
+    events::{all, completed, failed, kinds, message_text, messages, written},
     requests::{result, tools, turn},
     transcripts::{calls, message, says},
     upstream::{Reply, Upstream, event, finished, said as answer},
@@ -250,7 +250,7 @@ async fn irrelevant_oddities_in_a_stream_lose_no_answer() {
             "{what}"
         );
         let last = messages(&events).last().unwrap().to_owned().clone();
-        assert_eq!(said(&last), "Hello", "{what}");
+        assert_eq!(message_text(&last), "Hello", "{what}");
         let usage = last.response.unwrap().usage.unwrap();
         assert_eq!((usage.input_tokens, usage.output_tokens), (11, 7), "{what}");
     }
@@ -504,7 +504,7 @@ async fn reasoning_is_counted_only_where_it_is_sent_back() {
 }
 
 /// A model with properties that the operator declared.
-fn declared(upstream: &Upstream, dialect: &str, declared: Declared) -> Options {
+fn declared(upstream: &Upstream, dialect: &str, declared: DeclaredModel) -> Options {
     let models = [("gpt-4o".to_owned(), declared)].into();
     let provider = OpenAi::new(
         "main",
@@ -530,17 +530,17 @@ async fn declared_model_facts_decide_what_is_sent() {
         }),
         ..pb::Generation::default()
     };
-    let none = Declared {
+    let none = DeclaredModel {
         reasoning_efforts: Some(vec![]),
         parallel_tools: Some(false),
         json_schema: Some(false),
-        ..Declared::default()
+        ..DeclaredModel::default()
     };
-    let some = Declared {
+    let some = DeclaredModel {
         reasoning_efforts: Some(vec![Low, High]),
         parallel_tools: Some(true),
         json_schema: Some(true),
-        ..Declared::default()
+        ..DeclaredModel::default()
     };
     let table = [
         (

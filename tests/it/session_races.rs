@@ -14,7 +14,7 @@ use tonic::{Code, Status, Streaming};
 
 use crate::harness::{
     Host, Options,
-    events::{kind, kinds, messages, next, said, seqs},
+    events::{kind, kinds, message_text, messages, next, seqs},
     host::{call, refusal},
     requests::{result, submit, tools, turn},
 };
@@ -253,7 +253,7 @@ fn check_revisions(events: &[pb::Event], said_by: &BTreeMap<String, Said>) {
         .filter(|message| message.role() == pb::Role::Assistant);
     let mut steps = 0;
     for message in answers {
-        let told: Value = serde_json::from_str(said(message).trim()).unwrap();
+        let told: Value = serde_json::from_str(message_text(message).trim()).unwrap();
         let (model, system) = by_step[&message.step];
         assert_eq!(told["system"], json!(system), "step {}", message.step);
         assert_eq!(

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use contextd::{
-    grpc::stream::Waiting,
+    grpc::stream::ReaderLimits,
     pb::{self, Event, event::Payload, turn_service_client::TurnServiceClient},
 };
 use tonic::transport::Endpoint;
@@ -69,7 +69,7 @@ async fn a_caller_misses_nothing_of_the_turn_it_starts() {
 async fn a_caller_that_reads_late_is_shown_the_text_before_its_commit() {
     let hasty = r#"{"steps": [{"say": [{"text": "one "}, {"text": "two"}]}]}"#;
     let options = Options {
-        reader: Waiting {
+        reader: ReaderLimits {
             events: 1,
             bytes: 64 * 1024,
         },

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use contextd::{
     model::{Content, FinishReason, Prompt},
     pb::{self, CompactionState, CompactionStrategy, event::Payload},
-    provider::{self, Answer, Chunk, Finish, ModelInfo, Provider},
+    provider::{self, Chunk, Finish, ModelInfo, Provider, ResponseStream},
 };
 use serde_json::json;
 
@@ -44,7 +44,7 @@ impl Provider for Scribe {
         Vec::new()
     }
 
-    fn call(&self, prompt: Arc<Prompt>) -> Answer {
+    fn call(&self, prompt: Arc<Prompt>) -> ResponseStream {
         self.systems.lock().unwrap().push(prompt.instructions());
         if self.refuses {
             let refusal = provider::Error::new(

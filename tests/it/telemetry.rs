@@ -311,7 +311,7 @@ async fn the_ends_of_turns_and_takeovers_are_counted_where_they_happen() {
             ..answering(&[json!([{"text": "Here."}])])
         })
         .await;
-    host.replica.fall_silent();
+    host.replica.stop_workers();
     eventually("the turn was taken over and ended", || async {
         let scrape = other.replica.scrape().await;
         value(&scrape, "contextd_turn_ended_total", &["completed", "stop"]) == 1.0

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::harness::{
     Host, Options,
     events::{
-        Carrier, all, allowed, completed, content, extend, kinds, messages, outline, requested,
-        results, said, turn_id, until,
+        Carrier, all, allowed, completed, content, extend, kinds, message_text, messages, outline,
+        requested, results, turn_id, until,
     },
     host::{MODEL, answering, call, refusal, script, statuses, until as eventually},
     requests::{result, submit, text, tool, tools, turn},
@@ -400,7 +400,7 @@ async fn results_come_in_parts_and_in_any_order() {
         (vec![AnswerStatus::Accepted], vec![])
     );
     let rest = all(&mut stream).await;
-    assert_eq!(said(messages(&rest)[1]), "look and list");
+    assert_eq!(message_text(messages(&rest)[1]), "look and list");
     assert_eq!(
         outline(&host.messages("s").await)[2],
         "TOOL: result look \"look\", result list \"list\""
@@ -448,7 +448,7 @@ async fn a_call_is_answered_once_and_later_results_are_duplicates() {
         "one stale answer does not hold up the others"
     );
     assert_eq!(
-        said(messages(&all(&mut stream).await)[1]),
+        message_text(messages(&all(&mut stream).await)[1]),
         "first and second"
     );
     let ended = host.database.row_counts().await;
@@ -565,7 +565,7 @@ async fn results_go_to_any_replica() {
         [AnswerStatus::Accepted]
     );
     let rest = all(&mut stream).await;
-    assert_eq!(said(messages(&rest)[1]), "a and b");
+    assert_eq!(message_text(messages(&rest)[1]), "a and b");
     let prompts = |host: &Host| host.replica.scripted.prompts().len();
     assert_eq!(
         (prompts(&host), prompts(&other)),
@@ -641,7 +641,7 @@ async fn a_call_past_its_timeout_gets_an_error_result_and_the_turn_goes_on() {
     );
     assert_eq!(completed(&rest).reason(), CompletionReason::Stop);
     assert_eq!(
-        said(messages(&rest)[1]),
+        message_text(messages(&rest)[1]),
         "[No result came in time.] and [No result came in time.]"
     );
     assert_eq!(

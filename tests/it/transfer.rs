@@ -7,8 +7,8 @@ use contextd::{
     pb,
     store::{
         Reach,
-        migrate::{self, Fit},
-        transfer::{self, Choice, Filled, TransferError},
+        migrate::{self, SchemaCompatibility},
+        transfer::{self, Choice, ImportSummary, TransferError},
     },
 };
 use serde_json::json;
@@ -20,7 +20,7 @@ use crate::harness::{
     host::answering,
     process::Place,
     requests::result,
-    transcripts::check_books,
+    transcripts::check_counters,
 };
 
 /// A database of an older contextd: a session with everything that can be in a transcript, its fork, a session with an
@@ -41,9 +41,11 @@ async fn exported(database: &TestDatabase, choice: &Choice) -> (u64, Vec<u8>) {
     (Reach::All.scope(exporting).await.unwrap(), file)
 }
 
-async fn filled(database: &TestDatabase, mut file: &[u8]) -> Result<Filled, TransferError> {
+async fn filled(database: &TestDatabase, mut file: &[u8]) -> Result<ImportSummary, TransferError> {
     let pool = database.pool();
-    Reach::All.scope(transfer::fill(&pool, &mut file)).await
+    Reach::All
+        .scope(transfer::import_sessions(&pool, &mut file))
+        .await
 }
 
 /// The rows of each table, without the columns that differ between databases: the last use of content, and values that
@@ -66,8 +68,11 @@ async fn rows(client: &Client) -> BTreeMap<String, Vec<String>> {
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_of_an_older_schema_are_moved_with_all_that_belongs_to_them() {
     let older = older().await;
-    let fit = Reach::All.scope(migrate::fit(&older.pool())).await.unwrap();
-    let Fit::Refused(why) = fit else {
+    let fit = Reach::All
+        .scope(migrate::check_compatibility(&older.pool()))
+        .await
+        .unwrap();
+    let SchemaCompatibility::Refused(why) = fit else {
         panic!("{fit:?}")
     };
     assert!(why.contains("`contextd admin export`"), "{why}");
@@ -75,7 +80,7 @@ async fn sessions_of_an_older_schema_are_moved_with_all_that_belongs_to_them() {
     let (sessions, file) = exported(&older, &Choice::default()).await;
     assert_eq!(sessions, 4);
     let newer = TestDatabase::new().await;
-    let all_of_them = Filled {
+    let all_of_them = ImportSummary {
         added: 4,
         skipped: 0,
     };
@@ -86,10 +91,10 @@ async fn sessions_of_an_older_schema_are_moved_with_all_that_belongs_to_them() {
     had.remove("session_context");
     assert_eq!(rows(&client).await, had);
     for session in SESSIONS {
-        check_books(&client, session).await;
+        check_counters(&client, session).await;
     }
     let before = newer.row_counts().await;
-    let none_of_them = Filled {
+    let none_of_them = ImportSummary {
         added: 0,
         skipped: 4,
     };
@@ -186,7 +191,7 @@ async fn a_session_whose_lines_are_broken_is_not_added_and_those_before_it_are()
     let there = "select array_agg(session_id::text) from session_run";
     let there: Vec<String> = client.query_one(there, &[]).await.unwrap().get(0);
     assert_eq!(there, ["chat"]);
-    check_books(&client, "chat").await;
+    check_counters(&client, "chat").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

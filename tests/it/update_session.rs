@@ -14,7 +14,9 @@ use tonic_types::StatusExt as _;
 
 use crate::harness::{
     Host, Options,
-    events::{PATIENCE, all, completed, kinds, outline, requested, turn_id, until, until_written},
+    events::{
+        TEST_TIMEOUT, all, completed, kinds, outline, requested, turn_id, until, until_written,
+    },
     host::{call, refusal},
     requests::{result, tools, turn},
 };
@@ -679,7 +681,7 @@ async fn a_step_repeated_by_another_replica_uses_the_same_configuration() {
     let first = create(&gone, configured("s")).await;
     let mut stream = gone.execute(turn("s", "", "Speak slowly")).await;
     until_written(&mut stream, "Well,").await;
-    gone.dies().await;
+    gone.simulate_crash().await;
     update(&gone, switch("s")).await;
     let other = gone.beside(options()).await;
     other.release("go");
@@ -864,7 +866,7 @@ async fn a_remote_reader_is_notified_of_an_update() {
         matches!(payload, Payload::ModelSwitched(_))
     });
     assert_eq!(
-        kinds(&tokio::time::timeout(PATIENCE, heard).await.unwrap()),
+        kinds(&tokio::time::timeout(TEST_TIMEOUT, heard).await.unwrap()),
         ["session_updated", "model_switched"]
     );
 }

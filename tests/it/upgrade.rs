@@ -120,7 +120,11 @@ async fn the_previous_version_serves_the_new_schema_alongside_the_new_one_and_al
         }
     }
     for served in [one, two] {
-        assert!(!served.said().contains("panicked"), "{}", served.said());
+        assert!(
+            !served.log_text().contains("panicked"),
+            "{}",
+            served.log_text()
+        );
         served.stop().await;
     }
 }

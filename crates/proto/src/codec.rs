@@ -10,9 +10,9 @@ use tonic::codec::BufferSettings;
 use tonic_prost::{ProstDecoder, ProstEncoder};
 
 /// Bytes that a stream begins with; a larger message makes room for itself.
-const BUFFER: usize = 1 << 10;
+const INITIAL_BUFFER_BYTES: usize = 1 << 10;
 /// Bytes of messages that are ready, from which on they are sent together.
-const SENT_AT: usize = 8 << 10;
+const YIELD_THRESHOLD_BYTES: usize = 8 << 10;
 
 /// What the generated services and clients read and write with.
 #[derive(Debug, Clone)]
@@ -35,10 +35,16 @@ where
     type Decoder = ProstDecoder<U>;
 
     fn encoder(&mut self) -> Self::Encoder {
-        ProstEncoder::new(BufferSettings::new(BUFFER, SENT_AT))
+        ProstEncoder::new(BufferSettings::new(
+            INITIAL_BUFFER_BYTES,
+            YIELD_THRESHOLD_BYTES,
+        ))
     }
 
     fn decoder(&mut self) -> Self::Decoder {
-        ProstDecoder::new(BufferSettings::new(BUFFER, SENT_AT))
+        ProstDecoder::new(BufferSettings::new(
+            INITIAL_BUFFER_BYTES,
+            YIELD_THRESHOLD_BYTES,
+        ))
     }
 }

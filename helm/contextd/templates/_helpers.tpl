@@ -2,7 +2,7 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* Short enough for what is appended to it. */}}
+{{/* Short enough for the suffixes that are appended to it. */}}
 {{- define "contextd.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 46 | trimSuffix "-" -}}
@@ -18,7 +18,7 @@ app.kubernetes.io/name: {{ include "contextd.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{/* The same for kubectl. */}}
+{{/* The selector in the form that kubectl expects. */}}
 {{- define "contextd.podSelector" -}}
 app.kubernetes.io/name={{ include "contextd.name" . }},app.kubernetes.io/instance={{ .Release.Name }}
 {{- end -}}
@@ -33,7 +33,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end -}}
 
-{{/* Labels of the pods of Jobs and tests: no Service selects them. Argument: (list $ "migrate"). */}}
+{{/* Labels of the Pods of Jobs and tests, which no Service selects. Argument: (list $ "migrate"). */}}
 {{- define "contextd.sideLabels" -}}
 {{- $root := index . 0 -}}
 app.kubernetes.io/name: {{ include "contextd.name" $root }}-{{ index . 1 }}
@@ -59,19 +59,20 @@ app.kubernetes.io/instance: {{ $root.Release.Name }}
 {{- end -}}
 {{- end -}}
 
-{{/* Most replicas that there may be. */}}
+{{/* Maximum number of replicas. */}}
 {{- define "contextd.replicas" -}}
 {{- ternary .Values.autoscaling.maxReplicas .Values.replicaCount .Values.autoscaling.enabled -}}
 {{- end -}}
 
-{{/* Replicas that there are at least. */}}
+{{/* Minimum number of replicas. */}}
 {{- define "contextd.minReplicas" -}}
 {{- ternary .Values.autoscaling.minReplicas .Values.replicaCount .Values.autoscaling.enabled -}}
 {{- end -}}
 
 {{/*
-What the Deployment asks for. With an autoscaler it is what runs now, at least minReplicas: without the field a Deployment that had it falls
-back to 1 until the autoscaler looks. Empty where nothing runs yet, or where Helm cannot ask the cluster.
+The replicas of the Deployment. With an autoscaler this is the current number, within minReplicas and maxReplicas: if the field is removed from
+a Deployment that had it, the number drops to 1 until the next run of the autoscaler. Empty if there is no Deployment yet, or if Helm has no
+access to the cluster.
 */}}
 {{- define "contextd.deployedReplicas" -}}
 {{- if not .Values.autoscaling.enabled -}}
@@ -84,7 +85,7 @@ back to 1 until the autoscaler looks. Empty where nothing runs yet, or where Hel
 {{- end -}}
 {{- end -}}
 
-{{/* The one place of the drain's arithmetic: what the program may take after SIGTERM, in seconds. */}}
+{{/* The time that the program has after SIGTERM, in seconds. Only computed here. */}}
 {{- define "contextd.gracePeriod" -}}
 {{- add .Values.drain.delay .Values.drain.timeout .Values.drain.reserve -}}
 {{- end -}}
@@ -93,18 +94,18 @@ back to 1 until the autoscaler looks. Empty where nothing runs yet, or where Hel
 {{- default (printf "%s-db" (include "contextd.fullname" .)) .Values.database.cloudnativepg.cluster -}}
 {{- end -}}
 
-{{/* The Secret and key of the server's URL, as YAML of a secretKeyRef. */}}
+{{/* The Secret and key of the database URL of the server, as the YAML of a secretKeyRef. */}}
 {{- define "contextd.databaseRef" -}}
 {{- if eq .Values.database.mode "cloudnativepg" -}}
 name: {{ include "contextd.cnpgCluster" . }}-app
 key: uri
 {{- else -}}
-name: {{ required "database.existingSecret is required: name a Secret that holds the URL of a PostgreSQL under the key database.urlKey. Make one with: kubectl create secret generic contextd-database --from-literal=url=postgres://..., or choose another database.mode." .Values.database.existingSecret }}
+name: {{ required "database.existingSecret is required: set it to a Secret that contains the URL of a PostgreSQL database in the key database.urlKey. Create one with: kubectl create secret generic contextd-database --from-literal=url=postgres://..., or choose another database.mode." .Values.database.existingSecret }}
 key: {{ .Values.database.urlKey }}
 {{- end -}}
 {{- end -}}
 
-{{/* The same of the role that migrates. */}}
+{{/* The same for the role that runs the migration. */}}
 {{- define "contextd.migrationRef" -}}
 {{- if .Values.migrations.existingSecret -}}
 name: {{ .Values.migrations.existingSecret }}
@@ -114,7 +115,7 @@ key: {{ .Values.migrations.urlKey }}
 {{- end -}}
 {{- end -}}
 
-{{/* The Secret with the authority of the database's certificate; empty where config.database.ca_file or the system's authorities serve. */}}
+{{/* The Secret with the certificate authority of the database. Empty if config.database.ca_file or the authorities of the system are used. */}}
 {{- define "contextd.databaseCASecret" -}}
 {{- $file := index (.Values.config.database | default dict) "ca_file" -}}
 {{- if and (ne .Values.database.mode "embedded") (not $file) -}}
@@ -122,7 +123,7 @@ key: {{ .Values.migrations.urlKey }}
 {{- end -}}
 {{- end -}}
 
-{{/* The Secret of the server's certificate; empty without TLS in the pods. */}}
+{{/* The Secret of the server certificate. Empty without TLS in the Pods. */}}
 {{- define "contextd.tlsSecret" -}}
 {{- if .Values.tls.certManager.enabled -}}
 {{- printf "%s-tls" (include "contextd.fullname" .) -}}
@@ -131,19 +132,19 @@ key: {{ .Values.migrations.urlKey }}
 {{- end -}}
 {{- end -}}
 
-{{/* The Secret with the authority of that certificate, for the test and the notes; empty where the system's authorities serve. */}}
+{{/* The Secret with the certificate authority of the server, for the test and the notes. Empty if the authorities of the system are used. */}}
 {{- define "contextd.testCASecret" -}}
 {{- if include "contextd.tlsSecret" . -}}
 {{- default (ternary (include "contextd.tlsSecret" .) "" .Values.tls.certManager.enabled) .Values.test.caSecret -}}
 {{- end -}}
 {{- end -}}
 
-{{/* Not empty where a client without a certificate cannot connect, such as the test: it asks the admin port instead. */}}
+{{/* Not empty if clients need a certificate to connect. The test has none, so it uses the admin port instead. */}}
 {{- define "contextd.clientCertRequired" -}}
 {{- if index (.Values.config.tls | default dict) "client_cert_required" -}}true{{- end -}}
 {{- end -}}
 
-{{/* Makes whole numbers of a map whole again, in place: Helm reads every number of a values file as a float, and 400.0 is no count. */}}
+{{/* Converts the whole numbers of a map to integers, in place: Helm reads every number of a values file as a float, and 400.0 is not a valid count. */}}
 {{- define "contextd.integers" -}}
 {{- range $key, $value := . -}}
 {{- if kindIs "map" $value -}}
@@ -162,21 +163,21 @@ key: {{ .Values.migrations.urlKey }}
 {{- end -}}
 {{- end -}}
 
-{{/* The configuration file: the values' keys, and what the chart decides. */}}
+{{/* The configuration file: the keys of the values, and those that the chart sets. */}}
 {{- define "contextd.config" -}}
 {{- $config := include "contextd.settings" . | fromJson -}}
 {{- include "contextd.integers" $config -}}
 {{- toToml $config -}}
 {{- end -}}
 
-{{/* The part of it that a migration needs. The rest would be refused without the server's certificate and keys. */}}
+{{/* The part of it that a migration needs. The rest would be rejected without the server's certificate and keys. */}}
 {{- define "contextd.migrateConfig" -}}
 {{- $config := pick (include "contextd.settings" . | fromJson) "database" -}}
 {{- include "contextd.integers" $config -}}
 {{- toToml $config -}}
 {{- end -}}
 
-{{/* Both as JSON. */}}
+{{/* All settings, as JSON. */}}
 {{- define "contextd.settings" -}}
 {{- $decided := dict "server" (dict "drain_delay" (printf "%ds" (int .Values.drain.delay)) "drain_timeout" (printf "%ds" (int .Values.drain.timeout))) -}}
 {{- if ne .Values.database.mode "embedded" -}}
@@ -189,7 +190,7 @@ key: {{ .Values.migrations.urlKey }}
 {{- mergeOverwrite (deepCopy .Values.config) $decided | toJson -}}
 {{- end -}}
 
-{{/* The names of every Secret that the pods read. */}}
+{{/* The names of all Secrets that the Pods read. */}}
 {{- define "contextd.secretNames" -}}
 {{- $names := list .Values.auth.keysSecret .Values.tls.clientCASecret (include "contextd.tlsSecret" .) (include "contextd.databaseCASecret" .) -}}
 {{- if ne .Values.database.mode "embedded" -}}
@@ -210,7 +211,7 @@ key: {{ .Values.migrations.urlKey }}
 {{- $names | compact | uniq | sortAlpha | toJson -}}
 {{- end -}}
 
-{{/* Changes with the content of those Secrets, as far as Helm can read them. */}}
+{{/* A checksum of the content of those Secrets, as far as Helm can read them. */}}
 {{- define "contextd.secretsChecksum" -}}
 {{- $root := . -}}
 {{- $contents := dict -}}
@@ -236,7 +237,7 @@ imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
-{{/* The pods of contextd, as seen by others. */}}
+{{/* Host name of the Service. */}}
 {{- define "contextd.serviceHost" -}}
 {{- printf "%s.%s.svc" (include "contextd.fullname" .) .Release.Namespace -}}
 {{- end -}}

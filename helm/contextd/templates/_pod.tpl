@@ -78,7 +78,7 @@
 - {name: database-ca, mountPath: /etc/contextd-database-ca, readOnly: true}
 {{- end -}}
 
-{{/* CloudNativePG keeps the authority's private key in the same Secret: only the certificate is mounted. */}}
+{{/* CloudNativePG stores the private key of the certificate authority in the same Secret, so only the certificate is mounted. */}}
 {{- define "contextd.databaseCAVolume" -}}
 - name: database-ca
   secret:
@@ -145,7 +145,7 @@
 {{- default (printf "%s-data" (include "contextd.fullname" .)) .Values.database.embedded.persistence.existingClaim -}}
 {{- end -}}
 
-{{/* The container that migrates, of the Job and of the pods. */}}
+{{/* The container that runs the migration, in the Job and in the Pods. */}}
 {{- define "contextd.migrateContainer" -}}
 - name: migrate
   image: {{ include "contextd.image" . }}
@@ -165,13 +165,13 @@
     {{- end }}
 {{- end -}}
 
-{{/* Its volumes that the server's container has not. */}}
+{{/* The volume that only this container has. */}}
 {{- define "contextd.migrateConfigVolume" -}}
 - name: migrate-config
   configMap: {name: {{ include "contextd.migrateConfigName" . }}}
 {{- end -}}
 
-{{/* A hook's ConfigMap has a name of its own, since Helm does not adopt the object of a hook where the mode changes. */}}
+{{/* The ConfigMap of a hook has a separate name, because Helm does not adopt the object of a hook when the mode changes. */}}
 {{- define "contextd.migrateConfigName" -}}
 {{- include "contextd.fullname" . }}-migrate{{ ternary "-hook" "" (eq .Values.migrations.mode "hook") }}
 {{- end -}}
@@ -183,8 +183,8 @@
 {{- end -}}
 
 {{/*
-What the migration mounts, as a list of mounts, each with its volume as YAML: its configuration and, of the files that the server has, those
-that hold config.database.ca_file.
+What the migration mounts, as a list of mounts, each with its volume as YAML: its configuration and, of the mounted files of the server, those
+that contain config.database.ca_file.
 */}}
 {{- define "contextd.migrateFiles" -}}
 {{- $files := list (dict "volume" (include "contextd.migrateConfigVolume" .) "mount" (dict "name" "migrate-config" "mountPath" "/etc/contextd" "readOnly" true)) -}}

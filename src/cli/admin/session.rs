@@ -1,13 +1,10 @@
 //! `contextd admin session`: lists sessions and shows which replica owns them and what they wait for.
 
 use clap::Subcommand;
+use contextd_client::{Connection, Server, response_or_error};
 
 use crate::{
-    cli::{
-        chat::answered,
-        output::say,
-        server::{Connection, Server},
-    },
+    cli::output::print_line,
     pb::{self, session_service_client::SessionServiceClient},
 };
 
@@ -125,10 +122,10 @@ async fn list(
             page_token,
             filter: Some(filter.clone()),
         };
-        let page = answered(client.list_sessions(request).await)?;
+        let page = response_or_error(client.list_sessions(request).await)?;
         left -= page.sessions.len().min(left);
         for session in &page.sessions {
-            say(line(session))?;
+            print_line(line(session))?;
         }
         page_token = page.next_page_token;
         if page_token.is_empty() {
@@ -165,7 +162,7 @@ async fn show(
     session_id: String,
 ) -> anyhow::Result<()> {
     let request = pb::GetSessionRequest { session_id };
-    let answer = answered(client.get_session(request).await)?;
+    let answer = response_or_error(client.get_session(request).await)?;
     let session = answer.session.unwrap_or_default();
     let shown = |text: &str| if text.is_empty() { "-" } else { text }.to_owned();
     let held = held(&session).unwrap_or_default();
@@ -183,10 +180,10 @@ async fn show(
         ("updated", used.unwrap_or_default()),
     ];
     for (name, value) in lines {
-        say(format_args!("{name:<12}{value}"))?;
+        print_line(format_args!("{name:<12}{value}"))?;
     }
     for (key, value) in &session.metadata {
-        say(format_args!("{:<12}{key} = {value}", "metadata"))?;
+        print_line(format_args!("{:<12}{key} = {value}", "metadata"))?;
     }
     Ok(())
 }

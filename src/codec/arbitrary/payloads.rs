@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::model::{
-    Applied, CallId, CancelCause, CancelOutcome, CompactionId, CompletionReason, DropReason,
+    AppliedMessage, CallId, CancelCause, CancelOutcome, CompactionId, CompletionReason, DropReason,
     Ending, Failure, FailureReason, Generation, Limits, MessageId, Payload, PruneReport, Restored,
     TokenBasis, TokenCount, ToolCall, ToolExecutor, TurnResult, UsagePurpose,
     event::{
@@ -11,11 +11,11 @@ use crate::model::{
         UnsupportedPart, UnsupportedSetting, UsageRecorded,
     },
     generation::{Setting, Unsupported},
-    media::LeftOut,
+    media::OmittedMedia,
 };
 
-fn left_out() -> LeftOut {
-    LeftOut {
+fn left_out() -> OmittedMedia {
+    OmittedMedia {
         message: MessageId::new("m"),
         part: 1,
         media_type: "image/png".to_owned(),
@@ -24,7 +24,7 @@ fn left_out() -> LeftOut {
     }
 }
 
-fn accounted(model: String) -> Payload {
+fn usage_recorded(model: String) -> Payload {
     let message = None;
     let compaction = Some(CompactionId::new("k1"));
     Payload::UsageRecorded(UsageRecorded {
@@ -114,7 +114,7 @@ pub(in crate::codec) fn payloads() -> Vec<Payload> {
             results: vec![call],
             approvals: Vec::new(),
         },
-        accounted(model),
+        usage_recorded(model),
         Payload::UnsupportedPart(UnsupportedPart {
             left_out: left_out(),
             provider: "scripted".to_owned(),
@@ -165,7 +165,7 @@ pub(in crate::codec) fn payloads() -> Vec<Payload> {
         },
         Payload::MessagesApplied {
             message: MessageId::new("m1"),
-            taken: vec![Applied {
+            taken: vec![AppliedMessage {
                 message: MessageId::new("q1"),
                 queued_at: jiff::Timestamp::UNIX_EPOCH,
                 metadata: BTreeMap::new(),

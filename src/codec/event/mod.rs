@@ -5,7 +5,8 @@ pub(crate) mod kind;
 mod read;
 mod write;
 
-pub use read::{CompletedCall, Content, refs_to_load, to_pb};
+pub use read::{CompletedCall, EventContent, refs_to_load, to_pb};
 pub use write::{
-    Encoded, encode, encode_call_cancelled, encode_compaction_lost, encode_dropped_with_session,
+    EncodedEvent, encode, encode_call_cancelled, encode_compaction_lost,
+    encode_dropped_with_session,
 };

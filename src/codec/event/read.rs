@@ -24,14 +24,14 @@ use super::kind;
 
 /// The content that the events of a page refer to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Content {
+pub struct EventContent {
     /// Committed messages.
     pub messages: BTreeMap<MessageId, Message>,
     /// Completed calls.
     pub results: BTreeMap<CallId, CompletedCall>,
 }
 
-impl Content {
+impl EventContent {
     /// Whether all content that the events refer to is present, messages with their parts.
     pub fn has_all(&self, events: &[StoredEvent]) -> bool {
         let (messages, calls) = refs_to_load(events);
@@ -71,7 +71,7 @@ pub fn refs_to_load(events: &[StoredEvent]) -> (Vec<MessageId>, Vec<CallId>) {
 }
 
 /// Converts an event for the wire. It has no payload if its kind is newer than this version, or if it cannot be read.
-pub fn to_pb(event: &StoredEvent, session: &SessionId, content: &Content) -> pb::Event {
+pub fn to_pb(event: &StoredEvent, session: &SessionId, content: &EventContent) -> pb::Event {
     let payload = payload(event, session, content).unwrap_or_else(|error| {
         tracing::error!(
             session.id = %session,
@@ -101,19 +101,23 @@ pub fn to_pb(event: &StoredEvent, session: &SessionId, content: &Content) -> pb:
 fn payload(
     event: &StoredEvent,
     session: &SessionId,
-    content: &Content,
+    content: &EventContent,
 ) -> Result<Option<Payload>, DecodeError> {
     Ok(Some(match event.kind.as_str() {
         kind::TURN_STARTED => Payload::TurnStarted(member(event)?),
         kind::STEP_STARTED => Payload::StepStarted(step_started(member(event)?, event.size)),
-        kind::MESSAGE_COMMITTED => Payload::MessageCommitted(committed(event, session, content)?),
+        kind::MESSAGE_COMMITTED => {
+            Payload::MessageCommitted(message_committed(event, session, content)?)
+        }
         kind::TOOL_CALL_REQUESTED => {
-            Payload::ToolCallRequested(requested(member(event)?, event.at)?)
+            Payload::ToolCallRequested(tool_call_requested(member(event)?, event.at)?)
         }
         kind::APPROVAL_REQUESTED => {
             Payload::ApprovalRequested(approval_requested(member(event)?, event.at)?)
         }
-        kind::TOOL_CALL_COMPLETED => Payload::ToolCallCompleted(completed(event, content)?),
+        kind::TOOL_CALL_COMPLETED => {
+            Payload::ToolCallCompleted(tool_call_completed(event, content)?)
+        }
         kind::TOOL_CALL_CANCELLED => {
             Payload::ToolCallCancelled(call_cancelled(member(event)?, &event.refs))
         }
@@ -121,12 +125,14 @@ fn payload(
         kind::USAGE_RECORDED => Payload::UsageRecorded(member(event)?),
         kind::UNSUPPORTED_INPUT => Payload::UnsupportedInput(member(event)?),
         kind::TURN_RETRYING => Payload::TurnRetrying(member(event)?),
-        kind::TURN_RECOVERED => Payload::TurnRecovered(recovered(event)),
-        kind::MODEL_SWITCHED => Payload::ModelSwitched(switched(member(event)?, event.size)),
+        kind::TURN_RECOVERED => Payload::TurnRecovered(turn_recovered(event)),
+        kind::MODEL_SWITCHED => Payload::ModelSwitched(model_switched(member(event)?, event.size)),
         kind::MODEL_FALLBACK => Payload::ModelFallback(member(event)?),
         kind::SESSION_UPDATED => Payload::SessionUpdated(member(event)?),
         kind::MESSAGES_APPLIED => Payload::MessagesApplied(member(event)?),
-        kind::QUEUED_MESSAGE_CANCELLED => Payload::QueuedMessageCancelled(withdrawn(event)?),
+        kind::QUEUED_MESSAGE_CANCELLED => {
+            Payload::QueuedMessageCancelled(queued_message_cancelled(event)?)
+        }
         kind::QUEUED_MESSAGE_EXPIRED => Payload::QueuedMessageExpired(pb::QueuedMessageExpired {
             queued_message_id: first_ref(event)?.clone(),
         }),
@@ -134,29 +140,36 @@ fn payload(
             queued_message_id: first_ref(event)?.clone(),
             ..member(event)?
         }),
-        kind::CONTEXT_PRUNED => Payload::ContextPruned(pruned(event)?),
+        kind::CONTEXT_PRUNED => Payload::ContextPruned(context_pruned(event)?),
         kind::CONTEXT_RESTORED => Payload::ContextRestored(member(event)?),
         kind::COMPACTION_STARTED => {
             let pb::CompactionStarted { compaction } = member(event)?;
             Payload::CompactionStarted(pb::CompactionStarted {
-                compaction: about(compaction, event, session)?,
+                compaction: with_compaction_ref(compaction, event, session)?,
             })
         }
         kind::COMPACTION_COMPLETED => {
             let pb::CompactionCompleted { compaction } = member(event)?;
             Payload::CompactionCompleted(pb::CompactionCompleted {
-                compaction: about(compaction, event, session)?,
+                compaction: with_compaction_ref(compaction, event, session)?,
             })
         }
         kind::COMPACTION_FAILED => {
             let pb::CompactionFailed { compaction } = member(event)?;
             Payload::CompactionFailed(pb::CompactionFailed {
-                compaction: about(compaction, event, session)?,
+                compaction: with_compaction_ref(compaction, event, session)?,
             })
         }
         kind::COMPACTION_REVERTED => {
-            Payload::CompactionReverted(reverted(member(event)?, event, session)?)
+            Payload::CompactionReverted(compaction_reverted(member(event)?, event, session)?)
         }
+        _ => return turn_end(event),
+    }))
+}
+
+/// The payload of an event that ends a turn. Returns `None` for any other kind.
+fn turn_end(event: &StoredEvent) -> Result<Option<Payload>, DecodeError> {
+    Ok(Some(match event.kind.as_str() {
         kind::TURN_COMPLETED => {
             let ended: pb::TurnCompleted = member(event)?;
             Payload::TurnCompleted(pb::TurnCompleted {
@@ -182,25 +195,27 @@ fn payload(
     }))
 }
 
-fn withdrawn(event: &StoredEvent) -> Result<pb::QueuedMessageCancelled, DecodeError> {
+fn queued_message_cancelled(
+    event: &StoredEvent,
+) -> Result<pb::QueuedMessageCancelled, DecodeError> {
     let queued_message_id = first_ref(event)?.clone();
     Ok(pb::QueuedMessageCancelled { queued_message_id })
 }
 
-fn pruned(event: &StoredEvent) -> Result<pb::ContextPruned, DecodeError> {
-    let report = ledger::decode_pruned(&event.payload, event.seq)?;
-    let report = Some(ledger::pruned_to_pb(&report));
+fn context_pruned(event: &StoredEvent) -> Result<pb::ContextPruned, DecodeError> {
+    let report = ledger::decode_prune_report(&event.payload, event.seq)?;
+    let report = Some(ledger::prune_report_to_pb(&report));
     Ok(pb::ContextPruned { report })
 }
 
 /// The stored event only refers to the compaction, whose state is now REVERTED.
-fn reverted(
+fn compaction_reverted(
     stored: pb::CompactionReverted,
     event: &StoredEvent,
     session: &SessionId,
 ) -> Result<pb::CompactionReverted, DecodeError> {
     let state = pb::CompactionState::Reverted.into();
-    let compaction = about(stored.compaction, event, session)?;
+    let compaction = with_compaction_ref(stored.compaction, event, session)?;
     let compaction = compaction.map(|compaction| pb::Compaction {
         state,
         ..compaction
@@ -223,7 +238,7 @@ fn step_started(mut started: pb::StepStarted, size: Option<i64>) -> pb::StepStar
 }
 
 /// Adds the number of messages that the statement found at a switch of models.
-fn switched(switched: pb::ModelSwitched, size: Option<i64>) -> pb::ModelSwitched {
+fn model_switched(switched: pb::ModelSwitched, size: Option<i64>) -> pb::ModelSwitched {
     pb::ModelSwitched {
         messages_retained: i32::try_from(size.unwrap_or_default()).unwrap_or(i32::MAX),
         ..switched
@@ -243,7 +258,7 @@ fn call_cancelled(cancelled: pb::ToolCallCancelled, refs: &[String]) -> pb::Tool
 }
 
 /// A takeover. The event's ref is the cause, its size the number of takeovers so far.
-fn recovered(event: &StoredEvent) -> pb::TurnRecovered {
+fn turn_recovered(event: &StoredEvent) -> pb::TurnRecovered {
     let before = StepPosition {
         step: event.step,
         attempt: event.attempt.saturating_sub(1),
@@ -265,7 +280,7 @@ fn recovered(event: &StoredEvent) -> pb::TurnRecovered {
 }
 
 /// Adds the compaction's id, which the event stores as a ref, and its session.
-fn about(
+fn with_compaction_ref(
     compaction: Option<pb::Compaction>,
     event: &StoredEvent,
     session: &SessionId,
@@ -279,10 +294,10 @@ fn about(
     }))
 }
 
-fn committed(
+fn message_committed(
     event: &StoredEvent,
     session: &SessionId,
-    content: &Content,
+    content: &EventContent,
 ) -> Result<pb::MessageCommitted, DecodeError> {
     let id = MessageId::new(first_ref(event)?);
     let stored = content
@@ -294,7 +309,10 @@ fn committed(
     })
 }
 
-fn completed(event: &StoredEvent, content: &Content) -> Result<pb::ToolCallCompleted, DecodeError> {
+fn tool_call_completed(
+    event: &StoredEvent,
+    content: &EventContent,
+) -> Result<pb::ToolCallCompleted, DecodeError> {
     let id = CallId::new(first_ref(event)?);
     let CompletedCall { result, elapsed } = content
         .results
@@ -318,7 +336,10 @@ fn missing(what: &str, id: &str) -> DecodeError {
     DecodeError::new("event", format_args!("the {what} {id} is missing"))
 }
 
-fn requested(pending: pb::PendingCall, at: Timestamp) -> Result<pb::PendingCall, DecodeError> {
+fn tool_call_requested(
+    pending: pb::PendingCall,
+    at: Timestamp,
+) -> Result<pb::PendingCall, DecodeError> {
     Ok(pb::PendingCall {
         deadline: Some(absolute(pending.deadline, at)?),
         ..pending
@@ -384,7 +405,7 @@ mod tests {
     use crate::{
         codec::{arbitrary, event::encode},
         model::{
-            self, Category, CompletionReason, Counted, Ending, Generation, Part, Role, Seq,
+            self, Category, CompletionReason, Ending, Generation, Part, PartSize, Role, Seq,
             TokenBasis, TokenCount, ToolCall, ToolOutcome, TurnId, TurnResult, UsageTotals,
             event::{ModelSwitched, StepStarted},
             message::StoredPart,
@@ -407,9 +428,9 @@ mod tests {
         }
     }
 
-    fn content() -> Content {
+    fn content() -> EventContent {
         let part = Part::text("hello");
-        let size = Counted {
+        let size = PartSize {
             tokens: 2,
             category: Category::User,
         };
@@ -443,7 +464,7 @@ mod tests {
             truncation: None,
             display_text: String::new(),
         };
-        Content {
+        EventContent {
             messages: [(message.id.clone(), message)].into(),
             results: [(
                 CallId::new("c1"),
@@ -478,7 +499,7 @@ mod tests {
             results: vec![CallId::new("c1")],
             approvals: Vec::new(),
         });
-        let wire = to_pb(&event, &SessionId::new("s1"), &Content::default());
+        let wire = to_pb(&event, &SessionId::new("s1"), &EventContent::default());
         assert_eq!(
             (wire.seq, wire.session_id.as_str(), wire.turn_id.as_str()),
             (7, "s1", "t1")
@@ -703,7 +724,7 @@ mod tests {
             approvals: Vec::new(),
         });
         let check = |event: StoredEvent| {
-            let wire = to_pb(&event, &SessionId::new("s1"), &Content::default());
+            let wire = to_pb(&event, &SessionId::new("s1"), &EventContent::default());
             assert_eq!((wire.seq, wire.payload), (7, None));
         };
         check(StoredEvent {

@@ -14,14 +14,14 @@ use crate::{
         usage,
     },
     model::{
-        Applied, CallId, Compaction, DropReason, Ending, MessageId, Payload, ToolCall,
+        AppliedMessage, CallId, Compaction, DropReason, Ending, MessageId, Payload, ToolCall,
         ToolExecutor, TurnResult, Undone,
         event::{
             CallCancelReason, ModelFallback, ModelSwitched, StepStarted, TurnRetrying, TurnStarted,
             UnsupportedPart, UnsupportedSetting, UsageRecorded,
         },
         generation::Unsupported,
-        media::{LeftOut, UNSUPPORTED_WORDS},
+        media::{OmittedMedia, UNSUPPORTED_TEXT},
     },
     pb,
 };
@@ -30,7 +30,7 @@ use super::kind;
 
 /// The columns of an event that its writer knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Encoded {
+pub struct EncodedEvent {
     /// The name of the proto's oneof field.
     pub kind: &'static str,
     /// Ids of the content that the reader fills in.
@@ -40,10 +40,10 @@ pub struct Encoded {
 }
 
 /// Encodes an event for storage.
-pub fn encode(payload: &Payload) -> Encoded {
+pub fn encode(payload: &Payload) -> EncodedEvent {
     match payload {
         Payload::TurnStarted(it) => encoded(kind::TURN_STARTED, &turn_started(it)),
-        Payload::StepStarted(it) => Encoded {
+        Payload::StepStarted(it) => EncodedEvent {
             refs: vec![it.revision.to_string()],
             ..encoded(kind::STEP_STARTED, &step_started(it))
         },
@@ -55,11 +55,11 @@ pub fn encode(payload: &Payload) -> Encoded {
             timeout,
             edited,
             executor,
-        } => Encoded {
-            payload: requested(call, *timeout, *edited, *executor).encode_to_vec(),
+        } => EncodedEvent {
+            payload: tool_call_requested(call, *timeout, *edited, *executor).encode_to_vec(),
             ..reference(kind::TOOL_CALL_REQUESTED, call.id.as_str())
         },
-        Payload::ApprovalRequested { call, timeout } => Encoded {
+        Payload::ApprovalRequested { call, timeout } => EncodedEvent {
             payload: approval_requested(call, *timeout).encode_to_vec(),
             ..reference(kind::APPROVAL_REQUESTED, call.id.as_str())
         },
@@ -76,32 +76,32 @@ pub fn encode(payload: &Payload) -> Encoded {
             encoded(kind::UNSUPPORTED_INPUT, &unsupported_setting(it))
         }
         Payload::UnsupportedPart(it) => encoded(kind::UNSUPPORTED_INPUT, &unsupported_part(it)),
-        Payload::TurnRetrying(it) => encoded(kind::TURN_RETRYING, &retrying(it)),
+        Payload::TurnRetrying(it) => encoded(kind::TURN_RETRYING, &turn_retrying(it)),
         Payload::ModelSwitched(it) => encoded(kind::MODEL_SWITCHED, &model_switched(it)),
         Payload::ModelFallback(it) => encoded(kind::MODEL_FALLBACK, &model_fallback(it)),
         Payload::SessionUpdated { revision, paths } => {
             encoded(kind::SESSION_UPDATED, &session_updated(*revision, paths))
         }
         Payload::ContextPruned { report } => {
-            let report = Some(ledger::pruned_to_pb(report));
+            let report = Some(ledger::prune_report_to_pb(report));
             encoded(kind::CONTEXT_PRUNED, &pb::ContextPruned { report })
         }
         Payload::ContextRestored { restored } => {
             encoded(kind::CONTEXT_RESTORED, &ledger::restored_to_pb(restored))
         }
-        Payload::CompactionStarted(it) => about_compaction(kind::COMPACTION_STARTED, it),
-        Payload::CompactionCompleted(it) => about_compaction(kind::COMPACTION_COMPLETED, it),
-        Payload::CompactionFailed(it) => about_compaction(kind::COMPACTION_FAILED, it),
-        Payload::CompactionReverted(it) => about_compaction(kind::COMPACTION_REVERTED, it),
-        Payload::MessagesApplied { message, taken } => Encoded {
+        Payload::CompactionStarted(it) => encode_compaction_event(kind::COMPACTION_STARTED, it),
+        Payload::CompactionCompleted(it) => encode_compaction_event(kind::COMPACTION_COMPLETED, it),
+        Payload::CompactionFailed(it) => encode_compaction_event(kind::COMPACTION_FAILED, it),
+        Payload::CompactionReverted(it) => encode_compaction_event(kind::COMPACTION_REVERTED, it),
+        Payload::MessagesApplied { message, taken } => EncodedEvent {
             refs: vec![message.to_string()],
             ..encoded(kind::MESSAGES_APPLIED, &messages_applied(message, taken))
         },
-        Payload::QueuedMessageDropped { message, reason } => Encoded {
-            payload: dropped(*reason),
+        Payload::QueuedMessageDropped { message, reason } => EncodedEvent {
+            payload: encode_dropped(*reason),
             ..reference(kind::QUEUED_MESSAGE_DROPPED, message.as_str())
         },
-        Payload::TurnEnded { ending, result } => ended(ending, result),
+        Payload::TurnEnded { ending, result } => encode_turn_ended(ending, result),
     }
 }
 
@@ -179,7 +179,7 @@ fn model_fallback(fallback: &ModelFallback) -> pb::ModelFallback {
     }
 }
 
-fn messages_applied(message: &MessageId, taken: &[Applied]) -> pb::MessagesApplied {
+fn messages_applied(message: &MessageId, taken: &[AppliedMessage]) -> pb::MessagesApplied {
     pb::MessagesApplied {
         message_id: message.to_string(),
         messages: taken.iter().map(applied::to_pb).collect(),
@@ -200,11 +200,11 @@ pub fn encode_call_cancelled(reason: CallCancelReason) -> Vec<u8> {
 /// The payload of a `queued_message_dropped` at the deletion of its session. Only the statement that writes it knows
 /// the message.
 pub fn encode_dropped_with_session() -> Vec<u8> {
-    dropped(DropReason::SessionDeleted)
+    encode_dropped(DropReason::SessionDeleted)
 }
 
 /// The id of the message is stored in the refs.
-fn dropped(reason: DropReason) -> Vec<u8> {
+fn encode_dropped(reason: DropReason) -> Vec<u8> {
     let reason = queue::drop_reason_to_pb(reason).into();
     pb::QueuedMessageDropped {
         reason,
@@ -218,7 +218,7 @@ fn dropped(reason: DropReason) -> Vec<u8> {
 pub fn encode_compaction_lost() -> Vec<u8> {
     let lost = pb::Compaction {
         state: pb::CompactionState::Failed.into(),
-        failure: Some(failure::to_pb(&compaction::lost())),
+        failure: Some(failure::to_pb(&compaction::replica_stopped_failure())),
         ..pb::Compaction::default()
     };
     pb::CompactionFailed {
@@ -236,27 +236,27 @@ fn action_required(results: &[CallId], approvals: &[CallId]) -> pb::ActionRequir
 }
 
 /// All compaction events have the same form.
-fn about_compaction(kind: &'static str, compaction: &Compaction) -> Encoded {
+fn encode_compaction_event(kind: &'static str, compaction: &Compaction) -> EncodedEvent {
     let member = pb::CompactionStarted {
         compaction: Some(compaction::stored(compaction)),
     };
     let id = compaction.id.as_ref().map(ToString::to_string);
-    Encoded {
+    EncodedEvent {
         refs: id.into_iter().collect(),
         ..encoded(kind, &member)
     }
 }
 
-fn encoded(kind: &'static str, member: &impl Message) -> Encoded {
-    Encoded {
+fn encoded(kind: &'static str, member: &impl Message) -> EncodedEvent {
+    EncodedEvent {
         kind,
         refs: Vec::new(),
         payload: member.encode_to_vec(),
     }
 }
 
-fn reference(kind: &'static str, id: &str) -> Encoded {
-    Encoded {
+fn reference(kind: &'static str, id: &str) -> EncodedEvent {
+    EncodedEvent {
         kind,
         refs: vec![id.to_owned()],
         payload: Vec::new(),
@@ -302,7 +302,7 @@ fn unsupported_part(left_out: &UnsupportedPart) -> pb::UnsupportedInput {
         provider,
         model,
     } = left_out;
-    let LeftOut {
+    let OmittedMedia {
         message,
         part,
         media_type,
@@ -318,7 +318,7 @@ fn unsupported_part(left_out: &UnsupportedPart) -> pb::UnsupportedInput {
         media_type: media_type.clone(),
         filename: filename.clone(),
         errors: vec![why.clone()],
-        replacement: UNSUPPORTED_WORDS.to_owned(),
+        replacement: UNSUPPORTED_TEXT.to_owned(),
     }
 }
 
@@ -340,7 +340,7 @@ fn step_started(started: &StepStarted) -> pb::StepStarted {
 }
 
 /// A request for a tool call.
-fn requested(
+fn tool_call_requested(
     call: &ToolCall,
     timeout: Duration,
     edited: bool,
@@ -369,7 +369,7 @@ fn relative(timeout: Duration) -> prost_types::Timestamp {
     prost_types::Timestamp { seconds, nanos }
 }
 
-fn retrying(retrying: &TurnRetrying) -> pb::TurnRetrying {
+fn turn_retrying(retrying: &TurnRetrying) -> pb::TurnRetrying {
     let TurnRetrying {
         failure,
         next_attempt,
@@ -385,7 +385,7 @@ fn retrying(retrying: &TurnRetrying) -> pb::TurnRetrying {
 }
 
 /// The end of a turn: each kind of end has its own event kind.
-fn ended(ending: &Ending, result: &TurnResult) -> Encoded {
+fn encode_turn_ended(ending: &Ending, result: &TurnResult) -> EncodedEvent {
     let result = Some(result_to_pb(result));
     match ending {
         Ending::Completed(reason) => encoded(

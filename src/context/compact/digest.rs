@@ -1,17 +1,17 @@
 //! Renders a conversation as text for the model that summarizes it.
 
 use crate::{
-    context::{estimate, truncate::cut},
+    context::{estimate, truncate::truncate},
     model::{
         Content, Keep, Message, OutputLimits, Role, ToolOutcome, ToolResult,
-        message::{Given, StoredPart},
+        message::{OutputPart, StoredPart},
     },
 };
 
 /// Maximum number of characters of a tool result (feature row S9).
 const RESULT_CHARS: usize = 500;
 /// Minimum number of characters per message in an excerpt: fewer do not show what the message is about.
-const LEAST_EXCERPT: u32 = 400;
+const MIN_EXCERPT_CHARS: u32 = 400;
 /// Upper bound of the average number of characters per token in any language; limits the length of an excerpt.
 const CHARS_PER_TOKEN: u32 = 8;
 /// The first line of an excerpt.
@@ -23,7 +23,7 @@ pub fn pieces<'a>(messages: impl Iterator<Item = &'a Message>, most: u32) -> Vec
     let mut pieces: Vec<String> = Vec::new();
     for text in messages
         .filter_map(text)
-        .flat_map(|text| parted(&text, most))
+        .flat_map(|text| split_text(&text, most))
     {
         match pieces.last_mut() {
             Some(last)
@@ -49,7 +49,7 @@ pub fn excerpt<'a>(
     messages: impl Iterator<Item = &'a Message>,
     most: u32,
 ) -> Option<String> {
-    let longest = most.saturating_mul(CHARS_PER_TOKEN).max(LEAST_EXCERPT);
+    let longest = most.saturating_mul(CHARS_PER_TOKEN).max(MIN_EXCERPT_CHARS);
     let texts = before
         .map(str::to_owned)
         .into_iter()
@@ -60,10 +60,10 @@ pub fn excerpt<'a>(
         let parts = std::iter::once(EXCERPT_NOTE.to_owned()).chain(shown);
         Some(parts.collect::<Vec<_>>().join("\n\n")).filter(|text| estimate::text(text) <= most)
     };
-    let mut found = all(LEAST_EXCERPT)?;
+    let mut found = all(MIN_EXCERPT_CHARS)?;
     // Binary search for the largest number of characters that fits: `least` fits, `over` does not.
-    let (mut least, mut over) = (LEAST_EXCERPT, longest.saturating_add(1));
-    while over - least > LEAST_EXCERPT / 10 {
+    let (mut least, mut over) = (MIN_EXCERPT_CHARS, longest.saturating_add(1));
+    while over - least > MIN_EXCERPT_CHARS / 10 {
         let middle = least + (over - least) / 2;
         match all(middle) {
             Some(text) => (found, least) = (text, middle),
@@ -74,7 +74,7 @@ pub fn excerpt<'a>(
 }
 
 /// A note that messages are left out, after the previous summary, of which at most `most` tokens are kept.
-pub fn left_out(before: Option<&str>, messages: usize, most: u32) -> String {
+pub fn omission_note(before: Option<&str>, messages: usize, most: u32) -> String {
     let note = format!("[{messages} messages were left out: they did not fit the context window]");
     let before = before.and_then(|before| {
         if estimate::text(before) <= most {
@@ -94,7 +94,7 @@ fn shown(text: &str, chars: u32) -> String {
         keep: Some(Keep::HeadAndTail),
         ..OutputLimits::default()
     };
-    cut(text, &limits).text
+    truncate(text, &limits).text
 }
 
 /// A message as text. Returns `None` if it has no content for a summary.
@@ -136,7 +136,7 @@ fn part(stored: &StoredPart, result_chars: usize) -> Option<String> {
             };
             let words = match &stored.pruned {
                 Some(_) => "(cleared)".to_owned(),
-                None => shortened(&given(result), result_chars),
+                None => shortened(&output_text(result), result_chars),
             };
             Some(format!("[{} {how}: {words}]", result.name))
         }
@@ -144,10 +144,10 @@ fn part(stored: &StoredPart, result_chars: usize) -> Option<String> {
 }
 
 /// The output of a tool: its texts, and the names of its media.
-fn given(result: &ToolResult) -> String {
+fn output_text(result: &ToolResult) -> String {
     let pieces = result.parts.iter().map(|given| match given {
-        Given::Text(text) => text.clone(),
-        Given::Media(media) => format!("[{}]", media.title()),
+        OutputPart::Text(text) => text.clone(),
+        OutputPart::Media(media) => format!("[{}]", media.title()),
     });
     pieces.collect::<Vec<_>>().join("\n")
 }
@@ -164,7 +164,7 @@ fn shortened(text: &str, chars: usize) -> String {
 }
 
 /// Splits a text into parts of at most `most` tokens, in any script.
-fn parted(text: &str, most: u32) -> Vec<String> {
+fn split_text(text: &str, most: u32) -> Vec<String> {
     if estimate::text(text) <= most {
         return vec![text.to_owned()];
     }

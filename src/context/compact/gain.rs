@@ -1,9 +1,9 @@
 //! Checks whether a compaction reduced the context enough.
 
 /// A compaction fails if it reduces the context by less than one part in this many (5 %).
-const LEAST_GAIN: u64 = 20;
+const MIN_GAIN_DIVISOR: u64 = 20;
 
 /// Whether the reduction from `before` to `after` tokens is sufficient.
 pub fn gained_enough(before: u32, after: u32) -> bool {
-    u64::from(after) * LEAST_GAIN <= u64::from(before) * (LEAST_GAIN - 1)
+    u64::from(after) * MIN_GAIN_DIVISOR <= u64::from(before) * (MIN_GAIN_DIVISOR - 1)
 }

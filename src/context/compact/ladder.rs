@@ -4,19 +4,19 @@ use crate::model::compaction::Strategy;
 
 /// A way to make a context smaller. "Unread" messages are those after the model's last response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum CompactionMethod {
     /// By a strategy. Unread messages are kept.
-    Answered(Strategy),
+    KeepUnanswered(Strategy),
     /// Also replaces unread messages except the newest input; every message is shown in part.
-    Cut,
+    Excerpt,
     /// Like `Cut`, but by a strategy in which a model writes a summary.
-    Summarised(Strategy),
+    SummariseUnanswered(Strategy),
     /// Like `Cut`, but with a note that messages are missing instead of a summary or excerpt.
-    LeftOut,
+    Omit,
     /// Like `Cut`, but also replaces pinned messages, largest first, until the rest fits.
-    CutPinned,
+    ExcerptPinned,
     /// Like `LeftOut`, but also replaces pinned messages, largest first, until the rest fits.
-    LeftOutPinned,
+    OmitPinned,
 }
 
 /// The text that replaces the messages hidden by a compaction.
@@ -25,19 +25,19 @@ pub enum Substitute {
     /// A summary that a model writes.
     Summary,
     /// The active summary, if any.
-    InForce,
+    ActiveSummary,
     /// An excerpt: each message truncated to the same length.
     Excerpt,
     /// The active summary and a note.
     Note,
 }
 
-impl Way {
+impl CompactionMethod {
     /// The strategy to report.
     pub fn strategy(self) -> Strategy {
         match self {
-            Self::Answered(strategy) | Self::Summarised(strategy) => strategy,
-            Self::Cut | Self::LeftOut | Self::CutPinned | Self::LeftOutPinned => {
+            Self::KeepUnanswered(strategy) | Self::SummariseUnanswered(strategy) => strategy,
+            Self::Excerpt | Self::Omit | Self::ExcerptPinned | Self::OmitPinned => {
                 Strategy::Truncation
             }
         }
@@ -46,69 +46,75 @@ impl Way {
     /// The text that replaces the hidden messages.
     pub fn substitute(self) -> Substitute {
         match self {
-            Self::Answered(strategy) | Self::Summarised(strategy) if strategy.summarises() => {
+            Self::KeepUnanswered(strategy) | Self::SummariseUnanswered(strategy)
+                if strategy.summarises() =>
+            {
                 Substitute::Summary
             }
-            Self::Answered(_) | Self::Summarised(_) => Substitute::InForce,
-            Self::Cut | Self::CutPinned => Substitute::Excerpt,
-            Self::LeftOut | Self::LeftOutPinned => Substitute::Note,
+            Self::KeepUnanswered(_) | Self::SummariseUnanswered(_) => Substitute::ActiveSummary,
+            Self::Excerpt | Self::ExcerptPinned => Substitute::Excerpt,
+            Self::Omit | Self::OmitPinned => Substitute::Note,
         }
     }
 
     /// Whether unread messages are replaced too. Only used if the prompt fits afterwards; otherwise they would be lost
     /// for nothing.
-    pub fn takes_unanswered(self) -> bool {
+    pub fn replaces_unanswered(self) -> bool {
         match self {
-            Self::Answered(_) => false,
-            Self::Cut
-            | Self::Summarised(_)
-            | Self::LeftOut
-            | Self::CutPinned
-            | Self::LeftOutPinned => true,
+            Self::KeepUnanswered(_) => false,
+            Self::Excerpt
+            | Self::SummariseUnanswered(_)
+            | Self::Omit
+            | Self::ExcerptPinned
+            | Self::OmitPinned => true,
         }
     }
 
     /// Whether pinned messages are replaced too. This is the last resort: without it no turn of the session could call
     /// a model any more.
-    pub fn takes_pinned(self) -> bool {
+    pub fn replaces_pinned(self) -> bool {
         match self {
-            Self::Answered(_) | Self::Cut | Self::Summarised(_) | Self::LeftOut => false,
-            Self::CutPinned | Self::LeftOutPinned => true,
+            Self::KeepUnanswered(_) | Self::Excerpt | Self::SummariseUnanswered(_) | Self::Omit => {
+                false
+            }
+            Self::ExcerptPinned | Self::OmitPinned => true,
         }
     }
 }
 
 /// How much may be given up to make a context smaller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Need {
+pub enum Urgency {
     /// Optional: only the first strategy is tried, so that messages are not hidden without a summary.
-    Wish,
+    Optional,
     /// Required. Unread messages are kept.
-    Must,
+    Required,
     /// Required, whatever is lost except the newest input.
-    AtAnyCost,
+    LastResort,
 }
 
 /// The ways to try, in order, starting with the strategy `first`.
-pub fn ladder(first: Strategy, need: Need) -> impl Iterator<Item = Way> {
+pub fn ladder(first: Strategy, need: Urgency) -> impl Iterator<Item = CompactionMethod> {
     let next = [Strategy::MiddleRemoval, Strategy::Truncation];
     let further = next
         .into_iter()
-        .filter(move |next| need >= Need::Must && *next > first);
-    let summarised = first.summarises().then_some(Way::Summarised(first));
+        .filter(move |next| need >= Urgency::Required && *next > first);
+    let summarised = first
+        .summarises()
+        .then_some(CompactionMethod::SummariseUnanswered(first));
     let unanswered = [
-        Some(Way::Cut),
+        Some(CompactionMethod::Excerpt),
         summarised,
-        Some(Way::LeftOut),
-        Some(Way::CutPinned),
-        Some(Way::LeftOutPinned),
+        Some(CompactionMethod::Omit),
+        Some(CompactionMethod::ExcerptPinned),
+        Some(CompactionMethod::OmitPinned),
     ];
     let unanswered = unanswered
         .into_iter()
         .flatten()
-        .filter(move |_| need == Need::AtAnyCost);
+        .filter(move |_| need == Urgency::LastResort);
     std::iter::once(first)
         .chain(further)
-        .map(Way::Answered)
+        .map(CompactionMethod::KeepUnanswered)
         .chain(unanswered)
 }

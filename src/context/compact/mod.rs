@@ -15,10 +15,10 @@ pub mod summary_prompt;
 pub mod trigger;
 
 use self::{
-    ladder::{Substitute, Way},
+    ladder::{CompactionMethod, Substitute},
     trigger::share,
 };
-use super::{budget::Budget, estimate, prune, size::Lesson};
+use super::{budget::Budget, estimate, prune, size::EstimateCorrection};
 use crate::model::{
     CompactionId, Content, Message, Role, Seq,
     compaction::{CompactionPolicy, Ratio, Strategy},
@@ -29,11 +29,11 @@ mod tests;
 
 /// A compacted context fills at most one part in this many of the room, so that the next compaction does not follow
 /// immediately.
-const ROOM_LEFT: u32 = 2;
+const TARGET_ROOM_DIVISOR: u32 = 2;
 /// Middle removal keeps at most one part in this many of the target size at the beginning.
-const HEAD: u32 = 4;
+const HEAD_DIVISOR: u32 = 4;
 /// The excerpt gets one part in this many of the target size; the kept messages get the rest.
-const EXCERPT: u64 = 2;
+const EXCERPT_DIVISOR: u64 = 2;
 /// An excerpt uses at most this many tenths of its room, because its size is an estimate.
 const EXCERPT_TENTHS: u32 = 8;
 /// Upper bound of the size of the note about messages that are left out, in tokens.
@@ -41,7 +41,7 @@ const NOTE_TOKENS: u64 = 40;
 
 /// The active compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InForce {
+pub struct ActiveCompaction {
     pub id: CompactionId,
     /// The first message that it replaces.
     pub from: Seq,
@@ -57,10 +57,10 @@ pub struct InForce {
 
 /// The input of a plan: a context that may have to be compacted.
 #[derive(Debug, Clone, Copy)]
-pub struct Situation<'a> {
+pub struct PlanInput<'a> {
     /// The messages in the prompt, in order.
     pub messages: &'a [Message],
-    pub in_force: Option<&'a InForce>,
+    pub active_compaction: Option<&'a ActiveCompaction>,
     /// Estimated size of the rest of the prompt.
     pub non_transcript_tokens: u32,
     /// Upper bound of the size of the prompt.
@@ -70,13 +70,13 @@ pub struct Situation<'a> {
     /// Requested size of the prompt in tokens. `None` means a fraction of the room.
     pub target: Option<u32>,
     /// Correction of estimates after the transcript was rewritten. `None` means the ratio of `size` to its estimate.
-    pub lesson: Option<Lesson>,
+    pub correction: Option<EstimateCorrection>,
 }
 
 /// A planned compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    pub way: Way,
+    pub method: CompactionMethod,
     /// The first message that it replaces.
     pub from: Seq,
     /// The last message that it replaces.
@@ -90,35 +90,39 @@ pub struct Plan {
     /// Number of messages that it replaces, including those of the active compaction.
     pub stands_for: u32,
     /// The active summary is carried over, because no model writes a new one.
-    pub carries: bool,
+    pub carries_summary: bool,
 }
 
 /// Plans a compaction in this way. Returns `None` if no message may be hidden.
-pub fn plan(way: Way, situation: &Situation<'_>) -> Option<Plan> {
-    let mut field = Field::of(situation);
+pub fn plan(way: CompactionMethod, situation: &PlanInput<'_>) -> Option<Plan> {
+    let mut field = RangePlanner::of(situation);
     let (head, tail) = match way {
-        Way::Answered(Strategy::ReactiveOverflow) => {
+        CompactionMethod::KeepUnanswered(Strategy::ReactiveOverflow) => {
             (0, field.newest_turns(situation.policy.keep_turns))
         }
-        Way::Answered(Strategy::ProactiveThreshold) => (
+        CompactionMethod::KeepUnanswered(Strategy::ProactiveThreshold) => (
             0,
             field.newest_share(situation.policy.keep_ratio, situation.target)?,
         ),
-        Way::Answered(Strategy::MiddleRemoval) => field.both_ends(),
-        Way::Answered(Strategy::Truncation) => (0, field.newest_that_fits()),
-        Way::Cut => (0, field.unanswered(field.aim / EXCERPT)?),
-        Way::Summarised(_) => (0, field.unanswered(field.summary())?),
-        Way::LeftOut => {
-            let carried = field.carried().min(field.aim / EXCERPT);
+        CompactionMethod::KeepUnanswered(Strategy::MiddleRemoval) => field.both_ends(),
+        CompactionMethod::KeepUnanswered(Strategy::Truncation) => (0, field.newest_that_fits()),
+        CompactionMethod::Excerpt => (0, field.unanswered(field.target_tokens / EXCERPT_DIVISOR)?),
+        CompactionMethod::SummariseUnanswered(_) => (0, field.unanswered(field.summary())?),
+        CompactionMethod::Omit => {
+            let carried = field
+                .active_summary_tokens()
+                .min(field.target_tokens / EXCERPT_DIVISOR);
             (0, field.unanswered(carried + NOTE_TOKENS)?)
         }
-        Way::CutPinned => {
-            let substitute = field.aim / EXCERPT;
+        CompactionMethod::ExcerptPinned => {
+            let substitute = field.target_tokens / EXCERPT_DIVISOR;
             field.unpin(substitute);
             (0, field.boundary(0, substitute)?)
         }
-        Way::LeftOutPinned => {
-            let carried = field.carried().min(field.aim / EXCERPT);
+        CompactionMethod::OmitPinned => {
+            let carried = field
+                .active_summary_tokens()
+                .min(field.target_tokens / EXCERPT_DIVISOR);
             field.unpin(carried + NOTE_TOKENS);
             (0, field.boundary(0, carried + NOTE_TOKENS)?)
         }
@@ -129,38 +133,38 @@ pub fn plan(way: Way, situation: &Situation<'_>) -> Option<Plan> {
 impl Plan {
     /// The strategy to report.
     pub fn strategy(&self) -> Strategy {
-        self.way.strategy()
+        self.method.strategy()
     }
 
     /// An excerpt of the hidden messages, each truncated to the same length, after the active summary. Returns `None`
     /// if too little of each would be left.
-    pub fn excerpt(&self, situation: &Situation<'_>) -> Option<String> {
+    pub fn excerpt(&self, situation: &PlanInput<'_>) -> Option<String> {
         digest::excerpt(
-            in_force(situation),
-            self.gone(situation.messages),
-            self.room_to_fill(situation),
+            active_summary(situation),
+            self.hidden_messages(situation.messages),
+            self.excerpt_budget(situation),
         )
     }
 
     /// A note about the hidden messages, after the active summary, which is truncated if it is too large.
-    pub fn note(&self, situation: &Situation<'_>) -> String {
-        let left_out = self.gone(situation.messages).count();
-        digest::left_out(
-            in_force(situation),
+    pub fn note(&self, situation: &PlanInput<'_>) -> String {
+        let left_out = self.hidden_messages(situation.messages).count();
+        digest::omission_note(
+            active_summary(situation),
             left_out,
-            self.room_to_fill(situation) / 2,
+            self.excerpt_budget(situation) / 2,
         )
     }
 
     /// The room for an excerpt, in tokens.
-    fn room_to_fill(&self, situation: &Situation<'_>) -> u32 {
-        let room = situation.budget.room() / ROOM_LEFT;
+    fn excerpt_budget(&self, situation: &PlanInput<'_>) -> u32 {
+        let room = situation.budget.room() / TARGET_ROOM_DIVISOR;
         let target = situation.target.unwrap_or(room).max(1);
-        self.room_within(situation, target) / 10 * EXCERPT_TENTHS
+        self.substitute_budget_for(situation, target) / 10 * EXCERPT_TENTHS
     }
 
     /// The size of the prompt with a summary of `summary` tokens in place of the hidden messages.
-    pub fn after(&self, situation: &Situation<'_>, summary: u32) -> u32 {
+    pub fn size_after(&self, situation: &PlanInput<'_>, summary: u32) -> u32 {
         let gone = self
             .hidden
             .iter()
@@ -168,21 +172,21 @@ impl Plan {
             .sum::<u64>();
         let whole = estimated(situation);
         let after = whole.saturating_sub(gone) + u64::from(summary);
-        match situation.lesson {
+        match situation.correction {
             Some(lesson) => u32::try_from(lesson.apply(after)).unwrap_or(u32::MAX),
             None => scaled(after, situation.size, whole),
         }
     }
 
     /// The maximum size of the replacement text, in tokens, for the prompt to have the requested size.
-    pub fn room(&self, situation: &Situation<'_>) -> u32 {
-        situation
-            .target
-            .map_or(u32::MAX, |target| self.room_within(situation, target))
+    pub fn substitute_budget(&self, situation: &PlanInput<'_>) -> u32 {
+        situation.target.map_or(u32::MAX, |target| {
+            self.substitute_budget_for(situation, target)
+        })
     }
 
     /// Like [`Self::room`], for a prompt of `target` tokens.
-    fn room_within(&self, situation: &Situation<'_>, target: u32) -> u32 {
+    fn substitute_budget_for(&self, situation: &PlanInput<'_>, target: u32) -> u32 {
         let gone = self
             .hidden
             .iter()
@@ -190,7 +194,7 @@ impl Plan {
             .sum::<u64>();
         let whole = estimated(situation);
         // The inverse of `after`.
-        let most = match situation.lesson {
+        let most = match situation.correction {
             Some(lesson) => u128::from(lesson.estimate_of(target.into())),
             None => u128::from(target) * u128::from(whole) / u128::from(situation.size.max(1)),
         };
@@ -199,7 +203,10 @@ impl Plan {
     }
 
     /// The hidden messages, without the active summary.
-    pub fn gone<'a>(&'a self, messages: &'a [Message]) -> impl Iterator<Item = &'a Message> + 'a {
+    pub fn hidden_messages<'a>(
+        &'a self,
+        messages: &'a [Message],
+    ) -> impl Iterator<Item = &'a Message> + 'a {
         self.hidden
             .iter()
             .map(|at| &messages[*at])
@@ -213,15 +220,15 @@ impl Plan {
             .enumerate()
             .filter(|(at, _)| self.hidden.binary_search(at).is_err());
         let stay = tools(stays.map(|(_, message)| message));
-        let mut gone = tools(self.gone(messages));
+        let mut gone = tools(self.hidden_messages(messages));
         gone.retain(|tool| !stay.contains(tool));
         (stay, gone)
     }
 }
 
 /// The messages in the prompt, with the properties that limit where a range may end.
-struct Field<'a> {
-    situation: &'a Situation<'a>,
+struct RangePlanner<'a> {
+    situation: &'a PlanInput<'a>,
     /// Estimated size of the prompt.
     whole: u64,
     /// Prefix sums of the sizes of the messages that may be hidden.
@@ -229,19 +236,19 @@ struct Field<'a> {
     stays: Vec<bool>,
     turns: Vec<usize>,
     /// Index of the first message that the model has not responded to.
-    unread: usize,
+    first_unanswered: usize,
     /// Target size of the prompt.
-    aim: u64,
+    target_tokens: u64,
 }
 
-impl<'a> Field<'a> {
-    fn of(situation: &'a Situation<'a>) -> Self {
+impl<'a> RangePlanner<'a> {
+    fn of(situation: &'a PlanInput<'a>) -> Self {
         let messages = situation.messages;
         let turns = prune::turns(messages);
-        let unread = unread(messages);
-        let stays = staying(messages, &turns, |message| message.pinned);
+        let unread = first_unanswered(messages);
+        let stays = always_kept(messages, &turns, |message| message.pinned);
         let movable = movable(messages, &stays);
-        let room = situation.budget.room() / ROOM_LEFT;
+        let room = situation.budget.room() / TARGET_ROOM_DIVISOR;
         let aim = u64::from(situation.target.unwrap_or(room).max(1));
         Self {
             situation,
@@ -249,8 +256,8 @@ impl<'a> Field<'a> {
             movable,
             stays,
             turns,
-            unread,
-            aim,
+            first_unanswered: unread,
+            target_tokens: aim,
         }
     }
 
@@ -291,7 +298,7 @@ impl<'a> Field<'a> {
 
     fn fits(&self, head: usize, tail: usize, summary: u64) -> bool {
         let gone = self.movable[tail].saturating_sub(self.movable[head.min(tail)]);
-        self.scaled(self.whole.saturating_sub(gone) + summary) <= self.aim
+        self.scaled(self.whole.saturating_sub(gone) + summary) <= self.target_tokens
     }
 
     fn scaled(&self, estimate: u64) -> u64 {
@@ -309,7 +316,7 @@ impl<'a> Field<'a> {
     }
 
     /// Size of the active summary, which is carried over.
-    fn carried(&self) -> u64 {
+    fn active_summary_tokens(&self) -> u64 {
         let summary = self
             .situation
             .messages
@@ -320,13 +327,13 @@ impl<'a> Field<'a> {
 
     fn newest_turns(&self, keep: u32) -> usize {
         let starts = (1..=keep).rev().map(|kept| self.turn_start(kept - 1));
-        let whole = starts.filter(|at| *at <= self.unread && self.is_safe(*at));
-        let begin = self.turn_start(0).min(self.unread);
-        let inside = (begin..=self.unread).filter(|at| self.is_safe(*at));
+        let whole = starts.filter(|at| *at <= self.first_unanswered && self.is_safe(*at));
+        let begin = self.turn_start(0).min(self.first_unanswered);
+        let inside = (begin..=self.first_unanswered).filter(|at| self.is_safe(*at));
         whole
             .chain(inside)
             .find(|at| self.fits(0, *at, self.summary()))
-            .unwrap_or(self.unread)
+            .unwrap_or(self.first_unanswered)
     }
 
     /// The end of a range that keeps the newest share, or less if a target size is requested that the share exceeds.
@@ -341,13 +348,13 @@ impl<'a> Field<'a> {
             sum += u64::from(size(message));
             sum <= kept
         };
-        let target =
-            (messages.len() - messages.iter().rev().take_while(fits).count()).min(self.unread);
+        let target = (messages.len() - messages.iter().rev().take_while(fits).count())
+            .min(self.first_unanswered);
         let share = (1..=target).rev().find(|at| self.is_safe(*at));
         if asked.is_none() || share.is_some_and(|at| self.fits(0, at, self.summary())) {
             return share;
         }
-        let mut less = (share.unwrap_or(1)..=self.unread).filter(|at| self.is_safe(*at));
+        let mut less = (share.unwrap_or(1)..=self.first_unanswered).filter(|at| self.is_safe(*at));
         less.clone()
             .find(|at| self.fits(0, *at, self.summary()))
             .or_else(|| less.next_back())
@@ -355,13 +362,16 @@ impl<'a> Field<'a> {
 
     fn both_ends(&self) -> (usize, usize) {
         let messages = self.situation.messages;
-        let before = self.situation.in_force.map_or(messages.len(), |in_force| {
-            messages
-                .iter()
-                .position(|message| message.is_summary || message.seq >= in_force.from)
-                .unwrap_or(messages.len())
-        });
-        let most = self.aim / u64::from(HEAD);
+        let before = self
+            .situation
+            .active_compaction
+            .map_or(messages.len(), |in_force| {
+                messages
+                    .iter()
+                    .position(|message| message.is_summary || message.seq >= in_force.from)
+                    .unwrap_or(messages.len())
+            });
+        let most = self.target_tokens / u64::from(HEAD_DIVISOR);
         let mut sum = 0;
         let fits = |message: &&Message| {
             sum += u64::from(size(message));
@@ -374,25 +384,26 @@ impl<'a> Field<'a> {
                 .get(*at)
                 .is_some_and(|message| message.role == Role::User)
         };
-        let head = (0..=head.min(self.unread))
+        let head = (0..=head.min(self.first_unanswered))
             .rev()
             .find(asked)
             .unwrap_or_default();
-        let mut tails = (head..=self.unread).filter(|at| self.may_begin(*at));
+        let mut tails = (head..=self.first_unanswered).filter(|at| self.may_begin(*at));
         let tail = tails
             .clone()
-            .find(|at| self.fits(head, *at, self.carried()));
+            .find(|at| self.fits(head, *at, self.active_summary_tokens()));
         (
             head,
-            tail.or_else(|| tails.next_back()).unwrap_or(self.unread),
+            tail.or_else(|| tails.next_back())
+                .unwrap_or(self.first_unanswered),
         )
     }
 
     fn newest_that_fits(&self) -> usize {
-        let mut tails = (0..=self.unread).filter(|at| self.may_begin(*at));
+        let mut tails = (0..=self.first_unanswered).filter(|at| self.may_begin(*at));
         tails
-            .find(|at| self.fits(0, *at, self.carried()))
-            .unwrap_or(self.unread)
+            .find(|at| self.fits(0, *at, self.active_summary_tokens()))
+            .unwrap_or(self.first_unanswered)
     }
 
     /// The end of a range that also hides unread messages so that the kept ones fit next to a substitute of this size;
@@ -402,7 +413,14 @@ impl<'a> Field<'a> {
     fn unanswered(&self, substitute: u64) -> Option<usize> {
         let messages = self.situation.messages;
         let has_summary = messages.iter().any(|message| message.is_summary);
-        self.boundary(if has_summary { 0 } else { self.unread }, substitute)
+        self.boundary(
+            if has_summary {
+                0
+            } else {
+                self.first_unanswered
+            },
+            substitute,
+        )
     }
 
     /// The first boundary after `begin` at which the kept messages fit next to a substitute of this size, or else the
@@ -428,28 +446,30 @@ impl<'a> Field<'a> {
         let (mut few, mut enough) = (0, pinned.len());
         while few < enough {
             let half = usize::midpoint(few, enough);
-            self.let_go(&pinned[..half]);
+            self.mark_unpinned(&pinned[..half]);
             if self.fits(0, messages.len(), substitute) {
                 enough = half;
             } else {
                 few = half + 1;
             }
         }
-        self.let_go(&pinned[..enough]);
+        self.mark_unpinned(&pinned[..enough]);
     }
 
     /// Treats these messages as not pinned.
-    fn let_go(&mut self, gone: &[&Message]) {
+    fn mark_unpinned(&mut self, gone: &[&Message]) {
         let messages = self.situation.messages;
         let gone: BTreeSet<Seq> = gone.iter().map(|message| message.seq).collect();
         let is_pinned = |it: &Message| it.pinned && !gone.contains(&it.seq);
-        self.stays = staying(messages, &self.turns, is_pinned);
+        self.stays = always_kept(messages, &self.turns, is_pinned);
         self.movable = movable(messages, &self.stays);
     }
 
-    fn plan(&self, way: Way, head: usize, tail: usize) -> Option<Plan> {
-        let Situation {
-            messages, in_force, ..
+    fn plan(&self, way: CompactionMethod, head: usize, tail: usize) -> Option<Plan> {
+        let PlanInput {
+            messages,
+            active_compaction: in_force,
+            ..
         } = *self.situation;
         let hidden: Vec<usize> = (head..tail).filter(|at| !self.stays[*at]).collect();
         let new = hidden
@@ -461,7 +481,7 @@ impl<'a> Field<'a> {
         let from = in_force.map_or(first, |in_force| in_force.from.min(first));
         let to = in_force.map_or(last, |in_force| in_force.to.max(last));
         let hides_pinned =
-            way.takes_pinned() || in_force.is_some_and(|in_force| in_force.hides_pinned);
+            way.replaces_pinned() || in_force.is_some_and(|in_force| in_force.hides_pinned);
         // Messages that an earlier summary left out would be hidden with the range; so would pinned messages if the
         // compaction hides any.
         let inside = |message: &Message| {
@@ -480,13 +500,13 @@ impl<'a> Field<'a> {
         all.sort_unstable();
         let stands_for = in_force.map_or(0, |in_force| in_force.messages);
         Some(Plan {
-            way,
+            method: way,
             from,
             to,
             kept: kept.map(|(_, message)| message.seq).collect(),
             hides_pinned,
             stands_for: stands_for.saturating_add(u32::try_from(new.count()).unwrap_or(u32::MAX)),
-            carries: way.substitute() == Substitute::InForce
+            carries_summary: way.substitute() == Substitute::ActiveSummary
                 && in_force.is_some_and(|in_force| in_force.summary.is_some()),
             hidden: all,
         })
@@ -495,7 +515,7 @@ impl<'a> Field<'a> {
 
 /// Index of the first message that the model has not responded to. A call is counted with its results, and also if it
 /// has none yet.
-fn unread(messages: &[Message]) -> usize {
+fn first_unanswered(messages: &[Message]) -> usize {
     let Some(answer) = messages
         .iter()
         .rposition(|message| message.role == Role::Assistant)
@@ -522,7 +542,7 @@ fn movable(messages: &[Message], stays: &[bool]) -> Vec<u64> {
 
 /// The messages that are kept wherever the range ends: pinned ones with their calls or results, the newest user
 /// message, and the request of the newest turn.
-fn staying(
+fn always_kept(
     messages: &[Message],
     turns: &[usize],
     is_pinned: impl Fn(&Message) -> bool,
@@ -572,8 +592,8 @@ fn tools<'a>(messages: impl Iterator<Item = &'a Message>) -> Vec<String> {
 }
 
 /// The active summary.
-fn in_force<'a>(situation: &Situation<'a>) -> Option<&'a str> {
-    let in_force = situation.in_force?;
+fn active_summary<'a>(situation: &PlanInput<'a>) -> Option<&'a str> {
+    let in_force = situation.active_compaction?;
     in_force.summary.as_deref()
 }
 
@@ -583,7 +603,7 @@ fn size(message: &Message) -> u32 {
 }
 
 /// Estimated size of the prompt.
-fn estimated(situation: &Situation<'_>) -> u64 {
+fn estimated(situation: &PlanInput<'_>) -> u64 {
     let messages = situation
         .messages
         .iter()

@@ -4,12 +4,12 @@ use proptest::prelude::*;
 
 use super::{
     gain::gained_enough,
-    ladder::{Need, ladder},
+    ladder::{Urgency, ladder},
     trigger::*,
     *,
 };
 use crate::{
-    context::testing::{self, assistant, linear, user},
+    context::testing::{self, assert_linear_time, assistant, user},
     model::{
         Transcript, TurnId,
         compaction::{Guard, Strategy, Trigger},
@@ -52,7 +52,7 @@ fn total(messages: &[Message]) -> u32 {
 
 struct Case {
     messages: Vec<Message>,
-    in_force: Option<InForce>,
+    in_force: Option<ActiveCompaction>,
     policy: CompactionPolicy,
     window: u32,
     target: Option<u32>,
@@ -73,10 +73,10 @@ impl Case {
         }
     }
 
-    fn situation(&self) -> Situation<'_> {
-        Situation {
+    fn situation(&self) -> PlanInput<'_> {
+        PlanInput {
             messages: &self.messages,
-            in_force: self.in_force.as_ref(),
+            active_compaction: self.in_force.as_ref(),
             non_transcript_tokens: 0,
             size: total(&self.messages),
             budget: Budget {
@@ -86,16 +86,19 @@ impl Case {
             },
             policy: &self.policy,
             target: self.target,
-            lesson: None,
+            correction: None,
         }
     }
 
     fn plan(&self, strategy: Strategy) -> Option<Plan> {
-        plan(Way::Answered(strategy), &self.situation())
+        plan(
+            CompactionMethod::KeepUnanswered(strategy),
+            &self.situation(),
+        )
     }
 
     /// The plan for a way that hides unread messages.
-    fn unanswered(&self, way: Way) -> Option<Plan> {
+    fn unanswered(&self, way: CompactionMethod) -> Option<Plan> {
         plan(way, &self.situation())
     }
 
@@ -167,7 +170,7 @@ fn an_oversized_turn_is_split_between_steps_and_keeps_its_request() {
         (Seq(10), Seq(150), &[Seq(50)][..])
     );
     assert!(Transcript::new(case.carried_out(&plan)).close().is_ok());
-    assert!(plan.after(&case.situation(), 100) <= 5_000);
+    assert!(plan.size_after(&case.situation(), 100) <= 5_000);
 }
 
 /// Row D13
@@ -181,7 +184,7 @@ fn keep_ratio_boundary_moves_back_so_that_no_batch_is_split() {
     );
     case.policy.keep_ratio = Ratio::clamped(0.299);
     let plan = case.plan(Strategy::ProactiveThreshold).unwrap();
-    let kept = total(&case.messages) - plan.gone(&case.messages).map(size).sum::<u32>();
+    let kept = total(&case.messages) - plan.hidden_messages(&case.messages).map(size).sum::<u32>();
     assert_eq!(
         plan.to,
         Seq(290),
@@ -208,8 +211,8 @@ fn middle_removal_keeps_both_ends() {
     let case = Case::of(conversation(&[(1, 900); 11]));
     let plan = case.plan(Strategy::MiddleRemoval).unwrap();
     assert_eq!(plan.from, Seq(50), "a quarter of half the window is a turn");
-    assert!(plan.after(&case.situation(), 0) <= 5_000);
-    assert!(!plan.carries);
+    assert!(plan.size_after(&case.situation(), 0) <= 5_000);
+    assert!(!plan.carries_summary);
 }
 
 #[test]
@@ -218,7 +221,7 @@ fn truncation_keeps_the_newest_messages_that_fit_from_a_user_message_on() {
     let plan = case.plan(Strategy::Truncation).unwrap();
     let left = case.carried_out(&plan);
     assert_eq!((plan.from, left[0].role), (Seq(10), Role::User));
-    assert!((3_500..=5_000).contains(&plan.after(&case.situation(), 0)));
+    assert!((3_500..=5_000).contains(&plan.size_after(&case.situation(), 0)));
     let long = Case::of(conversation(&[(1, 900), (12, 900)]));
     let plan = long.plan(Strategy::Truncation).unwrap();
     let left = long.carried_out(&plan);
@@ -243,16 +246,16 @@ fn compaction_aims_at_a_requested_target_size() {
         ] {
             let plan = case.plan(strategy).unwrap();
             assert!(
-                plan.after(&case.situation(), 0) <= target,
+                plan.size_after(&case.situation(), 0) <= target,
                 "{strategy:?} {target}"
             );
-            let room = plan.room(&case.situation());
+            let room = plan.substitute_budget(&case.situation());
             assert!(
-                plan.after(&case.situation(), room) <= target,
+                plan.size_after(&case.situation(), room) <= target,
                 "{strategy:?} {target}: room for {room}"
             );
             assert!(
-                plan.after(&case.situation(), room + 2) > target,
+                plan.size_after(&case.situation(), room + 2) > target,
                 "{strategy:?} {target}: room for {room}"
             );
         }
@@ -313,7 +316,7 @@ fn the_next_compaction_replaces_the_active_one() {
         ..user("[Previous conversation summary]\n\nIn short.")
     };
     messages.splice(0..4, [summary]);
-    let in_force = InForce {
+    let in_force = ActiveCompaction {
         id: CompactionId::new("k"),
         from: Seq(3),
         to: Seq(45),
@@ -327,7 +330,7 @@ fn the_next_compaction_replaces_the_active_one() {
     };
     let next = case.plan(Strategy::ReactiveOverflow).unwrap();
     assert_eq!(
-        (next.from, next.to, next.stands_for, next.carries),
+        (next.from, next.to, next.stands_for, next.carries_summary),
         (Seq(3), Seq(240), 24, false)
     );
     for strategy in [Strategy::ReactiveOverflow, Strategy::MiddleRemoval] {
@@ -339,18 +342,18 @@ fn the_next_compaction_replaces_the_active_one() {
         );
     }
     assert_eq!(
-        next.gone(&case.messages).count(),
+        next.hidden_messages(&case.messages).count(),
         20,
         "the summary is no message of the conversation"
     );
-    assert!(case.plan(Strategy::Truncation).unwrap().carries);
+    assert!(case.plan(Strategy::Truncation).unwrap().carries_summary);
 }
 
 #[test]
 fn the_next_compaction_covers_a_removed_middle() {
     let mut messages = conversation(&[(1, 900); 12]);
     messages.drain(4..8); // 50 to 80 were removed without a summary
-    let in_force = InForce {
+    let in_force = ActiveCompaction {
         id: CompactionId::new("k"),
         from: Seq(50),
         to: Seq(80),
@@ -364,7 +367,7 @@ fn the_next_compaction_covers_a_removed_middle() {
     };
     let next = case.plan(Strategy::MiddleRemoval).unwrap();
     assert_eq!(
-        (next.from, next.kept.len(), next.carries),
+        (next.from, next.kept.len(), next.carries_summary),
         (Seq(50), 0, false)
     );
     assert!(next.to > Seq(80));
@@ -509,7 +512,7 @@ fn a_background_summary_starts_at_four_fifths_of_its_trigger() {
     ];
     for (policy, size, expected) in table {
         assert_eq!(
-            is_ahead(&policy, budget, size, false),
+            is_background_due(&policy, budget, size, false),
             expected,
             "{policy:?} {size}"
         );
@@ -534,7 +537,12 @@ fn a_reduction_of_five_percent_counts_as_progress() {
 fn last_strategy_shrinks_a_context_without_a_model() {
     use Strategy::{MiddleRemoval, ProactiveThreshold, ReactiveOverflow, Truncation};
     let steps = |first, need| ladder(first, need).collect::<Vec<_>>();
-    let answered = |ways: &[Strategy]| ways.iter().copied().map(Way::Answered).collect::<Vec<_>>();
+    let answered = |ways: &[Strategy]| {
+        ways.iter()
+            .copied()
+            .map(CompactionMethod::KeepUnanswered)
+            .collect::<Vec<_>>()
+    };
     for (first, ways) in [
         (
             ReactiveOverflow,
@@ -547,13 +555,21 @@ fn last_strategy_shrinks_a_context_without_a_model() {
         (MiddleRemoval, &[MiddleRemoval, Truncation]),
         (Truncation, &[Truncation]),
     ] {
-        assert_eq!(steps(first, Need::Must), answered(ways));
-        assert_eq!(steps(first, Need::Wish), answered(&[first]));
+        assert_eq!(steps(first, Urgency::Required), answered(ways));
+        assert_eq!(steps(first, Urgency::Optional), answered(&[first]));
         let mut all = answered(ways);
-        all.push(Way::Cut);
-        all.extend(first.summarises().then_some(Way::Summarised(first)));
-        all.extend([Way::LeftOut, Way::CutPinned, Way::LeftOutPinned]);
-        assert_eq!(steps(first, Need::AtAnyCost), all);
+        all.push(CompactionMethod::Excerpt);
+        all.extend(
+            first
+                .summarises()
+                .then_some(CompactionMethod::SummariseUnanswered(first)),
+        );
+        all.extend([
+            CompactionMethod::Omit,
+            CompactionMethod::ExcerptPinned,
+            CompactionMethod::OmitPinned,
+        ]);
+        assert_eq!(steps(first, Urgency::LastResort), all);
     }
 }
 
@@ -574,23 +590,23 @@ fn what_no_model_has_answered_goes_but_for_the_newest_input() {
         "the strategies leave it alone"
     );
     for way in [
-        Way::Cut,
-        Way::Summarised(Strategy::ReactiveOverflow),
-        Way::LeftOut,
+        CompactionMethod::Excerpt,
+        CompactionMethod::SummariseUnanswered(Strategy::ReactiveOverflow),
+        CompactionMethod::Omit,
     ] {
         let plan = case.unanswered(way).unwrap();
         let left = case.carried_out(&plan);
         assert_eq!(left, case.messages[3..], "{way:?}");
         assert_eq!(plan.to, Seq(30), "{way:?}");
     }
-    let plan = case.unanswered(Way::Cut).unwrap();
+    let plan = case.unanswered(CompactionMethod::Excerpt).unwrap();
     let excerpt = plan.excerpt(&case.situation()).unwrap();
     let tokens = estimate::text(&excerpt);
     assert!((3_000..5_000).contains(&tokens), "{tokens}");
     assert!(excerpt.contains("Do it.") && excerpt.contains("xxx"));
     let only = Case::of(numbered(vec![of_turn(user(&"x".repeat(4 * 13_000)), "t1")]));
     assert_eq!(
-        only.unanswered(Way::LeftOut),
+        only.unanswered(CompactionMethod::Omit),
         None,
         "the newest input stays"
     );
@@ -602,7 +618,7 @@ fn results_that_no_model_has_answered_go_with_their_calls() {
     let mut messages = conversation(&[(1, 10), (1, 9_000)]);
     messages.pop();
     let case = Case::of(messages);
-    let plan = case.unanswered(Way::Cut).unwrap();
+    let plan = case.unanswered(CompactionMethod::Excerpt).unwrap();
     let left = case.carried_out(&plan);
     assert_eq!(left.len(), 1, "the request stays: {left:?}");
     assert_eq!(left[0].role, Role::User);
@@ -610,14 +626,18 @@ fn results_that_no_model_has_answered_go_with_their_calls() {
     open.truncate(6); // the last call has no result yet
     let case = Case::of(open);
     let left = case
-        .unanswered(Way::LeftOut)
+        .unanswered(CompactionMethod::Omit)
         .map(|plan| case.carried_out(&plan));
     assert!(
         left.is_none_or(|left| left.len() == 2),
         "an open call stays"
     );
     let answered = Case::of(conversation(&[(1, 9_000)]));
-    assert_eq!(answered.unanswered(Way::Cut), None, "all of it is answered");
+    assert_eq!(
+        answered.unanswered(CompactionMethod::Excerpt),
+        None,
+        "all of it is answered"
+    );
 }
 
 /// Case U18
@@ -638,7 +658,7 @@ fn pinned_messages_go_last_and_the_largest_first() {
         of_turn(user("And now?"), "t2"),
     ]);
     let case = Case::of(messages.clone());
-    for way in [Way::Cut, Way::LeftOut] {
+    for way in [CompactionMethod::Excerpt, CompactionMethod::Omit] {
         let plan = case.unanswered(way);
         let left = plan.map(|plan| total(&case.carried_out(&plan)));
         assert!(
@@ -646,7 +666,10 @@ fn pinned_messages_go_last_and_the_largest_first() {
             "{way:?}: {left:?}"
         );
     }
-    for way in [Way::CutPinned, Way::LeftOutPinned] {
+    for way in [
+        CompactionMethod::ExcerptPinned,
+        CompactionMethod::OmitPinned,
+    ] {
         let plan = case.unanswered(way).unwrap();
         assert_eq!(
             case.carried_out(&plan),
@@ -670,7 +693,7 @@ fn pinned_messages_go_last_and_the_largest_first() {
     let mut later = numbered(later);
     later[1].seq = Seq(15);
     let case = Case {
-        in_force: Some(InForce {
+        in_force: Some(ActiveCompaction {
             id: CompactionId::new("k"),
             from: Seq(5),
             to: Seq(20),
@@ -694,8 +717,8 @@ fn twenty_thousand_pinned_messages_are_not_compared_with_each_other() {
     let mut messages: Vec<Message> = (0..20_000).map(pin).collect();
     messages.push(user("And now?"));
     let case = Case::of(numbered(messages));
-    let plan = linear("a plan that lets pinned messages go", || {
-        case.unanswered(Way::CutPinned)
+    let plan = assert_linear_time("a plan that lets pinned messages go", || {
+        case.unanswered(CompactionMethod::ExcerptPinned)
     });
     let left = total(&case.carried_out(&plan.unwrap()));
     assert!(left <= case.window, "{left}");
@@ -756,13 +779,13 @@ proptest! {
         let newest = case.messages.iter().rposition(|message| message.role == Role::User).unwrap();
         let strategies =
             [Strategy::ReactiveOverflow, Strategy::ProactiveThreshold, Strategy::MiddleRemoval, Strategy::Truncation];
-        let answered = strategies.map(Way::Answered);
+        let answered = strategies.map(CompactionMethod::KeepUnanswered);
         let ways = [
-            Way::Cut,
-            Way::Summarised(Strategy::ReactiveOverflow),
-            Way::LeftOut,
-            Way::CutPinned,
-            Way::LeftOutPinned,
+            CompactionMethod::Excerpt,
+            CompactionMethod::SummariseUnanswered(Strategy::ReactiveOverflow),
+            CompactionMethod::Omit,
+            CompactionMethod::ExcerptPinned,
+            CompactionMethod::OmitPinned,
         ];
         for strategy in answered.into_iter().chain(ways) {
             let Some(plan) = case.unanswered(strategy) else { continue };
@@ -770,7 +793,7 @@ proptest! {
             prop_assert!(Transcript::new(left.clone()).close().is_ok(), "{strategy:?}");
             prop_assert!(left.contains(&case.messages[newest]));
             let pinned = case.messages.iter().filter(|message| message.pinned);
-            prop_assert!(strategy.takes_pinned() || pinned.clone().all(|message| left.contains(message)));
+            prop_assert!(strategy.replaces_pinned() || pinned.clone().all(|message| left.contains(message)));
             // The hidden messages are exactly those given by the range, the pins and the exceptions, as the database
             // computes them.
             let hidden: Vec<usize> = (0..case.messages.len())
@@ -781,9 +804,9 @@ proptest! {
                 })
                 .collect();
             prop_assert_eq!(&hidden, &plan.hidden, "{:?}", strategy);
-            let after = plan.after(&case.situation(), 0);
+            let after = plan.size_after(&case.situation(), 0);
             prop_assert!(after <= case.situation().size);
-            if strategy == Way::Answered(Strategy::Truncation) {
+            if strategy == CompactionMethod::KeepUnanswered(Strategy::Truncation) {
                 // The last step of the ladder reaches the target, or no message is left that may be hidden.
                 let aim = target.unwrap_or(case.window / 2);
                 let policy = case.policy.clone();

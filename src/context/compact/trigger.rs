@@ -7,11 +7,11 @@ use crate::{
 };
 
 /// The share of the window that triggers proactive compaction if the policy does not set one (feature row D13).
-const PROACTIVE: f64 = 0.5;
+const PROACTIVE_THRESHOLD: f64 = 0.5;
 /// The same for middle removal.
-const MIDDLE: f64 = 0.8;
+const MIDDLE_REMOVAL_THRESHOLD: f64 = 0.8;
 /// The share of the compaction trigger at which a background summary starts.
-const AHEAD: f64 = 0.8;
+const BACKGROUND_START_RATIO: f64 = 0.8;
 
 /// Why a context has to be compacted now. Returns `None` if it does not. `local`: the model runs on a self-hosted
 /// server.
@@ -43,14 +43,20 @@ pub fn starts_at(policy: &CompactionPolicy, budget: Budget, local: bool) -> Opti
 
 /// Whether a background summary should be in progress: it will soon be needed, and the turn that needs it should not
 /// have to wait.
-pub fn is_ahead(policy: &CompactionPolicy, budget: Budget, size: u32, local: bool) -> bool {
-    policy.summarises_beside()
-        && starts_at(policy, budget, local).is_some_and(|from| size >= share(from, AHEAD))
+pub fn is_background_due(
+    policy: &CompactionPolicy,
+    budget: Budget,
+    size: u32,
+    local: bool,
+) -> bool {
+    policy.summarises_in_background()
+        && starts_at(policy, budget, local)
+            .is_some_and(|from| size >= share(from, BACKGROUND_START_RATIO))
 }
 
 /// The size of prompt and response together at which the guard stops a response. Returns `None` if there is no such
 /// guard.
-pub fn room_for_answer(policy: &CompactionPolicy, budget: Budget, local: bool) -> Option<u32> {
+pub fn guard_stream_limit(policy: &CompactionPolicy, budget: Budget, local: bool) -> Option<u32> {
     let watched = policy.enabled && guard(policy, local) == Guard::TwoLevel;
     watched.then(|| share(budget.window, policy.guard_stream_ratio.get()))
 }
@@ -65,8 +71,8 @@ pub fn guard(policy: &CompactionPolicy, local: bool) -> Guard {
 fn threshold(policy: &CompactionPolicy) -> Option<f64> {
     let own = match policy.strategy {
         Strategy::ReactiveOverflow | Strategy::Truncation => return None,
-        Strategy::ProactiveThreshold => PROACTIVE,
-        Strategy::MiddleRemoval => MIDDLE,
+        Strategy::ProactiveThreshold => PROACTIVE_THRESHOLD,
+        Strategy::MiddleRemoval => MIDDLE_REMOVAL_THRESHOLD,
     };
     Some(policy.threshold.map_or(own, Ratio::get))
 }

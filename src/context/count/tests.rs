@@ -8,8 +8,8 @@ use crate::{
     model::{TokenBasis, ToolCategory},
 };
 
-fn counting(messages: Vec<Message>, tools: Vec<Tool>) -> Counting {
-    Counting {
+fn counting(messages: Vec<Message>, tools: Vec<Tool>) -> CountInput {
+    CountInput {
         template: Template::of("openai", "gpt-4o"),
         calibration: Calibration::default(),
         system: "Be brief.".to_owned(),
@@ -34,10 +34,10 @@ fn count_includes_what_message_ordering_adds_and_excludes_what_it_merges() {
         ],
         Vec::new(),
     );
-    let mut added = Arrangement::default();
+    let mut added = RequestDiff::default();
     added.messages(Role::Assistant, 1);
     added.texts("OK", 1);
-    let counted = Counting {
+    let counted = CountInput {
         arranged: (added.clone(), added.clone()),
         ..plain.clone()
     }
@@ -49,7 +49,7 @@ fn count_includes_what_message_ordering_adds_and_excludes_what_it_merges() {
     );
     let measured = Some(reported_count(100));
     let size = |arranged| {
-        Counting {
+        CountInput {
             measured: measured.clone(),
             arranged,
             ..plain.clone()
@@ -58,7 +58,7 @@ fn count_includes_what_message_ordering_adds_and_excludes_what_it_merges() {
         .total
         .tokens
     };
-    let [none, one] = [Arrangement::default(), added];
+    let [none, one] = [RequestDiff::default(), added];
     let answer = as_sent.count(None).total.tokens - plain.count(None).total.tokens;
     assert_eq!(
         size((one.clone(), one.clone())),
@@ -70,7 +70,7 @@ fn count_includes_what_message_ordering_adds_and_excludes_what_it_merges() {
         size((none.clone(), none)),
         "the call that was measured had it"
     );
-    let mut joined = Arrangement::default();
+    let mut joined = RequestDiff::default();
     joined.messages(Role::User, -1);
     let one = counting(vec![testing::user("Hello"), testing::user("")], Vec::new())
         .count(None)
@@ -81,8 +81,8 @@ fn count_includes_what_message_ordering_adds_and_excludes_what_it_merges() {
             .count(None)
             .total
             .tokens;
-    let counted = Counting {
-        arranged: (joined, Arrangement::default()),
+    let counted = CountInput {
+        arranged: (joined, RequestDiff::default()),
         ..plain.clone()
     }
     .count(None)
@@ -106,15 +106,15 @@ fn prompt_tokens_are_divided_among_categories() {
     let shares: Vec<_> = counts
         .shares
         .iter()
-        .map(|spent| (spent.on, spent.count))
+        .map(|spent| (spent.category, spent.count))
         .collect();
     let expected = [
-        (Share::System, 1),
-        (Share::Tools(ToolCategory::Tools), 1),
-        (Share::Tools(ToolCategory::Skills), 1),
-        (Share::Said(Category::User), 1),
-        (Share::Said(Category::ToolCalls), 1),
-        (Share::Said(Category::ToolResults), 1),
+        (TokenCategory::System, 1),
+        (TokenCategory::Tools(ToolCategory::Tools), 1),
+        (TokenCategory::Tools(ToolCategory::Skills), 1),
+        (TokenCategory::Messages(Category::User), 1),
+        (TokenCategory::Messages(Category::ToolCalls), 1),
+        (TokenCategory::Messages(Category::ToolResults), 1),
     ];
     assert_eq!(shares, expected);
     assert_eq!(
@@ -125,11 +125,11 @@ fn prompt_tokens_are_divided_among_categories() {
         counts
             .shares
             .iter()
-            .find(|spent| spent.on == on)
+            .find(|spent| spent.category == on)
             .map(|spent| spent.tokens)
     };
     // Four for the text, four for the message.
-    assert_eq!(tokens(Share::Said(Category::User)), Some(8));
+    assert_eq!(tokens(TokenCategory::Messages(Category::User)), Some(8));
     assert_eq!(counts.messages.len(), 1);
     assert_eq!(counts.total.basis, TokenBasis::Tokenizer);
 }
@@ -145,13 +145,13 @@ fn pinned_messages_and_summaries_are_counted_apart() {
         ..testing::user("Hello")
     };
     let counts = counting(vec![pinned, summary], vec![]).count(None);
-    let on: Vec<Share> = counts.shares.iter().map(|spent| spent.on).collect();
+    let on: Vec<TokenCategory> = counts.shares.iter().map(|spent| spent.category).collect();
     assert_eq!(
         on,
         [
-            Share::System,
-            Share::Said(Category::Summary),
-            Share::Said(Category::Pinned)
+            TokenCategory::System,
+            TokenCategory::Messages(Category::Summary),
+            TokenCategory::Messages(Category::Pinned)
         ]
     );
 }
@@ -163,7 +163,7 @@ fn calibration_ratio_scales_the_total_and_its_categories() {
         ratio: 1.5,
         calls: 9,
     };
-    let scaled = Counting {
+    let scaled = CountInput {
         calibration: learnt,
         ..plain.clone()
     };

@@ -21,7 +21,7 @@ fn only_messages_after_the_anchor_are_estimated() {
     let count = template.anchored(5000, &before, &now);
     assert_eq!(
         (count.tokens, count.margin, count.basis),
-        (5008, LEAST_MARGIN, TokenBasis::Tokenizer)
+        (5008, MIN_MARGIN, TokenBasis::Tokenizer)
     );
     // Removed terms reduce the prediction.
     assert_eq!(template.anchored(5000, &now, &before).tokens, 4992);
@@ -50,7 +50,7 @@ fn a_model_without_a_public_vocabulary_has_a_margin_of_ten_percent() {
     );
     assert_eq!(
         Template::of("other", "foo-1").estimate(0).margin,
-        LEAST_MARGIN
+        MIN_MARGIN
     );
 }
 

@@ -56,7 +56,7 @@ fn clear(messages: &mut [Message], pruning: &Pruning) {
             time: None,
             original_tokens: part.size.tokens,
         });
-        part.size.tokens = placeholder();
+        part.size.tokens = placeholder_tokens();
     }
 }
 
@@ -74,7 +74,10 @@ fn pruned_results_become_placeholders_and_other_messages_are_unchanged() {
         original_tokens: 30_000,
     };
     messages[2].parts[0].pruned = Some(pruned);
-    let seen: Vec<Message> = messages.into_iter().map(Message::seen).collect();
+    let seen: Vec<Message> = messages
+        .into_iter()
+        .map(Message::as_sent_to_model)
+        .collect();
     let texts = |message: &Message| match &message.parts[0].part.content {
         Content::ToolResult(result) => result.texts().map(str::to_owned).collect(),
         Content::Text(_)
@@ -87,7 +90,7 @@ fn pruned_results_become_placeholders_and_other_messages_are_unchanged() {
     };
     assert_eq!(
         (texts(&seen[2]), texts(&seen[4])),
-        (vec![PRUNED_WORDS.to_owned()], vec!["output".to_owned()])
+        (vec![PRUNED_TEXT.to_owned()], vec!["output".to_owned()])
     );
     assert_eq!((&seen[..2], &seen[3..]), (&whole[..2], &whole[3..]));
 }
@@ -113,11 +116,15 @@ fn results_beyond_the_protected_tokens_are_pruned() {
 /// Rows D17 and S7
 #[test]
 fn nothing_is_pruned_below_the_minimum_tokens() {
-    let saving = |saved: u32| turns_of(&[&[saved + placeholder(), 40_000], &[1], &[1]]);
+    let saving = |saved: u32| turns_of(&[&[saved + placeholder_tokens(), 40_000], &[1], &[1]]);
     assert_eq!(choose(&saving(19_999), &shipped()), None);
     assert_eq!(choose(&saving(20_000), &shipped()).unwrap().saved, 20_000);
     let two = turns_of(&[
-        &[10_000 + placeholder(), 10_000 + placeholder(), 40_000],
+        &[
+            10_000 + placeholder_tokens(),
+            10_000 + placeholder_tokens(),
+            40_000,
+        ],
         &[1],
         &[1],
     ]);

@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 use crate::model::Tool;
 
 /// Maximum depth to which a schema is read. Only a schema that refers to itself can be deeper.
-const MOST_DEPTH: u32 = 8;
+const MAX_DEPTH: u32 = 8;
 /// Maximum amount of a schema to read: the bytes of names and texts, plus [`VISIT`] for each nested schema. A schema
 /// without references is read completely; with references it could be as large as the depth allows.
-const MOST_READ: usize = 1 << 20;
+const MAX_READ_BYTES: usize = 1 << 20;
 /// Cost of visiting a schema, in the same unit.
 const VISIT: usize = 16;
 
@@ -31,12 +31,12 @@ pub enum Definitions {
     /// XML with a tag for each name, type and description, as in Qwen 3 Coder's chat template.
     Xml,
     /// The form is not known: names and texts are counted, and the rest is a price per property.
-    Words,
+    NamesAndTexts,
 }
 
 /// A rendered definition.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Written {
+pub struct RenderedDefinition {
     /// Texts to count, each separately.
     pub texts: Vec<String>,
     /// Number of properties in the schema, nested ones included.
@@ -53,13 +53,13 @@ pub struct Written {
 
 impl Definitions {
     /// Renders a definition.
-    pub fn write(self, tool: &Tool) -> Written {
+    pub fn write(self, tool: &Tool) -> RenderedDefinition {
         let schema = tool.input_schema.as_deref().unwrap_or("{}");
         let value = serde_json::from_str(schema).unwrap_or(Value::Null);
-        let mut written = Written::default();
+        let mut written = RenderedDefinition::default();
         let mut words = vec![tool.name.clone(), tool.description.clone()];
         let root = Root::new(&value);
-        collect(&value, &root, MOST_DEPTH, &mut words, &mut written);
+        collect(&value, &root, MAX_DEPTH, &mut words, &mut written);
         written.texts = match self {
             Self::TypeScript => vec![type_script(tool, &Root::new(&value))],
             Self::Functions => vec![function(tool, schema)],
@@ -72,7 +72,7 @@ impl Definitions {
                 respaced(schema, "")
             )],
             Self::Xml => vec![xml(tool, &value)],
-            Self::Words => words,
+            Self::NamesAndTexts => words,
         };
         written
     }
@@ -191,7 +191,7 @@ struct Root<'a> {
 
 impl<'a> Root<'a> {
     fn new(value: &'a Value) -> Self {
-        let left = Cell::new(MOST_READ);
+        let left = Cell::new(MAX_READ_BYTES);
         Self { value, left }
     }
 
@@ -234,7 +234,7 @@ fn collect<'a>(
     root: &Root<'a>,
     depth: u32,
     words: &mut Vec<String>,
-    written: &mut Written,
+    written: &mut RenderedDefinition,
 ) {
     let Some(deeper) = depth.checked_sub(1) else {
         return;
@@ -303,7 +303,7 @@ fn type_script(tool: &Tool, root: &Root<'_>) -> String {
     match properties(root.value) {
         Some(_) => out.push_str(&format!(
             "type {name} = (_: {{\n{}\n}}) => any;\n\n",
-            members(root.value, root, MOST_DEPTH)
+            members(root.value, root, MAX_DEPTH)
         )),
         None => out.push_str(&format!("type {name} = () => any;\n\n")),
     }
@@ -426,7 +426,7 @@ fn named_type<'a>(name: &str, schema: &'a Value, root: &Root<'a>, depth: u32) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::context::testing::{linear, wide_schema};
+    use crate::context::testing::{assert_linear_time, wide_schema};
 
     fn tool(schema: String) -> Tool {
         Tool {
@@ -443,10 +443,10 @@ mod tests {
         let schema = format!(
             r##"{{"type":"object","description":"{described}","properties":{{{itself}}}}}"##
         );
-        for form in [Definitions::TypeScript, Definitions::Words] {
+        for form in [Definitions::TypeScript, Definitions::NamesAndTexts] {
             let written = form.write(&tool(schema.clone()));
             let bytes: usize = written.texts.iter().map(String::len).sum();
-            assert!(bytes <= 4 * MOST_READ, "{form:?}: {bytes}");
+            assert!(bytes <= 4 * MAX_READ_BYTES, "{form:?}: {bytes}");
         }
     }
 
@@ -456,16 +456,16 @@ mod tests {
         let flat = (0..names).map(|i| format!(r#""p{i}":{{}}"#));
         let flat = flat.collect::<Vec<_>>().join(",");
         let schema = format!(r#"{{"type":"object","properties":{{{flat}}}}}"#);
-        let written = Definitions::Words.write(&tool(schema));
+        let written = Definitions::NamesAndTexts.write(&tool(schema));
         assert_eq!(written.properties, names);
     }
 
     #[test]
     fn a_hundred_thousand_properties_are_not_compared_with_as_many_required_ones() {
         let schema = wide_schema(100_000);
-        for form in [Definitions::TypeScript, Definitions::Words] {
+        for form in [Definitions::TypeScript, Definitions::NamesAndTexts] {
             let tool = tool(schema.clone());
-            let written = linear(&format!("{form:?}"), || form.write(&tool));
+            let written = assert_linear_time(&format!("{form:?}"), || form.write(&tool));
             assert!(written.properties > 10_000, "{form:?}");
         }
     }

@@ -11,7 +11,7 @@ use serde::de::IgnoredAny;
 
 use super::{media, tokens::Counter};
 use crate::model::{
-    Arrangement, Content, Generation, Message, Part, Prompt, Role, Tool,
+    Content, Generation, Message, Part, Prompt, RequestDiff, Role, Tool,
     generation::{ReasoningEffort, ToolChoice},
 };
 
@@ -28,7 +28,7 @@ mod tests;
 
 pub use definitions::Definitions;
 pub use family::Template;
-pub use picture_tokens::Pictures;
+pub use picture_tokens::ImageCost;
 pub use terms::{Costs, TERMS, Term, Terms};
 
 impl Template {
@@ -63,7 +63,7 @@ impl Template {
         messages: &[Message],
         generation: &Generation,
     ) -> Terms {
-        let mut terms = self.terms_outside(system, tools, generation);
+        let mut terms = self.non_transcript_terms(system, tools, generation);
         for message in messages {
             terms.add(&self.terms_of_message(message));
         }
@@ -71,7 +71,7 @@ impl Template {
     }
 
     /// The terms of a prompt without its messages.
-    pub fn terms_outside<'a>(
+    pub fn non_transcript_terms<'a>(
         &self,
         system: &str,
         tools: impl IntoIterator<Item = &'a Tool>,
@@ -107,12 +107,12 @@ impl Template {
             return Terms::one(Term::NoSystem);
         }
         let mut terms = Terms::one(Term::System);
-        terms.set(Term::Text, self.known_tokens(system));
+        terms.set(Term::Text, self.memoized_tokens(system));
         terms
     }
 
     /// Tokens of a text that is likely to be counted again. The result is cached.
-    pub fn known_tokens(&self, text: &str) -> f64 {
+    pub fn memoized_tokens(&self, text: &str) -> f64 {
         memo::terms(&(self.name, text), || {
             Terms::some(Term::Text, self.tokens(text))
         })
@@ -159,7 +159,7 @@ impl Template {
         terms.set(
             Term::Media,
             part.media()
-                .map(|medium| f64::from(media::tokens(medium, self.pictures())))
+                .map(|medium| f64::from(media::tokens(medium, self.image_cost())))
                 .sum(),
         );
         match &part.content {
@@ -190,7 +190,7 @@ impl Template {
     }
 
     /// The terms of the messages and texts that the message order of a request adds or merges.
-    pub fn terms_of_arrangement(&self, arrangement: &Arrangement) -> Terms {
+    pub fn terms_of_arrangement(&self, arrangement: &RequestDiff) -> Terms {
         let mut terms = Terms::default();
         for (role, count) in &arrangement.messages {
             let mut frames = self.terms_of_frame(*role, 0);
@@ -200,7 +200,7 @@ impl Template {
         let texts = arrangement
             .texts
             .iter()
-            .map(|(text, count)| self.known_tokens(text) * *count as f64);
+            .map(|(text, count)| self.memoized_tokens(text) * *count as f64);
         terms.add(&Terms::some(Term::Text, texts.sum()));
         terms
     }

@@ -9,7 +9,7 @@ const UNKNOWN: u32 = 1_600;
 
 /// The cost of a picture in tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pictures {
+pub enum ImageCost {
     /// By patches: the picture is scaled down to the model's limits, and divided into squares; partial squares count.
     Patches {
         /// Side of a square in pixels.
@@ -39,7 +39,7 @@ pub enum Pictures {
 }
 
 /// The cost of pictures by family.
-static TABLE: &[(&[&str], Pictures)] = &[
+static TABLE: &[(&[&str], ImageCost)] = &[
     (
         &["claude-4", "claude-4.5"],
         patches(28, 1_568, (1, 1_568), 100),
@@ -47,7 +47,7 @@ static TABLE: &[(&[&str], Pictures)] = &[
     (&["claude-4.7"], patches(28, 2_000, (1, 4_000), 100)),
     (
         &["gpt-4-chat", "gpt-4-responses"],
-        Pictures::Tiles {
+        ImageCost::Tiles {
             each: 170,
             base: 85,
             side: 512,
@@ -59,10 +59,10 @@ static TABLE: &[(&[&str], Pictures)] = &[
         &["gpt-5-chat", "gpt-5-responses"],
         patches(32, u32::MAX, (1, u32::MAX), 120),
     ),
-    (&["gemini-3", "vertex-gemini-3"], Pictures::Each(1_100)),
+    (&["gemini-3", "vertex-gemini-3"], ImageCost::Each(1_100)),
     (
         &["gemini-2.0", "gemini-2.5", "vertex-gemini-2.5"],
-        Pictures::Tiles {
+        ImageCost::Tiles {
             each: 258,
             base: 0,
             side: 768,
@@ -76,8 +76,8 @@ static TABLE: &[(&[&str], Pictures)] = &[
     ),
 ];
 
-const fn patches(side: u32, edge: u32, squares: (u32, u32), price: u32) -> Pictures {
-    Pictures::Patches {
+const fn patches(side: u32, edge: u32, squares: (u32, u32), price: u32) -> ImageCost {
+    ImageCost::Patches {
         side,
         edge,
         squares,
@@ -85,7 +85,7 @@ const fn patches(side: u32, edge: u32, squares: (u32, u32), price: u32) -> Pictu
     }
 }
 
-impl Default for Pictures {
+impl Default for ImageCost {
     /// The cost for models that are not known.
     fn default() -> Self {
         patches(28, u32::MAX, (258, 4_000), 100)
@@ -94,15 +94,15 @@ impl Default for Pictures {
 
 impl Template {
     /// The cost of pictures for this family.
-    pub fn pictures(&self) -> Pictures {
+    pub fn image_cost(&self) -> ImageCost {
         let known = TABLE
             .iter()
             .find(|(families, _)| families.contains(&self.name));
-        known.map_or_else(Pictures::default, |(_, pictures)| *pictures)
+        known.map_or_else(ImageCost::default, |(_, pictures)| *pictures)
     }
 }
 
-impl Pictures {
+impl ImageCost {
     /// Tokens of a picture. A picture whose size is not known gets a typical number.
     pub fn tokens(self, pixels: Option<Pixels>) -> u32 {
         let sides = pixels.map(|pixels| (pixels.width.get(), pixels.height.get()));
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn image_prices_equal_the_measured_ones() {
         let check = |template: &str, (width, height): (u32, u32), expected: u32| {
-            let pictures = Template::named(template).unwrap().pictures();
+            let pictures = Template::named(template).unwrap().image_cost();
             assert_eq!(
                 pictures.tokens(Pixels::new(width, height)),
                 expected,
@@ -246,7 +246,7 @@ mod tests {
     fn an_image_of_unknown_size_is_priced_as_an_average_one() {
         for template in Template::all() {
             assert!(
-                (1_100..=1_600).contains(&template.pictures().tokens(None)),
+                (1_100..=1_600).contains(&template.image_cost().tokens(None)),
                 "{}",
                 template.name
             );
@@ -257,10 +257,10 @@ mod tests {
         #[test]
         fn every_image_price_is_within_its_bounds(width in 1_u32..=u32::MAX, height in 1_u32..=u32::MAX) {
             for template in Template::all() {
-                let pictures = template.pictures();
+                let pictures = template.image_cost();
                 let tokens = pictures.tokens(Pixels::new(width, height));
                 prop_assert!(tokens >= 1);
-                if let Pictures::Patches { squares: (_, most), price, .. } = pictures {
+                if let ImageCost::Patches { squares: (_, most), price, .. } = pictures {
                     prop_assert!(u64::from(tokens) <= (u64::from(most) * u64::from(price)).div_ceil(100));
                 }
             }

@@ -298,7 +298,7 @@ pub(super) static TEMPLATES: &[Template] = &[
         ]),
     },
     Template {
-        name: "gemini-2.5", vocabulary: Vocabulary::Gemma, own_vocabulary: true, definitions: Definitions::Words,
+        name: "gemini-2.5", vocabulary: Vocabulary::Gemma, own_vocabulary: true, definitions: Definitions::NamesAndTexts,
         drops_thinking: false, none_hides_tools: false, forced_hides_others: false, answer_end: 0, margin_percent: 2,
         costs: Costs::new(&[
             (Prompt, 1.0), (Text, 1.0), (Message, 1.0), (NoSystem, -1.0), (Definition, 1.0), (Tool, 18.0),
@@ -307,7 +307,7 @@ pub(super) static TEMPLATES: &[Template] = &[
         ]),
     },
     Template {
-        name: "vertex-gemini-2.5", vocabulary: Vocabulary::Gemma, own_vocabulary: true, definitions: Definitions::Words,
+        name: "vertex-gemini-2.5", vocabulary: Vocabulary::Gemma, own_vocabulary: true, definitions: Definitions::NamesAndTexts,
         drops_thinking: false, none_hides_tools: false, forced_hides_others: false, answer_end: 0, margin_percent: 25,
         costs: Costs::new(&[
             (Text, 1.0), (Definition, 1.0), (Tool, 18.0), (Property, 10.0), (Call, 8.0), (CallText, 1.0), (Result, 8.0),
@@ -315,7 +315,7 @@ pub(super) static TEMPLATES: &[Template] = &[
         ]),
     },
     Template {
-        name: "gemini-3", vocabulary: Vocabulary::Gemma, own_vocabulary: true, definitions: Definitions::Words,
+        name: "gemini-3", vocabulary: Vocabulary::Gemma, own_vocabulary: true, definitions: Definitions::NamesAndTexts,
         drops_thinking: false, none_hides_tools: false, forced_hides_others: false, answer_end: 0, margin_percent: 12,
         costs: Costs::new(&[
             (Text, 1.0), (NoSystem, 1.0), (Tools, -1.0), (ToolsBesideSystem, 2.0), (Forced, 12.0), (Definition, 1.0),
@@ -324,7 +324,7 @@ pub(super) static TEMPLATES: &[Template] = &[
         ]),
     },
     Template {
-        name: "vertex-gemini-3", vocabulary: Vocabulary::Gemma, own_vocabulary: true, definitions: Definitions::Words,
+        name: "vertex-gemini-3", vocabulary: Vocabulary::Gemma, own_vocabulary: true, definitions: Definitions::NamesAndTexts,
         drops_thinking: false, none_hides_tools: false, forced_hides_others: false, answer_end: 0, margin_percent: 2,
         costs: Costs::new(&[
             (Text, 1.0), (Tools, -14.0), (Definition, 1.0), (Tool, 14.0), (Property, 10.0), (Call, 8.0), (CallText, 1.0),
@@ -332,7 +332,7 @@ pub(super) static TEMPLATES: &[Template] = &[
         ]),
     },
     Template {
-        name: "gemini-2.0", vocabulary: Vocabulary::Gemma, own_vocabulary: true, definitions: Definitions::Words,
+        name: "gemini-2.0", vocabulary: Vocabulary::Gemma, own_vocabulary: true, definitions: Definitions::NamesAndTexts,
         drops_thinking: false, none_hides_tools: false, forced_hides_others: false, answer_end: 0, margin_percent: 28,
         costs: Costs::new(&[
             (Text, 1.0), (Definition, 1.0), (Tool, 1.0), (CallText, 1.0), (ResultText, 1.0)

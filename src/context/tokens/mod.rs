@@ -33,7 +33,7 @@ impl Vocabulary {
             | Self::DeepSeek
             | Self::Gemma
             | Self::Llama3
-            | Self::Llama2 => self.behind_feature(),
+            | Self::Llama2 => self.optional_counter(),
         }
     }
 
@@ -43,12 +43,12 @@ impl Vocabulary {
     }
 
     #[cfg(feature = "vocabularies")]
-    fn behind_feature(self) -> Option<&'static dyn Counter> {
+    fn optional_counter(self) -> Option<&'static dyn Counter> {
         others::counter(self)
     }
 
     #[cfg(not(feature = "vocabularies"))]
-    fn behind_feature(self) -> Option<&'static dyn Counter> {
+    fn optional_counter(self) -> Option<&'static dyn Counter> {
         None
     }
 }

@@ -8,7 +8,7 @@ use super::{Counter, Vocabulary, openai};
 
 /// A text is counted in pieces of at most this many bytes: the library caches every piece regardless of its length, and
 /// is slow on long ones. The text is split at white space if possible, so that the effect on the count is small.
-const MOST_BYTES: usize = 8 << 10;
+const MAX_PIECE_BYTES: usize = 8 << 10;
 
 /// A vocabulary. It is loaded when it is first used.
 pub(super) struct Other {
@@ -145,12 +145,12 @@ fn pieces(text: &str) -> impl Iterator<Item = &str> {
 
 /// The end of the first piece of a text.
 fn end_of_piece(text: &str) -> usize {
-    if text.len() <= MOST_BYTES {
+    if text.len() <= MAX_PIECE_BYTES {
         return text.len();
     }
-    let most = text.floor_char_boundary(MOST_BYTES);
+    let most = text.floor_char_boundary(MAX_PIECE_BYTES);
     // At least half of the maximum, so that a text of white space is not split into tiny pieces.
-    let least = text.floor_char_boundary(MOST_BYTES / 2);
+    let least = text.floor_char_boundary(MAX_PIECE_BYTES / 2);
     text[least..most]
         .rfind(char::is_whitespace)
         .map_or(most, |at| least + at)

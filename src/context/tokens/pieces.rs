@@ -1,7 +1,7 @@
 //! Caches the token counts of short pieces of text, because most words of a text occur repeatedly.
 
 /// Maximum length of a cached piece, in bytes.
-const LONGEST: usize = 15;
+const MAX_PIECE_BYTES: usize = 15;
 
 /// Number of cached pieces, a power of two.
 const SLOTS: usize = 1 << 14;
@@ -29,7 +29,7 @@ impl Pieces {
         let Ok(length @ 1..) = u8::try_from(piece.len()) else {
             return count(piece);
         };
-        if piece.len() > LONGEST {
+        if piece.len() > MAX_PIECE_BYTES {
             return count(piece);
         }
         let packed = pack(piece);

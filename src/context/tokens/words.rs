@@ -44,9 +44,9 @@ impl Words {
 
 /// Up to three digits.
 fn number(bytes: &[u8]) -> Option<usize> {
-    const MOST: usize = 3;
-    let length = run(&bytes[..bytes.len().min(MOST)], u8::is_ascii_digit);
-    let goes_on = length < MOST && bytes.get(length).is_some_and(|next| !next.is_ascii());
+    const MAX_DIGITS: usize = 3;
+    let length = run(&bytes[..bytes.len().min(MAX_DIGITS)], u8::is_ascii_digit);
+    let goes_on = length < MAX_DIGITS && bytes.get(length).is_some_and(|next| !next.is_ascii());
     (!goes_on).then_some(length)
 }
 

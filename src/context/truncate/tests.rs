@@ -35,7 +35,7 @@ fn both(limits: OutputLimits) -> OutputLimits {
 
 /// The kept text, with `|` for the marker.
 fn shown(text: &str, limits: OutputLimits) -> String {
-    cut(text, &limits).text.replace(MARKER, "|")
+    truncate(text, &limits).text.replace(MARKER, "|")
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn an_output_of_exactly_the_limit_is_untouched() {
         } else {
             text.clone()
         };
-        let cut = cut(&text, &chars_limit(120_000));
+        let cut = truncate(&text, &chars_limit(120_000));
         assert_eq!(cut.text, expected, "{unit} x {length}");
         assert_eq!(
             (cut.original_chars, cut.kept_chars, cut.truncated),
@@ -65,7 +65,7 @@ fn an_output_of_exactly_the_limit_is_untouched() {
 #[test]
 fn truncation_marker_has_its_documented_text() {
     assert_eq!(
-        cut("abcdef", &chars_limit(3)).text,
+        truncate("abcdef", &chars_limit(3)).text,
         "abc\n\n[Output truncated - exceeded maximum length]"
     );
 }
@@ -79,15 +79,15 @@ fn a_file_of_2000_by_2000_fits_and_one_more_does_not() {
     };
     let line = "x".repeat(2_000);
     let file = format!("{line}\n").repeat(2_000);
-    assert_eq!(cut(&file, &limits).text, file);
+    assert_eq!(truncate(&file, &limits).text, file);
 
     let longer = format!("{file}more\n");
-    let by_lines = cut(&longer, &limits);
+    let by_lines = truncate(&longer, &limits);
     assert_eq!(by_lines.kept_chars, 2_000 * 2_001 - 1);
     assert!(by_lines.text.ends_with(&format!("xx{MARKER}")));
 
     let wider = format!("{line}y\n{line}\n");
-    let by_width = cut(&wider, &limits);
+    let by_width = truncate(&wider, &limits);
     assert_eq!(by_width.text, format!("{line}\n{line}\n{MARKER}"));
     assert_eq!(
         (by_width.original_chars, by_width.kept_chars),
@@ -102,8 +102,8 @@ fn a_thousand_matches_fit_and_one_more_does_not() {
         ..NONE
     };
     let found = "src/a.rs:1: x\n\n".repeat(1_000);
-    assert!(!cut(&found, &limits).truncated);
-    let more = cut(&format!("{found}src/b.rs:1: x\n"), &limits);
+    assert!(!truncate(&found, &limits).truncated);
+    let more = truncate(&format!("{found}src/b.rs:1: x\n"), &limits);
     assert!(more.truncated);
     assert_eq!(more.text.matches("src/a.rs").count(), 1_000);
     assert_eq!(more.text.matches("src/b.rs").count(), 0);
@@ -191,7 +191,7 @@ fn output_limits_apply_in_order() {
 #[test]
 fn output_limits_apply_to_all_parts_together() {
     let texts = ["abc".to_owned(), "def".to_owned(), "ghi".to_owned()];
-    let whole = cut_texts(&texts, &chars_limit(11));
+    let whole = truncate_texts(&texts, &chars_limit(11));
     assert_eq!(
         (
             whole.texts.as_slice(),
@@ -201,14 +201,14 @@ fn output_limits_apply_to_all_parts_together() {
         (texts.as_slice(), 11, false)
     );
 
-    let some = cut_texts(&texts, &chars_limit(5));
+    let some = truncate_texts(&texts, &chars_limit(5));
     assert_eq!(some.texts, [format!("abc\nd{MARKER}")]);
     assert_eq!(
         (some.original_chars, some.kept_chars, some.truncated),
         (11, 5, true)
     );
 
-    let none = cut_texts(&[], &chars_limit(5));
+    let none = truncate_texts(&[], &chars_limit(5));
     assert_eq!(
         (none.texts.len(), none.original_chars, none.truncated),
         (0, 0, false)
@@ -238,7 +238,7 @@ proptest! {
 
     #[test]
     fn truncated_output_never_exceeds_its_limit(text in "[ab\\r\\n語🎉]{0,40}", limits in any_limits()) {
-        let cut = cut(&text, &limits);
+        let cut = truncate(&text, &limits);
         let max = limits.max_chars.unwrap_or(u32::MAX).min(cut.original_chars);
         prop_assert!(cut.kept_chars <= max);
         prop_assert_eq!(cut.truncated, cut.text != text);
@@ -253,14 +253,14 @@ proptest! {
     #[test]
     fn without_a_line_length_the_head_is_a_prefix(text in "[ab\\r\\n語🎉]{0,40}", limits in any_limits()) {
         let limits = OutputLimits { max_line_length: None, keep: None, ..limits };
-        let cut = cut(&text, &limits);
+        let cut = truncate(&text, &limits);
         let kept = if cut.truncated { cut.text.strip_suffix(MARKER) } else { Some(cut.text.as_str()) };
         prop_assert!(kept.is_some_and(|kept| text.starts_with(kept)));
     }
 
     #[test]
     fn head_and_tail_are_the_ends_of_the_text(text in "\\PC{0,40}", max in 2u32..12) {
-        let cut = cut(&text, &both(chars_limit(max)));
+        let cut = truncate(&text, &both(chars_limit(max)));
         if let Some((head, tail)) = cut.text.split_once(&format!("{MARKER}\n\n")) {
             prop_assert!(text.starts_with(head) && text.ends_with(tail));
             prop_assert_eq!(cut.kept_chars, max);

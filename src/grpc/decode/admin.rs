@@ -4,11 +4,11 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use super::{
     Findings, PageRequest, Path, duration, page,
-    text::{self, AtMost},
+    text::{self, MaxLength},
 };
 use crate::{
     auth::manage::CreateKey,
-    grpc::{access, violations::Refused},
+    grpc::{access, violations::RequestError},
     model::{Access, TenantId, TenantLimits, access::is_tenant},
     pb::{self, FieldReason},
 };
@@ -24,9 +24,9 @@ const DELETE_TENANT: &str = "contextd.v1.AdminService/DeleteTenant";
 const GET_TENANT_DELETION: &str = "contextd.v1.AdminService/GetTenantDeletion";
 
 /// Maximum length of a key's name, in characters.
-const LONGEST_NAME: AtMost = AtMost::Chars(200);
+const MAX_NAME_LENGTH: MaxLength = MaxLength::Chars(200);
 /// Maximum length of a key's id, in characters.
-const LONGEST_ID: AtMost = AtMost::Chars(128);
+const MAX_ID_LENGTH: MaxLength = MaxLength::Chars(128);
 /// Lifetime of a key: one minute to ten years.
 const TTL: RangeInclusive<Duration> = Duration::from_mins(1)..=Duration::from_hours(10 * 365 * 24);
 
@@ -55,7 +55,7 @@ pub struct SetLimits {
 }
 
 /// Decodes a CreateKeyRequest.
-pub fn create_key(request: pb::CreateKeyRequest) -> Result<CreateKey, Refused> {
+pub fn create_key(request: pb::CreateKeyRequest) -> Result<CreateKey, RequestError> {
     let mut found = Findings::of(CREATE_KEY);
     let pb::CreateKeyRequest {
         tenant_id,
@@ -63,7 +63,7 @@ pub fn create_key(request: pb::CreateKeyRequest) -> Result<CreateKey, Refused> {
         name,
         ttl,
     } = request;
-    let access = access::of_number(number);
+    let access = access::from_number(number);
     if number == 0 {
         found.required(Path::to("access"));
     } else if access.is_none() {
@@ -76,14 +76,14 @@ pub fn create_key(request: pb::CreateKeyRequest) -> Result<CreateKey, Refused> {
     let create = CreateKey {
         tenant: tenant(tenant_id, &mut found),
         access: access.unwrap_or(Access::Read),
-        name: text::line(Path::to("name"), name, LONGEST_NAME, &mut found),
+        name: text::single_line(Path::to("name"), name, MAX_NAME_LENGTH, &mut found),
         ttl: ttl.and_then(|ttl| duration::within(TTL, Path::to("ttl"), ttl, &mut found)),
     };
     found.finish(create)
 }
 
 /// Decodes a ListKeysRequest.
-pub fn list_keys(request: pb::ListKeysRequest) -> Result<ListKeys, Refused> {
+pub fn list_keys(request: pb::ListKeysRequest) -> Result<ListKeys, RequestError> {
     let mut found = Findings::of(LIST_KEYS);
     let pb::ListKeysRequest {
         tenant_id,
@@ -98,7 +98,7 @@ pub fn list_keys(request: pb::ListKeysRequest) -> Result<ListKeys, Refused> {
 }
 
 /// Decodes a RevokeKeyRequest.
-pub fn revoke_key(request: pb::RevokeKeyRequest) -> Result<RevokeKey, Refused> {
+pub fn revoke_key(request: pb::RevokeKeyRequest) -> Result<RevokeKey, RequestError> {
     let mut found = Findings::of(REVOKE_KEY);
     let pb::RevokeKeyRequest { key_id, tenant_id } = request;
     if key_id.is_empty() {
@@ -106,13 +106,15 @@ pub fn revoke_key(request: pb::RevokeKeyRequest) -> Result<RevokeKey, Refused> {
     }
     let revoke = RevokeKey {
         tenant: tenant(tenant_id, &mut found),
-        key: text::line(Path::to("key_id"), key_id, LONGEST_ID, &mut found),
+        key: text::single_line(Path::to("key_id"), key_id, MAX_ID_LENGTH, &mut found),
     };
     found.finish(revoke)
 }
 
 /// Decodes a GetTenantLimitsRequest. Returns `None` for the caller's tenant.
-pub fn get_tenant_limits(request: pb::GetTenantLimitsRequest) -> Result<Option<TenantId>, Refused> {
+pub fn get_tenant_limits(
+    request: pb::GetTenantLimitsRequest,
+) -> Result<Option<TenantId>, RequestError> {
     let mut found = Findings::of(GET_TENANT_LIMITS);
     let pb::GetTenantLimitsRequest { tenant_id } = request;
     let tenant = tenant(tenant_id, &mut found);
@@ -120,7 +122,7 @@ pub fn get_tenant_limits(request: pb::GetTenantLimitsRequest) -> Result<Option<T
 }
 
 /// Decodes a SetTenantLimitsRequest.
-pub fn set_tenant_limits(request: pb::SetTenantLimitsRequest) -> Result<SetLimits, Refused> {
+pub fn set_tenant_limits(request: pb::SetTenantLimitsRequest) -> Result<SetLimits, RequestError> {
     let mut found = Findings::of(SET_TENANT_LIMITS);
     let pb::SetTenantLimitsRequest { tenant_id, limits } = request;
     if tenant_id.is_empty() {
@@ -155,7 +157,7 @@ pub fn set_tenant_limits(request: pb::SetTenantLimitsRequest) -> Result<SetLimit
 }
 
 /// Decodes a DeleteTenantRequest.
-pub fn delete_tenant(request: pb::DeleteTenantRequest) -> Result<TenantId, Refused> {
+pub fn delete_tenant(request: pb::DeleteTenantRequest) -> Result<TenantId, RequestError> {
     let mut found = Findings::of(DELETE_TENANT);
     let pb::DeleteTenantRequest { tenant_id } = request;
     if tenant_id.is_empty() {
@@ -168,7 +170,7 @@ pub fn delete_tenant(request: pb::DeleteTenantRequest) -> Result<TenantId, Refus
 /// Decodes a GetTenantDeletionRequest. Returns `None` for the caller's tenant.
 pub fn get_tenant_deletion(
     request: pb::GetTenantDeletionRequest,
-) -> Result<Option<TenantId>, Refused> {
+) -> Result<Option<TenantId>, RequestError> {
     let mut found = Findings::of(GET_TENANT_DELETION);
     let pb::GetTenantDeletionRequest { tenant_id } = request;
     let tenant = tenant(tenant_id, &mut found);

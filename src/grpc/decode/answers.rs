@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use super::{
     Findings, Path,
-    findings::Stored,
+    findings::StoredBlobs,
     hash::{idempotency, request_hash},
     id, ignored, json, number, part,
-    text::{self, AtMost, KIB, MIB},
+    text::{self, KIB, MIB, MaxLength},
 };
 use crate::{
-    context::sanitize::{self, Clean},
-    grpc::violations::Refused,
+    context::sanitize::{self, SanitizedText},
+    grpc::violations::RequestError,
     model::{
-        Given, ToolOutcome,
+        OutputPart, ToolOutcome,
         command::{Decision, SubmitToolResults, SubmittedResult, Verdict},
     },
     pb::{self, FieldReason},
@@ -21,19 +21,19 @@ use crate::{
 
 pub const SUBMIT_TOOL_RESULTS: &str = "contextd.v1.TurnService/SubmitToolResults";
 /// Maximum number of results and approvals in a request.
-const MOST: usize = 128;
+const MAX_ANSWERS: usize = 128;
 /// Maximum size of a result, in bytes. Larger ones go through PutBlob.
-const LARGEST_RESULT: usize = 3 * MIB;
+const MAX_RESULT_BYTES: usize = 3 * MIB;
 /// Maximum size of tool call arguments edited by a person, in bytes.
-const LONGEST_ARGUMENTS: AtMost = AtMost::Bytes(256 * KIB);
+const MAX_ARGUMENTS_SIZE: MaxLength = MaxLength::Bytes(256 * KIB);
 /// Maximum length of the reason for a denial, in characters.
-const LONGEST_REASON: AtMost = AtMost::Chars(16_384);
+const MAX_REASON_LENGTH: MaxLength = MaxLength::Chars(16_384);
 
 /// Decodes a SubmitToolResultsRequest.
 pub fn submit_tool_results(
     mut request: pb::SubmitToolResultsRequest,
-    stored: Stored,
-) -> Result<SubmitToolResults, Refused> {
+    stored: StoredBlobs,
+) -> Result<SubmitToolResults, RequestError> {
     let mut found = Findings::with(SUBMIT_TOOL_RESULTS, stored);
     request.results.iter_mut().for_each(ignored::clear_result);
     let hash = request_hash(SUBMIT_TOOL_RESULTS, &request);
@@ -69,11 +69,11 @@ fn check_number(at: Path<'_>, answers: usize, found: &mut Findings) {
     if answers == 0 {
         found.required(at);
     }
-    if answers > MOST {
+    if answers > MAX_ANSWERS {
         found.invalid(
             at,
             FieldReason::TooLarge,
-            format!("must be at most {MOST} results and approvals in total"),
+            format!("must be at most {MAX_ANSWERS} results and approvals in total"),
         );
     }
 }
@@ -122,7 +122,7 @@ pub(super) fn result(
         prune_mark: _,
         display_text: _,
     } = result;
-    let (parts, sanitized) = given(at.field("parts"), parts, found);
+    let (parts, sanitized) = result_parts(at.field("parts"), parts, found);
     SubmittedResult {
         call: id::call(at.field("call_id"), call_id, found),
         parts,
@@ -153,34 +153,38 @@ pub(super) fn foreign_result(
 
 /// Decodes the parts of a tool result. Empty texts are dropped instead of rejected, because a tool may print
 /// nothing.
-fn given(at: Path<'_>, parts: Vec<pb::Part>, found: &mut Findings) -> (Vec<Given>, bool) {
+fn result_parts(
+    at: Path<'_>,
+    parts: Vec<pb::Part>,
+    found: &mut Findings,
+) -> (Vec<OutputPart>, bool) {
     let given: Vec<_> = parts
         .into_iter()
         .enumerate()
-        .filter_map(|(i, part)| part::given(at.index(i), part, found))
+        .filter_map(|(i, part)| part::result_part(at.index(i), part, found))
         .collect();
     if given
         .iter()
-        .filter_map(Given::text)
+        .filter_map(OutputPart::text)
         .map(str::len)
         .sum::<usize>()
-        > LARGEST_RESULT
+        > MAX_RESULT_BYTES
     {
         found.invalid(
             at,
             FieldReason::TooLarge,
-            format!("must have at most {LARGEST_RESULT} bytes of text in total"),
+            format!("must have at most {MAX_RESULT_BYTES} bytes of text in total"),
         );
     }
     let (given, replaced): (Vec<_>, Vec<_>) = given
         .into_iter()
         .filter(|given| given.text() != Some(""))
         .map(|given| match given {
-            Given::Text(text) => {
+            OutputPart::Text(text) => {
                 let (text, replaced) = cleaned(&text);
-                (Given::Text(text), replaced)
+                (OutputPart::Text(text), replaced)
             }
-            Given::Media(medium) => (Given::Media(medium), false),
+            OutputPart::Media(medium) => (OutputPart::Media(medium), false),
         })
         .unzip();
     (given, replaced.contains(&true))
@@ -188,13 +192,13 @@ fn given(at: Path<'_>, parts: Vec<pb::Part>, found: &mut Findings) -> (Vec<Given
 
 /// Replaces text that cannot be stored or read. Returns true if anything was replaced.
 fn cleaned(text: &str) -> (String, bool) {
-    let Clean { text, replaced } = sanitize::clean(text);
+    let SanitizedText { text, replaced } = sanitize::sanitize_text(text);
     (text, replaced)
 }
 
 fn outcome(at: Path<'_>, outcome: i32, found: &mut Findings) -> ToolOutcome {
     use pb::ToolOutcome as Wire;
-    match number::known(at, outcome, found) {
+    match number::enum_value(at, outcome, found) {
         Some(Wire::Unspecified | Wire::Success) | None => ToolOutcome::Success,
         Some(Wire::Error) => ToolOutcome::Error,
         Some(Wire::Denied | Wire::TimedOut | Wire::Cancelled) => {
@@ -216,14 +220,14 @@ fn decision(at: Path<'_>, approval: pb::Approval, found: &mut Findings) -> Optio
     let at_edited = at.field("edited_arguments_json");
     let at_reason = at.field("reason");
     let call = id::call(at.field("call_id"), call_id, found);
-    let decision = number::known(at_decision, decision, found);
+    let decision = number::enum_value(at_decision, decision, found);
     if decision == Some(pb::ApprovalDecision::Unspecified) {
         found.required(at_decision);
     }
-    text::bounded(at_edited, &edited_arguments_json, LONGEST_ARGUMENTS, found);
+    text::check_length(at_edited, &edited_arguments_json, MAX_ARGUMENTS_SIZE, found);
     let edited = json::optional_object(at_edited, edited_arguments_json, found);
-    text::bounded(at_reason, &reason, LONGEST_REASON, found);
-    let (reason, sanitized) = text::clean(reason);
+    text::check_length(at_reason, &reason, MAX_REASON_LENGTH, found);
+    let (reason, sanitized) = text::replace_nul(reason);
     let verdict = match decision? {
         pb::ApprovalDecision::Unspecified => return None,
         pb::ApprovalDecision::Approve => {

@@ -2,18 +2,18 @@
 
 use super::{
     Findings, Path, answers, context,
-    findings::Stored,
+    findings::StoredBlobs,
     hash::{idempotency, request_hash},
     id, ignored, input, json, labels, media,
-    messages_json::{self, Imported, Place},
+    messages_json::{self, ImportedMessage, MessagePaths},
     number, part, provided, response,
-    text::{self, AtMost, MIB},
+    text::{self, MIB, MaxLength},
     timestamp, tools,
 };
 use crate::{
-    grpc::violations::Refused,
+    grpc::violations::RequestError,
     model::{
-        Content, InputMessage, Part, PromptShape, Role, ToolCall, ToolResult,
+        Content, InputMessage, Part, PromptFormat, Role, ToolCall, ToolResult,
         command::{AppendMessages, SubmittedResult},
     },
     pb::{self, FieldReason},
@@ -21,25 +21,25 @@ use crate::{
 
 pub const APPEND_MESSAGES: &str = "contextd.v1.SessionService/AppendMessages";
 /// Maximum number of messages in a request.
-pub(super) const MOST: usize = 1_000;
+pub(super) const MAX_MESSAGES: usize = 1_000;
 /// Maximum size of a text, of reasoning and of arguments, in bytes.
-const LONGEST: AtMost = AtMost::Bytes(MIB);
+const MAX_TEXT_SIZE: MaxLength = MaxLength::Bytes(MIB);
 
 /// A decoded AppendMessagesRequest.
 #[derive(Debug)]
-pub struct Append {
+pub struct DecodedAppend {
     pub command: AppendMessages,
     /// The positions of the messages in the request, if they use the format of another API.
-    pub places: Vec<Place>,
+    pub message_paths: Vec<MessagePaths>,
 }
 
 /// Decodes an AppendMessagesRequest. Tool calls without an id, in the format of another API, get one that
 /// starts with `prefix`.
 pub fn append_messages(
     mut request: pb::AppendMessagesRequest,
-    stored: Stored,
+    stored: StoredBlobs,
     prefix: &str,
-) -> Result<Append, Refused> {
+) -> Result<DecodedAppend, RequestError> {
     let mut found = Findings::with(APPEND_MESSAGES, stored);
     request
         .messages
@@ -64,7 +64,10 @@ pub fn append_messages(
             let imported =
                 messages_json::read(shape, &messages_json, &messages_model, prefix, &mut found);
             check_number(Path::to("messages_json"), imported.len(), &mut found);
-            let read = |Imported { message, place }: Imported| {
+            let read = |ImportedMessage {
+                            message,
+                            paths: place,
+                        }: ImportedMessage| {
                 let read = message_from(
                     Path::foreign(&place.message),
                     Some(&place),
@@ -86,7 +89,7 @@ pub fn append_messages(
             }
             check_number(at, messages.len(), &mut found);
             // More are rejected, and not decoded.
-            let messages = messages.into_iter().take(MOST).enumerate();
+            let messages = messages.into_iter().take(MAX_MESSAGES).enumerate();
             messages
                 .map(|(i, m)| message(at.index(i), m, &mut found))
                 .collect()
@@ -100,16 +103,19 @@ pub fn append_messages(
         contents: found.take_contents(),
         version: number::large_count(Path::to("context_version"), context_version, &mut found),
     };
-    found.finish(Append { command, places })
+    found.finish(DecodedAppend {
+        command,
+        message_paths: places,
+    })
 }
 
 /// Reports too many messages.
 fn check_number(at: Path<'_>, messages: usize, found: &mut Findings) {
-    if messages > MOST {
+    if messages > MAX_MESSAGES {
         found.invalid(
             at,
             FieldReason::TooLarge,
-            format!("must have at most {MOST} elements"),
+            format!("must have at most {MAX_MESSAGES} elements"),
         );
     }
 }
@@ -122,7 +128,7 @@ fn shape(
     json: &str,
     format: i32,
     found: &mut Findings,
-) -> Option<PromptShape> {
+) -> Option<PromptFormat> {
     let at_json = Path::to("messages_json");
     let at_format = Path::to("messages_format");
     match (messages.is_empty(), json.is_empty()) {
@@ -136,7 +142,7 @@ fn shape(
         (true, false) => return foreign_shape(at_format, format, found),
     }
     // Without messages_json the format is not used, but must be known.
-    number::known::<pb::PromptFormat>(at_format, format, found);
+    number::enum_value::<pb::PromptFormat>(at_format, format, found);
     None
 }
 
@@ -145,14 +151,14 @@ pub(super) fn foreign_shape(
     at: Path<'_>,
     format: i32,
     found: &mut Findings,
-) -> Option<PromptShape> {
-    let format = number::known(at, format, found)?;
+) -> Option<PromptFormat> {
+    let format = number::enum_value(at, format, found)?;
     if format == pb::PromptFormat::Unspecified {
         found.required(at);
         return None;
     }
     let shape = context::shape_of(format);
-    if matches!(shape, PromptShape::Neutral | PromptShape::Native) {
+    if matches!(shape, PromptFormat::Neutral | PromptFormat::Native) {
         found.invalid(
             at,
             FieldReason::Unsupported,
@@ -175,7 +181,7 @@ pub(super) fn message(
 /// Decodes a message. `place` is its position if it uses another API's format.
 fn message_from(
     at: Path<'_>,
-    place: Option<&Place>,
+    place: Option<&MessagePaths>,
     message: pb::InputMessage,
     found: &mut Findings,
 ) -> InputMessage {
@@ -197,7 +203,7 @@ fn message_from(
     }
     let at_parts = at.field("parts");
     input::check_number(at_parts, &parts, found);
-    let parts = parts.into_iter().take(input::MOST_PARTS).enumerate();
+    let parts = parts.into_iter().take(input::MAX_PARTS).enumerate();
     InputMessage {
         role,
         parts: parts
@@ -216,7 +222,7 @@ fn message_from(
 }
 
 fn role(at: Path<'_>, role: i32, found: &mut Findings) -> Role {
-    match number::known(at, role, found) {
+    match number::enum_value(at, role, found) {
         Some(pb::Role::Unspecified | pb::Role::User) | None => Role::User,
         Some(pb::Role::System) => Role::System,
         Some(pb::Role::Assistant) => Role::Assistant,
@@ -232,14 +238,14 @@ fn part(
     found: &mut Findings,
 ) -> Option<Part> {
     match role {
-        Role::System | Role::User => part::said(at, part, found),
-        Role::Assistant => answered(at, part, found),
-        Role::Tool => resulted(at, is_foreign, part, found),
+        Role::System | Role::User => part::user_part(at, part, found),
+        Role::Assistant => response_part(at, part, found),
+        Role::Tool => result_part(at, is_foreign, part, found),
     }
 }
 
 /// Decodes a part of a model response. Reports a part that a response cannot contain, and returns `None`.
-fn answered(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> {
+fn response_part(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> {
     use pb::part::Content as Wire;
     let pb::Part {
         content,
@@ -315,7 +321,12 @@ fn answered(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> 
 }
 
 /// Decodes a part that must be a tool result. Reports anything else and returns `None`.
-fn resulted(at: Path<'_>, is_foreign: bool, part: pb::Part, found: &mut Findings) -> Option<Part> {
+fn result_part(
+    at: Path<'_>,
+    is_foreign: bool,
+    part: pb::Part,
+    found: &mut Findings,
+) -> Option<Part> {
     use pb::part::Content as Wire;
     let pb::Part {
         content,
@@ -405,6 +416,6 @@ fn call(at: Path<'_>, call: pb::ToolCall, found: &mut Findings) -> (Content, boo
 }
 
 fn cleaned(at: Path<'_>, text: String, found: &mut Findings) -> (String, bool) {
-    text::bounded(at, &text, LONGEST, found);
-    text::clean(text)
+    text::check_length(at, &text, MAX_TEXT_SIZE, found);
+    text::replace_nul(text)
 }

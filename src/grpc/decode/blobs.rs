@@ -2,7 +2,7 @@
 
 use super::{Findings, Path, hash::request_hash, id, media_type, number};
 use crate::{
-    grpc::violations::{Refused, Violation, Violations},
+    grpc::violations::{RequestError, Violation, Violations},
     model::{
         BlobId,
         command::{Idempotency, PutBlob},
@@ -15,7 +15,7 @@ pub const PUT_BLOB: &str = "contextd.v1.BlobService/PutBlob";
 pub const GET_BLOB: &str = "contextd.v1.BlobService/GetBlob";
 
 /// Maximum size of an uploaded chunk, in bytes.
-pub const LARGEST_CHUNK: usize = 1024 * 1024;
+pub const MAX_CHUNK_BYTES: usize = 1024 * 1024;
 
 /// Length of a SHA-256 in hex digits.
 const HASH_DIGITS: usize = 64;
@@ -31,7 +31,7 @@ pub struct GetBlob {
 }
 
 /// Decodes a GetBlobRequest.
-pub fn get_blob(request: pb::GetBlobRequest) -> Result<GetBlob, Refused> {
+pub fn get_blob(request: pb::GetBlobRequest) -> Result<GetBlob, RequestError> {
     let mut found = Findings::of(GET_BLOB);
     let pb::GetBlobRequest {
         blob_id,
@@ -47,7 +47,7 @@ pub fn get_blob(request: pb::GetBlobRequest) -> Result<GetBlob, Refused> {
 }
 
 /// The error for a range that starts or ends after the end of a blob of `bytes` bytes.
-pub fn outside_of_blob(get: &GetBlob, bytes: u64) -> Refused {
+pub fn outside_of_blob(get: &GetBlob, bytes: u64) -> RequestError {
     let field = if get.offset > bytes {
         "offset_bytes"
     } else {
@@ -61,7 +61,7 @@ pub fn outside_of_blob(get: &GetBlob, bytes: u64) -> Refused {
 }
 
 /// Decodes the first message of an upload. `request` is `None` if the client sent no message.
-pub fn blob_header(request: Option<pb::PutBlobRequest>) -> Result<PutBlob, Refused> {
+pub fn blob_header(request: Option<pb::PutBlobRequest>) -> Result<PutBlob, RequestError> {
     let Some(Data::Header(header)) = request.and_then(|request| request.data) else {
         return Err(refused(
             "header",
@@ -92,12 +92,12 @@ pub fn blob_header(request: Option<pb::PutBlobRequest>) -> Result<PutBlob, Refus
 }
 
 /// Decodes each further message of an upload.
-pub fn blob_chunk(request: pb::PutBlobRequest) -> Result<Piece, Refused> {
+pub fn blob_chunk(request: pb::PutBlobRequest) -> Result<Piece, RequestError> {
     match request.data {
-        Some(Data::Chunk(bytes)) if bytes.len() > LARGEST_CHUNK => Err(refused(
+        Some(Data::Chunk(bytes)) if bytes.len() > MAX_CHUNK_BYTES => Err(refused(
             "chunk",
             FieldReason::TooLarge,
-            format!("must be at most {LARGEST_CHUNK} bytes"),
+            format!("must be at most {MAX_CHUNK_BYTES} bytes"),
         )),
         Some(Data::Chunk(bytes)) => Ok(Piece::Bytes(bytes)),
         Some(Data::Header(_)) => Err(refused(
@@ -115,7 +115,7 @@ pub fn blob_chunk(request: pb::PutBlobRequest) -> Result<Piece, Refused> {
 
 /// The violations for content that does not match its header. Arguments are the actual length and hash, where
 /// the header's value is wrong.
-pub fn not_as_announced(bytes: Option<u64>, sha256: Option<&BlobId>) -> Violations {
+pub fn content_mismatch(bytes: Option<u64>, sha256: Option<&BlobId>) -> Violations {
     let violation = |field: &str, description| Violation {
         field: field.to_owned(),
         reason: FieldReason::Conflict,
@@ -149,13 +149,13 @@ fn content_id(at: Path<'_>, sha256: String, found: &mut Findings) -> Option<Blob
     (!sha256.is_empty()).then(|| BlobId::new(sha256))
 }
 
-fn refused(field: &str, reason: FieldReason, description: impl Into<String>) -> Refused {
+fn refused(field: &str, reason: FieldReason, description: impl Into<String>) -> RequestError {
     let violation = Violation {
         field: field.to_owned(),
         reason,
         description: description.into(),
     };
-    Refused::Invalid(Violations::from_iter([violation]))
+    RequestError::Invalid(Violations::from_iter([violation]))
 }
 
 fn bytes(at: Path<'_>, number: i64, found: &mut Findings) -> u64 {
@@ -182,7 +182,7 @@ mod tests {
         }
     }
 
-    fn read(change: impl FnOnce(&mut pb::BlobHeader)) -> Result<PutBlob, Refused> {
+    fn read(change: impl FnOnce(&mut pb::BlobHeader)) -> Result<PutBlob, RequestError> {
         blob_header(Some(header(change)))
     }
 
@@ -242,10 +242,10 @@ mod tests {
             &[("chunk", Required)],
         );
         check(
-            blob_chunk(chunk(vec![0; LARGEST_CHUNK + 1])),
+            blob_chunk(chunk(vec![0; MAX_CHUNK_BYTES + 1])),
             &[("chunk", TooLarge)],
         );
-        for bytes in [Vec::new(), vec![0; LARGEST_CHUNK]] {
+        for bytes in [Vec::new(), vec![0; MAX_CHUNK_BYTES]] {
             assert_eq!(
                 blob_chunk(chunk(bytes.clone())).unwrap(),
                 Piece::Bytes(bytes)
@@ -261,8 +261,8 @@ mod tests {
             length,
         };
         let field = |get: &GetBlob| match outside_of_blob(get, 10) {
-            Refused::Invalid(violations) => violations.listed[0].field.clone(),
-            Refused::NotImplemented { .. } => panic!("is implemented"),
+            RequestError::Invalid(violations) => violations.listed[0].field.clone(),
+            RequestError::NotImplemented { .. } => panic!("is implemented"),
         };
         assert_eq!(field(&of(11, 0)), "offset_bytes");
         assert_eq!(field(&of(9, 2)), "length_bytes");

@@ -8,7 +8,7 @@ use super::{
     policy,
 };
 use crate::{
-    grpc::violations::Refused,
+    grpc::violations::RequestError,
     model::{
         SessionId,
         command::{Compact, RevertCompaction},
@@ -29,7 +29,7 @@ pub struct ListCompactions {
 }
 
 /// Decodes a CompactRequest.
-pub fn compact(request: pb::CompactRequest) -> Result<Compact, Refused> {
+pub fn compact(request: pb::CompactRequest) -> Result<Compact, RequestError> {
     let mut found = Findings::of(COMPACT);
     let hash = request_hash(
         COMPACT,
@@ -76,7 +76,9 @@ pub fn compact(request: pb::CompactRequest) -> Result<Compact, Refused> {
 }
 
 /// Decodes a ListCompactionsRequest.
-pub fn list_compactions(request: pb::ListCompactionsRequest) -> Result<ListCompactions, Refused> {
+pub fn list_compactions(
+    request: pb::ListCompactionsRequest,
+) -> Result<ListCompactions, RequestError> {
     let mut found = Findings::of(LIST_COMPACTIONS);
     let pb::ListCompactionsRequest {
         session_id,
@@ -93,7 +95,7 @@ pub fn list_compactions(request: pb::ListCompactionsRequest) -> Result<ListCompa
 /// Decodes a RevertCompactionRequest.
 pub fn revert_compaction(
     request: pb::RevertCompactionRequest,
-) -> Result<RevertCompaction, Refused> {
+) -> Result<RevertCompaction, RequestError> {
     let mut found = Findings::of(REVERT_COMPACTION);
     let hash = request_hash(REVERT_COMPACTION, &request);
     let pb::RevertCompactionRequest {

@@ -4,7 +4,7 @@ use std::{mem::take, ops::RangeInclusive, time::Duration};
 
 use super::{
     Findings, Path, duration, generation, labels, limits, pinned, policy,
-    text::{self, AtMost, MIB},
+    text::{self, MIB, MaxLength},
     tools,
 };
 use crate::{
@@ -14,11 +14,11 @@ use crate::{
 };
 
 /// Maximum size of a system prompt, in bytes.
-const LONGEST_PROMPT: AtMost = AtMost::Bytes(MIB);
+const MAX_PROMPT_SIZE: MaxLength = MaxLength::Bytes(MIB);
 /// Maximum length of a policy's name, in characters.
-const LONGEST_POLICY: AtMost = AtMost::Chars(128);
+const MAX_POLICY_LENGTH: MaxLength = MaxLength::Chars(128);
 /// Maximum length of a model reference, in characters.
-const LONGEST_MODEL: AtMost = AtMost::Chars(256);
+const MAX_MODEL_LENGTH: MaxLength = MaxLength::Chars(256);
 /// Allowed range of a session's TTL.
 const TTL: RangeInclusive<Duration> = Duration::from_mins(1)..=Duration::from_hours(3_650 * 24);
 
@@ -60,9 +60,9 @@ fn check(at: Path<'_>, session: &mut pb::Session, found: &mut Findings) {
         lease_expire_time: _,
         configuration_blob: _,
     } = session;
-    text::check_line(at.field("model"), model, LONGEST_MODEL, found);
+    text::check_single_line(at.field("model"), model, MAX_MODEL_LENGTH, found);
     let at_prompt = at.field("system_prompt");
-    *system_prompt = text::prose(at_prompt, take(system_prompt), LONGEST_PROMPT, found);
+    *system_prompt = text::free_text(at_prompt, take(system_prompt), MAX_PROMPT_SIZE, found);
     pinned::check(at.field("pinned_blocks"), pinned_blocks, found);
     if let Some(tools) = tools {
         tools::check(at.field("tools"), tools, found);
@@ -73,7 +73,7 @@ fn check(at: Path<'_>, session: &mut pb::Session, found: &mut Findings) {
     if let Some(generation) = generation {
         generation::check(at.field("generation"), generation, found);
     }
-    text::check_line(at.field("policy"), policy, LONGEST_POLICY, found);
+    text::check_single_line(at.field("policy"), policy, MAX_POLICY_LENGTH, found);
     if let Some(overrides) = policy_overrides {
         let at = at.field("policy_overrides");
         policy::check(at, overrides, found);
@@ -88,7 +88,7 @@ fn check(at: Path<'_>, session: &mut pb::Session, found: &mut Findings) {
 /// Reports large fields that the request would set but that are missing, in a session with a
 /// `configuration_blob`. Responses move large fields to that blob, and requests do not read it. `paths` are
 /// the fields that the request sets, `None` for all.
-pub(super) fn check_whole(
+pub(super) fn check_large_fields(
     at: Path<'_>,
     session: &pb::Session,
     paths: Option<&[String]>,
@@ -122,5 +122,5 @@ pub(super) fn check_whole(
 
 /// Decodes a model reference, which may be empty. Does not check that the model exists.
 pub(super) fn model(at: Path<'_>, reference: String, found: &mut Findings) -> String {
-    text::line(at, reference, LONGEST_MODEL, found)
+    text::single_line(at, reference, MAX_MODEL_LENGTH, found)
 }

@@ -8,9 +8,9 @@ use super::{
     response, text,
 };
 use crate::{
-    grpc::violations::Refused,
+    grpc::violations::RequestError,
     model::{
-        PromptShape, SessionId, UsagePurpose,
+        PromptFormat, SessionId, UsagePurpose,
         command::{
             PrepareContext, PruneToolOutputs, RecordUsage, RenderContext, RestoreToolOutputs,
         },
@@ -27,7 +27,7 @@ pub const RECORD_USAGE: &str = "contextd.v1.ContextService/RecordUsage";
 pub const PREPARE_CONTEXT: &str = "contextd.v1.ContextService/PrepareContext";
 
 /// Maximum length of a model reference, in characters.
-const LONGEST_MODEL: text::AtMost = text::AtMost::Chars(256);
+const MAX_MODEL_LENGTH: text::MaxLength = text::MaxLength::Chars(256);
 
 /// A validated request of GetContextStats.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,18 +40,20 @@ pub struct GetContextStats {
 }
 
 /// Decodes a GetContextStatsRequest.
-pub fn get_context_stats(request: pb::GetContextStatsRequest) -> Result<GetContextStats, Refused> {
+pub fn get_context_stats(
+    request: pb::GetContextStatsRequest,
+) -> Result<GetContextStats, RequestError> {
     let mut found = Findings::of(GET_CONTEXT_STATS);
     let pb::GetContextStatsRequest {
         session_id,
         model,
         format,
     } = request;
-    text::bounded(Path::to("model"), &model, LONGEST_MODEL, &mut found);
+    text::check_length(Path::to("model"), &model, MAX_MODEL_LENGTH, &mut found);
     let get = GetContextStats {
         session: id::session(Path::to("session_id"), session_id, &mut found),
         model: Some(model).filter(|model| !model.is_empty()),
-        as_text: match number::known(Path::to("format"), format, &mut found) {
+        as_text: match number::enum_value(Path::to("format"), format, &mut found) {
             Some(pb::StatsFormat::Text) => true,
             Some(pb::StatsFormat::Unspecified) | None => false,
         },
@@ -62,7 +64,7 @@ pub fn get_context_stats(request: pb::GetContextStatsRequest) -> Result<GetConte
 /// Decodes a PruneToolOutputsRequest.
 pub fn prune_tool_outputs(
     request: pb::PruneToolOutputsRequest,
-) -> Result<PruneToolOutputs, Refused> {
+) -> Result<PruneToolOutputs, RequestError> {
     let mut found = Findings::of(PRUNE_TOOL_OUTPUTS);
     let hash = request_hash(PRUNE_TOOL_OUTPUTS, &request);
     let pb::PruneToolOutputsRequest {
@@ -91,7 +93,7 @@ pub fn prune_tool_outputs(
 /// Decodes a RestoreToolOutputsRequest.
 pub fn restore_tool_outputs(
     request: pb::RestoreToolOutputsRequest,
-) -> Result<RestoreToolOutputs, Refused> {
+) -> Result<RestoreToolOutputs, RequestError> {
     let mut found = Findings::of(RESTORE_TOOL_OUTPUTS);
     let hash = request_hash(RESTORE_TOOL_OUTPUTS, &request);
     let pb::RestoreToolOutputsRequest {
@@ -112,7 +114,7 @@ pub fn restore_tool_outputs(
 }
 
 /// Decodes a RenderContextRequest.
-pub fn render_context(request: pb::RenderContextRequest) -> Result<RenderContext, Refused> {
+pub fn render_context(request: pb::RenderContextRequest) -> Result<RenderContext, RequestError> {
     let mut found = Findings::of(RENDER_CONTEXT);
     let pb::RenderContextRequest {
         session_id,
@@ -124,14 +126,14 @@ pub fn render_context(request: pb::RenderContextRequest) -> Result<RenderContext
     let render = RenderContext {
         session: id::session(Path::to("session_id"), session_id, &mut found),
         model: (!model.is_empty()).then_some(model),
-        shape: shape(Path::to("format"), format, &mut found),
+        format: shape(Path::to("format"), format, &mut found),
         at: number::optional_seq(Path::to("at_seq"), at_seq, &mut found),
     };
     found.finish(render)
 }
 
 /// Decodes a PrepareContextRequest.
-pub fn prepare_context(request: pb::PrepareContextRequest) -> Result<PrepareContext, Refused> {
+pub fn prepare_context(request: pb::PrepareContextRequest) -> Result<PrepareContext, RequestError> {
     let mut found = Findings::of(PREPARE_CONTEXT);
     let hash = request_hash(PREPARE_CONTEXT, &request);
     let pb::PrepareContextRequest {
@@ -146,14 +148,14 @@ pub fn prepare_context(request: pb::PrepareContextRequest) -> Result<PrepareCont
         session: id::session(Path::to("session_id"), session_id, &mut found),
         idempotency: idempotency(request_id, hash, &mut found),
         model: (!model.is_empty()).then_some(model),
-        shape: shape(Path::to("format"), format, &mut found),
+        format: shape(Path::to("format"), format, &mut found),
         applies_queued: apply_queued_messages,
     };
     found.finish(prepare)
 }
 
 /// Decodes a RecordUsageRequest.
-pub fn record_usage(request: pb::RecordUsageRequest) -> Result<RecordUsage, Refused> {
+pub fn record_usage(request: pb::RecordUsageRequest) -> Result<RecordUsage, RequestError> {
     let mut found = Findings::of(RECORD_USAGE);
     let hash = request_hash(RECORD_USAGE, &request);
     let pb::RecordUsageRequest {
@@ -170,7 +172,7 @@ pub fn record_usage(request: pb::RecordUsageRequest) -> Result<RecordUsage, Refu
     if usage.is_none() {
         found.required(at_usage);
     }
-    let purpose = match number::known(Path::to("purpose"), purpose, &mut found) {
+    let purpose = match number::enum_value(Path::to("purpose"), purpose, &mut found) {
         Some(pb::UsagePurpose::Compaction) => UsagePurpose::Compaction,
         Some(pb::UsagePurpose::Unspecified | pb::UsagePurpose::Turn) | None => UsagePurpose::Turn,
     };
@@ -190,21 +192,21 @@ pub fn record_usage(request: pb::RecordUsageRequest) -> Result<RecordUsage, Refu
 }
 
 /// Decodes the format of a prompt.
-fn shape(at: Path<'_>, format: i32, found: &mut Findings) -> PromptShape {
-    number::known(at, format, found).map_or(PromptShape::Neutral, shape_of)
+fn shape(at: Path<'_>, format: i32, found: &mut Findings) -> PromptFormat {
+    number::enum_value(at, format, found).map_or(PromptFormat::Neutral, shape_of)
 }
 
 /// Converts the format of a prompt from the wire.
-pub(super) fn shape_of(format: pb::PromptFormat) -> PromptShape {
+pub(super) fn shape_of(format: pb::PromptFormat) -> PromptFormat {
     use pb::PromptFormat as Format;
     match format {
-        Format::Unspecified | Format::Neutral => PromptShape::Neutral,
-        Format::OpenaiChat => PromptShape::OpenAiChat,
-        Format::OpenaiResponses => PromptShape::OpenAiResponses,
-        Format::Anthropic => PromptShape::Anthropic,
-        Format::Gemini => PromptShape::Gemini,
-        Format::Native => PromptShape::Native,
-        Format::AiSdk => PromptShape::AiSdk,
-        Format::AiSdk7 => PromptShape::AiSdk7,
+        Format::Unspecified | Format::Neutral => PromptFormat::Neutral,
+        Format::OpenaiChat => PromptFormat::OpenAiChat,
+        Format::OpenaiResponses => PromptFormat::OpenAiResponses,
+        Format::Anthropic => PromptFormat::Anthropic,
+        Format::Gemini => PromptFormat::Gemini,
+        Format::Native => PromptFormat::Native,
+        Format::AiSdk => PromptFormat::AiSdk,
+        Format::AiSdk7 => PromptFormat::AiSdk7,
     }
 }

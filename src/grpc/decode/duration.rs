@@ -8,9 +8,9 @@ use crate::pb::FieldReason;
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 pub(super) const HOUR: Duration = Duration::from_secs(60 * 60);
 /// The longest valid protobuf Duration, about 10,000 years.
-const LONGEST: Duration = Duration::from_secs(315_576_000_000);
+const MAX_PROTO_DURATION: Duration = Duration::from_secs(315_576_000_000);
 /// Maximum of the `nanos` field.
-const MOST_NANOS: u32 = 999_999_999;
+const MAX_NANOS: u32 = 999_999_999;
 
 /// Decodes a duration of up to `longest`. Absent and 0 both mean unset.
 pub(super) fn up_to(
@@ -29,7 +29,7 @@ pub(super) fn any(
     wire: prost_types::Duration,
     found: &mut Findings,
 ) -> Option<Duration> {
-    within(Duration::ZERO..=LONGEST, at, wire, found)
+    within(Duration::ZERO..=MAX_PROTO_DURATION, at, wire, found)
 }
 
 /// Decodes a duration that must be within a range. Reports one that is not, and returns `None`.
@@ -64,5 +64,7 @@ pub(super) fn within(
 fn is_well_formed(wire: prost_types::Duration) -> bool {
     let prost_types::Duration { seconds, nanos } = wire;
     let same_sign = seconds == 0 || nanos == 0 || (seconds < 0) == (nanos < 0);
-    same_sign && seconds.unsigned_abs() <= LONGEST.as_secs() && nanos.unsigned_abs() <= MOST_NANOS
+    same_sign
+        && seconds.unsigned_abs() <= MAX_PROTO_DURATION.as_secs()
+        && nanos.unsigned_abs() <= MAX_NANOS
 }

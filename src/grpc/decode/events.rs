@@ -2,7 +2,7 @@
 
 use super::{Findings, Path, StreamOptions, id, number, page, stream};
 use crate::{
-    grpc::violations::Refused,
+    grpc::violations::RequestError,
     model::{Seq, SessionId, TurnId, command::Watch},
     pb,
 };
@@ -25,7 +25,9 @@ pub struct ListEvents {
 }
 
 /// Decodes a WatchEventsRequest.
-pub fn watch_events(request: pb::WatchEventsRequest) -> Result<(Watch, StreamOptions), Refused> {
+pub fn watch_events(
+    request: pb::WatchEventsRequest,
+) -> Result<(Watch, StreamOptions), RequestError> {
     let mut found = Findings::of(WATCH_EVENTS);
     let pb::WatchEventsRequest {
         session_id,
@@ -45,7 +47,7 @@ pub fn watch_events(request: pb::WatchEventsRequest) -> Result<(Watch, StreamOpt
 }
 
 /// Decodes a ListEventsRequest.
-pub fn list_events(request: pb::ListEventsRequest) -> Result<ListEvents, Refused> {
+pub fn list_events(request: pb::ListEventsRequest) -> Result<ListEvents, RequestError> {
     let mut found = Findings::of(LIST_EVENTS);
     let pb::ListEventsRequest {
         session_id,

@@ -4,29 +4,29 @@ use std::time::Duration;
 
 use super::{
     Findings, Path, StreamOptions, config, duration,
-    findings::Stored,
+    findings::StoredBlobs,
     generation,
     hash::{idempotency, request_hash},
     id, ignored, input, limits, number, stream, tools,
 };
 use crate::{
-    grpc::violations::Refused,
+    grpc::violations::RequestError,
     model::command::{BusyPolicy, ExecuteTurn, SessionDraft, Start, TurnRequest},
     pb::{self, FieldReason},
 };
 
 /// Minimum time without readers after which a turn is ended.
-const SHORTEST_ABSENCE: Duration = Duration::from_secs(1);
+const MIN_CANCEL_AFTER_DISCONNECT: Duration = Duration::from_secs(1);
 pub const EXECUTE_TURN: &str = "contextd.v1.TurnService/ExecuteTurn";
 
 /// Decodes an ExecuteTurnRequest.
 pub fn execute_turn(
     mut request: pb::ExecuteTurnRequest,
-    stored: Stored,
-) -> Result<(ExecuteTurn, StreamOptions), Refused> {
+    stored: StoredBlobs,
+) -> Result<(ExecuteTurn, StreamOptions), RequestError> {
     let mut found = Findings::with(EXECUTE_TURN, stored);
     if let Some(session) = &request.session {
-        config::check_whole(Path::to("session"), session, None, &mut found);
+        config::check_large_fields(Path::to("session"), session, None, &mut found);
     }
     let (after_seq, stream) = take_call(&mut request);
     let hash = request_hash(EXECUTE_TURN, &request);
@@ -59,7 +59,7 @@ pub fn execute_turn(
             generation: generation::read(Path::to("generation"), generation, &mut found),
             cancel_after: cancel_after_disconnect.and_then(|after| {
                 duration::within(
-                    SHORTEST_ABSENCE..=duration::DAY,
+                    MIN_CANCEL_AFTER_DISCONNECT..=duration::DAY,
                     Path::to("cancel_after_disconnect"),
                     after,
                     &mut found,
@@ -110,7 +110,7 @@ fn start(
 }
 
 fn busy(at: Path<'_>, policy: i32, found: &mut Findings) -> BusyPolicy {
-    match number::known(at, policy, found) {
+    match number::enum_value(at, policy, found) {
         Some(pb::BusyPolicy::Unspecified | pb::BusyPolicy::Enqueue) | None => BusyPolicy::Enqueue,
         Some(pb::BusyPolicy::Reject) => BusyPolicy::Reject,
         Some(pb::BusyPolicy::Interrupt) => BusyPolicy::Interrupt,

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::path::Path;
 use crate::{
     codec::DecodeError,
-    grpc::violations::{Refused, Violation, Violations},
-    model::{BlobId, NewContent, media::Kept},
+    grpc::violations::{RequestError, Violation, Violations},
+    model::{BlobId, NewContent, media::BlobRef},
     pb::FieldReason,
 };
 
 /// The stored blobs among those that a request references.
-pub type Stored = BTreeMap<BlobId, Kept>;
+pub type StoredBlobs = BTreeMap<BlobId, BlobRef>;
 
 /// Collects the violations and unimplemented features of one request.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(super) struct Findings {
     rpc: &'static str,
     violations: Violations,
     not_implemented: Option<String>,
-    stored: Stored,
+    stored: StoredBlobs,
     contents: Vec<NewContent>,
     /// The ids of `contents`.
     known: BTreeSet<BlobId>,
@@ -29,7 +29,7 @@ impl Findings {
     /// No findings yet, for a request of this RPC.
     pub(super) fn of(rpc: &'static str) -> Self {
         let violations = Violations::default();
-        let stored = Stored::new();
+        let stored = StoredBlobs::new();
         let contents = Vec::new();
         let known = BTreeSet::new();
         Self {
@@ -43,7 +43,7 @@ impl Findings {
     }
 
     /// No findings yet, for a request whose referenced blobs are `stored`.
-    pub(super) fn with(rpc: &'static str, stored: Stored) -> Self {
+    pub(super) fn with(rpc: &'static str, stored: StoredBlobs) -> Self {
         Self {
             stored,
             ..Self::of(rpc)
@@ -51,12 +51,12 @@ impl Findings {
     }
 
     /// A blob that the request references. Returns `None` if it does not exist or was not looked up.
-    pub(super) fn stored(&self, id: &BlobId) -> Option<Kept> {
+    pub(super) fn stored(&self, id: &BlobId) -> Option<BlobRef> {
         self.stored.get(id).cloned()
     }
 
     /// Takes inline content out of the request. Identical content is kept once.
-    pub(super) fn lay_aside(&mut self, content: NewContent) {
+    pub(super) fn add_content(&mut self, content: NewContent) {
         if self.known.insert(content.id().clone()) {
             self.contents.push(content);
         }
@@ -122,7 +122,7 @@ impl Findings {
 
     /// Returns the value if there are no findings. Violations take precedence over unimplemented features,
     /// because a later version would reject them too.
-    pub(super) fn finish<T>(self, value: T) -> Result<T, Refused> {
+    pub(super) fn finish<T>(self, value: T) -> Result<T, RequestError> {
         let Self {
             rpc,
             violations,
@@ -132,10 +132,10 @@ impl Findings {
             known: _,
         } = self;
         if !violations.is_empty() {
-            return Err(Refused::Invalid(violations));
+            return Err(RequestError::Invalid(violations));
         }
         match not_implemented {
-            Some(field) => Err(Refused::NotImplemented { rpc, field }),
+            Some(field) => Err(RequestError::NotImplemented { rpc, field }),
             None => Ok(value),
         }
     }

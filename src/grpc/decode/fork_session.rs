@@ -5,12 +5,12 @@ use super::{
     hash::{idempotency, request_hash},
     id, number,
 };
-use crate::{grpc::violations::Refused, model::command::ForkSession, pb};
+use crate::{grpc::violations::RequestError, model::command::ForkSession, pb};
 
 pub const FORK_SESSION: &str = "contextd.v1.SessionService/ForkSession";
 
 /// Decodes a ForkSessionRequest.
-pub fn fork_session(request: pb::ForkSessionRequest) -> Result<ForkSession, Refused> {
+pub fn fork_session(request: pb::ForkSessionRequest) -> Result<ForkSession, RequestError> {
     let mut found = Findings::of(FORK_SESSION);
     let hash = request_hash(FORK_SESSION, &request);
     let pb::ForkSessionRequest {

@@ -4,7 +4,7 @@ use super::{
     Findings, Path, json_check, number,
     policy::optional_count,
     schema,
-    text::{self, AtMost, KIB},
+    text::{self, KIB, MaxLength},
     tools,
 };
 use crate::{
@@ -14,11 +14,11 @@ use crate::{
 };
 
 /// Maximum number of stop sequences; no provider accepts more.
-const MOST_STOPS: usize = 16;
+const MAX_STOP_SEQUENCES: usize = 16;
 /// Maximum length of a stop sequence, in characters.
-const LONGEST_STOP: AtMost = AtMost::Chars(256);
+const MAX_STOP_SEQUENCE_LENGTH: MaxLength = MaxLength::Chars(256);
 /// Maximum size of the provider options, in bytes.
-const LARGEST_OPTIONS: AtMost = AtMost::Bytes(64 * KIB);
+const MAX_OPTIONS_SIZE: MaxLength = MaxLength::Bytes(64 * KIB);
 /// The name of a schema without one.
 const DEFAULT_SCHEMA: &str = "answer";
 
@@ -55,7 +55,11 @@ pub(super) fn check(at: Path<'_>, generation: &mut pb::Generation, found: &mut F
     up_to(at.field("top_p"), *top_p, 1.0, found);
     optional_count(at.field("top_k"), *top_k, found);
     check_stops(at.field("stop_sequences"), stop_sequences, found);
-    number::known::<pb::ReasoningEffort>(at.field("reasoning_effort"), *reasoning_effort, found);
+    number::enum_value::<pb::ReasoningEffort>(
+        at.field("reasoning_effort"),
+        *reasoning_effort,
+        found,
+    );
     optional_count(
         at.field("reasoning_budget_tokens"),
         *reasoning_budget_tokens,
@@ -81,18 +85,18 @@ fn up_to(at: Path<'_>, number: Option<f64>, most: f64, found: &mut Findings) {
 }
 
 fn check_stops(at: Path<'_>, sequences: &[String], found: &mut Findings) {
-    if sequences.len() > MOST_STOPS {
+    if sequences.len() > MAX_STOP_SEQUENCES {
         found.invalid(
             at,
             FieldReason::TooLarge,
-            format!("must have at most {MOST_STOPS} elements"),
+            format!("must have at most {MAX_STOP_SEQUENCES} elements"),
         );
     }
     for (i, sequence) in sequences.iter().enumerate() {
         if sequence.is_empty() {
             found.required(at.index(i));
         }
-        text::bounded(at.index(i), sequence, LONGEST_STOP, found);
+        text::check_length(at.index(i), sequence, MAX_STOP_SEQUENCE_LENGTH, found);
     }
 }
 
@@ -100,7 +104,7 @@ fn check_choice(at: Path<'_>, choice: &pb::ToolChoice, found: &mut Findings) {
     let pb::ToolChoice { choice } = choice;
     match choice {
         Some(tool_choice::Choice::Mode(mode)) => {
-            number::known::<pb::ToolChoiceMode>(at.field("mode"), *mode, found);
+            number::enum_value::<pb::ToolChoiceMode>(at.field("mode"), *mode, found);
         }
         Some(tool_choice::Choice::ToolName(name)) => {
             tools::check_name(at.field("tool_name"), name, found)
@@ -127,7 +131,7 @@ fn check_format(at: Path<'_>, format: &mut pb::ResponseFormat, found: &mut Findi
 
 /// Checks the options by kind of provider. The text is not changed.
 fn check_options(at: Path<'_>, text: &str, found: &mut Findings) {
-    let is_bounded = text.is_empty() || text::bounded(at, text, LARGEST_OPTIONS, found);
+    let is_bounded = text.is_empty() || text::check_length(at, text, MAX_OPTIONS_SIZE, found);
     if is_bounded && !text.is_empty() && !json_check::is_object_of_objects(text) {
         found.invalid(
             at,

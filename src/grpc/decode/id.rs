@@ -2,7 +2,7 @@
 
 use super::{
     Findings, Path,
-    text::{self, AtMost},
+    text::{self, MaxLength},
 };
 use crate::{
     model::{BlobId, CallId, CompactionId, MessageId, RequestId, SessionId, TurnId},
@@ -10,15 +10,15 @@ use crate::{
 };
 
 /// Maximum length of a session or turn id, in characters.
-const LONGEST_NAME: usize = 128;
+const MAX_ID_CHARS: usize = 128;
 /// Maximum length of an idempotency key, in characters.
-const LONGEST_REQUEST: usize = 128;
+const MAX_REQUEST_ID_CHARS: usize = 128;
 /// Maximum length of a tool call id, in characters. Many ids come from providers.
-const LONGEST_CALL: usize = 256;
+const MAX_CALL_ID_CHARS: usize = 256;
 
 /// Decodes a session id.
 pub(super) fn session(at: Path<'_>, text: String, found: &mut Findings) -> SessionId {
-    name(at, &text, found);
+    check_id(at, &text, found);
     SessionId::new(text)
 }
 
@@ -33,7 +33,7 @@ pub(super) fn optional_session(
 
 /// Decodes a turn id.
 pub(super) fn turn(at: Path<'_>, text: String, found: &mut Findings) -> TurnId {
-    name(at, &text, found);
+    check_id(at, &text, found);
     TurnId::new(text)
 }
 
@@ -44,7 +44,7 @@ pub(super) fn optional_turn(at: Path<'_>, text: String, found: &mut Findings) ->
 
 /// Decodes the id of a message, queued or not.
 pub(super) fn message(at: Path<'_>, text: String, found: &mut Findings) -> MessageId {
-    name(at, &text, found);
+    check_id(at, &text, found);
     MessageId::new(text)
 }
 
@@ -55,7 +55,7 @@ pub(super) fn request(text: String, found: &mut Findings) -> Option<RequestId> {
 
 /// Decodes an idempotency key in another field.
 pub(super) fn request_at(at: Path<'_>, text: String, found: &mut Findings) -> Option<RequestId> {
-    let text = text::line(at, text, AtMost::Chars(LONGEST_REQUEST), found);
+    let text = text::single_line(at, text, MaxLength::Chars(MAX_REQUEST_ID_CHARS), found);
     (!text.is_empty()).then(|| RequestId::new(text))
 }
 
@@ -64,25 +64,30 @@ pub(super) fn call(at: Path<'_>, text: String, found: &mut Findings) -> CallId {
     if text.is_empty() {
         found.required(at);
     }
-    CallId::new(text::line(at, text, AtMost::Chars(LONGEST_CALL), found))
+    CallId::new(text::single_line(
+        at,
+        text,
+        MaxLength::Chars(MAX_CALL_ID_CHARS),
+        found,
+    ))
 }
 
 /// Decodes a compaction id.
 pub(super) fn compaction(at: Path<'_>, text: String, found: &mut Findings) -> CompactionId {
-    name(at, &text, found);
+    check_id(at, &text, found);
     CompactionId::new(text)
 }
 
 /// Decodes a blob id.
 pub(super) fn blob(at: Path<'_>, text: String, found: &mut Findings) -> BlobId {
-    name(at, &text, found);
+    check_id(at, &text, found);
     BlobId::new(text)
 }
 
-fn name(at: Path<'_>, text: &str, found: &mut Findings) {
+fn check_id(at: Path<'_>, text: &str, found: &mut Findings) {
     if text.is_empty() {
         found.required(at);
-    } else if text::bounded(at, text, AtMost::Chars(LONGEST_NAME), found)
+    } else if text::check_length(at, text, MaxLength::Chars(MAX_ID_CHARS), found)
         && !text.chars().all(is_allowed)
     {
         found.invalid(

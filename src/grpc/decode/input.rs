@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// Maximum number of parts in a message.
-pub(super) const MOST_PARTS: usize = 256;
+pub(super) const MAX_PARTS: usize = 256;
 
 /// Decodes a user message.
 pub(super) fn user(at: Path<'_>, message: pb::InputMessage, found: &mut Findings) -> InputMessage {
@@ -45,7 +45,7 @@ pub(super) fn user(at: Path<'_>, message: pb::InputMessage, found: &mut Findings
 }
 
 fn user_role(at: Path<'_>, role: i32, found: &mut Findings) {
-    match number::known::<pb::Role>(at, role, found) {
+    match number::enum_value::<pb::Role>(at, role, found) {
         Some(pb::Role::Unspecified | pb::Role::User) | None => {}
         Some(pb::Role::System | pb::Role::Assistant | pb::Role::Tool) => {
             found.invalid(at, FieldReason::Unsupported, "must be USER");
@@ -58,11 +58,11 @@ pub(super) fn check_number(at: Path<'_>, parts: &[pb::Part], found: &mut Finding
     if parts.is_empty() {
         found.required(at);
     }
-    if parts.len() > MOST_PARTS {
+    if parts.len() > MAX_PARTS {
         found.invalid(
             at,
             FieldReason::TooLarge,
-            format!("must have at most {MOST_PARTS} elements"),
+            format!("must have at most {MAX_PARTS} elements"),
         );
     }
 }
@@ -72,8 +72,8 @@ fn content(at: Path<'_>, parts: Vec<pb::Part>, found: &mut Findings) -> Vec<crat
     // More are rejected, and not decoded.
     parts
         .into_iter()
-        .take(MOST_PARTS)
+        .take(MAX_PARTS)
         .enumerate()
-        .filter_map(|(i, part)| part::said(at.index(i), part, found))
+        .filter_map(|(i, part)| part::user_part(at.index(i), part, found))
         .collect()
 }

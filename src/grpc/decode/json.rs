@@ -6,7 +6,7 @@ use super::{Findings, Path, json_check};
 use crate::pb::FieldReason;
 
 /// Integers up to this are exact in a double.
-const LARGEST_INTEGER: f64 = 9_007_199_254_740_992.0;
+const MAX_EXACT_INTEGER: f64 = 9_007_199_254_740_992.0;
 
 /// Decodes a JSON object that may be empty. The text is not changed: key order, duplicates and number formats
 /// are kept.
@@ -69,7 +69,7 @@ fn value(value: prost_types::Value) -> Option<Value> {
 
 /// Whole numbers are written without a fraction, as people write them in schemas.
 fn number(double: f64) -> Option<Number> {
-    if double.fract() == 0.0 && double.abs() <= LARGEST_INTEGER {
+    if double.fract() == 0.0 && double.abs() <= MAX_EXACT_INTEGER {
         #[expect(
             clippy::cast_possible_truncation,
             reason = "whole, and small enough to be exact"

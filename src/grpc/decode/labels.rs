@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use super::{
     Findings, Path,
-    text::{self, AtMost},
+    text::{self, MaxLength},
 };
 use crate::pb::FieldReason;
 
 /// Maximum number of labels.
-const MOST: usize = 32;
+const MAX_LABELS: usize = 32;
 /// Maximum length of a key, in characters.
-const LONGEST_KEY: usize = 64;
+const MAX_KEY_CHARS: usize = 64;
 /// Maximum length of a value, in characters.
-const LONGEST_VALUE: usize = 1_024;
+const MAX_VALUE_CHARS: usize = 1_024;
 
 /// Decodes a `metadata` map.
 pub(super) fn labels(
@@ -21,11 +21,11 @@ pub(super) fn labels(
     labels: BTreeMap<String, String>,
     found: &mut Findings,
 ) -> BTreeMap<String, String> {
-    if labels.len() > MOST {
+    if labels.len() > MAX_LABELS {
         found.invalid(
             at,
             FieldReason::TooLarge,
-            format!("must have at most {MOST} entries"),
+            format!("must have at most {MAX_LABELS} entries"),
         );
     }
     labels
@@ -40,9 +40,9 @@ fn label(at: Path<'_>, key: String, value: String, found: &mut Findings) -> (Str
     if key.is_empty() {
         found.invalid(at, FieldReason::Invalid, "the key must not be empty");
     }
-    let key = text::line(at, key, AtMost::Chars(LONGEST_KEY), found);
+    let key = text::single_line(at, key, MaxLength::Chars(MAX_KEY_CHARS), found);
     (
         key,
-        text::prose(at, value, AtMost::Chars(LONGEST_VALUE), found),
+        text::free_text(at, value, MaxLength::Chars(MAX_VALUE_CHARS), found),
     )
 }

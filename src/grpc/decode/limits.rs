@@ -4,7 +4,7 @@ use super::{Findings, Path, duration, number};
 use crate::{codec, model::LimitsOverride, pb};
 
 /// Maximum of `max_steps`.
-const MOST_STEPS: i32 = 1_000;
+const MAX_STEPS: i32 = 1_000;
 
 /// Decodes the limits of a turn. 0 and absent both mean unset.
 pub(super) fn read(
@@ -27,7 +27,7 @@ pub(super) fn check(at: Path<'_>, limits: &pb::TurnLimits, found: &mut Findings)
         tool_timeout,
         grace_period,
     } = limits;
-    number::within(at.field("max_steps"), max_steps, &(0..=MOST_STEPS), found);
+    number::within(at.field("max_steps"), max_steps, &(0..=MAX_STEPS), found);
     number::count(at.field("max_output_tokens"), *max_output_tokens, found);
     number::large_count(at.field("max_total_tokens"), *max_total_tokens, found);
     for (field, longest, time) in [

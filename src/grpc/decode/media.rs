@@ -4,48 +4,48 @@ use std::collections::BTreeSet;
 
 use super::{
     Findings, Path, media_type,
-    text::{self, AtMost, MIB},
+    text::{self, MIB, MaxLength},
 };
 use crate::{
     context::picture_size,
     model::{
         BlobId, Media, NewContent,
-        media::{Kept, Source},
+        media::{BlobRef, Source},
     },
     pb::{self, FieldReason, media, part},
 };
 
 /// Maximum size of inline content, in bytes. Larger content goes through PutBlob.
-const LARGEST_DATA: usize = 3 * MIB;
+const MAX_INLINE_BYTES: usize = 3 * MIB;
 /// Maximum length of a file name, in characters.
-const LONGEST_FILENAME: AtMost = AtMost::Chars(255);
+const MAX_FILENAME_LENGTH: MaxLength = MaxLength::Chars(255);
 /// Maximum length of a URL, in characters.
-const LONGEST_URL: AtMost = AtMost::Chars(8_192);
+const MAX_URL_LENGTH: MaxLength = MaxLength::Chars(8_192);
 /// Maximum number of blobs that a request may reference.
-const MOST_NAMED: usize = 256;
+const MAX_REFERENCED_BLOBS: usize = 256;
 
 /// Length of a blob id, the hex SHA-256 of its content.
 const HASH_CHARS: usize = 64;
 
 /// The blobs that these messages reference, to be looked up before decoding.
-pub fn named_in_messages<'a>(
+pub fn blobs_in_messages<'a>(
     messages: impl IntoIterator<Item = &'a pb::InputMessage>,
 ) -> Vec<BlobId> {
-    named(messages.into_iter().flat_map(|message| &message.parts))
+    referenced_blobs(messages.into_iter().flat_map(|message| &message.parts))
 }
 
 /// The blobs that these results reference, to be looked up before decoding.
-pub fn named_in_results(results: &[pb::ToolResult]) -> Vec<BlobId> {
-    named(results.iter().flat_map(|result| &result.parts))
+pub fn blobs_in_results(results: &[pb::ToolResult]) -> Vec<BlobId> {
+    referenced_blobs(results.iter().flat_map(|result| &result.parts))
 }
 
-fn named<'a>(parts: impl Iterator<Item = &'a pb::Part>) -> Vec<BlobId> {
+fn referenced_blobs<'a>(parts: impl Iterator<Item = &'a pb::Part>) -> Vec<BlobId> {
     let mut named = BTreeSet::new();
     parts.for_each(|part| collect(part, &mut named));
     named
         .into_iter()
         .filter(|id| is_hash(id))
-        .take(MOST_NAMED)
+        .take(MAX_REFERENCED_BLOBS)
         .map(BlobId::new)
         .collect()
 }
@@ -95,7 +95,7 @@ pub(super) fn read(at: Path<'_>, media: pb::Media, found: &mut Findings) -> Opti
         source,
     } = media;
     let media_type = media_type::required(at.field("media_type"), media_type, found);
-    let filename = text::line(at.field("filename"), filename, LONGEST_FILENAME, found);
+    let filename = text::single_line(at.field("filename"), filename, MAX_FILENAME_LENGTH, found);
     let source = self::source(at, &media_type, source, found)?;
     Some(Media {
         media_type,
@@ -134,16 +134,16 @@ fn data_source(
     media_type: &str,
     data: Vec<u8>,
     found: &mut Findings,
-) -> Option<Kept> {
+) -> Option<BlobRef> {
     if data.is_empty() {
         found.required(at);
         return None;
     }
-    if data.len() > LARGEST_DATA {
+    if data.len() > MAX_INLINE_BYTES {
         found.invalid(
             at,
             FieldReason::TooLarge,
-            format!("must be at most {LARGEST_DATA} bytes"),
+            format!("must be at most {MAX_INLINE_BYTES} bytes"),
         );
         return None;
     }
@@ -151,19 +151,20 @@ fn data_source(
     let bytes = data.len() as u64;
     let content = NewContent::new(media_type.to_owned(), data);
     let id = content.id().clone();
-    found.lay_aside(content);
-    Some(Kept { id, bytes, pixels })
+    found.add_content(content);
+    Some(BlobRef { id, bytes, pixels })
 }
 
-fn blob_source(at: Path<'_>, id: String, found: &mut Findings) -> Option<Kept> {
+fn blob_source(at: Path<'_>, id: String, found: &mut Findings) -> Option<BlobRef> {
     if id.is_empty() {
         found.required(at);
         return None;
     }
     let kept = found.stored(&BlobId::new(id));
     if kept.is_none() {
-        let description =
-            format!("no blob has this id, or the request references more than {MOST_NAMED} blobs");
+        let description = format!(
+            "no blob has this id, or the request references more than {MAX_REFERENCED_BLOBS} blobs"
+        );
         found.invalid(at, FieldReason::Unknown, description);
     }
     kept
@@ -181,7 +182,9 @@ fn url_source(at: Path<'_>, url: String, found: &mut Findings) -> Option<String>
             .is_some_and(|start| start.eq_ignore_ascii_case(scheme))
             && url.len() > scheme.len()
     });
-    if text::bounded(at, &url, LONGEST_URL, found) && !(well_formed && url.chars().all(shown)) {
+    if text::check_length(at, &url, MAX_URL_LENGTH, found)
+        && !(well_formed && url.chars().all(shown))
+    {
         found.invalid(
             at,
             FieldReason::Invalid,

@@ -2,18 +2,20 @@
 
 use super::{
     Findings, Path,
-    text::{self, AtMost},
+    text::{self, MaxLength},
 };
 use crate::{model::media::is_media_type, pb::FieldReason};
 
 /// Maximum length of a MIME type with its parameters, in characters.
-const LONGEST: AtMost = AtMost::Chars(255);
+const MAX_MEDIA_TYPE_LENGTH: MaxLength = MaxLength::Chars(255);
 
 /// Decodes a required MIME type: `type/subtype`, with or without parameters. It is not normalized.
 pub(super) fn required(at: Path<'_>, media_type: String, found: &mut Findings) -> String {
     if media_type.is_empty() {
         found.required(at);
-    } else if text::bounded(at, &media_type, LONGEST, found) && !is_media_type(&media_type) {
+    } else if text::check_length(at, &media_type, MAX_MEDIA_TYPE_LENGTH, found)
+        && !is_media_type(&media_type)
+    {
         found.invalid(
             at,
             FieldReason::Invalid,

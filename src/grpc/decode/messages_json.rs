@@ -2,31 +2,31 @@
 
 use crate::{
     codec,
-    model::{PromptShape, Role, config::is_model_reference},
+    model::{PromptFormat, Role, config::is_model_reference},
     pb::{self, FieldReason, media, part},
     provider::foreign::{
-        self, FlawKind, Foreign, ForeignContent, ForeignFlaw, ForeignGiven, ForeignMedia,
-        ForeignMessage, ForeignOutcome, ForeignPart, ForeignSource,
+        self, FlawKind, ForeignContent, ForeignConversation, ForeignFlaw, ForeignMedia,
+        ForeignMessage, ForeignOutcome, ForeignPart, ForeignResultPart, ForeignSource,
     },
 };
 
-use super::{Findings, Path, text, text::AtMost};
+use super::{Findings, Path, text, text::MaxLength};
 
 /// The field with the messages.
 const FIELD: &str = "messages_json";
 /// Maximum length of a model reference, in characters.
-const LONGEST_MODEL: AtMost = AtMost::Chars(256);
+const MAX_MODEL_LENGTH: MaxLength = MaxLength::Chars(256);
 
 /// A converted message, and its position in the request.
 #[derive(Debug)]
-pub(super) struct Imported {
+pub(super) struct ImportedMessage {
     pub(super) message: pb::InputMessage,
-    pub(super) place: Place,
+    pub(super) paths: MessagePaths,
 }
 
 /// The positions of a message and its parts in the request, such as `messages_json[3].content[1]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct MessagePaths {
     pub message: String,
     /// The parts in order.
     pub parts: Vec<String>,
@@ -35,14 +35,14 @@ pub struct Place {
 /// Decodes messages in the given format. `model` is the `PROVIDER/MODEL` that wrote them, empty if unknown.
 /// Tool calls without an id get one that starts with `prefix`.
 pub(super) fn read(
-    shape: PromptShape,
+    shape: PromptFormat,
     json: &str,
     model: &str,
     prefix: &str,
     found: &mut Findings,
-) -> Vec<Imported> {
+) -> Vec<ImportedMessage> {
     let provider = provider(model, found);
-    let Foreign { messages, flaws } = foreign::read(shape, json, prefix);
+    let ForeignConversation { messages, flaws } = foreign::read(shape, json, prefix);
     for ForeignFlaw { at, kind, why } in flaws {
         let reason = match kind {
             FlawKind::Missing => FieldReason::Required,
@@ -76,7 +76,7 @@ pub(super) fn read(
 /// The provider of a model.
 fn provider<'a>(model: &'a str, found: &mut Findings) -> &'a str {
     let at = Path::to("messages_model");
-    text::check_line(at, model, LONGEST_MODEL, found);
+    text::check_single_line(at, model, MAX_MODEL_LENGTH, found);
     match model.split_once('/') {
         Some((provider, _)) if is_model_reference(model) => provider,
         Some(_) | None => {
@@ -89,9 +89,13 @@ fn provider<'a>(model: &'a str, found: &mut Findings) -> &'a str {
 }
 
 /// Converts a message. `leading` system messages are kept when the session is compacted.
-fn imported(message: ForeignMessage, leading: bool, (provider, model): (&str, &str)) -> Imported {
+fn imported(
+    message: ForeignMessage,
+    leading: bool,
+    (provider, model): (&str, &str),
+) -> ImportedMessage {
     let ForeignMessage { at, role, parts } = message;
-    let place = Place {
+    let place = MessagePaths {
         message: format!("{FIELD}{at}"),
         parts: parts
             .iter()
@@ -129,7 +133,10 @@ fn imported(message: ForeignMessage, leading: bool, (provider, model): (&str, &s
         response,
         ..pb::InputMessage::default()
     };
-    Imported { message, place }
+    ImportedMessage {
+        message,
+        paths: place,
+    }
 }
 
 fn part(part: ForeignPart, provider: &str) -> pb::Part {
@@ -159,7 +166,7 @@ fn part(part: ForeignPart, provider: &str) -> pb::Part {
         }),
         ForeignContent::Result {
             call,
-            given,
+            parts: given,
             outcome,
         } => part::Content::ToolResult(result(call, given, outcome)),
         ForeignContent::Item {
@@ -183,11 +190,11 @@ fn part(part: ForeignPart, provider: &str) -> pb::Part {
     }
 }
 
-fn result(call: String, given: Vec<ForeignGiven>, outcome: ForeignOutcome) -> pb::ToolResult {
+fn result(call: String, given: Vec<ForeignResultPart>, outcome: ForeignOutcome) -> pb::ToolResult {
     let given = given.into_iter().map(|given| {
         let content = match given {
-            ForeignGiven::Text(text) => part::Content::Text(text),
-            ForeignGiven::Media(media) => part::Content::Media(self::media(media)),
+            ForeignResultPart::Text(text) => part::Content::Text(text),
+            ForeignResultPart::Media(media) => part::Content::Media(self::media(media)),
         };
         pb::Part {
             content: Some(content),

@@ -61,10 +61,10 @@ pub use admin::{
     revoke_key, set_tenant_limits,
 };
 pub use answers::{SUBMIT_TOOL_RESULTS, submit_tool_results};
-pub use append_messages::{APPEND_MESSAGES, Append, append_messages};
+pub use append_messages::{APPEND_MESSAGES, DecodedAppend, append_messages};
 pub use blobs::{
-    GET_BLOB, GetBlob, LARGEST_CHUNK, PUT_BLOB, blob_chunk, blob_header, get_blob,
-    not_as_announced, outside_of_blob,
+    GET_BLOB, GetBlob, MAX_CHUNK_BYTES, PUT_BLOB, blob_chunk, blob_header, content_mismatch,
+    get_blob, outside_of_blob,
 };
 pub use compaction::{
     COMPACT, LIST_COMPACTIONS, ListCompactions, REVERT_COMPACTION, compact, list_compactions,
@@ -78,11 +78,11 @@ pub use context::{
 pub use count_tokens::{COUNT_TOKENS, count_tokens};
 pub use events::{LIST_EVENTS, ListEvents, WATCH_EVENTS, list_events, watch_events};
 pub use execute_turn::{EXECUTE_TURN, execute_turn};
-pub use findings::Stored;
+pub use findings::StoredBlobs;
 pub use fork_session::{FORK_SESSION, fork_session};
 pub use hash::request_hash;
-pub use media::{named_in_messages, named_in_results};
-pub use messages_json::Place;
+pub use media::{blobs_in_messages, blobs_in_results};
+pub use messages_json::MessagePaths;
 pub use models::{GET_MODEL, LIST_MODELS, ListModels, get_model, list_models};
 pub use page::PageRequest;
 pub use queue::{

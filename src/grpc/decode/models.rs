@@ -2,15 +2,15 @@
 
 use super::{
     Findings, PageRequest, Path, config, page,
-    text::{self, AtMost},
+    text::{self, MaxLength},
 };
-use crate::{grpc::violations::Refused, pb};
+use crate::{grpc::violations::RequestError, pb};
 
 pub const LIST_MODELS: &str = "contextd.v1.ModelService/ListModels";
 pub const GET_MODEL: &str = "contextd.v1.ModelService/GetModel";
 
 /// Maximum length of a provider's name, in characters.
-const LONGEST_PROVIDER: AtMost = AtMost::Chars(128);
+const MAX_PROVIDER_LENGTH: MaxLength = MaxLength::Chars(128);
 
 /// A validated request of ListModels.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,14 +21,19 @@ pub struct ListModels {
 }
 
 /// Decodes a ListModelsRequest.
-pub fn list_models(request: pb::ListModelsRequest) -> Result<ListModels, Refused> {
+pub fn list_models(request: pb::ListModelsRequest) -> Result<ListModels, RequestError> {
     let mut found = Findings::of(LIST_MODELS);
     let pb::ListModelsRequest {
         page_size,
         page_token,
         provider,
     } = request;
-    let provider = text::line(Path::to("provider"), provider, LONGEST_PROVIDER, &mut found);
+    let provider = text::single_line(
+        Path::to("provider"),
+        provider,
+        MAX_PROVIDER_LENGTH,
+        &mut found,
+    );
     let page = page::page(page_size, page_token, &mut found);
     found.finish(ListModels {
         provider: (!provider.is_empty()).then_some(provider),
@@ -37,7 +42,7 @@ pub fn list_models(request: pb::ListModelsRequest) -> Result<ListModels, Refused
 }
 
 /// Decodes a GetModelRequest to a model reference or an alias.
-pub fn get_model(request: pb::GetModelRequest) -> Result<String, Refused> {
+pub fn get_model(request: pb::GetModelRequest) -> Result<String, RequestError> {
     let mut found = Findings::of(GET_MODEL);
     let pb::GetModelRequest { model } = request;
     if model.is_empty() {

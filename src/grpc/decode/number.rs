@@ -49,7 +49,11 @@ pub(super) fn not_negative(at: Path<'_>, number: i64, found: &mut Findings) {
 }
 
 /// Decodes an enum value. Reports an unknown one and returns `None`.
-pub(super) fn known<E: TryFrom<i32>>(at: Path<'_>, number: i32, found: &mut Findings) -> Option<E> {
+pub(super) fn enum_value<E: TryFrom<i32>>(
+    at: Path<'_>,
+    number: i32,
+    found: &mut Findings,
+) -> Option<E> {
     let value = E::try_from(number).ok();
     if value.is_none() {
         found.invalid(

@@ -16,5 +16,5 @@ pub(super) fn check(at: Path<'_>, limits: &pb::ToolOutputLimits, found: &mut Fin
     number::count(at.field("max_lines"), *max_lines, found);
     number::count(at.field("max_line_length"), *max_line_length, found);
     number::count(at.field("max_matches"), *max_matches, found);
-    number::known::<pb::KeepPart>(at.field("keep"), *keep, found);
+    number::enum_value::<pb::KeepPart>(at.field("keep"), *keep, found);
 }

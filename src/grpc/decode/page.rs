@@ -3,9 +3,9 @@
 use super::{Findings, Path, number};
 
 /// Default number of items in a page.
-const DEFAULT: u32 = 50;
+const DEFAULT_PAGE_SIZE: u32 = 50;
 /// Maximum number of items in a page. A larger `page_size` is reduced to it.
-const MOST: u32 = 1_000;
+const MAX_PAGE_SIZE: u32 = 1_000;
 
 /// The page that a list request asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct PageRequest {
 pub(super) fn page(page_size: i32, page_token: String, found: &mut Findings) -> PageRequest {
     let token = (!page_token.is_empty()).then_some(page_token);
     PageRequest {
-        size: size(page_size, DEFAULT, found),
+        size: size(page_size, DEFAULT_PAGE_SIZE, found),
         token,
     }
 }
@@ -29,5 +29,5 @@ pub(super) fn page(page_size: i32, page_token: String, found: &mut Findings) -> 
 pub(super) fn size(page_size: i32, default: u32, found: &mut Findings) -> u32 {
     number::count(Path::to("page_size"), page_size, found)
         .unwrap_or(default)
-        .min(MOST)
+        .min(MAX_PAGE_SIZE)
 }

@@ -2,18 +2,18 @@
 
 use super::{
     Findings, Path, json, media,
-    text::{self, AtMost, MIB},
+    text::{self, MIB, MaxLength},
 };
 use crate::{
-    model::{Content, Given, Part},
+    model::{Content, OutputPart, Part},
     pb::{self, FieldReason, part},
 };
 
 /// Maximum size of a text in a user message, in bytes.
-const LONGEST_TEXT: AtMost = AtMost::Bytes(MIB);
+const MAX_TEXT_SIZE: MaxLength = MaxLength::Bytes(MIB);
 
 /// Decodes a part of a user message. Reports a part that is neither text nor media, and returns `None`.
-pub(super) fn said(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> {
+pub(super) fn user_part(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> {
     let pb::Part {
         content,
         citations,
@@ -30,15 +30,15 @@ pub(super) fn said(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option
         found,
     );
     let (content, sanitized) = match text_or_medium(at, content, found)? {
-        Given::Text(text) => {
+        OutputPart::Text(text) => {
             if text.is_empty() && bare {
                 found.required(at.field("text"));
             }
-            text::bounded(at.field("text"), &text, LONGEST_TEXT, found);
-            let (text, sanitized) = text::clean(text);
+            text::check_length(at.field("text"), &text, MAX_TEXT_SIZE, found);
+            let (text, sanitized) = text::replace_nul(text);
             (Content::Text(text), sanitized)
         }
-        Given::Media(medium) => (Content::Media(medium), false),
+        OutputPart::Media(medium) => (Content::Media(medium), false),
     };
     Some(Part {
         content,
@@ -50,7 +50,11 @@ pub(super) fn said(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option
 
 /// Decodes a part of a tool result. Reports a part that is neither text nor media, and returns `None`. The
 /// size limit applies to the whole result.
-pub(super) fn given(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Given> {
+pub(super) fn result_part(
+    at: Path<'_>,
+    part: pb::Part,
+    found: &mut Findings,
+) -> Option<OutputPart> {
     let pb::Part {
         content,
         citations,
@@ -86,12 +90,12 @@ fn text_or_medium(
     at: Path<'_>,
     content: Option<part::Content>,
     found: &mut Findings,
-) -> Option<Given> {
+) -> Option<OutputPart> {
     use part::Content;
     let other = match content {
-        Some(Content::Text(text)) => return Some(Given::Text(text)),
+        Some(Content::Text(text)) => return Some(OutputPart::Text(text)),
         Some(Content::Media(media)) => {
-            return media::read(at.field("media"), media, found).map(Given::Media);
+            return media::read(at.field("media"), media, found).map(OutputPart::Media);
         }
         Some(Content::Reasoning(_)) => "reasoning",
         Some(Content::ToolCall(_)) => "tool_call",

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Maximum number of characters shown of a map key.
-const KEY_SHOWN: usize = 40;
+const MAX_KEY_CHARS: usize = 40;
 
 /// A path such as `session.tools.host_tools[3].name`. Formatted only if it is printed.
 #[derive(Debug, Clone, Copy)]
@@ -93,7 +93,7 @@ impl fmt::Display for Path<'_> {
             Segment::Key(key) => write!(
                 f,
                 "[\"{}\"]",
-                key.chars().take(KEY_SHOWN).collect::<String>()
+                key.chars().take(MAX_KEY_CHARS).collect::<String>()
             ),
         }
     }

@@ -4,7 +4,7 @@ use std::mem::take;
 
 use super::{
     Findings, Path, number,
-    text::{self, AtMost, KIB},
+    text::{self, KIB, MaxLength},
 };
 use crate::{
     codec,
@@ -12,22 +12,22 @@ use crate::{
 };
 
 /// Maximum number of blocks in a session.
-const MOST: usize = 64;
+const MAX_BLOCKS: usize = 64;
 /// Maximum length of a name, in characters.
-const LONGEST_NAME: AtMost = AtMost::Chars(128);
+const MAX_NAME_LENGTH: MaxLength = MaxLength::Chars(128);
 /// Maximum size of a text, in bytes.
-const LONGEST_TEXT: AtMost = AtMost::Bytes(256 * KIB);
+const MAX_TEXT_SIZE: MaxLength = MaxLength::Bytes(256 * KIB);
 
 /// Checks the pinned blocks of a session, and replaces characters that cannot be stored.
 pub(super) fn check(at: Path<'_>, blocks: &mut [pb::PinnedBlock], found: &mut Findings) {
-    if blocks.len() > MOST {
+    if blocks.len() > MAX_BLOCKS {
         found.invalid(
             at,
             FieldReason::TooLarge,
-            format!("must have at most {MOST} elements"),
+            format!("must have at most {MAX_BLOCKS} elements"),
         );
     }
-    text::unique(at, blocks.iter().map(|block| &block.name), found);
+    text::check_unique_names(at, blocks.iter().map(|block| &block.name), found);
     for (i, block) in blocks.iter_mut().enumerate() {
         check_block(at.index(i), block, found);
     }
@@ -42,10 +42,10 @@ fn check_block(at: Path<'_>, block: &mut pb::PinnedBlock, found: &mut Findings) 
     if name.is_empty() {
         found.required(at.field("name"));
     }
-    text::check_line(at.field("name"), name, LONGEST_NAME, found);
-    *text = text::prose(at.field("text"), take(text), LONGEST_TEXT, found);
+    text::check_single_line(at.field("name"), name, MAX_NAME_LENGTH, found);
+    *text = text::free_text(at.field("text"), take(text), MAX_TEXT_SIZE, found);
     let at = at.field("category");
-    if let Some(category) = number::known(at, *category, found)
+    if let Some(category) = number::enum_value(at, *category, found)
         && codec::config::kind_from_pb(category).is_err()
     {
         found.invalid(

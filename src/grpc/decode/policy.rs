@@ -3,26 +3,26 @@
 
 use super::{
     Findings, Path, duration, number, output_limits,
-    text::{self, AtMost},
+    text::{self, MaxLength},
     tools,
 };
 use crate::{
     codec::policy::Field as _,
     model::{
         compaction::{GUARD_RESTARTS, InstructionsMode, Strategy},
-        config::{MOST_FALLBACKS, is_model_reference},
+        config::{MAX_FALLBACK_MODELS, is_model_reference},
     },
     pb::{self, FieldReason},
 };
 
 /// Maximum number of tools with specific limits.
-const MOST_LIMITS: usize = 512;
+const MAX_LISTED_TOOLS: usize = 512;
 /// Maximum length of summary instructions, in characters.
-const LONGEST_INSTRUCTIONS: AtMost = AtMost::Chars(16_384);
+const MAX_INSTRUCTIONS_LENGTH: MaxLength = MaxLength::Chars(16_384);
 /// Maximum length of a model reference, in characters.
-const LONGEST_MODEL: AtMost = AtMost::Chars(256);
+const MAX_MODEL_LENGTH: MaxLength = MaxLength::Chars(256);
 /// Lowest share of the context window that can be a threshold.
-const SMALLEST_SHARE: f64 = f64::MIN_POSITIVE;
+const MIN_RATIO: f64 = f64::MIN_POSITIVE;
 
 /// Checks the policy overrides.
 pub(super) fn check(at: Path<'_>, policy: &pb::Policy, found: &mut Findings) {
@@ -44,7 +44,7 @@ pub(super) fn check(at: Path<'_>, policy: &pb::Policy, found: &mut Findings) {
     }
     optional_count(at.field("output_reserve"), *output_reserve, found);
     above_zero(at.field("context_window"), *context_window, found);
-    number::known::<pb::UnknownWindow>(at.field("unknown_window"), *unknown_window, found);
+    number::enum_value::<pb::UnknownWindow>(at.field("unknown_window"), *unknown_window, found);
     check_fallbacks(at.field("fallback_models"), fallback_models, found);
     if let Some(tools) = tools {
         check_tools(at.field("tools"), tools, found);
@@ -56,14 +56,14 @@ pub(super) fn check(at: Path<'_>, policy: &pb::Policy, found: &mut Findings) {
 
 /// Checks fallback models. Does not check that they exist.
 fn check_fallbacks(at: Path<'_>, models: &[String], found: &mut Findings) {
-    if models.len() > MOST_FALLBACKS {
+    if models.len() > MAX_FALLBACK_MODELS {
         found.invalid(
             at,
             FieldReason::TooLarge,
-            format!("must have at most {MOST_FALLBACKS} elements"),
+            format!("must have at most {MAX_FALLBACK_MODELS} elements"),
         );
     }
-    let models = models.iter().take(MOST_FALLBACKS);
+    let models = models.iter().take(MAX_FALLBACK_MODELS);
     for (i, model) in models.clone().enumerate() {
         let at = at.index(i);
         if model.is_empty() {
@@ -72,7 +72,7 @@ fn check_fallbacks(at: Path<'_>, models: &[String], found: &mut Findings) {
         if models.clone().take(i).any(|before| before == model) {
             found.invalid(at, FieldReason::Conflict, "must be listed only once");
         }
-        text::check_line(at, model, LONGEST_MODEL, found);
+        text::check_single_line(at, model, MAX_MODEL_LENGTH, found);
     }
 }
 
@@ -84,7 +84,7 @@ pub(super) fn check_other_models(
     found: &mut Findings,
 ) {
     let at = at.field("fallback_models");
-    for (i, model) in (0..MOST_FALLBACKS).zip(&overrides.fallback_models) {
+    for (i, model) in (0..MAX_FALLBACK_MODELS).zip(&overrides.fallback_models) {
         if !own.is_empty() && model == own {
             let expected = "must differ from the session's model";
             found.invalid(at.index(i), FieldReason::Invalid, expected);
@@ -117,7 +117,7 @@ fn check_tools(at: Path<'_>, policy: &pb::ToolPolicy, found: &mut Findings) {
         output_limits,
         cancel_wait,
     } = policy;
-    number::known::<pb::ToolExecution>(at.field("execution"), *execution, found);
+    number::enum_value::<pb::ToolExecution>(at.field("execution"), *execution, found);
     if let Some(wait) = cancel_wait {
         duration::any(at.field("cancel_wait"), *wait, found);
         found.not_implemented(at.field("cancel_wait"));
@@ -126,11 +126,11 @@ fn check_tools(at: Path<'_>, policy: &pb::ToolPolicy, found: &mut Findings) {
         output_limits::check(at.field("default_output_limits"), limits, found);
     }
     let at = at.field("output_limits");
-    if output_limits.len() > MOST_LIMITS {
+    if output_limits.len() > MAX_LISTED_TOOLS {
         found.invalid(
             at,
             FieldReason::TooLarge,
-            format!("must have at most {MOST_LIMITS} entries"),
+            format!("must have at most {MAX_LISTED_TOOLS} entries"),
         );
     }
     for (name, limits) in output_limits {
@@ -157,36 +157,34 @@ fn check_compaction(at: Path<'_>, policy: &pb::CompactionPolicy, found: &mut Fin
         guard_max_restarts,
     } = policy;
     above_zero(at.field("summary_max_tokens"), *summary_max_tokens, found);
-    number::known::<pb::CompactionStrategy>(at.field("strategy"), *strategy, found);
-    check_share(
-        at.field("threshold"),
-        *threshold,
-        SMALLEST_SHARE,
-        1.0,
-        found,
-    );
+    number::enum_value::<pb::CompactionStrategy>(at.field("strategy"), *strategy, found);
+    check_share(at.field("threshold"), *threshold, MIN_RATIO, 1.0, found);
     optional_count(at.field("keep_turns"), *keep_turns, found);
     check_share(at.field("keep_ratio"), *keep_ratio, 0.0, 0.9, found);
     check_summary_model(at.field("summary_model"), summary_model, found);
-    text::bounded(
+    text::check_length(
         at.field("instructions"),
         instructions,
-        LONGEST_INSTRUCTIONS,
+        MAX_INSTRUCTIONS_LENGTH,
         found,
     );
-    number::known::<pb::InstructionsMode>(at.field("instructions_mode"), *instructions_mode, found);
-    number::known::<pb::ContextGuard>(at.field("guard"), *guard, found);
+    number::enum_value::<pb::InstructionsMode>(
+        at.field("instructions_mode"),
+        *instructions_mode,
+        found,
+    );
+    number::enum_value::<pb::ContextGuard>(at.field("guard"), *guard, found);
     check_share(
         at.field("guard_request_ratio"),
         *guard_request_ratio,
-        SMALLEST_SHARE,
+        MIN_RATIO,
         1.0,
         found,
     );
     check_share(
         at.field("guard_stream_ratio"),
         *guard_stream_ratio,
-        SMALLEST_SHARE,
+        MIN_RATIO,
         1.0,
         found,
     );
@@ -198,7 +196,7 @@ fn check_compaction(at: Path<'_>, policy: &pb::CompactionPolicy, found: &mut Fin
 
 /// Checks the model of summaries. Empty means the session's model.
 pub(super) fn check_summary_model(at: Path<'_>, model: &str, found: &mut Findings) {
-    if text::bounded(at, model, LONGEST_MODEL, found)
+    if text::check_length(at, model, MAX_MODEL_LENGTH, found)
         && !model.is_empty()
         && !is_model_reference(model)
     {
@@ -208,7 +206,7 @@ pub(super) fn check_summary_model(at: Path<'_>, model: &str, found: &mut Finding
 
 /// Decodes a compaction strategy. Returns `None` to use the policy's.
 pub(super) fn strategy(at: Path<'_>, strategy: i32, found: &mut Findings) -> Option<Strategy> {
-    number::known::<pb::CompactionStrategy>(at, strategy, found);
+    number::enum_value::<pb::CompactionStrategy>(at, strategy, found);
     found.converted(at, Option::from_field("strategy", strategy))
 }
 
@@ -218,7 +216,7 @@ pub(super) fn instructions(
     instructions: String,
     found: &mut Findings,
 ) -> Option<String> {
-    text::bounded(at, &instructions, LONGEST_INSTRUCTIONS, found);
+    text::check_length(at, &instructions, MAX_INSTRUCTIONS_LENGTH, found);
     Some(instructions).filter(|text| !text.is_empty())
 }
 
@@ -228,7 +226,7 @@ pub(super) fn instructions_mode(
     mode: i32,
     found: &mut Findings,
 ) -> Option<InstructionsMode> {
-    number::known::<pb::InstructionsMode>(at, mode, found);
+    number::enum_value::<pb::InstructionsMode>(at, mode, found);
     found.converted(at, Option::from_field("instructions_mode", mode))
 }
 
@@ -241,17 +239,17 @@ fn check_prune(at: Path<'_>, policy: &pb::PrunePolicy, found: &mut Findings) {
         protected_tools,
     } = policy;
     let named = at.field("protected_tools");
-    if protected_tools.len() > MOST_LIMITS {
+    if protected_tools.len() > MAX_LISTED_TOOLS {
         found.invalid(
             named,
             FieldReason::TooLarge,
-            format!("must have at most {MOST_LIMITS} elements"),
+            format!("must have at most {MAX_LISTED_TOOLS} elements"),
         );
     }
-    for (i, name) in protected_tools.iter().take(MOST_LIMITS).enumerate() {
+    for (i, name) in protected_tools.iter().take(MAX_LISTED_TOOLS).enumerate() {
         tools::check_name(named.index(i), name, found);
     }
-    number::known::<pb::PruneMode>(at.field("mode"), *mode, found);
+    number::enum_value::<pb::PruneMode>(at.field("mode"), *mode, found);
     optional_count(at.field("minimum_tokens"), *minimum_tokens, found);
     optional_count(at.field("protect_tokens"), *protect_tokens, found);
     optional_count(at.field("protect_turns"), *protect_turns, found);
@@ -262,7 +260,7 @@ fn check_queue(at: Path<'_>, policy: &pb::QueuePolicy, found: &mut Findings) {
     if let Some(most) = max_pending {
         number::within(at.field("max_pending"), most, &(1..=1_000), found);
     }
-    number::known::<pb::TakeMode>(at.field("take"), *take, found);
+    number::enum_value::<pb::TakeMode>(at.field("take"), *take, found);
 }
 
 fn check_share(at: Path<'_>, share: Option<f64>, from: f64, to: f64, found: &mut Findings) {

@@ -2,7 +2,7 @@
 
 use super::{
     Findings, Path, json, number,
-    text::{self, AtMost, KIB, MIB},
+    text::{self, KIB, MIB, MaxLength},
 };
 use crate::{
     codec,
@@ -11,15 +11,15 @@ use crate::{
 };
 
 /// Maximum number of citations in a part.
-const MOST_CITATIONS: usize = 256;
+const MAX_CITATIONS: usize = 256;
 /// Maximum size of a text in a citation, in bytes.
-const LONGEST_QUOTE: AtMost = AtMost::Bytes(64 * KIB);
+const MAX_CITATION_TEXT_SIZE: MaxLength = MaxLength::Bytes(64 * KIB);
 /// Maximum length of a URL, in characters.
-const LONGEST_URL: AtMost = AtMost::Chars(8_192);
+const MAX_URL_LENGTH: MaxLength = MaxLength::Chars(8_192);
 /// Maximum length of a name, kind or title, in characters.
-const LONGEST_NAME: AtMost = AtMost::Chars(256);
+const MAX_NAME_LENGTH: MaxLength = MaxLength::Chars(256);
 /// Maximum size of a provider item, in bytes.
-const LONGEST_ITEM: AtMost = AtMost::Bytes(MIB);
+const MAX_ITEM_SIZE: MaxLength = MaxLength::Bytes(MIB);
 
 /// Decodes the citations of a part. Returns true if any text in them was replaced.
 pub(super) fn citations(
@@ -35,11 +35,11 @@ pub(super) fn citations(
             "are only allowed on text from a model",
         );
     }
-    if citations.len() > MOST_CITATIONS {
+    if citations.len() > MAX_CITATIONS {
         found.invalid(
             at,
             FieldReason::TooLarge,
-            format!("must have at most {MOST_CITATIONS} elements"),
+            format!("must have at most {MAX_CITATIONS} elements"),
         );
     }
     let replaced = citations.iter().any(has_nul);
@@ -68,12 +68,22 @@ fn checked_citation(at: Path<'_>, citation: pb::Citation, found: &mut Findings) 
     number::not_negative(at.field("start_byte"), start_byte.into(), found);
     number::not_negative(at.field("end_byte"), end_byte.into(), found);
     let at_metadata = at.field("provider_metadata_json");
-    text::bounded(at_metadata, &provider_metadata_json, LONGEST_QUOTE, found);
+    text::check_length(
+        at_metadata,
+        &provider_metadata_json,
+        MAX_CITATION_TEXT_SIZE,
+        found,
+    );
     let metadata = json::optional_object(at_metadata, provider_metadata_json, found);
     pb::Citation {
-        url: text::line(at.field("url"), url, LONGEST_URL, found),
-        title: text::prose(at.field("title"), title, LONGEST_QUOTE, found),
-        cited_text: text::prose(at.field("cited_text"), cited_text, LONGEST_QUOTE, found),
+        url: text::single_line(at.field("url"), url, MAX_URL_LENGTH, found),
+        title: text::free_text(at.field("title"), title, MAX_CITATION_TEXT_SIZE, found),
+        cited_text: text::free_text(
+            at.field("cited_text"),
+            cited_text,
+            MAX_CITATION_TEXT_SIZE,
+            found,
+        ),
         start_byte,
         end_byte,
         provider_metadata_json: metadata.unwrap_or_default(),
@@ -94,11 +104,11 @@ pub(super) fn item(at: Path<'_>, item: pb::ProviderItem, found: &mut Findings) -
         }
     }
     let json = json::object(at.field("item_json"), item_json, found);
-    text::bounded(at.field("item_json"), &json, LONGEST_ITEM, found);
+    text::check_length(at.field("item_json"), &json, MAX_ITEM_SIZE, found);
     ProviderItem {
-        provider: text::line(at.field("provider"), provider, LONGEST_NAME, found),
-        kind: text::line(at.field("kind"), kind, LONGEST_NAME, found),
+        provider: text::single_line(at.field("provider"), provider, MAX_NAME_LENGTH, found),
+        kind: text::single_line(at.field("kind"), kind, MAX_NAME_LENGTH, found),
         json,
-        title: text::line(at.field("title"), title, LONGEST_NAME, found),
+        title: text::single_line(at.field("title"), title, MAX_NAME_LENGTH, found),
     }
 }

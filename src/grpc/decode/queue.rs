@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use super::{
     Findings, PageRequest, Path, duration,
-    findings::Stored,
+    findings::StoredBlobs,
     hash::{idempotency, request_hash},
     id, ignored, input, number, page,
 };
 use crate::{
-    grpc::violations::Refused,
+    grpc::violations::RequestError,
     model::{
         Delivery, InputMessage, Role, SessionId,
         command::{CancelQueuedMessage, ClearQueue, EnqueueMessage},
@@ -23,7 +23,7 @@ pub const CANCEL_QUEUED_MESSAGE: &str = "contextd.v1.QueueService/CancelQueuedMe
 pub const CLEAR_QUEUE: &str = "contextd.v1.QueueService/ClearQueue";
 
 /// Maximum TTL of a queued message.
-const LONGEST_TTL: Duration = Duration::from_hours(7 * 24);
+const MAX_TTL: Duration = Duration::from_hours(7 * 24);
 
 /// A validated request of ListQueuedMessages.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,8 +35,8 @@ pub struct ListQueuedMessages {
 /// Decodes an EnqueueMessageRequest.
 pub fn enqueue_message(
     mut request: pb::EnqueueMessageRequest,
-    stored: Stored,
-) -> Result<EnqueueMessage, Refused> {
+    stored: StoredBlobs,
+) -> Result<EnqueueMessage, RequestError> {
     let mut found = Findings::with(ENQUEUE_MESSAGE, stored);
     request
         .message
@@ -60,7 +60,7 @@ pub fn enqueue_message(
         idempotency: idempotency(request_id, hash, &mut found),
         delivery: self::delivery(Path::to("delivery"), delivery, &mut found),
         starts_turn: starts_turn(Path::to("on_idle"), on_idle, &mut found),
-        ttl: duration::up_to(LONGEST_TTL, Path::to("ttl"), ttl, &mut found),
+        ttl: duration::up_to(MAX_TTL, Path::to("ttl"), ttl, &mut found),
         message: match message {
             Some(message) => input::user(Path::to("message"), message, &mut found),
             None => InputMessage::new(Role::User, Vec::new()),
@@ -73,7 +73,7 @@ pub fn enqueue_message(
 /// Decodes a ListQueuedMessagesRequest.
 pub fn list_queued_messages(
     request: pb::ListQueuedMessagesRequest,
-) -> Result<ListQueuedMessages, Refused> {
+) -> Result<ListQueuedMessages, RequestError> {
     let mut found = Findings::of(LIST_QUEUED_MESSAGES);
     let pb::ListQueuedMessagesRequest {
         session_id,
@@ -90,7 +90,7 @@ pub fn list_queued_messages(
 /// Decodes a CancelQueuedMessageRequest.
 pub fn cancel_queued_message(
     request: pb::CancelQueuedMessageRequest,
-) -> Result<CancelQueuedMessage, Refused> {
+) -> Result<CancelQueuedMessage, RequestError> {
     let mut found = Findings::of(CANCEL_QUEUED_MESSAGE);
     let hash = request_hash(CANCEL_QUEUED_MESSAGE, &request);
     let pb::CancelQueuedMessageRequest {
@@ -107,7 +107,7 @@ pub fn cancel_queued_message(
 }
 
 /// Decodes a ClearQueueRequest.
-pub fn clear_queue(request: pb::ClearQueueRequest) -> Result<ClearQueue, Refused> {
+pub fn clear_queue(request: pb::ClearQueueRequest) -> Result<ClearQueue, RequestError> {
     let mut found = Findings::of(CLEAR_QUEUE);
     let hash = request_hash(CLEAR_QUEUE, &request);
     let pb::ClearQueueRequest {
@@ -122,7 +122,7 @@ pub fn clear_queue(request: pb::ClearQueueRequest) -> Result<ClearQueue, Refused
 }
 
 fn delivery(at: Path<'_>, delivery: i32, found: &mut Findings) -> Delivery {
-    match number::known(at, delivery, found) {
+    match number::enum_value(at, delivery, found) {
         Some(pb::Delivery::Unspecified | pb::Delivery::Asap) | None => Delivery::Asap,
         Some(pb::Delivery::WhenIdle) => Delivery::WhenIdle,
         Some(pb::Delivery::Interrupt) => Delivery::Interrupt,
@@ -130,7 +130,7 @@ fn delivery(at: Path<'_>, delivery: i32, found: &mut Findings) -> Delivery {
 }
 
 fn starts_turn(at: Path<'_>, action: i32, found: &mut Findings) -> bool {
-    match number::known(at, action, found) {
+    match number::enum_value(at, action, found) {
         Some(pb::IdleAction::Unspecified | pb::IdleAction::Hold) | None => false,
         Some(pb::IdleAction::StartTurn) => true,
     }

@@ -2,7 +2,7 @@
 
 use super::{
     Findings, Path, duration, json, number,
-    text::{self, AtMost, KIB},
+    text::{self, KIB, MaxLength},
 };
 use crate::{
     codec,
@@ -11,13 +11,13 @@ use crate::{
 };
 
 /// Maximum length of a name or an id, in characters.
-const LONGEST_NAME: AtMost = AtMost::Chars(256);
+const MAX_NAME_LENGTH: MaxLength = MaxLength::Chars(256);
 /// Maximum length of a failure message, in characters.
-const LONGEST_SENTENCE: AtMost = AtMost::Chars(1_024);
+const MAX_FAILURE_MESSAGE_LENGTH: MaxLength = MaxLength::Chars(1_024);
 /// Maximum size of the provider's usage object, in bytes.
-const LONGEST_USAGE: AtMost = AtMost::Bytes(64 * KIB);
+const MAX_USAGE_SIZE: MaxLength = MaxLength::Bytes(64 * KIB);
 /// Maximum size of the provider's metadata, in bytes.
-const LONGEST_METADATA: AtMost = AtMost::Bytes(64 * KIB);
+const MAX_METADATA_SIZE: MaxLength = MaxLength::Bytes(64 * KIB);
 /// HTTP status codes, or 0 for none.
 const STATUSES: std::ops::RangeInclusive<i32> = 0..=599;
 
@@ -65,9 +65,9 @@ fn check(at: Path<'_>, response: pb::ModelResponse, found: &mut Findings) {
         found,
     );
     let metadata = at.field("provider_metadata_json");
-    text::bounded(metadata, &provider_metadata_json, LONGEST_METADATA, found);
+    text::check_length(metadata, &provider_metadata_json, MAX_METADATA_SIZE, found);
     json::optional_object(metadata, provider_metadata_json, found);
-    number::known::<pb::FinishReason>(at.field("finish_reason"), finish_reason, found);
+    number::enum_value::<pb::FinishReason>(at.field("finish_reason"), finish_reason, found);
     if let Some(usage) = usage {
         check_usage(at.field("usage"), usage, found);
     }
@@ -84,7 +84,7 @@ fn check(at: Path<'_>, response: pb::ModelResponse, found: &mut Findings) {
 
 fn names<const N: usize>(at: Path<'_>, names: [(&'static str, String); N], found: &mut Findings) {
     for (field, name) in names {
-        text::line(at.field(field), name, LONGEST_NAME, found);
+        text::single_line(at.field(field), name, MAX_NAME_LENGTH, found);
     }
 }
 
@@ -111,7 +111,7 @@ fn check_usage(at: Path<'_>, usage: pb::Usage, found: &mut Findings) {
         number::not_negative(at.field(field), count.into(), found);
     }
     let at = at.field("provider_usage_json");
-    text::bounded(at, &provider_usage_json, LONGEST_USAGE, found);
+    text::check_length(at, &provider_usage_json, MAX_USAGE_SIZE, found);
     json::optional_object(at, provider_usage_json, found);
 }
 
@@ -128,7 +128,7 @@ fn check_failure(at: Path<'_>, failure: pb::Failure, found: &mut Findings) {
         retry_after,
         categories,
     } = failure;
-    match number::known(at.field("reason"), reason, found) {
+    match number::enum_value(at.field("reason"), reason, found) {
         Some(pb::FailureReason::Unspecified) => found.required(at.field("reason")),
         Some(
             pb::FailureReason::ProviderAuth
@@ -145,8 +145,13 @@ fn check_failure(at: Path<'_>, failure: pb::Failure, found: &mut Findings) {
         )
         | None => {}
     }
-    text::bounded(at.field("message"), &message, LONGEST_SENTENCE, found);
-    number::known::<pb::FailurePhase>(at.field("phase"), phase, found);
+    text::check_length(
+        at.field("message"),
+        &message,
+        MAX_FAILURE_MESSAGE_LENGTH,
+        found,
+    );
+    number::enum_value::<pb::FailurePhase>(at.field("phase"), phase, found);
     names(
         at,
         [

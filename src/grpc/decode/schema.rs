@@ -2,12 +2,12 @@
 
 use super::{
     Findings, Path, json,
-    text::{self, AtMost, KIB},
+    text::{self, KIB, MaxLength},
 };
 use crate::pb::{self, FieldReason, json_schema::Schema};
 
 /// Maximum size of a schema as JSON text, in bytes.
-const LARGEST: AtMost = AtMost::Bytes(256 * KIB);
+const MAX_SCHEMA_SIZE: MaxLength = MaxLength::Bytes(256 * KIB);
 
 /// Checks a schema, and converts an object to JSON text. Text is not changed.
 pub(super) fn check(at: Path<'_>, schema: &mut pb::JsonSchema, found: &mut Findings) {
@@ -15,7 +15,7 @@ pub(super) fn check(at: Path<'_>, schema: &mut pb::JsonSchema, found: &mut Findi
     match schema.take() {
         Some(Schema::Json(mut text)) => {
             let at = at.field("json");
-            if text::bounded(at, &text, LARGEST, found) {
+            if text::check_length(at, &text, MAX_SCHEMA_SIZE, found) {
                 text = json::object(at, text, found);
             }
             *schema = Some(Schema::Json(text));
@@ -23,7 +23,7 @@ pub(super) fn check(at: Path<'_>, schema: &mut pb::JsonSchema, found: &mut Findi
         Some(Schema::Value(object)) => {
             let at = at.field("value");
             let text = json::from_struct(at, object, found);
-            text::bounded(at, &text, LARGEST, found);
+            text::check_length(at, &text, MAX_SCHEMA_SIZE, found);
             *schema = Some(Schema::Json(text));
         }
         None => found.invalid(

@@ -4,12 +4,12 @@ use super::{
     Findings, PageRequest, Path, append_messages, config,
     hash::{idempotency, request_hash},
     id, ignored, labels, number, page,
-    text::{self, AtMost},
+    text::{self, MaxLength},
     timestamp,
 };
 use crate::{
-    grpc::violations::Refused,
-    model::{PromptShape, Seq, SessionId, command::CreateSession},
+    grpc::violations::RequestError,
+    model::{PromptFormat, Seq, SessionId, command::CreateSession},
     pb::{self, FieldReason},
     session::SessionState,
     store::{session_filter::SessionFilter, session_labels::TITLE_CHARS},
@@ -37,7 +37,7 @@ pub struct ListMessages {
 pub struct ExportMessages {
     pub session: SessionId,
     /// The format; never one of this API.
-    pub shape: PromptShape,
+    pub shape: PromptFormat,
     /// Export the context as of this seq. `None` for the current state.
     pub at: Option<Seq>,
     pub page: PageRequest,
@@ -53,10 +53,12 @@ pub enum MessageView {
 }
 
 /// Decodes a CreateSessionRequest.
-pub fn create_session(mut request: pb::CreateSessionRequest) -> Result<CreateSession, Refused> {
+pub fn create_session(
+    mut request: pb::CreateSessionRequest,
+) -> Result<CreateSession, RequestError> {
     let mut found = Findings::of(CREATE_SESSION);
     if let Some(session) = &request.session {
-        config::check_whole(Path::to("session"), session, None, &mut found);
+        config::check_large_fields(Path::to("session"), session, None, &mut found);
     }
     request.session.iter_mut().for_each(ignored::clear_session);
     let hash = request_hash(CREATE_SESSION, &request);
@@ -76,7 +78,7 @@ pub fn create_session(mut request: pb::CreateSessionRequest) -> Result<CreateSes
 }
 
 /// Decodes a GetSessionRequest.
-pub fn get_session(request: pb::GetSessionRequest) -> Result<SessionId, Refused> {
+pub fn get_session(request: pb::GetSessionRequest) -> Result<SessionId, RequestError> {
     let mut found = Findings::of(GET_SESSION);
     let pb::GetSessionRequest { session_id } = request;
     let session = id::session(Path::to("session_id"), session_id, &mut found);
@@ -90,7 +92,7 @@ pub struct ListSessions {
 }
 
 /// Decodes a ListSessionsRequest.
-pub fn list_sessions(request: pb::ListSessionsRequest) -> Result<ListSessions, Refused> {
+pub fn list_sessions(request: pb::ListSessionsRequest) -> Result<ListSessions, RequestError> {
     let mut found = Findings::of(LIST_SESSIONS);
     let pb::ListSessionsRequest {
         page_size,
@@ -128,12 +130,12 @@ fn session_filter(at: Path<'_>, filter: pb::SessionFilter, found: &mut Findings)
         since: updated_since.and_then(|time| timestamp::timestamp(since_at, time, found)),
         until: updated_before.and_then(|time| timestamp::timestamp(before_at, time, found)),
         // Decoded like a title: control characters are allowed.
-        text: text::prose(text_at, text_prefix, AtMost::Chars(TITLE_CHARS), found),
+        text: text::free_text(text_at, text_prefix, MaxLength::Chars(TITLE_CHARS), found),
     }
 }
 
 fn session_state(at: Path<'_>, state: i32, found: &mut Findings) -> Option<SessionState> {
-    match number::known(at, state, found)? {
+    match number::enum_value(at, state, found)? {
         pb::SessionState::Unspecified => {
             found.invalid(
                 at,
@@ -149,7 +151,7 @@ fn session_state(at: Path<'_>, state: i32, found: &mut Findings) -> Option<Sessi
 }
 
 /// Decodes a ListMessagesRequest.
-pub fn list_messages(request: pb::ListMessagesRequest) -> Result<ListMessages, Refused> {
+pub fn list_messages(request: pb::ListMessagesRequest) -> Result<ListMessages, RequestError> {
     let mut found = Findings::of(LIST_MESSAGES);
     let pb::ListMessagesRequest {
         session_id,
@@ -170,7 +172,7 @@ pub fn list_messages(request: pb::ListMessagesRequest) -> Result<ListMessages, R
 }
 
 /// Decodes an ExportMessagesRequest.
-pub fn export_messages(request: pb::ExportMessagesRequest) -> Result<ExportMessages, Refused> {
+pub fn export_messages(request: pb::ExportMessagesRequest) -> Result<ExportMessages, RequestError> {
     let mut found = Findings::of(EXPORT_MESSAGES);
     let pb::ExportMessagesRequest {
         session_id,
@@ -183,7 +185,7 @@ pub fn export_messages(request: pb::ExportMessagesRequest) -> Result<ExportMessa
     let export = ExportMessages {
         session: id::session(Path::to("session_id"), session_id, &mut found),
         // Not used: a request without a format is rejected.
-        shape: shape.unwrap_or(PromptShape::Neutral),
+        shape: shape.unwrap_or(PromptFormat::Neutral),
         at: number::optional_seq(Path::to("at_seq"), at_seq, &mut found),
         page: page::page(page_size, page_token, &mut found),
     };
@@ -191,7 +193,7 @@ pub fn export_messages(request: pb::ExportMessagesRequest) -> Result<ExportMessa
 }
 
 fn message_view(at: Path<'_>, view: i32, found: &mut Findings) -> MessageView {
-    match number::known(at, view, found) {
+    match number::enum_value(at, view, found) {
         Some(pb::MessageView::Unspecified | pb::MessageView::All) | None => MessageView::All,
         Some(pb::MessageView::Live) => MessageView::Live,
     }

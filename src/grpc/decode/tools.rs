@@ -4,7 +4,7 @@ use std::mem::take;
 
 use super::{
     Findings, Path, duration, json, number, output_limits, schema,
-    text::{self, AtMost, KIB},
+    text::{self, KIB, MaxLength},
 };
 use crate::{
     codec,
@@ -13,17 +13,17 @@ use crate::{
 };
 
 /// Maximum number of tools in a set.
-const MOST: usize = 512;
+const MAX_TOOLS: usize = 512;
 /// Maximum length of a tool name, in characters.
-const LONGEST_NAME: AtMost = AtMost::Chars(64);
+const MAX_NAME_LENGTH: MaxLength = MaxLength::Chars(64);
 /// Maximum length of a provider name, in characters.
-const LONGEST_PROVIDER: AtMost = AtMost::Chars(256);
+const MAX_PROVIDER_LENGTH: MaxLength = MaxLength::Chars(256);
 /// Maximum length of a tool's name at its MCP server, in characters.
-const LONGEST_AT_SERVER: AtMost = AtMost::Chars(256);
+const MAX_MCP_TOOL_LENGTH: MaxLength = MaxLength::Chars(256);
 /// Maximum number of MCP servers in a set.
-const MOST_SERVERS: usize = 64;
+const MAX_MCP_SERVERS: usize = 64;
 /// Maximum size of a provider tool's definition, in bytes.
-const LONGEST_DEFINITION: AtMost = AtMost::Bytes(256 * KIB);
+const MAX_DEFINITION_SIZE: MaxLength = MaxLength::Bytes(256 * KIB);
 
 /// Decodes a set of tools.
 pub(super) fn set(at: Path<'_>, mut set: pb::ToolSet, found: &mut Findings) -> ToolSet {
@@ -38,25 +38,25 @@ pub(super) fn check(at: Path<'_>, set: &mut pb::ToolSet, found: &mut Findings) {
         provider_tools,
         mcp_servers,
     } = set;
-    if host_tools.len() + provider_tools.len() > MOST {
+    if host_tools.len() + provider_tools.len() > MAX_TOOLS {
         found.invalid(
             at,
             FieldReason::TooLarge,
-            format!("must have at most {MOST} tools"),
+            format!("must have at most {MAX_TOOLS} tools"),
         );
     }
     let at_host = at.field("host_tools");
-    text::unique(at_host, host_tools.iter().map(|tool| &tool.name), found);
+    text::check_unique_names(at_host, host_tools.iter().map(|tool| &tool.name), found);
     let at_provider = at.field("provider_tools");
     for (i, tool) in provider_tools.iter().enumerate() {
         check_provider_tool(at_provider.index(i), tool, found);
     }
     let at_servers = at.field("mcp_servers");
-    if mcp_servers.len() > MOST_SERVERS {
+    if mcp_servers.len() > MAX_MCP_SERVERS {
         found.invalid(
             at_servers,
             FieldReason::TooLarge,
-            format!("must have at most {MOST_SERVERS} entries"),
+            format!("must have at most {MAX_MCP_SERVERS} entries"),
         );
     }
     for (i, server) in mcp_servers.iter_mut().enumerate() {
@@ -71,7 +71,7 @@ pub(super) fn check(at: Path<'_>, set: &mut pb::ToolSet, found: &mut Findings) {
 pub(super) fn check_name(at: Path<'_>, name: &str, found: &mut Findings) {
     if name.is_empty() {
         found.required(at);
-    } else if text::bounded(at, name, LONGEST_NAME, found)
+    } else if text::check_length(at, name, MAX_NAME_LENGTH, found)
         && !name
             .chars()
             .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
@@ -101,9 +101,9 @@ fn check_tool(at: Path<'_>, tool: &mut pb::Tool, found: &mut Findings) {
     if let Some(pb::McpTool { server, tool }) = mcp {
         let at = at.field("mcp");
         check_server_name(at.field("server"), server, found);
-        text::check_line(at.field("tool"), tool, LONGEST_AT_SERVER, found);
+        text::check_single_line(at.field("tool"), tool, MAX_MCP_TOOL_LENGTH, found);
     }
-    *description = text::clean(take(description)).0;
+    *description = text::replace_nul(take(description)).0;
     if let Some(schema) = input_schema {
         schema::check(at.field("input_schema"), schema, found);
     }
@@ -112,7 +112,7 @@ fn check_tool(at: Path<'_>, tool: &mut pb::Tool, found: &mut Findings) {
         output_limits::check(at.field("output_limits"), limits, found);
     }
     let at = at.field("category");
-    if let Some(category) = number::known(at, *category, found)
+    if let Some(category) = number::enum_value(at, *category, found)
         && codec::tools::category_from_pb(category).is_err()
     {
         found.invalid(
@@ -127,7 +127,7 @@ fn check_server_name(at: Path<'_>, server: &str, found: &mut Findings) {
     if server.is_empty() {
         found.required(at);
     } else {
-        text::check_line(at, server, LONGEST_PROVIDER, found);
+        text::check_single_line(at, server, MAX_PROVIDER_LENGTH, found);
     }
 }
 
@@ -142,15 +142,15 @@ fn check_mcp_server(at: Path<'_>, server: &mut pb::McpServerTools, found: &mut F
     } = server;
     check_server_name(at.field("server"), server, found);
     let at_tools = at.field("tools");
-    if tools.len() > MOST {
+    if tools.len() > MAX_TOOLS {
         found.invalid(
             at_tools,
             FieldReason::TooLarge,
-            format!("must have at most {MOST} names"),
+            format!("must have at most {MAX_TOOLS} names"),
         );
     }
     for (i, tool) in tools.iter().enumerate() {
-        text::check_line(at_tools.index(i), tool, LONGEST_AT_SERVER, found);
+        text::check_single_line(at_tools.index(i), tool, MAX_MCP_TOOL_LENGTH, found);
     }
     if !prefix.is_empty() {
         check_name(at.field("prefix"), prefix, found);
@@ -169,10 +169,10 @@ fn check_provider_tool(at: Path<'_>, tool: &pb::ProviderTool, found: &mut Findin
     if provider.is_empty() {
         found.required(at.field("provider"));
     } else {
-        text::check_line(at.field("provider"), provider, LONGEST_PROVIDER, found);
+        text::check_single_line(at.field("provider"), provider, MAX_PROVIDER_LENGTH, found);
     }
     let at = at.field("definition_json");
-    if text::bounded(at, definition_json, LONGEST_DEFINITION, found) {
+    if text::check_length(at, definition_json, MAX_DEFINITION_SIZE, found) {
         json::object(at, definition_json.clone(), found);
     }
 }

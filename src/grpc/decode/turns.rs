@@ -4,10 +4,10 @@ use super::{
     Findings, PageRequest, Path,
     hash::{idempotency, request_hash},
     id, number, page,
-    text::{self, AtMost},
+    text::{self, MaxLength},
 };
 use crate::{
-    grpc::violations::Refused,
+    grpc::violations::RequestError,
     model::{SessionId, TurnId, command::CancelTurn},
     pb,
 };
@@ -16,7 +16,7 @@ pub const GET_TURN: &str = "contextd.v1.TurnService/GetTurn";
 pub const LIST_TURNS: &str = "contextd.v1.TurnService/ListTurns";
 pub const CANCEL_TURN: &str = "contextd.v1.TurnService/CancelTurn";
 /// Maximum length of the reason for a cancellation, in characters.
-const LONGEST_REASON: AtMost = AtMost::Chars(1_024);
+const MAX_REASON_LENGTH: MaxLength = MaxLength::Chars(1_024);
 
 /// A validated request of GetTurn.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct ListTurns {
 }
 
 /// Decodes a GetTurnRequest.
-pub fn get_turn(request: pb::GetTurnRequest) -> Result<GetTurn, Refused> {
+pub fn get_turn(request: pb::GetTurnRequest) -> Result<GetTurn, RequestError> {
     let mut found = Findings::of(GET_TURN);
     let pb::GetTurnRequest {
         session_id,
@@ -47,7 +47,7 @@ pub fn get_turn(request: pb::GetTurnRequest) -> Result<GetTurn, Refused> {
 }
 
 /// Decodes a ListTurnsRequest.
-pub fn list_turns(request: pb::ListTurnsRequest) -> Result<ListTurns, Refused> {
+pub fn list_turns(request: pb::ListTurnsRequest) -> Result<ListTurns, RequestError> {
     let mut found = Findings::of(LIST_TURNS);
     let pb::ListTurnsRequest {
         session_id,
@@ -62,7 +62,7 @@ pub fn list_turns(request: pb::ListTurnsRequest) -> Result<ListTurns, Refused> {
 }
 
 /// Decodes a CancelTurnRequest.
-pub fn cancel_turn(request: pb::CancelTurnRequest) -> Result<CancelTurn, Refused> {
+pub fn cancel_turn(request: pb::CancelTurnRequest) -> Result<CancelTurn, RequestError> {
     let mut found = Findings::of(CANCEL_TURN);
     let hash = request_hash(CANCEL_TURN, &request);
     let pb::CancelTurnRequest {
@@ -77,10 +77,10 @@ pub fn cancel_turn(request: pb::CancelTurnRequest) -> Result<CancelTurn, Refused
         turn: id::optional_turn(Path::to("turn_id"), turn_id, &mut found),
         idempotency: idempotency(request_id, hash, &mut found),
         rollback: matches!(
-            number::known(Path::to("mode"), mode, &mut found),
+            number::enum_value(Path::to("mode"), mode, &mut found),
             Some(pb::CancelMode::Rollback)
         ),
-        reason: text::prose(Path::to("reason"), reason, LONGEST_REASON, &mut found),
+        reason: text::free_text(Path::to("reason"), reason, MAX_REASON_LENGTH, &mut found),
     };
     found.finish(cancel)
 }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     codec::mask::{self, WrongPath},
-    grpc::violations::Refused,
+    grpc::violations::RequestError,
     model::command::{ConfigChange, DeleteSession, UpdateSession},
     pb::{self, FieldReason},
 };
@@ -18,17 +18,19 @@ pub const UPDATE_SESSION: &str = "contextd.v1.SessionService/UpdateSession";
 pub const DELETE_SESSION: &str = "contextd.v1.SessionService/DeleteSession";
 
 /// Maximum number of paths in a field mask.
-const MOST_PATHS: usize = 256;
+const MAX_PATHS: usize = 256;
 
 /// Decodes an UpdateSessionRequest. All fields that are set are checked, in the mask or not.
-pub fn update_session(mut request: pb::UpdateSessionRequest) -> Result<UpdateSession, Refused> {
+pub fn update_session(
+    mut request: pb::UpdateSessionRequest,
+) -> Result<UpdateSession, RequestError> {
     let mut found = Findings::of(UPDATE_SESSION);
     if let Some(session) = &request.session {
         let listed = request
             .update_mask
             .as_ref()
             .map(|mask| mask.paths.as_slice());
-        config::check_whole(
+        config::check_large_fields(
             Path::to("session"),
             session,
             Some(listed.unwrap_or_default()),
@@ -48,7 +50,7 @@ pub fn update_session(mut request: pb::UpdateSessionRequest) -> Result<UpdateSes
     let etag = std::mem::take(&mut session.etag);
     let update = UpdateSession {
         session: id::session(at.field("session_id"), session_id, &mut found),
-        etag: given(etag),
+        etag: non_empty(etag),
         change: ConfigChange {
             paths: paths(Path::to("update_mask"), update_mask, &session, &mut found),
             values: config::draft(at, session, &mut found).config,
@@ -59,7 +61,7 @@ pub fn update_session(mut request: pb::UpdateSessionRequest) -> Result<UpdateSes
 }
 
 /// Decodes a DeleteSessionRequest.
-pub fn delete_session(request: pb::DeleteSessionRequest) -> Result<DeleteSession, Refused> {
+pub fn delete_session(request: pb::DeleteSessionRequest) -> Result<DeleteSession, RequestError> {
     let mut found = Findings::of(DELETE_SESSION);
     let hash = request_hash(DELETE_SESSION, &request);
     let pb::DeleteSessionRequest {
@@ -69,7 +71,7 @@ pub fn delete_session(request: pb::DeleteSessionRequest) -> Result<DeleteSession
     } = request;
     let delete = DeleteSession {
         session: id::session(Path::to("session_id"), session_id, &mut found),
-        etag: given(etag),
+        etag: non_empty(etag),
         idempotency: idempotency(request_id, hash, &mut found),
     };
     found.finish(delete)
@@ -82,7 +84,7 @@ fn clear_all_but_etag(session: &mut pb::Session) {
     session.etag = etag;
 }
 
-fn given(etag: String) -> Option<String> {
+fn non_empty(etag: String) -> Option<String> {
     Some(etag).filter(|etag| !etag.is_empty())
 }
 
@@ -95,14 +97,14 @@ fn paths(
 ) -> Vec<String> {
     let FieldMask { paths } = update_mask.unwrap_or_default();
     if paths.is_empty() {
-        return found.converted(at, mask::set_in(session));
+        return found.converted(at, mask::set_paths(session));
     }
     let at = at.field("paths");
-    if paths.len() > MOST_PATHS {
+    if paths.len() > MAX_PATHS {
         found.invalid(
             at,
             FieldReason::TooLarge,
-            format!("must have at most {MOST_PATHS} elements"),
+            format!("must have at most {MAX_PATHS} elements"),
         );
         return Vec::new();
     }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     grpc::decode::EXECUTE_TURN,
-    model::{MessageId, RequestId, SessionId, TurnId, ledger::Occupant},
+    model::{MessageId, RequestId, SessionId, TurnId, ledger::ContextCategory},
 };
 
 /// The parts of a status that clients depend on.
@@ -97,8 +97,8 @@ fn field(name: &str) -> Violation {
     }
 }
 
-fn bad_fields(names: &[&str]) -> Refused {
-    Refused::Invalid(names.iter().copied().map(field).collect())
+fn bad_fields(names: &[&str]) -> RequestError {
+    RequestError::Invalid(names.iter().copied().map(field).collect())
 }
 
 /// One status for each reason that this build can return.
@@ -138,7 +138,7 @@ fn samples() -> Vec<Status> {
         turn::Error::ContextOverflow {
             used: 9,
             window: 7,
-            largest: Occupant::User,
+            largest: ContextCategory::User,
         }
         .into(),
         turn::Error::TenantBeingDeleted(TenantId::new("acme")).into(),
@@ -146,9 +146,11 @@ fn samples() -> Vec<Status> {
         turn::Error::Draining.into(),
         turn::Error::DeadlinePassed.into(),
         store::Error::Unavailable("connection refused".into()).into(),
-        not_ready(&Closed::Schema("the database lacks migration 14".into())),
+        not_ready(&ClosedReason::Schema(
+            "the database lacks migration 14".into(),
+        )),
         deadline_exceeded(),
-        Refused::NotImplemented {
+        RequestError::NotImplemented {
             rpc: EXECUTE_TURN,
             field: "generation.seed".into(),
         }
@@ -341,12 +343,12 @@ fn transient_errors_have_a_retry_delay() {
         RETRY_BUSY,
     );
     check(
-        not_ready(&Closed::Database),
+        not_ready(&ClosedReason::Database),
         "DATABASE_UNAVAILABLE",
         RETRY_BUSY,
     );
     check(
-        not_ready(&Closed::Schema("it lacks migration 14".into())),
+        not_ready(&ClosedReason::Schema("it lacks migration 14".into())),
         "SCHEMA_OUTDATED",
         RETRY_BUSY,
     );
@@ -375,7 +377,7 @@ fn unimplemented_names_the_rpc_and_the_field() {
         &[],
     );
     let metadata = [("rpc", EXECUTE_TURN), ("field", "busy_policy")];
-    let field = Refused::NotImplemented {
+    let field = RequestError::NotImplemented {
         rpc: EXECUTE_TURN,
         field: "busy_policy".into(),
     };
@@ -458,7 +460,7 @@ fn the_largest_status_fits_into_the_headers_that_clients_take() {
         reason: FieldReason::OutOfRange,
         description: "d".repeat(80),
     };
-    let status: Status = Refused::Invalid(std::iter::repeat_n(long, 1_000).collect()).into();
+    let status: Status = RequestError::Invalid(std::iter::repeat_n(long, 1_000).collect()).into();
     let in_base64 = status.details().len() * 4 / 3;
     assert!(in_base64 + status.message().len() < 7_500, "{in_base64}");
 }

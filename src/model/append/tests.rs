@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{
-    Category, Counted, Message, MessageId, Part, Seq, ToolCall, ToolOutcome, ToolResult,
+    Category, Message, MessageId, Part, PartSize, Seq, ToolCall, ToolOutcome, ToolResult,
     Transcript, message::StoredPart, transcript::NotClosed,
 };
 
@@ -69,7 +69,11 @@ fn open(calls: &str) -> Vec<OpenCall> {
 }
 
 /// Checks messages appended to a session with these open and these closed calls.
-fn look(open_calls: &str, closed: &str, shorts: &str) -> Result<(usize, usize, usize), Misfit> {
+fn look(
+    open_calls: &str,
+    closed: &str,
+    shorts: &str,
+) -> Result<(usize, usize, usize), AppendError> {
     let closed = open(closed);
     let open = open(open_calls);
     let known = open
@@ -140,7 +144,7 @@ fn every_import_violation_names_its_place() {
     for (before, shorts, expected) in table {
         assert_eq!(
             look(before, "0", shorts),
-            Err(Misfit::Flawed(expected)),
+            Err(AppendError::Flawed(expected)),
             "{before:?}, then {shorts:?}"
         );
     }
@@ -149,7 +153,7 @@ fn every_import_violation_names_its_place() {
 #[test]
 fn only_results_may_be_appended_after_open_calls() {
     let open = |calls: &[&str]| {
-        Err(Misfit::Open(
+        Err(AppendError::Open(
             calls.iter().map(|call| CallId::new(*call)).collect(),
         ))
     };
@@ -175,7 +179,7 @@ fn an_imported_result_refers_to_its_call() {
 
 /// The same messages as a stored transcript holds them.
 fn stored(appended: InputMessage) -> Message {
-    let size = Counted {
+    let size = PartSize {
         tokens: 0,
         category: Category::User,
     };
@@ -247,10 +251,10 @@ proptest! {
                     all.extend(next);
                     prop_assert_eq!(open.len(), fit.open);
                 }
-                Err(Misfit::Open(calls)) => {
+                Err(AppendError::Open(calls)) => {
                     prop_assert!(matches!(proof, Err(NotClosed::Broken(_))), "{}: {:?}", shorts, calls);
                 }
-                Err(Misfit::Flawed(flaws)) => {
+                Err(AppendError::Flawed(flaws)) => {
                     let reused = flaws.iter().any(|flaw| matches!(flaw, Flaw::Taken(_)));
                     prop_assert!(reused || matches!(proof, Err(NotClosed::Broken(_))), "{}: {:?}", shorts, flaws);
                 }

@@ -7,10 +7,10 @@ use serde_json::{Map, Value, json, value::RawValue};
 use super::{KIND, READER, Version, import::kept_options};
 use crate::{
     model::{
-        Content, Contents, Generation, Given, Media, Message, Part, Prompt, PromptNote,
-        PromptShape, Role, ToolCall, ToolOutcome, ToolResult,
+        Content, Contents, Generation, Media, Message, OutputPart, Part, Prompt, PromptFormat,
+        PromptNote, Role, ToolCall, ToolOutcome, ToolResult,
         generation::ToolChoice,
-        media::{Source, UNSUPPORTED_WORDS},
+        media::{Source, UNSUPPORTED_TEXT},
         message::StoredPart,
     },
     provider::{Request, anthropic, authorship, body::Body, omissions},
@@ -50,8 +50,8 @@ pub(in crate::provider) fn request(prompt: &Prompt, provider: &str, version: Ver
     settings(&mut body, &prompt.generation);
     Request {
         shape: match version {
-            Version::Five => PromptShape::AiSdk,
-            Version::Seven => PromptShape::AiSdk7,
+            Version::Five => PromptFormat::AiSdk,
+            Version::Seven => PromptFormat::AiSdk7,
         },
         body: body.bytes(),
         left_out: writer.left_out,
@@ -102,7 +102,7 @@ impl Writer<'_> {
     fn message(&mut self, message: &Message) -> Option<Value> {
         let (role, content) = match message.role {
             Role::System => ("system", self.instructions(message)),
-            Role::User => ("user", self.said(message)),
+            Role::User => ("user", self.user_content(message)),
             Role::Assistant => ("assistant", self.answer(message)),
             Role::Tool => ("tool", self.results(message)),
         };
@@ -127,7 +127,7 @@ impl Writer<'_> {
         json!(texts.join("\n\n"))
     }
 
-    fn said(&self, message: &Message) -> Value {
+    fn user_content(&self, message: &Message) -> Value {
         let parts = message.parts.iter().filter_map(|StoredPart { part, .. }| {
             let written = match &part.content {
                 Content::Text(text) if !text.is_empty() => text_part(text),
@@ -202,7 +202,7 @@ impl Writer<'_> {
                 return None;
             };
             let is_json =
-                authorship::attached(KIND, part).is_some_and(|own| own.contains_key("json"));
+                authorship::attached_metadata(KIND, part).is_some_and(|own| own.contains_key("json"));
             let written = json!({
                 "type": "tool-result", "toolCallId": result.call.as_str(),
                 "toolName": result.name, "output": output(result, is_json, &self.prompt.contents, self.version),
@@ -264,7 +264,9 @@ pub(super) fn options(part: &Part) -> Option<Value> {
     ];
     let mut options = Map::new();
     for (kind, name, provider, option) in named {
-        if let Some(word) = authorship::attached(kind, part).and_then(|mut own| own.remove(name)) {
+        if let Some(word) =
+            authorship::attached_metadata(kind, part).and_then(|mut own| own.remove(name))
+        {
             let entry = options.entry(provider).or_insert_with(|| json!({}));
             entry[option] = word;
         }
@@ -284,7 +286,7 @@ fn input(call: &ToolCall) -> Value {
 
 pub(super) fn file(media: &Media, contents: &Contents, version: Version) -> Value {
     let Some(data) = data(media, contents) else {
-        return text_part(UNSUPPORTED_WORDS);
+        return text_part(UNSUPPORTED_TEXT);
     };
     let data = match (version, &media.source) {
         (Version::Seven, Source::Blob(_)) => json!({"type": "data", "data": data}),
@@ -343,7 +345,7 @@ pub(super) fn output(
     }
     match result.parts.as_slice() {
         [] => json!({"type": "text", "value": ""}),
-        [Given::Text(text)] => {
+        [OutputPart::Text(text)] => {
             kept("json").unwrap_or_else(|| json!({"type": "text", "value": text}))
         }
         given => {
@@ -356,13 +358,13 @@ pub(super) fn output(
     }
 }
 
-fn piece(given: &Given, contents: &Contents, version: Version) -> Value {
+fn piece(given: &OutputPart, contents: &Contents, version: Version) -> Value {
     let media = match given {
-        Given::Text(text) => return text_part(text),
-        Given::Media(media) => media,
+        OutputPart::Text(text) => return text_part(text),
+        OutputPart::Media(media) => media,
     };
     match (&media.source, data(media, contents), version) {
-        (_, None, _) => text_part(UNSUPPORTED_WORDS),
+        (_, None, _) => text_part(UNSUPPORTED_TEXT),
         (Source::Blob(_), Some(_), Version::Seven) => file(media, contents, version),
         (Source::Blob(_), Some(data), Version::Five) => {
             json!({"type": "media", "data": data, "mediaType": media.essence()})

@@ -12,18 +12,18 @@ use crate::{
     provider::{
         authorship,
         body::Body,
-        foreign::{Writing, plain, raw},
+        foreign::{Exporter, plain, raw},
     },
 };
 
 /// Converts a message.
 pub(in crate::provider) fn write(
-    writing: &mut Writing<'_>,
+    writing: &mut Exporter<'_>,
     version: Version,
 ) -> Vec<Box<RawValue>> {
     let (role, parts) = match writing.role() {
         Role::System => return instructions(writing),
-        Role::User => ("user", said(writing, version)),
+        Role::User => ("user", user_parts(writing, version)),
         Role::Assistant => ("assistant", answer(writing, version)),
         Role::Tool => ("tool", results(writing, version)),
     };
@@ -38,7 +38,7 @@ pub(in crate::provider) fn write(
 
 /// A system message, whose content is one text. The options of its part become those of the
 /// message.
-fn instructions(writing: &Writing<'_>) -> Vec<Box<RawValue>> {
+fn instructions(writing: &Exporter<'_>) -> Vec<Box<RawValue>> {
     let message = writing.message();
     let texts: Vec<&str> = message.texts().filter(|text| !text.is_empty()).collect();
     let options = message
@@ -49,7 +49,7 @@ fn instructions(writing: &Writing<'_>) -> Vec<Box<RawValue>> {
     vec![plain(&with(written, options))]
 }
 
-fn said(writing: &mut Writing<'_>, version: Version) -> Vec<Box<RawValue>> {
+fn user_parts(writing: &mut Exporter<'_>, version: Version) -> Vec<Box<RawValue>> {
     let mut parts = Vec::new();
     for (position, stored) in writing.parts() {
         let written = match &stored.part.content {
@@ -68,7 +68,7 @@ fn said(writing: &mut Writing<'_>, version: Version) -> Vec<Box<RawValue>> {
     parts
 }
 
-fn answer(writing: &mut Writing<'_>, version: Version) -> Vec<Box<RawValue>> {
+fn answer(writing: &mut Exporter<'_>, version: Version) -> Vec<Box<RawValue>> {
     let mut parts = Vec::new();
     for (position, stored) in writing.parts() {
         let part = &stored.part;
@@ -81,11 +81,11 @@ fn answer(writing: &mut Writing<'_>, version: Version) -> Vec<Box<RawValue>> {
             }
             Content::Reasoning { text, .. } => {
                 if text.is_empty() && options.is_none() {
-                    writing.no_reasoning(position);
+                    writing.note_hidden_reasoning(position);
                     continue;
                 }
                 if options.is_none() && part.provider_metadata.is_some() {
-                    writing.no_proof(position);
+                    writing.note_unsupported_signature(position);
                 }
                 let written = json!({"type": "reasoning", "text": text});
                 parts.push(plain(&with(written, options)));
@@ -98,7 +98,7 @@ fn answer(writing: &mut Writing<'_>, version: Version) -> Vec<Box<RawValue>> {
             Content::ProviderItem(item) => {
                 match raw(&item.json).filter(|_| item.provider == READER) {
                     Some(item) => parts.push(item),
-                    None => writing.no_item(position),
+                    None => writing.note_unsupported_item(position),
                 }
             }
             Content::ToolResult(_) | Content::Unknown(_) => {}
@@ -122,7 +122,7 @@ fn tool_call(call: &ToolCall, options: Option<Value>) -> Box<RawValue> {
     part.raw()
 }
 
-fn results(writing: &mut Writing<'_>, version: Version) -> Vec<Box<RawValue>> {
+fn results(writing: &mut Exporter<'_>, version: Version) -> Vec<Box<RawValue>> {
     let mut parts = Vec::new();
     for (position, stored) in writing.parts() {
         let Content::ToolResult(result) = &stored.part.content else {
@@ -133,9 +133,9 @@ fn results(writing: &mut Writing<'_>, version: Version) -> Vec<Box<RawValue>> {
         }
         let fails = matches!(result.outcome, ToolOutcome::Error | ToolOutcome::Denied);
         if fails && result.media().next().is_some() {
-            writing.no_outcome(position, result.outcome);
+            writing.note_unsupported_outcome(position, result.outcome);
         }
-        let own = authorship::attached(KIND, &stored.part);
+        let own = authorship::attached_metadata(KIND, &stored.part);
         let is_json = own.is_some_and(|own| own.contains_key("json"));
         let written = json!({
             "type": "tool-result", "toolCallId": result.call.as_str(), "toolName": result.name,
@@ -147,7 +147,7 @@ fn results(writing: &mut Writing<'_>, version: Version) -> Vec<Box<RawValue>> {
 }
 
 /// A file. If its content is not available, writes text instead and notes it.
-fn medium(position: usize, media: &Media, writing: &mut Writing<'_>, version: Version) -> Value {
+fn medium(position: usize, media: &Media, writing: &mut Exporter<'_>, version: Version) -> Value {
     writing.check_content(position, media);
     file(media, writing.contents(), version)
 }

@@ -8,9 +8,9 @@ use crate::{
     provider::{
         authorship,
         foreign::{
-            FlawKind, ForeignContent as Content, ForeignGiven as Given, ForeignMedia,
-            ForeignOutcome as Outcome, ForeignPart as Part, Node, Object, Reading, at_address,
-            encoded, from_data_or_url, inline,
+            FlawKind, ForeignContent as Content, ForeignMedia, ForeignOutcome as Outcome,
+            ForeignPart as Part, ForeignResultPart as Given, Importer, Node, Object, at_url,
+            decode_base64, from_data_or_url, inline,
         },
     },
 };
@@ -23,7 +23,7 @@ const PDF: &str = "application/pdf";
 /// The media type of a text that does not state one.
 const TEXT: &str = "text/plain";
 
-pub(in crate::provider) fn read(messages: &[Node<'_>], reading: &mut Reading<'_>) {
+pub(in crate::provider) fn read(messages: &[Node<'_>], reading: &mut Importer<'_>) {
     for node in messages {
         let Some(message) = node.object(reading) else {
             continue;
@@ -35,7 +35,7 @@ pub(in crate::provider) fn read(messages: &[Node<'_>], reading: &mut Reading<'_>
                 reading.add(message.at(), Role::System, parts);
             }
             "user" => {
-                let parts = parts(&message, said, reading);
+                let parts = parts(&message, user_part, reading);
                 reading.add(message.at(), Role::User, parts);
             }
             "assistant" => {
@@ -53,10 +53,10 @@ pub(in crate::provider) fn read(messages: &[Node<'_>], reading: &mut Reading<'_>
 }
 
 /// Reads a part of a given type.
-type Read = fn(&Object<'_>, &str, &mut Reading<'_>) -> Option<Part>;
+type Read = fn(&Object<'_>, &str, &mut Importer<'_>) -> Option<Part>;
 
 /// Reads the parts of a message's content, which may be one text. UI messages have `parts` instead.
-fn parts(message: &Object<'_>, read: Read, reading: &mut Reading<'_>) -> Vec<Part> {
+fn parts(message: &Object<'_>, read: Read, reading: &mut Importer<'_>) -> Vec<Part> {
     let Some(content) = message.get("content") else {
         let why = if message.get("parts").is_some() {
             "must be set: convert UIMessages with convertToModelMessages"
@@ -104,7 +104,7 @@ impl Part {
         if is_json {
             own.insert("json".to_owned(), Value::Bool(true));
         }
-        self.attached(KIND, own)
+        self.with_metadata(KIND, own)
     }
 
     /// Adds options: unchanged, and in the form that contextd's providers read.
@@ -159,8 +159,8 @@ fn own_metadata(options: &Value) -> Map<String, Value> {
     metadata
 }
 
-fn text(part: &Object<'_>, reading: &mut Reading<'_>) -> Option<Part> {
-    let text = part.word("text", reading);
+fn text(part: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
+    let text = part.string("text", reading);
     let own = options(part);
     let kept = !text.is_empty()
         || own
@@ -169,7 +169,7 @@ fn text(part: &Object<'_>, reading: &mut Reading<'_>) -> Option<Part> {
     kept.then(|| Part::new(part.at(), Content::Text(text)).with(&own))
 }
 
-fn text_only(part: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<Part> {
+fn text_only(part: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Option<Part> {
     match kind {
         "text" => text(part, reading),
         _ => {
@@ -179,7 +179,7 @@ fn text_only(part: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option
     }
 }
 
-fn said(part: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<Part> {
+fn user_part(part: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Option<Part> {
     match kind {
         "text" => text(part, reading),
         "image" => medium(part, "image", PICTURE, reading),
@@ -192,7 +192,7 @@ fn said(part: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<Part
 }
 
 /// Reads an image or a file as a part.
-fn medium(part: &Object<'_>, name: &str, usual: &str, reading: &mut Reading<'_>) -> Option<Part> {
+fn medium(part: &Object<'_>, name: &str, usual: &str, reading: &mut Importer<'_>) -> Option<Part> {
     let media = content(part, name, usual, reading)?;
     Some(Part::new(part.at(), Content::Media(media)).with(&options(part)))
 }
@@ -202,16 +202,16 @@ fn content(
     part: &Object<'_>,
     name: &str,
     usual: &str,
-    reading: &mut Reading<'_>,
+    reading: &mut Importer<'_>,
 ) -> Option<ForeignMedia> {
     let Some(node) = part.get(name) else {
         reading.note(part.path(name), FlawKind::Missing, "must be set");
         return None;
     };
-    let said = said_type(part, reading);
+    let said = declared_type(part, reading);
     let usual = usual_type(&said).unwrap_or(usual);
     let media_type = whole_type(said);
-    let filename = part.word("filename", reading);
+    let filename = part.string("filename", reading);
     if node.is_object() {
         return tagged(&node, (media_type, filename), usual, reading);
     }
@@ -228,7 +228,7 @@ fn tagged(
     node: &Node<'_>,
     (media_type, filename): (String, String),
     usual: &str,
-    reading: &mut Reading<'_>,
+    reading: &mut Importer<'_>,
 ) -> Option<ForeignMedia> {
     let data = node.object(reading)?;
     let kind = data.get("type").filter(Node::is_text);
@@ -270,7 +270,7 @@ fn text_or_address(
     node: &Node<'_>,
     (media_type, filename): (String, String),
     usual: &str,
-    reading: &mut Reading<'_>,
+    reading: &mut Importer<'_>,
 ) -> Option<ForeignMedia> {
     let start = node.text(reading);
     let start = start.get(..8).unwrap_or(&start).to_ascii_lowercase();
@@ -287,9 +287,9 @@ fn in_base64(
     node: &Node<'_>,
     (media_type, filename): (String, String),
     usual: &str,
-    reading: &mut Reading<'_>,
+    reading: &mut Importer<'_>,
 ) -> Option<ForeignMedia> {
-    let data = encoded(node, reading)?;
+    let data = decode_base64(node, reading)?;
     let media_type = if media_type.is_empty() {
         usual.to_owned()
     } else {
@@ -299,10 +299,10 @@ fn in_base64(
 }
 
 /// The media type as stated.
-fn said_type(part: &Object<'_>, reading: &mut Reading<'_>) -> String {
-    let said = part.word("mediaType", reading);
+fn declared_type(part: &Object<'_>, reading: &mut Importer<'_>) -> String {
+    let said = part.string("mediaType", reading);
     if said.is_empty() {
-        part.word("mimeType", reading)
+        part.string("mimeType", reading)
     } else {
         said
     }
@@ -328,7 +328,7 @@ fn usual_type(said: &str) -> Option<&'static str> {
 }
 
 /// Reads a part of an assistant message.
-fn answered(part: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<Part> {
+fn answered(part: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Option<Part> {
     match kind {
         "text" => text(part, reading),
         "reasoning" => reasoning(part, reading),
@@ -359,8 +359,8 @@ fn answered(part: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<
     }
 }
 
-fn reasoning(part: &Object<'_>, reading: &mut Reading<'_>) -> Option<Part> {
-    let text = part.word("text", reading);
+fn reasoning(part: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
+    let text = part.string("text", reading);
     // Version 4 had no options for the signature.
     let signature = part.get("signature").map(|node| node.text(reading));
     let own = options(part)
@@ -403,7 +403,7 @@ fn join_reasoning(parts: &mut [Part]) {
     }
 }
 
-fn call(part: &Object<'_>, reading: &mut Reading<'_>) -> Part {
+fn call(part: &Object<'_>, reading: &mut Importer<'_>) -> Part {
     let id = part.required("toolCallId", reading);
     let name = part.required("toolName", reading);
     let input = part.get("input").or_else(|| part.get("args"));
@@ -424,11 +424,11 @@ fn call(part: &Object<'_>, reading: &mut Reading<'_>) -> Part {
 }
 
 /// Keeps a provider-executed tool call or its result unchanged.
-fn kept(part: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Part {
+fn kept(part: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Part {
     let content = Content::Item {
         kind: kind.to_owned(),
         json: part.json(),
-        title: part.word("toolName", reading),
+        title: part.string("toolName", reading),
         reader: Some(READER),
     };
     Part::new(part.at(), content)
@@ -436,7 +436,7 @@ fn kept(part: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Part {
 
 /// Reads a part of a tool message. Approval responses are skipped: the results of the calls reflect
 /// them.
-fn resulted(part: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<Part> {
+fn resulted(part: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Option<Part> {
     match kind {
         "tool-result" => {
             let call = part.required("toolCallId", reading);
@@ -447,7 +447,7 @@ fn resulted(part: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<
             } = output(part, reading);
             let content = Content::Result {
                 call,
-                given,
+                parts: given,
                 outcome,
             };
             Some(Part::new(part.at(), content).of_result(options(part), is_json))
@@ -469,12 +469,14 @@ struct Output {
     is_json: bool,
 }
 
-fn output(part: &Object<'_>, reading: &mut Reading<'_>) -> Output {
+fn output(part: &Object<'_>, reading: &mut Importer<'_>) -> Output {
     let text = |text: String| vec![Given::Text(text)];
     let Some(output) = part.get("output") else {
         // Version 4 stored the return value of the tool.
         let result = part.get("result");
-        let given = result.as_ref().map(|node| text(words(node, reading)));
+        let given = result
+            .as_ref()
+            .map(|node| text(text_or_json(node, reading)));
         return Output {
             given: given.unwrap_or_default(),
             outcome: Outcome::of(part.is_true("isError")),
@@ -501,7 +503,7 @@ fn output(part: &Object<'_>, reading: &mut Reading<'_>) -> Output {
             given
         }
         ("execution-denied", _) => {
-            let reason = Some(output.word("reason", reading));
+            let reason = Some(output.string("reason", reading));
             let reason = reason.filter(|reason| !reason.is_empty());
             reason.into_iter().map(Given::Text).collect()
         }
@@ -522,7 +524,7 @@ fn output(part: &Object<'_>, reading: &mut Reading<'_>) -> Output {
 }
 
 /// A text unchanged, anything else as JSON.
-fn words(node: &Node<'_>, reading: &mut Reading<'_>) -> String {
+fn text_or_json(node: &Node<'_>, reading: &mut Importer<'_>) -> String {
     if node.is_text() {
         node.text(reading)
     } else {
@@ -531,11 +533,11 @@ fn words(node: &Node<'_>, reading: &mut Reading<'_>) -> String {
 }
 
 /// Reads one element of a tool result.
-fn given(piece: &Object<'_>, reading: &mut Reading<'_>) -> Option<Given> {
+fn given(piece: &Object<'_>, reading: &mut Importer<'_>) -> Option<Given> {
     let kind = piece.required("type", reading);
     let media = match kind.as_str() {
         "" => return None,
-        "text" => return Some(Given::Text(piece.word("text", reading))),
+        "text" => return Some(Given::Text(piece.string("text", reading))),
         "media" | "file-data" | "file" => content(piece, "data", PDF, reading),
         "image-data" | "image" => content(piece, "data", PICTURE, reading),
         "file-url" => address(piece, PDF, reading),
@@ -549,15 +551,15 @@ fn given(piece: &Object<'_>, reading: &mut Reading<'_>) -> Option<Given> {
     media.map(Given::Media)
 }
 
-fn address(piece: &Object<'_>, usual: &str, reading: &mut Reading<'_>) -> Option<ForeignMedia> {
+fn address(piece: &Object<'_>, usual: &str, reading: &mut Importer<'_>) -> Option<ForeignMedia> {
     let url = piece.required("url", reading);
-    let media_type = whole_type(said_type(piece, reading));
-    let filename = piece.word("filename", reading);
-    (!url.is_empty()).then(|| at_address(url, media_type, filename, usual))
+    let media_type = whole_type(declared_type(piece, reading));
+    let filename = piece.string("filename", reading);
+    (!url.is_empty()).then(|| at_url(url, media_type, filename, usual))
 }
 
 /// The SDK options with which a part was imported, from its metadata. Returns `None` if it has no
 /// options.
 pub(super) fn kept_options(part: &crate::model::Part) -> Option<Value> {
-    authorship::attached(KIND, part)?.remove("providerOptions")
+    authorship::attached_metadata(KIND, part)?.remove("providerOptions")
 }

@@ -5,18 +5,18 @@ use serde_json::{Value, json};
 use crate::{
     context::testing,
     model::{
-        BlobId, CallId, Content as Stored, Contents, Given as StoredGiven, Media, Part, Prompt,
-        PromptShape, Role, ToolCall, ToolOutcome, ToolResult,
-        media::{Kept, Source},
+        BlobId, CallId, Content as Stored, Contents, Media, OutputPart as StoredGiven, Part,
+        Prompt, PromptFormat, Role, ToolCall, ToolOutcome, ToolResult,
+        media::{BlobRef, Source},
     },
     provider::foreign::{
-        self, Foreign, ForeignContent as Content, ForeignGiven as Given, ForeignOutcome as Outcome,
-        ForeignSource,
+        self, ForeignContent as Content, ForeignConversation, ForeignOutcome as Outcome,
+        ForeignResultPart as Given, ForeignSource,
     },
 };
 
-fn import(messages: &Value) -> Foreign {
-    foreign::read(PromptShape::AiSdk, &messages.to_string(), "made_")
+fn import(messages: &Value) -> ForeignConversation {
+    foreign::read(PromptFormat::AiSdk, &messages.to_string(), "made_")
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn parts_of_version_4_are_read_as_those_of_version_5() {
             {"type": "tool-result", "toolCallId": "c1", "toolName": "look", "result": {"n": 1}, "isError": true},
         ]},
     ]);
-    let Foreign { messages, flaws } = import(&messages);
+    let ForeignConversation { messages, flaws } = import(&messages);
     assert_eq!(flaws, []);
     assert!(
         matches!(&messages[0].parts[0].content, Content::Media(media) if media.media_type == "image/png")
@@ -46,7 +46,12 @@ fn parts_of_version_4_are_read_as_those_of_version_5() {
     assert!(
         matches!(&messages[1].parts[2].content, Content::Call { arguments, .. } if arguments == r#"{"at":"a"}"#)
     );
-    let Content::Result { given, outcome, .. } = &messages[2].parts[0].content else {
+    let Content::Result {
+        parts: given,
+        outcome,
+        ..
+    } = &messages[2].parts[0].content
+    else {
         panic!("{messages:?}")
     };
     assert_eq!(*outcome, Outcome::Error);
@@ -61,10 +66,15 @@ fn a_denied_call_is_read_as_denied() {
         result(json!({"type": "execution-denied"})),
         result(json!({"type": "error-text", "value": "gone"})),
     ]}]);
-    let Foreign { messages, flaws } = import(&messages);
+    let ForeignConversation { messages, flaws } = import(&messages);
     assert_eq!(flaws, []);
     let read = messages[0].parts.iter().map(|part| {
-        let Content::Result { given, outcome, .. } = &part.content else {
+        let Content::Result {
+            parts: given,
+            outcome,
+            ..
+        } = &part.content
+        else {
             panic!("{:?}", part.content)
         };
         (given.clone(), *outcome)
@@ -89,7 +99,7 @@ fn the_pieces_of_one_encrypted_thought_have_its_name_once() {
     let messages = json!([{"role": "assistant", "content": [
         piece("A", json!("x")), piece("B", Value::Null),
     ]}]);
-    let Foreign { messages, .. } = import(&messages);
+    let ForeignConversation { messages, .. } = import(&messages);
     let own = |part: usize| -> Value {
         let metadata = messages[0].parts[part].metadata.as_deref();
         let metadata: Value = serde_json::from_str(metadata.expect("metadata")).expect("JSON");
@@ -130,8 +140,9 @@ fn files_of_version_7_say_what_their_data_is() {
             {"type": "content", "value": [{"type": "text", "text": "See:"},
                 {"type": "file", "mediaType": "image/png", "data": {"type": "data", "data": "aGk="}}]}}]},
     ]);
-    for shape in [PromptShape::AiSdk, PromptShape::AiSdk7] {
-        let Foreign { messages, flaws } = foreign::read(shape, &messages.to_string(), "made_");
+    for shape in [PromptFormat::AiSdk, PromptFormat::AiSdk7] {
+        let ForeignConversation { messages, flaws } =
+            foreign::read(shape, &messages.to_string(), "made_");
         assert_eq!(flaws, []);
         let media = messages[0].parts.iter().map(|part| {
             let Content::Media(media) = &part.content else {
@@ -164,7 +175,7 @@ fn files_of_version_7_say_what_their_data_is() {
             kinds.collect::<Vec<_>>(),
             ["reasoning-file", "custom", "call"]
         );
-        let Content::Result { given, .. } = &messages[2].parts[0].content else {
+        let Content::Result { parts: given, .. } = &messages[2].parts[0].content else {
             panic!("{messages:?}")
         };
         assert!(matches!(&given[1], Given::Media(media) if media.source == data("hi")));
@@ -201,7 +212,7 @@ fn a_prompt_is_written_in_the_form_of_its_version() {
         source,
         filename: String::new(),
     };
-    let here = medium(Source::Blob(Kept {
+    let here = medium(Source::Blob(BlobRef {
         id,
         bytes: 2,
         pixels: None,
@@ -239,7 +250,7 @@ fn a_prompt_is_written_in_the_form_of_its_version() {
         assert_eq!(request.shape, shape);
         serde_json::from_slice(&request.body).expect("JSON")
     };
-    let (five, seven) = (written(PromptShape::AiSdk), written(PromptShape::AiSdk7));
+    let (five, seven) = (written(PromptFormat::AiSdk), written(PromptFormat::AiSdk7));
     let files = |body: &Value| {
         let said = body["messages"][0]["content"].clone();
         (said[0]["data"].clone(), said[1]["data"].clone())

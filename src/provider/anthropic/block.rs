@@ -9,8 +9,8 @@ use serde_json::{
 
 use super::{
     KIND,
-    hosted::Room,
-    wire::{Cited, Delta, Opened},
+    hosted::ResultBudget,
+    wire::{BlockStart, Delta, WireCitation},
 };
 use crate::{
     model::{Citation, ProviderItem},
@@ -68,7 +68,7 @@ impl Block {
         calls: u32,
         chunks: &mut VecDeque<Chunk>,
     ) -> Result<Self, Fault> {
-        let opened = serde_json::from_str::<Opened>(raw.get()).unwrap_or_default();
+        let opened = serde_json::from_str::<BlockStart>(raw.get()).unwrap_or_default();
         let joiner = Joiner::default();
         let (mut block, begin) = match opened.kind.0.as_str() {
             "text" => {
@@ -218,7 +218,7 @@ impl Block {
     }
 
     /// Completes the block.
-    pub(super) fn close(self, room: &mut Room, chunks: &mut VecDeque<Chunk>) {
+    pub(super) fn close(self, room: &mut ResultBudget, chunks: &mut VecDeque<Chunk>) {
         match self {
             Self::Text {
                 mut joiner,
@@ -290,7 +290,7 @@ fn rest(joiner: &mut Joiner, chunk: impl FnOnce(String) -> Chunk, chunks: &mut V
 /// Converts a citation. Its positions refer to the source rather than to the text, so they are not
 /// used as offsets.
 pub(super) fn source(raw: &RawValue) -> Citation {
-    let Cited {
+    let WireCitation {
         url,
         source,
         title,
@@ -313,13 +313,13 @@ pub(super) fn source(raw: &RawValue) -> Citation {
 fn item(
     mut fields: BTreeMap<String, Box<RawValue>>,
     input: &Piece,
-    room: &mut Room,
+    room: &mut ResultBudget,
 ) -> ProviderItem {
     let pieces = input.whole().text;
     if let Ok(input) = RawValue::from_string(pieces) {
         fields.insert("input".to_owned(), input);
     }
-    let word = |name: &str| fields.get(name).map(|raw| lenient::word(raw));
+    let word = |name: &str| fields.get(name).map(|raw| lenient::string(raw));
     let kind = word("type").unwrap_or_default();
     let title = title(
         &word("name").unwrap_or_else(|| kind.clone()),
@@ -340,7 +340,7 @@ pub(super) fn title(name: &str, input: Option<&RawValue>) -> String {
     let input = input.map(|input| lenient::members(input.get()));
     let about = ["query", "url", "command", "path"].iter().find_map(|key| {
         let value = input.as_ref()?.get(*key)?;
-        Some(lenient::word(value)).filter(|word| !word.is_empty())
+        Some(lenient::string(value)).filter(|word| !word.is_empty())
     });
     let line = match about {
         Some(about) => format!("{name}: {}", about.replace(['\r', '\n'], " ")),

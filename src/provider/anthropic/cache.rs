@@ -15,7 +15,7 @@
 //! already existed there. That marker replaces the one at the end of the previous request, whose
 //! content has changed.
 
-use super::wire::{Block, CacheControl, Content, Message, Speaker, Tool};
+use super::wire::{Block, CacheControl, Content, Message, Tool, WireRole};
 
 /// The marker for the instruction block at `at`: the system prompt gets one, and so does the last
 /// block unless its marker is needed within the conversation.
@@ -83,7 +83,7 @@ pub(super) fn mark_messages(
 fn request_before(messages: &[Message<'_>]) -> Option<usize> {
     messages
         .iter()
-        .rposition(|message| message.role == Speaker::Assistant)
+        .rposition(|message| message.role == WireRole::Assistant)
 }
 
 /// Marks the last block that can carry a marker.

@@ -15,18 +15,18 @@ use serde_json::{json, value::RawValue};
 use super::{
     KIND,
     block::{Block, MAX_HELD_BYTES},
-    hosted::Room,
+    hosted::ResultBudget,
     usage::Report,
-    wire::{Delta, Event, Started},
+    wire::{Delta, Event, MessageStart},
 };
 use crate::{
     model::FinishReason,
     provider::{
         Chunk, Finish,
         http::{
-            Fault, Said,
-            classify::{self, Place},
-            lenient::{self, Word},
+            Fault, ReportedError,
+            classify::{self, ErrorSource},
+            lenient::{self, LenientString},
             sse, stream,
         },
     },
@@ -44,15 +44,15 @@ pub struct Decoder {
     id: String,
     model: String,
     /// Blocks that are still streaming, by the service's index.
-    open: BTreeMap<i64, Open>,
+    open: BTreeMap<i64, OpenBlock>,
     /// The highest index of a block that has started.
-    begun: Option<i64>,
+    last_started_index: Option<i64>,
     /// `message_start` was received.
     started: bool,
     /// Number of tool calls that have started.
     calls: u32,
     /// The response has content.
-    said: bool,
+    has_content: bool,
     report: Report,
     finish: Option<String>,
     /// Metadata that the service attached to the whole response.
@@ -60,16 +60,16 @@ pub struct Decoder {
     /// Content has been emitted.
     shown: bool,
     /// Remaining space for results of server tools.
-    room: Room,
+    room: ResultBudget,
 }
 
 /// A block that is still streaming, and the number of its bytes that are buffered.
 #[derive(Debug)]
-struct Open {
+struct OpenBlock {
     block: Block,
     held: usize,
     /// Hash of the start of the block.
-    began: u64,
+    start_hash: u64,
     /// A delta was applied to the block.
     extended: bool,
 }
@@ -116,7 +116,7 @@ impl Decoder {
                 (_, None) => Ok(()),
             },
             "content_block_stop" => match self.open.remove(&index) {
-                Some(Open { block, .. }) => {
+                Some(OpenBlock { block, .. }) => {
                     block.close(&mut self.room, chunks);
                     Ok(())
                 }
@@ -139,7 +139,7 @@ impl Decoder {
     /// Handles `message_start`. A gateway may send it twice, and one that falls back to another
     /// service starts again: what arrived before is discarded. Content that has been emitted cannot
     /// be taken back here; the call fails and is retried, which discards it.
-    fn start(&mut self, started: Started, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
+    fn start(&mut self, started: MessageStart, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
         // Without an earlier `message_start`, the open blocks belong to this message.
         let is_late = !self.started && self.open.values().any(|open| open.block.is_held());
         if self.shown || is_late {
@@ -150,7 +150,7 @@ impl Decoder {
         let fingerprint = self.fingerprint.take();
         *self = Self::new(fingerprint);
         self.started = true;
-        let Started {
+        let MessageStart {
             id,
             model,
             content,
@@ -175,7 +175,7 @@ impl Decoder {
             .unwrap_or_default();
         for (index, block) in (0..).zip(&blocks) {
             self.open_block(index, block, chunks)?;
-            if let Some(Open { block, .. }) = self.open.remove(&index) {
+            if let Some(OpenBlock { block, .. }) = self.open.remove(&index) {
                 block.close(&mut self.room, chunks);
             }
         }
@@ -204,8 +204,8 @@ impl Decoder {
         block.get().hash(&mut hasher);
         let began = hasher.finish();
         match self.open.get(&index) {
-            Some(open) if open.began == began && !open.extended => return Ok(()),
-            Some(open) if open.began == began && has_id(block) => {
+            Some(open) if open.start_hash == began && !open.extended => return Ok(()),
+            Some(open) if open.start_hash == began && has_id(block) => {
                 return Err(Fault::broken(
                     "a content block of the response started twice",
                 ));
@@ -213,18 +213,18 @@ impl Decoder {
             Some(_) | None => {}
         }
         // The service did not end the previous block of this index.
-        if let Some(Open { block, .. }) = self.open.remove(&index) {
+        if let Some(OpenBlock { block, .. }) = self.open.remove(&index) {
             block.close(&mut self.room, chunks);
         }
-        self.said = true;
-        self.begun = self.begun.max(Some(index));
+        self.has_content = true;
+        self.last_started_index = self.last_started_index.max(Some(index));
         let held = block.get().len();
         let block = Block::open(block, self.calls, chunks)?;
         self.calls += u32::from(block.is_call());
-        let open = Open {
+        let open = OpenBlock {
             block,
             held,
-            began,
+            start_hash: began,
             extended: false,
         };
         self.open.insert(index, open);
@@ -265,7 +265,7 @@ impl Decoder {
     /// Rejects an event for a block beyond those that have started: the start of that block is
     /// missing.
     fn check_begun(&self, index: i64) -> Result<(), Fault> {
-        if Some(index) > self.begun {
+        if Some(index) > self.last_started_index {
             return Err(Fault::broken("the start of a content block is missing"));
         }
         Ok(())
@@ -273,15 +273,15 @@ impl Decoder {
 
     /// Completes the response.
     fn complete(&mut self, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
-        for (_, Open { block, .. }) in std::mem::take(&mut self.open) {
+        for (_, OpenBlock { block, .. }) in std::mem::take(&mut self.open) {
             block.close(&mut self.room, chunks);
         }
         let word = self.finish.take().unwrap_or_default();
-        if word.is_empty() && !self.said {
+        if word.is_empty() && !self.has_content {
             return Err(Fault::broken("the response was empty"));
         }
         let reason = finish_reason(&word);
-        if reason == FinishReason::Refusal && !self.said {
+        if reason == FinishReason::Refusal && !self.has_content {
             chunks.extend(self.explanation().map(Chunk::Refusal));
         }
         let attached = std::mem::take(&mut self.attached);
@@ -303,7 +303,7 @@ impl Decoder {
         let details = self.attached.get("stop_details")?;
         let details =
             serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(details.get()).ok()?;
-        let word = serde_json::from_str::<Word>(details.get("explanation")?.get()).ok()?;
+        let word = serde_json::from_str::<LenientString>(details.get("explanation")?.get()).ok()?;
         Some(word.0).filter(|words| !words.is_empty())
     }
 }
@@ -316,8 +316,8 @@ impl stream::Decoder for Decoder {
             return Ok(());
         }
         let failed = || {
-            let said = Said::of_body(data.as_bytes());
-            Err(classify::fault(Place::Stream, &said))
+            let said = ReportedError::of_body(data.as_bytes());
+            Err(classify::fault(ErrorSource::Stream, &said))
         };
         let mut read: Event = match serde_json::from_str(data) {
             Ok(read) => read,
@@ -359,7 +359,7 @@ fn read<T: DeserializeOwned + Default>(raw: Option<Box<RawValue>>) -> Result<T, 
 /// Whether a block has an id, so that no other block can have an equal start.
 fn has_id(block: &RawValue) -> bool {
     let members = lenient::members(block.get());
-    let id = members.get("id").map(|raw| lenient::word(raw));
+    let id = members.get("id").map(|raw| lenient::string(raw));
     id.is_some_and(|id| !id.is_empty())
 }
 

@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::{
     KIND, cache,
     family::{Family, ReasoningBack},
-    messages::{Conversation, Form, conversation},
+    messages::{Conversation, ConversationOptions, conversation},
     options,
     wire::{AnyTool, Block, CacheControl, Content, Json, Tool},
 };
@@ -16,7 +16,7 @@ use crate::{
     provider::{
         ModelInfo,
         body::{Body, options_of},
-        call_ids::{CallIds, Ids},
+        call_ids::{CallIdMap, CallIdRule},
     },
 };
 
@@ -25,10 +25,10 @@ use crate::{
 const MAX_TOKENS: u32 = 8_192;
 
 /// Lower bound of `max_tokens`, however full the context window is.
-const LEAST_TOKENS: u32 = 1_024;
+const MIN_TOKENS: u32 = 1_024;
 
 /// The call ids that the service accepts.
-pub(super) const CALL_IDS: CallIds = CallIds::Short;
+pub(super) const CALL_IDS: CallIdRule = CallIdRule::Short;
 
 /// The input schema of a tool without arguments.
 const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
@@ -38,7 +38,7 @@ const BETA: HeaderName = HeaderName::from_static("anthropic-beta");
 
 /// How requests to a model are encoded.
 #[derive(Debug, Clone)]
-pub(super) struct Manner<'a> {
+pub(super) struct EncodeOptions<'a> {
     /// Configured name of the provider.
     pub(super) provider: &'a str,
     pub(super) model: ModelInfo,
@@ -53,7 +53,7 @@ pub(super) struct Manner<'a> {
     pub(super) with_system: bool,
 }
 
-impl Manner<'_> {
+impl EncodeOptions<'_> {
     /// What the model accepts.
     fn family(&self) -> Family {
         let family = Family::of(&self.model).with_reasoning_back(self.reasoning_back);
@@ -81,7 +81,7 @@ pub(super) struct Encoded {
 }
 
 /// Encodes the request for a response.
-pub(super) fn request(prompt: &Prompt, manner: &Manner<'_>) -> Encoded {
+pub(super) fn request(prompt: &Prompt, manner: &EncodeOptions<'_>) -> Encoded {
     encode(prompt, manner, |body, unreasoned_call| {
         let max_tokens = max_tokens(prompt, &manner.model);
         body.set("max_tokens", max_tokens);
@@ -92,13 +92,17 @@ pub(super) fn request(prompt: &Prompt, manner: &Manner<'_>) -> Encoded {
 }
 
 /// Encodes the request for a token count.
-pub(super) fn question(prompt: &Prompt, manner: &Manner<'_>) -> Encoded {
+pub(super) fn count_request(prompt: &Prompt, manner: &EncodeOptions<'_>) -> Encoded {
     encode(prompt, manner, |_, _| {})
 }
 
-fn encode(prompt: &Prompt, manner: &Manner<'_>, finish: impl FnOnce(&mut Body, bool)) -> Encoded {
-    let ids = Ids::of(prompt.transcript.messages(), CALL_IDS);
-    let form = Form {
+fn encode(
+    prompt: &Prompt,
+    manner: &EncodeOptions<'_>,
+    finish: impl FnOnce(&mut Body, bool),
+) -> Encoded {
+    let ids = CallIdMap::of(prompt.transcript.messages(), CALL_IDS);
+    let form = ConversationOptions {
         provider: manner.provider,
         family: manner.family(),
         with_reasoning: manner.with_reasoning,
@@ -113,7 +117,7 @@ fn encode(prompt: &Prompt, manner: &Manner<'_>, finish: impl FnOnce(&mut Body, b
         has_reasoning,
         has_system,
         pruned,
-        unreasoned_call,
+        has_call_without_reasoning: unreasoned_call,
     } = conversation(
         prompt,
         form,
@@ -208,7 +212,7 @@ fn max_tokens(prompt: &Prompt, model: &ModelInfo) -> u32 {
     let most = prompt.max_output_tokens.or(known).unwrap_or(MAX_TOKENS);
     let size = prompt.size.at_most();
     match model.context_window {
-        Some(window) => most.min(window.tokens.saturating_sub(size).max(LEAST_TOKENS)),
+        Some(window) => most.min(window.tokens.saturating_sub(size).max(MIN_TOKENS)),
         None => most,
     }
 }

@@ -5,7 +5,7 @@
 use crate::provider::{
     ModelInfo,
     discovery::Thinking as Listed,
-    rules::{ForcedCalls, ReasoningKept, ReasoningOf, ReasoningRule},
+    rules::{ForcedCalls, ReasoningAuthor, ReasoningKept, ReasoningRule},
 };
 
 /// How thinking is requested.
@@ -88,7 +88,7 @@ impl Family {
             ReasoningBack::Signed => ReasoningRule::SIGNED,
             ReasoningBack::SignedOrNot => ReasoningRule {
                 kept: ReasoningKept::Always,
-                of: ReasoningOf::SameModel,
+                of: ReasoningAuthor::SameModel,
             },
         }
     }

@@ -5,21 +5,21 @@ use serde_json::{Value, json, value::RawValue};
 use super::{KIND, import::is_item};
 use crate::{
     model::{
-        Content, Given, Media, Part, Role, ToolCall, ToolOutcome, ToolResult,
-        media::{Kind, UNSUPPORTED_WORDS},
+        Content, Media, OutputPart, Part, Role, ToolCall, ToolOutcome, ToolResult,
+        media::{Kind, UNSUPPORTED_TEXT},
     },
     provider::{
         authorship,
         body::Body,
-        foreign::{Place, Writing, plain, raw},
+        foreign::{Exporter, MediaLocation, plain, raw},
     },
 };
 
 /// Converts a message. Empty if the message has no content in this format.
-pub(in crate::provider) fn write(writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
+pub(in crate::provider) fn write(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
     let (role, blocks) = match writing.role() {
-        Role::System => ("system", said(writing)),
-        Role::User => ("user", said(writing)),
+        Role::System => ("system", input_blocks(writing)),
+        Role::User => ("user", input_blocks(writing)),
         Role::Assistant => ("assistant", answer(writing)),
         Role::Tool => ("user", results(writing)),
     };
@@ -32,7 +32,7 @@ pub(in crate::provider) fn write(writing: &mut Writing<'_>) -> Vec<Box<RawValue>
     vec![message.raw()]
 }
 
-fn said(writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
+fn input_blocks(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
     let mut blocks = Vec::new();
     for (position, stored) in writing.parts() {
         match &stored.part.content {
@@ -50,7 +50,7 @@ fn said(writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
     blocks
 }
 
-fn answer(writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
+fn answer(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
     let mut blocks = Vec::new();
     for (position, stored) in writing.parts() {
         let part = &stored.part;
@@ -63,15 +63,15 @@ fn answer(writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
             }
             Content::ToolCall(call) => {
                 if !call.has_object() {
-                    writing.no_arguments(position);
+                    writing.note_invalid_arguments(position);
                 }
                 blocks.push(tool_use(call, part));
             }
             Content::ProviderItem(item) => match raw(&item.json).filter(|_| is_item(&item.kind)) {
                 Some(item) => blocks.push(item),
-                None => writing.no_item(position),
+                None => writing.note_unsupported_item(position),
             },
-            Content::Media(media) => writing.no_medium(position, media),
+            Content::Media(media) => writing.note_unsupported_media(position, media),
             Content::ToolResult(_) | Content::Unknown(_) => {}
         }
     }
@@ -106,19 +106,19 @@ fn thinking(
     position: usize,
     text: &str,
     part: &Part,
-    writing: &mut Writing<'_>,
+    writing: &mut Exporter<'_>,
 ) -> Option<Box<RawValue>> {
-    let own = authorship::attached(KIND, part).unwrap_or_default();
+    let own = authorship::attached_metadata(KIND, part).unwrap_or_default();
     if let Some(data) = own.get("redacted_thinking") {
         return Some(plain(&json!({"type": "redacted_thinking", "data": data})));
     }
     let signature = own.get("signature");
     if signature.is_none() && text.is_empty() {
-        writing.no_reasoning(position);
+        writing.note_hidden_reasoning(position);
         return None;
     }
     if signature.is_none() && part.provider_metadata.is_some() {
-        writing.no_proof(position);
+        writing.note_unsupported_signature(position);
     }
     let mut block = json!({"type": "thinking", "thinking": text});
     if let Some(signature) = signature {
@@ -129,7 +129,7 @@ fn thinking(
 
 fn tool_use(call: &ToolCall, part: &Part) -> Box<RawValue> {
     let arguments = raw(&call.arguments).filter(|_| call.has_object());
-    let caller = authorship::attached(KIND, part).and_then(|mut own| own.remove("caller"));
+    let caller = authorship::attached_metadata(KIND, part).and_then(|mut own| own.remove("caller"));
     let mut block = Body::default();
     block.set("type", "tool_use");
     block.set("id", call.id.as_str());
@@ -139,7 +139,7 @@ fn tool_use(call: &ToolCall, part: &Part) -> Box<RawValue> {
     block.raw()
 }
 
-fn results(writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
+fn results(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
     let mut blocks = Vec::new();
     for (position, stored) in writing.parts() {
         if let Content::ToolResult(result) = &stored.part.content {
@@ -150,22 +150,22 @@ fn results(writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
 }
 
 /// A tool result. The format states only whether the tool failed.
-fn tool_result<'a>(position: usize, result: &'a ToolResult, writing: &mut Writing<'a>) -> Value {
+fn tool_result<'a>(position: usize, result: &'a ToolResult, writing: &mut Exporter<'a>) -> Value {
     let failed = match result.outcome {
         ToolOutcome::Success => false,
         ToolOutcome::Error => true,
         ToolOutcome::Denied => {
-            writing.no_outcome(position, result.outcome);
+            writing.note_unsupported_outcome(position, result.outcome);
             true
         }
         ToolOutcome::TimedOut | ToolOutcome::Cancelled => {
-            writing.no_outcome(position, result.outcome);
+            writing.note_unsupported_outcome(position, result.outcome);
             false
         }
     };
     let pieces = result.parts.iter().map(|given| match given {
-        Given::Text(text) => text_block(text),
-        Given::Media(media) => medium(position, media, writing),
+        OutputPart::Text(text) => text_block(text),
+        OutputPart::Media(media) => medium(position, media, writing),
     });
     let content: Vec<Value> = pieces.collect();
     let mut block =
@@ -176,15 +176,15 @@ fn tool_result<'a>(position: usize, result: &'a ToolResult, writing: &mut Writin
     block
 }
 
-fn medium<'a>(position: usize, media: &'a Media, writing: &mut Writing<'a>) -> Value {
+fn medium<'a>(position: usize, media: &'a Media, writing: &mut Exporter<'a>) -> Value {
     let kind = match media.kind() {
         Kind::Image => "image",
         Kind::Audio | Kind::Video | Kind::Document => "document",
     };
-    let source = match writing.place(position, media) {
-        None => return text_block(UNSUPPORTED_WORDS),
-        Some(Place::At(url)) => json!({"type": "url", "url": url}),
-        Some(Place::Here(data)) => text_source(media, writing).unwrap_or_else(
+    let source = match writing.media_location(position, media) {
+        None => return text_block(UNSUPPORTED_TEXT),
+        Some(MediaLocation::Url(url)) => json!({"type": "url", "url": url}),
+        Some(MediaLocation::Inline(data)) => text_source(media, writing).unwrap_or_else(
             || json!({"type": "base64", "media_type": media.essence(), "data": data}),
         ),
     };
@@ -197,8 +197,8 @@ fn medium<'a>(position: usize, media: &'a Media, writing: &mut Writing<'a>) -> V
 
 /// The source of a plain-text document, which the service accepts as text. Returns `None` for other
 /// media.
-fn text_source(media: &Media, writing: &Writing<'_>) -> Option<Value> {
-    let content = writing.contents().get(&media.kept()?.id)?;
+fn text_source(media: &Media, writing: &Exporter<'_>) -> Option<Value> {
+    let content = writing.contents().get(&media.blob()?.id)?;
     let text = std::str::from_utf8(content).ok()?;
     (media.essence() == "text/plain")
         .then(|| json!({"type": "text", "media_type": "text/plain", "data": text}))

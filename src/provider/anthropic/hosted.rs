@@ -36,11 +36,11 @@ pub(super) fn is_result(kind: &str) -> bool {
 
 /// The space for the results of one response.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(super) struct ResultBudget {
     used: usize,
 }
 
-impl Room {
+impl ResultBudget {
     /// Removes the output from a result that exceeds the remaining space.
     pub(super) fn fit(&mut self, kind: &str, fields: &mut BTreeMap<String, Box<RawValue>>) {
         if !is_result(kind) {
@@ -57,13 +57,13 @@ impl Room {
 }
 
 /// The position of an item: index of the message, and index of the part within it.
-type Place = (usize, usize);
+type ItemPosition = (usize, usize);
 
 /// Which calls and results of a conversation are sent back.
 #[derive(Debug, Default)]
 pub(super) struct Hosted {
     /// Items that are not sent back.
-    withheld: BTreeSet<Place>,
+    withheld: BTreeSet<ItemPosition>,
     /// Ids of the calls that are sent back.
     calls: BTreeSet<String>,
     /// Messages that may cite a result that is not sent back.
@@ -110,14 +110,14 @@ struct Exchange {
     messages: Vec<usize>,
     calls: BTreeMap<String, Call>,
     /// Calls and results that are never sent back.
-    withheld: Vec<Place>,
+    withheld: Vec<ItemPosition>,
     /// A result is among `withheld`.
     lacks_result: bool,
 }
 
 #[derive(Debug)]
 struct Call {
-    place: Place,
+    place: ItemPosition,
     outcome: Outcome,
 }
 
@@ -152,12 +152,12 @@ impl Exchange {
         }
     }
 
-    fn add(&mut self, place: Place, item: &ProviderItem) {
+    fn add(&mut self, place: ItemPosition, item: &ProviderItem) {
         let fields = || lenient::members(&item.json);
         let word = |fields: &BTreeMap<String, Box<RawValue>>, name: &str| {
             fields
                 .get(name)
-                .map(|raw| lenient::word(raw))
+                .map(|raw| lenient::string(raw))
                 .unwrap_or_default()
         };
         if is_call(&item.kind) {
@@ -175,7 +175,7 @@ impl Exchange {
     }
 
     /// Records a result. `whole`: its output was stored.
-    fn answer(&mut self, place: Place, id: &str, whole: bool) {
+    fn answer(&mut self, place: ItemPosition, id: &str, whole: bool) {
         match self.calls.get_mut(id) {
             Some(call) if call.outcome == Outcome::Waiting && whole => {
                 call.outcome = Outcome::Answered;

@@ -10,9 +10,9 @@ use crate::{
     model::Role,
     provider::{
         foreign::{
-            FlawKind, ForeignContent as Content, ForeignGiven as Given, ForeignMedia,
-            ForeignOutcome as Outcome, ForeignPart as Part, Node, Object, Reading, at_address,
-            encoded, inline,
+            FlawKind, ForeignContent as Content, ForeignMedia, ForeignOutcome as Outcome,
+            ForeignPart as Part, ForeignResultPart as Given, Importer, Node, Object, at_url,
+            decode_base64, inline,
         },
         http::lenient,
     },
@@ -23,7 +23,7 @@ const PICTURE: &str = "image/jpeg";
 /// The media type of a file that does not state one.
 const PDF: &str = "application/pdf";
 
-pub(in crate::provider) fn read(messages: &[Node<'_>], reading: &mut Reading<'_>) {
+pub(in crate::provider) fn read(messages: &[Node<'_>], reading: &mut Importer<'_>) {
     for node in messages {
         let Some(message) = node.object(reading) else {
             continue;
@@ -46,8 +46,8 @@ pub(in crate::provider) fn read(messages: &[Node<'_>], reading: &mut Reading<'_>
 
 /// Reads a user message. Tool results become a separate message before it; the service requires
 /// them first.
-fn user(message: &Object<'_>, reading: &mut Reading<'_>) {
-    let parts = blocks(message, "content", reading, said);
+fn user(message: &Object<'_>, reading: &mut Importer<'_>) {
+    let parts = blocks(message, "content", reading, user_part);
     let is_result = |part: &Part| matches!(part.content, Content::Result { .. });
     let (results, words): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(is_result);
     reading.add(message.at(), Role::Tool, results);
@@ -55,10 +55,10 @@ fn user(message: &Object<'_>, reading: &mut Reading<'_>) {
 }
 
 /// Reads a block of a given type.
-type Read = fn(&Object<'_>, &str, &mut Reading<'_>) -> Option<Part>;
+type Read = fn(&Object<'_>, &str, &mut Importer<'_>) -> Option<Part>;
 
 /// Reads the blocks of a content field, which may be one text.
-fn blocks(object: &Object<'_>, name: &str, reading: &mut Reading<'_>, read: Read) -> Vec<Part> {
+fn blocks(object: &Object<'_>, name: &str, reading: &mut Importer<'_>, read: Read) -> Vec<Part> {
     let Some(content) = object.get(name) else {
         return Vec::new();
     };
@@ -76,9 +76,9 @@ fn blocks(object: &Object<'_>, name: &str, reading: &mut Reading<'_>, read: Read
     parts
 }
 
-fn text_only(block: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<Part> {
+fn text_only(block: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Option<Part> {
     match kind {
-        "text" => Part::text(block.at(), block.word("text", reading)),
+        "text" => Part::text(block.at(), block.string("text", reading)),
         _ => {
             reading.unknown_type(block, "text");
             None
@@ -86,9 +86,9 @@ fn text_only(block: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Optio
     }
 }
 
-fn said(block: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<Part> {
+fn user_part(block: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Option<Part> {
     match kind {
-        "text" => Part::text(block.at(), block.word("text", reading)),
+        "text" => Part::text(block.at(), block.string("text", reading)),
         "image" | "document" => {
             medium(block, kind, reading).map(|media| Part::new(block.at(), Content::Media(media)))
         }
@@ -100,7 +100,7 @@ fn said(block: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<Par
     }
 }
 
-fn result(block: &Object<'_>, reading: &mut Reading<'_>) -> Part {
+fn result(block: &Object<'_>, reading: &mut Importer<'_>) -> Part {
     let call = block.required("tool_use_id", reading);
     let given = |part: Part| match part.content {
         Content::Text(text) => Some(Given::Text(text)),
@@ -114,15 +114,15 @@ fn result(block: &Object<'_>, reading: &mut Reading<'_>) -> Part {
     let parts = blocks(block, "content", reading, given_by_tool);
     let content = Content::Result {
         call,
-        given: parts.into_iter().filter_map(given).collect(),
+        parts: parts.into_iter().filter_map(given).collect(),
         outcome: Outcome::of(block.is_true("is_error")),
     };
     Part::new(block.at(), content)
 }
 
-fn given_by_tool(block: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<Part> {
+fn given_by_tool(block: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Option<Part> {
     match kind {
-        "text" | "image" | "document" => said(block, kind, reading),
+        "text" | "image" | "document" => user_part(block, kind, reading),
         _ => {
             reading.unknown_type(block, "text, image or document");
             None
@@ -131,25 +131,25 @@ fn given_by_tool(block: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> O
 }
 
 /// Reads an image or a file.
-fn medium(block: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<ForeignMedia> {
-    let title = block.word("title", reading);
+fn medium(block: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Option<ForeignMedia> {
+    let title = block.string("title", reading);
     let Some(source) = block.get("source") else {
         reading.note(block.path("source"), FlawKind::Missing, "must be set");
         return None;
     };
     let source = source.object(reading)?;
     let usual = if kind == "image" { PICTURE } else { PDF };
-    let media_type = source.word("media_type", reading);
-    let data = |reading: &mut Reading<'_>| {
+    let media_type = source.string("media_type", reading);
+    let data = |reading: &mut Importer<'_>| {
         let data = source.get("data");
         if data.is_none() {
             reading.note(source.path("data"), FlawKind::Missing, "must be set");
         }
         data
     };
-    match source.word("type", reading).as_str() {
+    match source.string("type", reading).as_str() {
         "base64" => {
-            let data = encoded(&data(reading)?, reading)?;
+            let data = decode_base64(&data(reading)?, reading)?;
             Some(inline(or(media_type, usual), title, data))
         }
         "text" => {
@@ -162,7 +162,7 @@ fn medium(block: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<F
         }
         "url" => {
             let url = source.required("url", reading);
-            Some(at_address(url, media_type, title, usual))
+            Some(at_url(url, media_type, title, usual))
         }
         _ => {
             let known =
@@ -182,10 +182,10 @@ fn or(word: String, other: &str) -> String {
 }
 
 /// Reads a block of an assistant message.
-fn answered(block: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<Part> {
+fn answered(block: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Option<Part> {
     match kind {
         "text" => {
-            let part = Part::text(block.at(), block.word("text", reading))?;
+            let part = Part::text(block.at(), block.string("text", reading))?;
             let cited = block.get("citations");
             let cited = cited
                 .map(|cited| cited.elements(reading))
@@ -196,8 +196,8 @@ fn answered(block: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option
             })
         }
         "thinking" => {
-            let text = block.word("thinking", reading);
-            let signature = block.word("signature", reading);
+            let text = block.string("thinking", reading);
+            let signature = block.string("signature", reading);
             let content = Content::Reasoning {
                 redacted: text.is_empty(),
                 text,
@@ -205,7 +205,7 @@ fn answered(block: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option
             let own = word("signature", signature);
             let hollow = own.is_empty()
                 && matches!(&content, Content::Reasoning { text, .. } if text.is_empty());
-            (!hollow).then(|| Part::new(block.at(), content).attached(KIND, own))
+            (!hollow).then(|| Part::new(block.at(), content).with_metadata(KIND, own))
         }
         "redacted_thinking" => {
             let data = block.required("data", reading);
@@ -213,7 +213,9 @@ fn answered(block: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option
                 text: String::new(),
                 redacted: true,
             };
-            Some(Part::new(block.at(), content).attached(KIND, word("redacted_thinking", data)))
+            Some(
+                Part::new(block.at(), content).with_metadata(KIND, word("redacted_thinking", data)),
+            )
         }
         "tool_use" => Some(call(block, reading)),
         kind if is_item(kind) => Some(item(block, kind)),
@@ -226,7 +228,7 @@ fn answered(block: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option
     }
 }
 
-fn call(block: &Object<'_>, reading: &mut Reading<'_>) -> Part {
+fn call(block: &Object<'_>, reading: &mut Importer<'_>) -> Part {
     let id = block.required("id", reading);
     let name = block.required("name", reading);
     let arguments = block.get("input").map(|input| input.raw().get().to_owned());
@@ -238,7 +240,7 @@ fn call(block: &Object<'_>, reading: &mut Reading<'_>) -> Part {
         name,
         arguments: arguments.unwrap_or_default(),
     };
-    Part::new(block.at(), content).attached(KIND, own.into_iter().collect())
+    Part::new(block.at(), content).with_metadata(KIND, own.into_iter().collect())
 }
 
 /// Whether a block type belongs to a server tool, or to an operation of the service on the
@@ -251,7 +253,7 @@ pub(super) fn is_item(kind: &str) -> bool {
 
 fn item(block: &Object<'_>, kind: &str) -> Part {
     let members = lenient::members(block.raw().get());
-    let name = members.get("name").map(|raw| lenient::word(raw));
+    let name = members.get("name").map(|raw| lenient::string(raw));
     let name = name.unwrap_or_else(|| kind.to_owned());
     let content = Content::Item {
         kind: kind.to_owned(),
@@ -273,8 +275,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        model::PromptShape,
-        provider::foreign::{self, Foreign},
+        model::PromptFormat,
+        provider::foreign::{self, ForeignConversation},
     };
 
     #[test]
@@ -290,8 +292,8 @@ mod tests {
                 {"type": "tool_result", "tool_use_id": "c1", "is_error": true, "content": "No."},
             ]},
         ]);
-        let Foreign { messages, flaws } =
-            foreign::read(PromptShape::Anthropic, &messages.to_string(), "made_");
+        let ForeignConversation { messages, flaws } =
+            foreign::read(PromptFormat::Anthropic, &messages.to_string(), "made_");
         assert_eq!(flaws, []);
         let roles: Vec<Role> = messages.iter().map(|message| message.role).collect();
         assert_eq!(roles, [Role::Assistant, Role::Tool, Role::User]);

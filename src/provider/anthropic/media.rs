@@ -6,7 +6,7 @@ use super::wire::{Block, Content, Source};
 use crate::{
     model::{
         Contents, Media, Role,
-        media::{self, Kind, UNSUPPORTED_WORDS},
+        media::{self, Kind, UNSUPPORTED_TEXT},
     },
     provider::media_type,
 };
@@ -18,7 +18,7 @@ const PDF: &str = "application/pdf";
 const PLAIN_TEXT: &str = "text/plain";
 
 /// Why a media part cannot be sent to any model. Returns `None` if it can.
-pub(super) fn cannot_read(media: &Media, role: Role) -> Option<String> {
+pub(super) fn unsupported_media(media: &Media, role: Role) -> Option<String> {
     let essence = media.essence();
     let why = match (role, media.kind(), &media.source) {
         (Role::Assistant, ..) => {
@@ -43,7 +43,7 @@ pub(super) fn cannot_read(media: &Media, role: Role) -> Option<String> {
 /// Encodes a media part as a block. If its content is not part of the prompt, returns text instead.
 pub(super) fn block<'a>(media: &'a Media, contents: &Contents) -> Block<'a> {
     let Some(source) = source(media, contents) else {
-        return Block::text(UNSUPPORTED_WORDS);
+        return Block::text(UNSUPPORTED_TEXT);
     };
     Block::new(match media.kind() {
         Kind::Image => Content::Image { source },
@@ -51,7 +51,7 @@ pub(super) fn block<'a>(media: &'a Media, contents: &Contents) -> Block<'a> {
             source,
             title: &media.filename,
         },
-        Kind::Audio | Kind::Video => return Block::text(UNSUPPORTED_WORDS),
+        Kind::Audio | Kind::Video => return Block::text(UNSUPPORTED_TEXT),
     })
 }
 

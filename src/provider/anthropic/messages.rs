@@ -13,16 +13,17 @@ use super::{
     family::Family,
     hosted::{self, Hosted},
     media,
-    wire::{Block, Content as Written, Json, Message as WireMessage, Speaker},
+    wire::{Block, Content as Written, Json, Message as WireMessage, WireRole},
 };
 use crate::{
     model::{
-        Content, Contents, Given, Message, MessageId, Part, Prompt, PromptNote, ProviderItem, Role,
-        Seq, ToolCall, ToolOutcome, ToolResult, json::sound, message::StoredPart, transcript,
+        Content, Contents, Message, MessageId, OutputPart, Part, Prompt, PromptNote, ProviderItem,
+        Role, Seq, ToolCall, ToolOutcome, ToolResult, json::replace_lone_surrogates,
+        message::StoredPart, transcript,
     },
     provider::{
         PastReasoning, authorship,
-        call_ids::Ids,
+        call_ids::CallIdMap,
         call_names,
         http::lenient,
         inserted::{CONTINUE, INSTRUCTIONS, OPENING},
@@ -33,7 +34,7 @@ use crate::{
 
 /// How requests of one provider are encoded.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Form<'a> {
+pub(super) struct ConversationOptions<'a> {
     /// Configured name of the provider.
     pub(super) provider: &'a str,
     /// What the model accepts.
@@ -62,14 +63,14 @@ pub(super) struct Conversation<'a> {
     pub(super) pruned: Option<Pruned>,
     /// Whether a call in the current tool loop lacks the reasoning that preceded it. A model that
     /// must start each response with reasoning rejects that.
-    pub(super) unreasoned_call: bool,
+    pub(super) has_call_without_reasoning: bool,
 }
 
 /// Encodes the conversation of a prompt. `tools` are its tools in encoded form.
 pub(super) fn conversation<'a>(
     prompt: &'a Prompt,
-    form: Form<'a>,
-    ids: &'a Ids,
+    form: ConversationOptions<'a>,
+    ids: &'a CallIdMap,
     tools: &[String],
 ) -> Conversation<'a> {
     let stored = prompt.transcript.messages();
@@ -106,7 +107,7 @@ pub(super) fn conversation<'a>(
             has_reasoning: false,
             has_system: false,
             pruned: None,
-            unreasoned_call: false,
+            has_call_without_reasoning: false,
         },
     };
     writer.begin(tools);
@@ -125,8 +126,8 @@ fn pruned_at(message: &Message) -> Option<Seq> {
 /// The state of one encoding.
 struct Writer<'a> {
     prompt: &'a Prompt,
-    form: Form<'a>,
-    ids: &'a Ids,
+    form: ConversationOptions<'a>,
+    ids: &'a CallIdMap,
     /// Index of the message that starts the current tool loop.
     loop_begins: usize,
     /// The seq of the newest prune that affects what is sent.
@@ -170,9 +171,9 @@ impl<'a> Writer<'a> {
                 let blocks: Vec<Block<'a>> = message
                     .parts
                     .iter()
-                    .filter_map(|stored| said(&stored.part, contents))
+                    .filter_map(|stored| user_block(&stored.part, contents))
                     .collect();
-                self.push_or_note(message, Speaker::User, blocks);
+                self.push_or_note(message, WireRole::User, blocks);
             }
             Role::Tool => {
                 let results = message
@@ -180,24 +181,24 @@ impl<'a> Writer<'a> {
                     .iter()
                     .filter_map(|stored| result(&stored.part, self.ids, contents));
                 let results = results.collect();
-                self.push(Speaker::User, results);
+                self.push(WireRole::User, results);
                 if let Some(at) = pruned_at(message) {
                     self.note_pruned(message, at);
                 }
             }
             Role::Assistant => {
                 if self.conversation.messages.is_empty() {
-                    self.push(Speaker::User, vec![Block::text(OPENING)]);
+                    self.push(WireRole::User, vec![Block::text(OPENING)]);
                 }
                 let blocks = self.answer(at, message);
-                let renamed = omissions::names(message, call_names::MOST_ANTHROPIC);
+                let renamed = omissions::names(message, call_names::MAX_NAME_CHARS_ANTHROPIC);
                 self.conversation.left_out.extend(renamed);
                 if at > self.loop_begins {
-                    self.conversation.unreasoned_call |= !reasons_before_it_calls(&blocks);
+                    self.conversation.has_call_without_reasoning |= !starts_with_reasoning(&blocks);
                     let container = self.container(message);
                     self.conversation.container = container.or(self.conversation.container.take());
                 }
-                self.push_or_note(message, Speaker::Assistant, blocks);
+                self.push_or_note(message, WireRole::Assistant, blocks);
             }
         }
     }
@@ -237,11 +238,11 @@ impl<'a> Writer<'a> {
         }
         if self.can_instruct() && self.answer_follows(at) {
             let blocks = texts.map(Block::text).collect();
-            self.push_or_note(message, Speaker::System, blocks);
+            self.push_or_note(message, WireRole::System, blocks);
         } else {
             let marked = |text| Block::text(format!("{INSTRUCTIONS}{text}"));
             let blocks = texts.map(marked).collect();
-            self.push_or_note(message, Speaker::User, blocks);
+            self.push_or_note(message, WireRole::User, blocks);
         }
     }
 
@@ -251,8 +252,8 @@ impl<'a> Writer<'a> {
         let last = self.conversation.messages.last();
         self.form.family.system_messages
             && last.is_some_and(|last| match last.role {
-                Speaker::User | Speaker::System => true,
-                Speaker::Assistant => last.content.last().is_some_and(is_hosted_result),
+                WireRole::User | WireRole::System => true,
+                WireRole::Assistant => last.content.last().is_some_and(is_hosted_result),
             })
     }
 
@@ -265,7 +266,7 @@ impl<'a> Writer<'a> {
             let sent = match message.role {
                 Role::System => false,
                 Role::Tool => true,
-                Role::User | Role::Assistant => self.says_something(at, message),
+                Role::User | Role::Assistant => self.has_sendable_content(at, message),
             };
             sent.then_some(message.role)
         });
@@ -273,7 +274,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Whether any content of the message is sent that is valid without content after it.
-    fn says_something(&self, at: usize, message: &Message) -> bool {
+    fn has_sendable_content(&self, at: usize, message: &Message) -> bool {
         let mut parts = message.parts.iter().enumerate();
         parts.any(|(position, stored)| match &stored.part.content {
             Content::Text(text) => !is_blank(text),
@@ -307,7 +308,7 @@ impl<'a> Writer<'a> {
                 }),
                 Content::ToolCall(call) => Some(Block::new(Written::ToolUse {
                     id: self.ids.get(&call.id),
-                    name: call_names::sent(&call.name, call_names::MOST_ANTHROPIC),
+                    name: call_names::sanitize(&call.name, call_names::MAX_NAME_CHARS_ANTHROPIC),
                     input: arguments(call),
                     caller: self.caller(part),
                 })),
@@ -352,7 +353,7 @@ impl<'a> Writer<'a> {
 
     /// The caller of a host tool call. Returns `None` if that caller is not sent back.
     fn caller(&self, part: &Part) -> Option<Value> {
-        let caller = authorship::attached(KIND, part)?.remove("caller")?;
+        let caller = authorship::attached_metadata(KIND, part)?.remove("caller")?;
         let is_sent = match &caller["tool_id"] {
             Value::String(id) => self.hosted.sends_call(id),
             Value::Null
@@ -382,7 +383,7 @@ impl<'a> Writer<'a> {
     fn thinking(&self, own: bool, part: &Part, text: &'a str) -> Option<Block<'a>> {
         let (content, is_signed) = thinking(part, text)?;
         let reasoning = PastReasoning::anywhere(own, is_signed);
-        let is_sent = self.form.family.reasoning().takes(reasoning);
+        let is_sent = self.form.family.reasoning().includes(reasoning);
         is_sent.then(|| Block::new(content))
     }
 
@@ -397,7 +398,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Adds the blocks of a message, or notes that nothing of it can be sent.
-    fn push_or_note(&mut self, message: &Message, speaker: Speaker, blocks: Vec<Block<'a>>) {
+    fn push_or_note(&mut self, message: &Message, speaker: WireRole, blocks: Vec<Block<'a>>) {
         if blocks.is_empty() {
             let note = omissions::message(message);
             self.conversation.left_out.push(note);
@@ -427,13 +428,13 @@ impl<'a> Writer<'a> {
     }
 
     /// Appends blocks to the last message if it has the same role, otherwise adds a message.
-    fn push(&mut self, speaker: Speaker, blocks: Vec<Block<'a>>) {
+    fn push(&mut self, speaker: WireRole, blocks: Vec<Block<'a>>) {
         if blocks.is_empty() {
             return;
         }
         match speaker {
-            Speaker::User | Speaker::System => self.drop_trailing_reasoning(),
-            Speaker::Assistant => {}
+            WireRole::User | WireRole::System => self.drop_trailing_reasoning(),
+            WireRole::Assistant => {}
         }
         for block in &blocks {
             if !is_reasoning(block) {
@@ -460,7 +461,7 @@ impl<'a> Writer<'a> {
     fn finish(mut self) -> Conversation<'a> {
         self.drop_trailing_reasoning();
         if !self.can_end() {
-            self.push(Speaker::User, vec![Block::text(CONTINUE)]);
+            self.push(WireRole::User, vec![Block::text(CONTINUE)]);
         }
         self.order_notes();
         let messages = &self.conversation.messages;
@@ -468,7 +469,7 @@ impl<'a> Writer<'a> {
             has_reasoning: !self.reasoning.is_empty(),
             has_system: messages
                 .iter()
-                .any(|message| message.role == Speaker::System),
+                .any(|message| message.role == WireRole::System),
             fingerprint: self.prefix.map(|prefix| prefix.fingerprint()),
             ..self.conversation
         }
@@ -500,8 +501,8 @@ impl<'a> Writer<'a> {
             .messages
             .last()
             .is_none_or(|last| match last.role {
-                Speaker::User | Speaker::System => true,
-                Speaker::Assistant => {
+                WireRole::User | WireRole::System => true,
+                WireRole::Assistant => {
                     let is_item = |block: &Block<'_>| matches!(block, Block::Item(_));
                     goes_on
                         && (self.form.family.prefill || last.content.last().is_some_and(is_item))
@@ -534,7 +535,7 @@ fn is_hosted_result(block: &Block<'_>) -> bool {
 
 /// Whether a message that calls tools starts with reasoning. Returns true for a message without
 /// calls.
-fn reasons_before_it_calls(blocks: &[Block<'_>]) -> bool {
+fn starts_with_reasoning(blocks: &[Block<'_>]) -> bool {
     let is_call = |block: &Block<'_>| match block {
         Block::Own { content, .. } => matches!(content, Written::ToolUse { .. }),
         Block::Item(_) => false,
@@ -548,7 +549,7 @@ fn is_blank(text: &str) -> bool {
 }
 
 /// Encodes a part of a user message. Returns `None` if it cannot be sent.
-fn said<'a>(part: &'a Part, contents: &Contents) -> Option<Block<'a>> {
+fn user_block<'a>(part: &'a Part, contents: &Contents) -> Option<Block<'a>> {
     match &part.content {
         Content::Text(text) if !is_blank(text) => Some(Block::text(text.as_str())),
         Content::Media(medium) => Some(media::block(medium, contents)),
@@ -563,7 +564,7 @@ fn said<'a>(part: &'a Part, contents: &Contents) -> Option<Block<'a>> {
 }
 
 /// Encodes a tool result.
-fn result<'a>(part: &'a Part, ids: &'a Ids, contents: &Contents) -> Option<Block<'a>> {
+fn result<'a>(part: &'a Part, ids: &'a CallIdMap, contents: &Contents) -> Option<Block<'a>> {
     match &part.content {
         Content::ToolResult(result) => Some(Block::new(Written::ToolResult {
             tool_use_id: ids.get(&result.call),
@@ -592,8 +593,8 @@ fn given<'a>(result: &'a ToolResult, contents: &Contents) -> Vec<Block<'a>> {
         .parts
         .iter()
         .filter_map(|given| match given {
-            Given::Text(text) => (!is_blank(text)).then(|| Block::text(text.as_str())),
-            Given::Media(medium) => Some(media::block(medium, contents)),
+            OutputPart::Text(text) => (!is_blank(text)).then(|| Block::text(text.as_str())),
+            OutputPart::Media(medium) => Some(media::block(medium, contents)),
         })
         .collect();
     let words = match result.outcome {
@@ -613,7 +614,7 @@ fn given<'a>(result: &'a ToolResult, contents: &Contents) -> Vec<Block<'a>> {
 /// Decodes the reasoning to send, and whether it has a signature. Returns `None` if there is
 /// nothing to send.
 fn thinking<'a>(part: &Part, text: &'a str) -> Option<(Written<'a>, bool)> {
-    let mut entry = authorship::attached(KIND, part).unwrap_or_default();
+    let mut entry = authorship::attached_metadata(KIND, part).unwrap_or_default();
     let mut word = |name: &str| match entry.remove(name) {
         Some(Value::String(word)) => Some(word),
         Some(
@@ -647,7 +648,7 @@ fn citations<'a>(part: &'a Part, own: bool) -> Vec<Json<'a>> {
 /// replaced.
 fn arguments(call: &ToolCall) -> Json<'_> {
     Json(if call.has_object() {
-        sound(&call.arguments)
+        replace_lone_surrogates(&call.arguments)
     } else {
         Cow::Borrowed("{}")
     })
@@ -658,16 +659,16 @@ fn member(json: &str, name: &str) -> String {
     let members = lenient::members(json);
     members
         .get(name)
-        .map(|raw| lenient::word(raw))
+        .map(|raw| lenient::string(raw))
         .unwrap_or_default()
 }
 
 /// Adds a block to the hashed prefix. Cache markers are not included.
-fn add(prefix: &mut Prefix, speaker: Speaker, block: &Block<'_>) {
+fn add(prefix: &mut Prefix, speaker: WireRole, block: &Block<'_>) {
     let who = match speaker {
-        Speaker::User => "user",
-        Speaker::Assistant => "assistant",
-        Speaker::System => "system",
+        WireRole::User => "user",
+        WireRole::Assistant => "assistant",
+        WireRole::System => "system",
     };
     match block {
         Block::Item(json) => prefix.add(who, ["item", &json.0]),

@@ -13,13 +13,13 @@ use crate::{
     },
     provider::{
         body::Body,
-        info::{ModelInfo, Refusal, refused},
+        info::{ModelInfo, SettingCheck, rejected_settings},
     },
 };
 
 /// Fields that provider options cannot override: overriding them would send a conversation that
 /// differs from the stored one.
-const OURS: &[&str] = &["model", "messages", "system", "tools", "stream", "betas"];
+const RESERVED_FIELDS: &[&str] = &["model", "messages", "system", "tools", "stream", "betas"];
 
 /// The levels of effort assumed for a model whose levels are unknown.
 const EFFORTS: [ReasoningEffort; 4] = [
@@ -30,11 +30,11 @@ const EFFORTS: [ReasoningEffort; 4] = [
 ];
 
 /// The service's minimum reasoning budget, in tokens.
-const LEAST_BUDGET: u32 = 1_024;
+const MIN_BUDGET: u32 = 1_024;
 
 /// The settings with the effort replaced by the model's nearest level. `None` is kept unless
 /// thinking cannot be disabled.
-pub(super) fn fitted(model: &ModelInfo, wanted: &Generation) -> Generation {
+pub(super) fn nearest_supported(model: &ModelInfo, wanted: &Generation) -> Generation {
     let family = Family::of(model);
     let nearest = |effort: ReasoningEffort| match family.thinking {
         Thinking::Never | Thinking::Budget => Some(effort),
@@ -62,7 +62,7 @@ pub(super) fn fitted(model: &ModelInfo, wanted: &Generation) -> Generation {
 }
 
 /// The settings that the model does not support.
-pub(super) fn cannot_take(model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
+pub(super) fn unsupported_settings(model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
     let family = Family::of(model);
     let forced = wanted
         .tool_choice
@@ -113,13 +113,13 @@ pub(super) fn cannot_take(model: &ModelInfo, wanted: &Generation) -> Vec<Unsuppo
         ),
     ];
     let own = sampling(model, family, wanted).into_iter().chain(others);
-    refused(own.chain(model.refusals(wanted)))
+    rejected_settings(own.chain(model.refusals(wanted)))
 }
 
 /// The sampling settings, with whether the model rejects them.
-fn sampling(model: &ModelInfo, family: Family, wanted: &Generation) -> [Refusal; 3] {
-    let refused = !family.sampling || model.takes_temperature == Some(false);
-    let thinks = thinks_where_asked(family, wanted);
+fn sampling(model: &ModelInfo, family: Family, wanted: &Generation) -> [SettingCheck; 3] {
+    let refused = !family.sampling || model.supports_temperature == Some(false);
+    let thinks = is_thinking_requested(family, wanted);
     let both = wanted.temperature.is_some() && !family.temperature_with_top_p;
     [
         (
@@ -142,7 +142,7 @@ fn sampling(model: &ModelInfo, family: Family, wanted: &Generation) -> [Refusal;
 
 /// Whether thinking is requested from a model that thinks only on request; sampling settings are
 /// rejected with it. Other models either never accept sampling settings or never think.
-fn thinks_where_asked(family: Family, wanted: &Generation) -> bool {
+fn is_thinking_requested(family: Family, wanted: &Generation) -> bool {
     match family.thinking {
         Thinking::Budget | Thinking::AdaptiveOrBudget => {
             wanted.reasoning_budget_tokens.is_some() || is_on(wanted.reasoning_effort)
@@ -209,7 +209,7 @@ pub(super) fn write(
             choice(tool_choice.as_ref(), *parallel_tool_calls),
         );
     }
-    body.merge(KIND, provider_options.as_deref(), OURS);
+    body.merge(KIND, provider_options.as_deref(), RESERVED_FIELDS);
 }
 
 /// The `thinking` field of a request. Returns `None` to leave it to the model.
@@ -221,8 +221,8 @@ pub(super) fn thinking(
 ) -> Option<Value> {
     let enabled = |budget: u32| {
         // The budget must leave room for the response.
-        let budget = budget.max(LEAST_BUDGET).min(max_tokens.saturating_sub(1));
-        (budget >= LEAST_BUDGET).then(|| json!({"type": "enabled", "budget_tokens": budget}))
+        let budget = budget.max(MIN_BUDGET).min(max_tokens.saturating_sub(1));
+        (budget >= MIN_BUDGET).then(|| json!({"type": "enabled", "budget_tokens": budget}))
     };
     match (kind, effort, budget) {
         (Thinking::Never, _, _) => None,
@@ -242,7 +242,7 @@ pub(super) fn thinking(
 /// The budget for a level of effort, for a model that supports only budgets.
 fn tokens(effort: ReasoningEffort) -> u32 {
     match effort {
-        ReasoningEffort::None | ReasoningEffort::Minimal => LEAST_BUDGET,
+        ReasoningEffort::None | ReasoningEffort::Minimal => MIN_BUDGET,
         ReasoningEffort::Low => 2_048,
         ReasoningEffort::Medium => 8_192,
         ReasoningEffort::High => 16_384,

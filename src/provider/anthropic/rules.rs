@@ -10,8 +10,8 @@ use crate::provider::{
 /// The rules for requests to a model of this family.
 pub(super) fn of(family: Family, model: &ModelInfo) -> Rules {
     let efforts = rules::levels(
-        |wanted| options::fitted(model, wanted),
-        |wanted| options::cannot_take(model, wanted),
+        |wanted| options::nearest_supported(model, wanted),
+        |wanted| options::unsupported_settings(model, wanted),
         |effort| {
             let mut body = Body::default();
             // Without a limit on the response, so that the budgets of all levels differ.

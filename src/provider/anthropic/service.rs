@@ -8,21 +8,22 @@ use jiff::Timestamp;
 use super::{
     KIND,
     decode::Decoder,
-    encode::{self, Encoded, Manner},
+    encode::{self, EncodeOptions, Encoded},
     family::{self, ReasoningBack},
     media, options, rules,
     wire::CacheControl,
 };
 use crate::{
     model::{
-        CachePrices, Declared, Generation, Media, Prompt, PromptShape, Role,
+        CachePrices, DeclaredModel, Generation, Media, Prompt, PromptFormat, Role,
         generation::Unsupported,
     },
     provider::{
-        Answer, Count, Error, ModelInfo, PastReasoning, Provider, Refresh, Request, Rules,
+        CountFuture, Error, ModelInfo, PastReasoning, Provider, RefreshFuture, Request,
+        ResponseStream, Rules,
         discovery::Family,
         error::Kind,
-        http::{Call, Client, Settings, Unusable},
+        http::{Call, Client, Settings, SetupError},
         model_facts::Catalog,
         refused_media::RefusedMedia,
     },
@@ -73,8 +74,8 @@ impl Anthropic {
     pub fn new(
         name: &str,
         settings: Settings,
-        declared: BTreeMap<String, Declared>,
-    ) -> Result<Self, Unusable> {
+        declared: BTreeMap<String, DeclaredModel>,
+    ) -> Result<Self, SetupError> {
         let client = Client::new(name, settings)?;
         let models = Catalog::new(client.host(), declared).checked()?;
         Ok(Self {
@@ -106,9 +107,9 @@ impl Anthropic {
         family::Family::of(model).with_reasoning_back(self.reasoning_back)
     }
 
-    fn manner(&self, model: &str) -> Manner<'_> {
+    fn manner(&self, model: &str) -> EncodeOptions<'_> {
         let info = self.models.model(model);
-        Manner {
+        EncodeOptions {
             provider: &self.name,
             model: info.unwrap_or_else(|| ModelInfo::unknown(model)),
             cache: self.cache.marker(),
@@ -120,7 +121,7 @@ impl Anthropic {
 
     /// Calls the model. If the service rejects its own reasoning for an unknown reason, or rejects
     /// system messages within the conversation, the call is repeated once without them.
-    fn answer_to(&self, prompt: Arc<Prompt>) -> Answer {
+    fn answer_to(&self, prompt: Arc<Prompt>) -> ResponseStream {
         let encoded = encode::request(&prompt, &self.manner(&prompt.model));
         let Encoded {
             has_reasoning,
@@ -137,19 +138,21 @@ impl Anthropic {
             let without = match first.next().await {
                 Some(Err(error)) if has_reasoning && refuses_reasoning(&error) => {
                     tracing::warn!(%error, "service rejected its own reasoning; retrying without it");
-                    Manner {
+                    EncodeOptions {
                         with_reasoning: false,
                         ..manner
                     }
                 }
                 Some(Err(error)) if has_system && refuses_system(&error) => {
                     tracing::warn!(%error, "service rejected system messages within the conversation; retrying with user messages");
-                    Manner {
+                    EncodeOptions {
                         with_system: false,
                         ..manner
                     }
                 }
-                Some(begin) => return Box::pin(stream::iter([begin]).chain(first)) as Answer,
+                Some(begin) => {
+                    return Box::pin(stream::iter([begin]).chain(first)) as ResponseStream;
+                }
                 None => return first,
             };
             provider.answer(encode::request(&prompt, &without))
@@ -157,7 +160,7 @@ impl Anthropic {
         Box::pin(stream::once(answer).flatten())
     }
 
-    fn answer(&self, encoded: Encoded) -> Answer {
+    fn answer(&self, encoded: Encoded) -> ResponseStream {
         let call = Call {
             path: PATH.to_owned(),
             headers: encoded.headers,
@@ -211,7 +214,7 @@ impl Provider for Anthropic {
         self.models.models()
     }
 
-    fn refresh(&self, now: Timestamp, interval: Duration) -> Refresh {
+    fn refresh(&self, now: Timestamp, interval: Duration) -> RefreshFuture {
         let listing = self.models.listing();
         // A self-hosted server that implements the protocol lists its models like other self-hosted
         // servers.
@@ -223,17 +226,17 @@ impl Provider for Anthropic {
         listing.refresh(&self.client, family, now, interval)
     }
 
-    fn cannot_take(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
-        options::cannot_take(model, wanted)
+    fn unsupported_settings(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
+        options::unsupported_settings(model, wanted)
     }
 
-    fn fitted(&self, model: &ModelInfo, wanted: &Generation) -> Generation {
-        options::fitted(model, wanted)
+    fn nearest_supported(&self, model: &ModelInfo, wanted: &Generation) -> Generation {
+        options::nearest_supported(model, wanted)
     }
 
-    fn cannot_read(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
-        media::cannot_read(media, role)
-            .or_else(|| model.cannot_read(media, role))
+    fn unsupported_media(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
+        media::unsupported_media(media, role)
+            .or_else(|| model.unsupported_media(media, role))
             .or_else(|| self.refused.reason(&model.name, media))
     }
 
@@ -242,7 +245,7 @@ impl Provider for Anthropic {
     }
 
     fn sends_reasoning(&self, model: &ModelInfo, reasoning: PastReasoning) -> bool {
-        self.family(model).reasoning().takes(reasoning)
+        self.family(model).reasoning().includes(reasoning)
     }
 
     fn sends_item(&self, provider: &str, _own: bool) -> bool {
@@ -253,17 +256,24 @@ impl Provider for Anthropic {
         true
     }
 
-    fn counts(&self) -> bool {
+    fn can_count_tokens(&self) -> bool {
         true
     }
 
-    fn count(&self, prompt: Arc<Prompt>) -> Count {
+    fn count(&self, prompt: Arc<Prompt>) -> CountFuture {
         let provider = self.clone();
         Box::pin(async move {
             let Encoded { body, headers, .. } =
-                encode::question(&prompt, &provider.manner(&prompt.model));
-            match provider.client.question(COUNT_PATH, &headers, body).await {
-                Ok(answer) => provider.client.counted(&answer["input_tokens"]).map(Some),
+                encode::count_request(&prompt, &provider.manner(&prompt.model));
+            match provider
+                .client
+                .request_json(COUNT_PATH, &headers, body)
+                .await
+            {
+                Ok(answer) => provider
+                    .client
+                    .parse_token_count(&answer["input_tokens"])
+                    .map(Some),
                 // Other services with this protocol do not count tokens.
                 Err(error) if error.status == NOT_FOUND => Ok(None),
                 Err(error) => Err(error),
@@ -274,13 +284,13 @@ impl Provider for Anthropic {
     fn request(&self, prompt: &Prompt) -> Option<Request> {
         let Encoded { body, left_out, .. } = encode::request(prompt, &self.manner(&prompt.model));
         Some(Request {
-            shape: PromptShape::Anthropic,
+            shape: PromptFormat::Anthropic,
             body,
             left_out,
         })
     }
 
-    fn call(&self, prompt: Arc<Prompt>) -> Answer {
+    fn call(&self, prompt: Arc<Prompt>) -> ResponseStream {
         let answer = self.answer_to(Arc::clone(&prompt));
         self.refused.watch(self.clone(), prompt, answer)
     }
@@ -315,7 +325,7 @@ fn refuses_system(error: &Error) -> bool {
 
 /// Encodes a prompt as for Anthropic itself, for a model of another provider.
 pub(in crate::provider) fn request(prompt: &Prompt) -> Request {
-    let manner = Manner {
+    let manner = EncodeOptions {
         provider: "",
         model: ModelInfo::unknown(&prompt.model),
         cache: None,
@@ -325,7 +335,7 @@ pub(in crate::provider) fn request(prompt: &Prompt) -> Request {
     };
     let Encoded { body, left_out, .. } = encode::request(prompt, &manner);
     Request {
-        shape: PromptShape::Anthropic,
+        shape: PromptFormat::Anthropic,
         body,
         left_out,
     }

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize, Serializer, ser::Error as _};
 use serde_json::{Value, value::RawValue};
 
-use crate::provider::http::lenient::{Number, Piece, Word};
+use crate::provider::http::lenient::{LenientString, Number, Piece};
 
 /// A prompt cache marker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -20,7 +20,7 @@ pub(super) struct CacheControl {
 /// The role of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Speaker {
+pub(super) enum WireRole {
     User,
     Assistant,
     /// A system message within the conversation.
@@ -29,7 +29,7 @@ pub(super) enum Speaker {
 
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Message<'a> {
-    pub(super) role: Speaker,
+    pub(super) role: WireRole,
     pub(super) content: Vec<Block<'a>>,
 }
 
@@ -169,7 +169,7 @@ pub(super) enum AnyTool<'a> {
 #[serde(default)]
 pub(super) struct Event {
     #[serde(rename = "type")]
-    pub(super) kind: Word,
+    pub(super) kind: LenientString,
     pub(super) message: Option<Box<RawValue>>,
     pub(super) index: Option<Number>,
     pub(super) content_block: Option<Box<RawValue>>,
@@ -184,12 +184,12 @@ pub(super) struct Event {
 /// The message in `message_start`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Started {
-    pub(super) id: Word,
-    pub(super) model: Word,
+pub(super) struct MessageStart {
+    pub(super) id: LenientString,
+    pub(super) model: LenientString,
     /// Blocks that are already complete. Usually empty.
     pub(super) content: Option<Box<RawValue>>,
-    pub(super) stop_reason: Word,
+    pub(super) stop_reason: LenientString,
     pub(super) usage: Option<Box<RawValue>>,
     pub(super) container: Option<Box<RawValue>>,
     pub(super) context_management: Option<Box<RawValue>>,
@@ -199,16 +199,16 @@ pub(super) struct Started {
 /// A content block in `content_block_start`. Its content is usually empty.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Opened {
+pub(super) struct BlockStart {
     #[serde(rename = "type")]
-    pub(super) kind: Word,
+    pub(super) kind: LenientString,
     pub(super) text: Option<Piece>,
     pub(super) citations: Option<Vec<Box<RawValue>>>,
     pub(super) thinking: Option<Piece>,
-    pub(super) signature: Word,
-    pub(super) data: Word,
-    pub(super) id: Word,
-    pub(super) name: Word,
+    pub(super) signature: LenientString,
+    pub(super) data: LenientString,
+    pub(super) id: LenientString,
+    pub(super) name: LenientString,
     pub(super) input: Option<Box<RawValue>>,
     pub(super) caller: Option<Box<RawValue>>,
 }
@@ -218,15 +218,15 @@ pub(super) struct Opened {
 #[serde(default)]
 pub(super) struct Delta {
     #[serde(rename = "type")]
-    pub(super) kind: Word,
+    pub(super) kind: LenientString,
     pub(super) text: Option<Piece>,
     pub(super) thinking: Option<Piece>,
     pub(super) partial_json: Option<Piece>,
-    pub(super) signature: Word,
+    pub(super) signature: LenientString,
     pub(super) citation: Option<Box<RawValue>>,
     /// The summary of a compaction by the service.
     pub(super) content: Option<Box<RawValue>>,
-    pub(super) stop_reason: Word,
+    pub(super) stop_reason: LenientString,
     pub(super) stop_details: Option<Box<RawValue>>,
     pub(super) container: Option<Box<RawValue>>,
     pub(super) context_management: Option<Box<RawValue>>,
@@ -236,10 +236,10 @@ pub(super) struct Delta {
 /// A citation of a text.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Cited {
-    pub(super) url: Word,
-    pub(super) source: Word,
-    pub(super) title: Word,
-    pub(super) document_title: Word,
-    pub(super) cited_text: Word,
+pub(super) struct WireCitation {
+    pub(super) url: LenientString,
+    pub(super) source: LenientString,
+    pub(super) title: LenientString,
+    pub(super) document_title: LenientString,
+    pub(super) cited_text: LenientString,
 }

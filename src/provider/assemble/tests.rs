@@ -65,14 +65,14 @@ fn run(
     taken: &[&str],
     max_bytes: usize,
     chunks: Vec<Chunk>,
-) -> Result<(Assembly, Vec<Delta>), Malformed> {
+) -> Result<(Assembly, Vec<Delta>), MalformedResponse> {
     let taken = taken.iter().map(|id| CallId::new(*id)).collect();
     let mut assembly = Assembly::new(MessageId::new("m1"), taken, max_bytes);
     let mut deltas = Vec::new();
     for (at, chunk) in chunks.into_iter().enumerate() {
         match assembly.apply(chunk, || CallId::new(format!("new{at}")))? {
             Progress::Delta(delta) => deltas.push(delta),
-            Progress::Quiet | Progress::Finished(_) => {}
+            Progress::NoDelta | Progress::Finished(_) => {}
         }
     }
     Ok((assembly, deltas))
@@ -309,18 +309,27 @@ fn what_is_replaced_beside_the_text_of_a_part_flags_it_too() {
 fn an_answer_has_a_maximum_size() {
     assert!(run(&[], 8, vec![text("1234"), call(0, "c")]).is_ok());
     let table = [
-        (vec![text("12345678"), text("9")], Malformed::TooLarge(8)),
-        (vec![text("12345"), call(0, "c")], Malformed::TooLarge(8)),
+        (
+            vec![text("12345678"), text("9")],
+            MalformedResponse::TooLarge(8),
+        ),
+        (
+            vec![text("12345"), call(0, "c")],
+            MalformedResponse::TooLarge(8),
+        ),
         (
             vec![text("1234"), metadata("56789")],
-            Malformed::TooLarge(8),
+            MalformedResponse::TooLarge(8),
         ),
-        (vec![call(0, "c"), call(0, "c")], Malformed::RepeatedCall(0)),
+        (
+            vec![call(0, "c"), call(0, "c")],
+            MalformedResponse::RepeatedCall(0),
+        ),
         (
             vec![call(0, "c"), input(1, "{}")],
-            Malformed::UnknownCall(1),
+            MalformedResponse::UnknownCall(1),
         ),
-        (vec![metadata("{}")], Malformed::StrayMetadata),
+        (vec![metadata("{}")], MalformedResponse::StrayMetadata),
     ];
     for (chunks, expected) in table {
         assert_eq!(
@@ -333,7 +342,7 @@ fn an_answer_has_a_maximum_size() {
     assert!(run(&[], 10_000, calls(128)).is_ok());
     assert_eq!(
         run(&[], 10_000, calls(129)).map(|_| ()),
-        Err(Malformed::TooManyCalls)
+        Err(MalformedResponse::TooManyCalls)
     );
     let parts = |count| {
         (0..count)
@@ -343,13 +352,13 @@ fn an_answer_has_a_maximum_size() {
     assert!(run(&[], 0, parts(4_096)).is_ok());
     assert_eq!(
         run(&[], 0, parts(4_097)).map(|_| ()),
-        Err(Malformed::TooManyParts)
+        Err(MalformedResponse::TooManyParts)
     );
 }
 
 #[test]
 fn a_malformed_answer_is_a_failed_call() {
-    let error = Malformed::TooLarge(8).into_error("scripted");
+    let error = MalformedResponse::TooLarge(8).into_error("scripted");
     assert_eq!(
         (error.kind, error.to_string().as_str()),
         (
@@ -430,7 +439,7 @@ fn a_citation_belongs_to_the_text_that_was_written_last() {
     assert_eq!(parts.iter().map(titles).collect::<Vec<_>>(), [["1"], ["2"]]);
     assert_eq!(
         run(&[], 1_000, vec![reasoning("r"), cite("1")]).unwrap_err(),
-        Malformed::StrayCitation
+        MalformedResponse::StrayCitation
     );
 }
 

@@ -11,47 +11,47 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{Family, ListedModel, ModelList, ask};
-use crate::provider::{Error, Refresh, error::Kind, http::Client};
+use super::{Family, ListedModel, ModelList, fetch_list};
+use crate::provider::{Error, RefreshFuture, error::Kind, http::Client};
 
 /// Timeout for fetching a list, all requests together.
-const PATIENCE: Duration = Duration::from_secs(20);
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A service's most recent model list, if there is one. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Listing(Arc<Shared>);
+pub struct CachedModelList(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    last: RwLock<Option<Arc<Listed>>>,
+    last: RwLock<Option<Arc<ModelListSnapshot>>>,
     /// Held during a fetch, so that at most one is in progress.
-    asking: Mutex<Asked>,
+    last_fetch: Mutex<LastFetch>,
 }
 
 /// A model list and when it was fetched.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
+pub struct ModelListSnapshot {
     pub at: Timestamp,
     pub list: ModelList,
 }
 
 /// The most recent fetch.
 #[derive(Debug, Default)]
-struct Asked {
+struct LastFetch {
     at: Option<Instant>,
     failed: bool,
 }
 
-impl Listed {
+impl ModelListSnapshot {
     /// What the list states about the model with this name.
     pub fn get(&self, name: &str) -> Option<&ListedModel> {
         self.list.get(name)
     }
 }
 
-impl Listing {
+impl CachedModelList {
     /// The most recent list.
-    pub fn last(&self) -> Option<Arc<Listed>> {
+    pub fn last(&self) -> Option<Arc<ModelListSnapshot>> {
         let last = self.0.last.read().unwrap_or_else(PoisonError::into_inner);
         last.clone()
     }
@@ -59,7 +59,7 @@ impl Listing {
     /// Replaces the most recent list.
     pub fn set(&self, at: Timestamp, list: ModelList) {
         let mut last = self.0.last.write().unwrap_or_else(PoisonError::into_inner);
-        *last = Some(Arc::new(Listed { at, list }));
+        *last = Some(Arc::new(ModelListSnapshot { at, list }));
     }
 
     /// Fetches the service's list, unless it was fetched less than `interval` ago, or less than the
@@ -71,11 +71,11 @@ impl Listing {
         family: Family,
         now: Timestamp,
         interval: Duration,
-    ) -> Refresh {
+    ) -> RefreshFuture {
         let listing = self.clone();
         let client = client.clone();
         let family = match client.is_plain() {
-            true => family.nearby(),
+            true => family.for_private_network(),
             false => family,
         };
         let interval = family.interval(interval);
@@ -83,15 +83,15 @@ impl Listing {
     }
 
     async fn refreshed(&self, client: &Client, family: Family, now: Timestamp, interval: Duration) {
-        let mut asked = self.0.asking.lock().await;
+        let mut asked = self.0.last_fetch.lock().await;
         if asked.at.is_some_and(|at| at.elapsed() < interval) {
             return;
         }
         asked.at = Some(Instant::now());
         let last = self.last();
-        let asking = ask(client, family, last.as_deref().map(|last| &last.list));
-        let answer = timeout(PATIENCE, asking).await;
-        let answer = answer.unwrap_or_else(|_| Err(too_slow(client.provider())));
+        let asking = fetch_list(client, family, last.as_deref().map(|last| &last.list));
+        let answer = timeout(REFRESH_TIMEOUT, asking).await;
+        let answer = answer.unwrap_or_else(|_| Err(timeout_error(client.provider())));
         let failed = answer.is_err();
         match answer {
             Ok(list) => {
@@ -111,15 +111,15 @@ impl Listing {
     }
 }
 
-fn too_slow(provider: &str) -> Error {
+fn timeout_error(provider: &str) -> Error {
     let message = format!(
         "listing its models took longer than {} seconds",
-        PATIENCE.as_secs()
+        REFRESH_TIMEOUT.as_secs()
     );
     Error::new(Kind::Timeout, provider, message)
 }
 
-fn log_success(provider: &str, models: usize, before: &Asked, first: bool) {
+fn log_success(provider: &str, models: usize, before: &LastFetch, first: bool) {
     if first || before.failed {
         tracing::info!(provider, models, "read the model list");
     }

@@ -13,7 +13,7 @@ mod ollama;
 mod openrouter;
 
 pub use list::{ListedModel, ModelList, Thinking};
-pub use listing::Listing;
+pub use listing::CachedModelList;
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -31,7 +31,7 @@ const MAX_SHOWN: usize = 64;
 
 /// Minimum interval between two fetches of a list from a hosted service. Such lists change only
 /// with releases.
-const HOSTED: Duration = Duration::from_hours(1);
+const MIN_HOSTED_INTERVAL: Duration = Duration::from_hours(1);
 
 /// How a service lists its models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub enum Family {
 
 impl Family {
     /// The family of a server in a private network. An unknown server there counts as self-hosted.
-    fn nearby(self) -> Self {
+    fn for_private_network(self) -> Self {
         match self {
             Self::Compatible => Self::Server,
             Self::Server
@@ -74,14 +74,14 @@ impl Family {
             | Self::OpenRouter
             | Self::Mistral
             | Self::Anthropic
-            | Self::Gemini => interval.max(HOSTED),
+            | Self::Gemini => interval.max(MIN_HOSTED_INTERVAL),
         }
     }
 }
 
 /// Fetches a service's list. `known` is the previous list: facts that do not change are not queried
 /// again.
-async fn ask(
+async fn fetch_list(
     client: &Client,
     family: Family,
     known: Option<&ModelList>,
@@ -151,7 +151,7 @@ fn parameter(name: &str, value: &str) -> String {
 /// Either of the two requests may fail.
 async fn llamacpp(client: &Client) -> Result<Read<ModelList>, Error> {
     let models = client.get("models").await;
-    let props = client.get_beside("props").await;
+    let props = client.get_from_root("props").await;
     match (models, props) {
         (Err(error), Err(_)) => Err(error),
         (models, props) => Ok(llamacpp::read(props.ok().as_ref(), models.ok().as_ref())),
@@ -159,19 +159,19 @@ async fn llamacpp(client: &Client) -> Result<Read<ModelList>, Error> {
 }
 
 async fn lmstudio(client: &Client) -> Result<Read<ModelList>, Error> {
-    if let Ok(answer) = client.get_beside("api/v1/models").await
+    if let Ok(answer) = client.get_from_root("api/v1/models").await
         && let Ok(listed) = lmstudio::read(&answer)
     {
         return Ok(Ok(listed));
     }
-    let older = client.get_beside("api/v0/models").await?;
+    let older = client.get_from_root("api/v0/models").await?;
     Ok(lmstudio::read_older(&older))
 }
 
 /// The capabilities of a model are queried once: they change only with the model's file.
 async fn ollama(client: &Client, known: Option<&ModelList>) -> Result<Read<ModelList>, Error> {
     let models = client.get("models").await?;
-    let loaded = client.get_beside("api/ps").await?;
+    let loaded = client.get_from_root("api/ps").await?;
     let mut listed = match ollama::read(&models) {
         Ok(listed) => listed,
         Err(error) => return Ok(Err(error)),
@@ -191,7 +191,7 @@ async fn ollama(client: &Client, known: Option<&ModelList>) -> Result<Read<Model
             None if shown < MAX_SHOWN => {
                 shown += 1;
                 let body = json!({"model": name}).to_string().into_bytes();
-                match client.ask("api/show", body).await {
+                match client.post_to_root("api/show", body).await {
                     Ok(answer) => ollama::with_abilities(model, &answer),
                     Err(_) => Some(model),
                 }
@@ -243,7 +243,7 @@ mod tests {
         let minute = Duration::from_mins(1);
         let day = Duration::from_hours(24);
         assert_eq!(Family::LmStudio.interval(minute), minute);
-        assert_eq!(Family::OpenRouter.interval(minute), HOSTED);
+        assert_eq!(Family::OpenRouter.interval(minute), MIN_HOSTED_INTERVAL);
         assert_eq!(Family::OpenRouter.interval(day), day);
     }
 

@@ -5,7 +5,7 @@ use base64::{
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
 
-use super::{FlawKind, ForeignMedia, ForeignSource, Node, Reading};
+use super::{FlawKind, ForeignMedia, ForeignSource, Importer, Node};
 
 /// The media type of content that does not state one.
 const BYTES: &str = "application/octet-stream";
@@ -53,7 +53,7 @@ pub(in crate::provider) fn inline(
 
 /// Content at a URL. If its type is not stated, it is derived from the extension of the URL, or
 /// else is `usual`.
-pub(in crate::provider) fn at_address(
+pub(in crate::provider) fn at_url(
     url: String,
     media_type: String,
     filename: String,
@@ -72,7 +72,10 @@ pub(in crate::provider) fn at_address(
 }
 
 /// Decodes base64 content. Anything else is noted.
-pub(in crate::provider) fn encoded(node: &Node<'_>, reading: &mut Reading<'_>) -> Option<Vec<u8>> {
+pub(in crate::provider) fn decode_base64(
+    node: &Node<'_>,
+    reading: &mut Importer<'_>,
+) -> Option<Vec<u8>> {
     let text = node.text(reading);
     decoded(&text).or_else(|| {
         if node.is_text() {
@@ -92,14 +95,14 @@ pub(in crate::provider) fn from_data_or_url(
     media_type: String,
     filename: String,
     usual: &str,
-    reading: &mut Reading<'_>,
+    reading: &mut Importer<'_>,
 ) -> Option<ForeignMedia> {
     let text = node.text(reading);
     let scheme = text.get(..5).unwrap_or_default();
     if !scheme.eq_ignore_ascii_case("data:") {
         return node
             .is_text()
-            .then(|| at_address(text, media_type, filename, usual));
+            .then(|| at_url(text, media_type, filename, usual));
     }
     let read = || {
         let (head, data) = text[5..].split_once(',')?;

@@ -6,7 +6,7 @@ use crate::model::{Citation, Role};
 
 /// The result of reading messages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Foreign {
+pub struct ForeignConversation {
     /// The messages, in order. None of them is empty.
     pub messages: Vec<ForeignMessage>,
     /// The defects, in order.
@@ -60,7 +60,7 @@ pub enum ForeignContent {
         /// Id of the call.
         call: String,
         /// The content of the result.
-        given: Vec<ForeignGiven>,
+        parts: Vec<ForeignResultPart>,
         outcome: ForeignOutcome,
     },
     /// A part that only its service can read.
@@ -90,7 +90,7 @@ pub enum ForeignOutcome {
 
 /// An element of a tool result.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ForeignGiven {
+pub enum ForeignResultPart {
     Text(String),
     /// An image, audio or file.
     Media(ForeignMedia),
@@ -177,7 +177,7 @@ impl ForeignPart {
 
     /// Attaches metadata of a kind of provider, unless it is empty.
     #[must_use]
-    pub(in crate::provider) fn attached(
+    pub(in crate::provider) fn with_metadata(
         self,
         kind: &str,
         own: serde_json::Map<String, serde_json::Value>,

@@ -4,25 +4,25 @@
 //!
 //! Each format is read by the `import` module of its protocol and written by its `history` module.
 
+mod exporter;
+mod importer;
 mod media;
 mod message;
 mod node;
 mod order;
 mod read;
-mod reading;
 mod write;
-mod writing;
 
-pub(super) use media::{at_address, encoded, from_data_or_url, inline};
+pub(super) use exporter::{Exporter, MediaLocation, plain, raw};
+pub(super) use importer::Importer;
+pub(super) use media::{at_url, decode_base64, from_data_or_url, inline};
 pub use message::{
-    FlawKind, Foreign, ForeignContent, ForeignFlaw, ForeignGiven, ForeignMedia, ForeignMessage,
-    ForeignOutcome, ForeignPart, ForeignSource,
+    FlawKind, ForeignContent, ForeignConversation, ForeignFlaw, ForeignMedia, ForeignMessage,
+    ForeignOutcome, ForeignPart, ForeignResultPart, ForeignSource,
 };
 pub(super) use node::{Node, Object};
 pub use read::read;
-pub(super) use reading::Reading;
-pub use write::{Written, write};
-pub(super) use writing::{Place, Writing, plain, raw};
+pub use write::{WrittenMessage, write};
 
 #[cfg(test)]
 mod tests;

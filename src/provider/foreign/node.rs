@@ -8,17 +8,17 @@ use serde::{
 };
 use serde_json::{Value, value::RawValue};
 
-use super::{FlawKind, Reading};
+use super::{FlawKind, Importer};
 use crate::{
-    model::json::sound,
+    model::json::replace_lone_surrogates,
     provider::http::lenient::{self, Piece},
 };
 
 /// Limit on the elements of an array. One message of this API may be several items of another API.
-const MOST_ELEMENTS: usize = 10_000;
+const MAX_ELEMENTS: usize = 10_000;
 
 /// Limit on the members of an object that are read. No message has this many.
-const MOST_MEMBERS: usize = 256;
+const MAX_MEMBERS: usize = 256;
 
 /// The elements of an array, up to the limit.
 struct Elements<'a>(Vec<&'a RawValue>);
@@ -37,7 +37,7 @@ impl<'de> Deserialize<'de> for Elements<'de> {
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
                 let mut elements = Vec::new();
                 while let Some(element) = list.next_element()? {
-                    if elements.len() == MOST_ELEMENTS {
+                    if elements.len() == MAX_ELEMENTS {
                         return Err(A::Error::custom("too many elements"));
                     }
                     elements.push(element);
@@ -59,7 +59,7 @@ impl<'de> Deserialize<'de> for Members<'de> {
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut members = BTreeMap::new();
-                while members.len() < MOST_MEMBERS {
+                while members.len() < MAX_MEMBERS {
                     match map.next_entry()? {
                         Some((name, value)) => members.insert(name, value),
                         None => return Ok(Members(members)),
@@ -119,7 +119,7 @@ impl<'a> Node<'a> {
 
     /// The JSON text, with unpaired surrogates replaced.
     pub(in crate::provider) fn json(&self) -> String {
-        sound(self.raw.get()).into_owned()
+        replace_lone_surrogates(self.raw.get()).into_owned()
     }
 
     /// The JSON text, unchanged.
@@ -134,14 +134,14 @@ impl<'a> Node<'a> {
 
     /// The elements of an array. If the value is not an array or is too long, this is noted and the
     /// result is empty.
-    pub(in crate::provider) fn elements(&self, reading: &mut Reading<'_>) -> Vec<Self> {
+    pub(in crate::provider) fn elements(&self, reading: &mut Importer<'_>) -> Vec<Self> {
         if !self.is_array() {
             reading.note(self.at.clone(), FlawKind::Malformed, "must be an array");
             return Vec::new();
         }
         // The input is valid JSON, so the only possible error is the number of elements.
         let Ok(Elements(elements)) = serde_json::from_str(self.raw.get()) else {
-            let why = format!("must have at most {MOST_ELEMENTS} elements");
+            let why = format!("must have at most {MAX_ELEMENTS} elements");
             reading.note(self.at.clone(), FlawKind::TooLarge, why);
             return Vec::new();
         };
@@ -153,7 +153,7 @@ impl<'a> Node<'a> {
     }
 
     /// The members of an object. Returns `None`, and notes it, if the value is not an object.
-    pub(in crate::provider) fn object(&self, reading: &mut Reading<'_>) -> Option<Object<'a>> {
+    pub(in crate::provider) fn object(&self, reading: &mut Importer<'_>) -> Option<Object<'a>> {
         let Ok(Members(members)) = serde_json::from_str(self.raw.get()) else {
             reading.note(self.at.clone(), FlawKind::Malformed, "must be an object");
             return None;
@@ -166,7 +166,7 @@ impl<'a> Node<'a> {
     }
 
     /// The elements that are objects. Others are noted.
-    pub(in crate::provider) fn objects(&self, reading: &mut Reading<'_>) -> Vec<Object<'a>> {
+    pub(in crate::provider) fn objects(&self, reading: &mut Importer<'_>) -> Vec<Object<'a>> {
         let elements = self.elements(reading);
         elements
             .iter()
@@ -175,7 +175,7 @@ impl<'a> Node<'a> {
     }
 
     /// The string. If the value is not a string, this is noted and the result is empty.
-    pub(in crate::provider) fn text(&self, reading: &mut Reading<'_>) -> String {
+    pub(in crate::provider) fn text(&self, reading: &mut Importer<'_>) -> String {
         if self.is_text() {
             let text = Piece::of(self.raw).whole();
             if text.replaced {
@@ -206,7 +206,7 @@ impl<'a> Object<'a> {
 
     /// The JSON text, with unpaired surrogates replaced.
     pub(in crate::provider) fn json(&self) -> String {
-        sound(self.raw.get()).into_owned()
+        replace_lone_surrogates(self.raw.get()).into_owned()
     }
 
     /// The names of the members that are not null.
@@ -227,14 +227,14 @@ impl<'a> Object<'a> {
     }
 
     /// A string member. Empty if it is missing.
-    pub(in crate::provider) fn word(&self, name: &str, reading: &mut Reading<'_>) -> String {
+    pub(in crate::provider) fn string(&self, name: &str, reading: &mut Importer<'_>) -> String {
         self.get(name)
             .map(|node| node.text(reading))
             .unwrap_or_default()
     }
 
     /// A required string member. A missing one is noted.
-    pub(in crate::provider) fn required(&self, name: &str, reading: &mut Reading<'_>) -> String {
+    pub(in crate::provider) fn required(&self, name: &str, reading: &mut Importer<'_>) -> String {
         let Some(node) = self.get(name) else {
             reading.note(self.path(name), FlawKind::Missing, "must be set");
             return String::new();
@@ -254,7 +254,7 @@ impl<'a> Object<'a> {
     }
 }
 
-impl Reading<'_> {
+impl Importer<'_> {
     /// Notes a role that the format does not have.
     pub(in crate::provider) fn unknown_role(
         &mut self,

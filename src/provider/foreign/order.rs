@@ -88,7 +88,7 @@ mod tests {
         let content = |id: &str| match role {
             "t" => ForeignContent::Result {
                 call: id.to_owned(),
-                given: Vec::new(),
+                parts: Vec::new(),
                 outcome: ForeignOutcome::Success,
             },
             _ => ForeignContent::Call {

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use super::{FlawKind, Foreign, Node, Reading};
+use super::{FlawKind, ForeignConversation, Importer, Node};
 use crate::{
-    model::PromptShape,
+    model::PromptFormat,
     provider::{ai_sdk, anthropic, gemini, openai, responses},
 };
 
 /// Reads messages in this format. Calls without an id get one that starts with `prefix`. Returns no
 /// messages for a format that does not belong to another API.
-pub fn read(shape: PromptShape, json: &str, prefix: &str) -> Foreign {
-    let mut reading = Reading {
-        foreign: Foreign::default(),
+pub fn read(shape: PromptFormat, json: &str, prefix: &str) -> ForeignConversation {
+    let mut reading = Importer {
+        foreign: ForeignConversation::default(),
         prefix,
         made: 0,
         replaced: BTreeSet::new(),
@@ -21,14 +21,14 @@ pub fn read(shape: PromptShape, json: &str, prefix: &str) -> Foreign {
         return reading.finish();
     };
     match shape {
-        PromptShape::OpenAiChat => openai::import::read(&elements, &mut reading),
-        PromptShape::OpenAiResponses => responses::import::read(&elements, &mut reading),
-        PromptShape::Anthropic => anthropic::import::read(&elements, &mut reading),
-        PromptShape::Gemini => gemini::import::read(&elements, &mut reading),
-        PromptShape::AiSdk | PromptShape::AiSdk7 => ai_sdk::import::read(&elements, &mut reading),
-        PromptShape::Neutral | PromptShape::Native => {}
+        PromptFormat::OpenAiChat => openai::import::read(&elements, &mut reading),
+        PromptFormat::OpenAiResponses => responses::import::read(&elements, &mut reading),
+        PromptFormat::Anthropic => anthropic::import::read(&elements, &mut reading),
+        PromptFormat::Gemini => gemini::import::read(&elements, &mut reading),
+        PromptFormat::AiSdk | PromptFormat::AiSdk7 => ai_sdk::import::read(&elements, &mut reading),
+        PromptFormat::Neutral | PromptFormat::Native => {}
     }
-    let Foreign { messages, flaws } = &reading.foreign;
+    let ForeignConversation { messages, flaws } = &reading.foreign;
     if messages.is_empty() && flaws.is_empty() {
         reading.note(String::new(), FlawKind::Missing, "must contain a message");
     }
@@ -36,7 +36,7 @@ pub fn read(shape: PromptShape, json: &str, prefix: &str) -> Foreign {
 }
 
 /// The elements of the root array.
-fn elements<'a>(json: &'a str, reading: &mut Reading<'_>) -> Option<Vec<Node<'a>>> {
+fn elements<'a>(json: &'a str, reading: &mut Importer<'_>) -> Option<Vec<Node<'a>>> {
     let Ok(raw) = serde_json::from_str(json) else {
         reading.note(String::new(), FlawKind::NotJson, "must be a JSON array");
         return None;

@@ -21,15 +21,15 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use serde_json::Value;
 
 use super::{
-    Foreign, ForeignContent, ForeignGiven, ForeignMedia, ForeignMessage, ForeignOutcome,
-    ForeignPart, ForeignSource, read,
+    ForeignContent, ForeignConversation, ForeignMedia, ForeignMessage, ForeignOutcome, ForeignPart,
+    ForeignResultPart, ForeignSource, read,
 };
 use crate::{
     context::testing,
     model::{
-        BlobId, CallId, Content, Contents, Given, Media, Message, ModelResponse, NewContent, Part,
-        PromptShape, ProviderItem, Role, ToolCall, ToolOutcome, ToolResult,
-        media::{Kept, Source},
+        BlobId, CallId, Content, Contents, Media, Message, ModelResponse, NewContent, OutputPart,
+        Part, PromptFormat, ProviderItem, Role, ToolCall, ToolOutcome, ToolResult,
+        media::{BlobRef, Source},
     },
     provider::{
         self, Provider,
@@ -47,7 +47,7 @@ const PROVIDER: &str = "main";
 /// A format, and a model that receives requests in it.
 #[derive(Debug, Clone, Copy)]
 struct Case {
-    shape: PromptShape,
+    shape: PromptFormat,
     model: &'static str,
     /// The field of a request that holds the messages.
     field: &'static str,
@@ -58,25 +58,25 @@ struct Case {
 /// The four protocols, each with a model that accepts its reasoning back.
 const SERVICES: [Case; 4] = [
     Case {
-        shape: PromptShape::OpenAiChat,
+        shape: PromptFormat::OpenAiChat,
         model: "some/model",
         field: "messages",
         recorded: "openai_chat",
     },
     Case {
-        shape: PromptShape::Anthropic,
+        shape: PromptFormat::Anthropic,
         model: "claude-sonnet-4-5",
         field: "messages",
         recorded: "anthropic",
     },
     Case {
-        shape: PromptShape::OpenAiResponses,
+        shape: PromptFormat::OpenAiResponses,
         model: "gpt-5",
         field: "input",
         recorded: "openai_responses",
     },
     Case {
-        shape: PromptShape::Gemini,
+        shape: PromptFormat::Gemini,
         model: "gemini-3-pro-preview",
         field: "contents",
         recorded: "gemini",
@@ -87,7 +87,7 @@ impl Case {
     /// The same model called through the AI SDK.
     fn by_sdk(self) -> Self {
         Self {
-            shape: PromptShape::AiSdk,
+            shape: PromptFormat::AiSdk,
             field: "messages",
             ..self
         }
@@ -96,7 +96,7 @@ impl Case {
     /// The same model called through version 7 of the AI SDK.
     fn by_sdk_7(self) -> Self {
         Self {
-            shape: PromptShape::AiSdk7,
+            shape: PromptFormat::AiSdk7,
             ..self.by_sdk()
         }
     }
@@ -112,21 +112,21 @@ impl Case {
         };
         let none = BTreeMap::new();
         match self.shape {
-            PromptShape::Anthropic => {
+            PromptFormat::Anthropic => {
                 Arc::new(Anthropic::new(PROVIDER, settings, none).expect("a client"))
             }
-            PromptShape::OpenAiResponses => {
+            PromptFormat::OpenAiResponses => {
                 let dialect = responses::dialect::named("openai").expect("a dialect");
                 Arc::new(Responses::new(PROVIDER, settings, dialect, none).expect("a client"))
             }
-            PromptShape::Gemini => {
+            PromptFormat::Gemini => {
                 Arc::new(Gemini::new(PROVIDER, settings, none).expect("a client"))
             }
-            PromptShape::OpenAiChat
-            | PromptShape::AiSdk
-            | PromptShape::AiSdk7
-            | PromptShape::Neutral
-            | PromptShape::Native => {
+            PromptFormat::OpenAiChat
+            | PromptFormat::AiSdk
+            | PromptFormat::AiSdk7
+            | PromptFormat::Neutral
+            | PromptFormat::Native => {
                 let dialect = openai::dialect::named("openrouter").expect("a dialect");
                 Arc::new(OpenAi::new(PROVIDER, settings, dialect, none).expect("a client"))
             }
@@ -141,15 +141,15 @@ impl Case {
             ..testing::prompt(messages)
         };
         let request = match self.shape {
-            PromptShape::AiSdk | PromptShape::AiSdk7 => {
+            PromptFormat::AiSdk | PromptFormat::AiSdk7 => {
                 provider::request_in(self.shape, &prompt, PROVIDER)
             }
-            PromptShape::OpenAiChat
-            | PromptShape::OpenAiResponses
-            | PromptShape::Anthropic
-            | PromptShape::Gemini
-            | PromptShape::Neutral
-            | PromptShape::Native => self.provider().request(&prompt),
+            PromptFormat::OpenAiChat
+            | PromptFormat::OpenAiResponses
+            | PromptFormat::Anthropic
+            | PromptFormat::Gemini
+            | PromptFormat::Neutral
+            | PromptFormat::Native => self.provider().request(&prompt),
         };
         let body = request.expect("a request").body;
         let mut body: Value = serde_json::from_slice(&body).expect("JSON");
@@ -160,7 +160,8 @@ impl Case {
 
     /// Reads messages, as written by this model.
     fn import(self, messages: &Value) -> (Vec<Message>, Contents) {
-        let Foreign { messages, flaws } = read(self.shape, &messages.to_string(), "made_");
+        let ForeignConversation { messages, flaws } =
+            read(self.shape, &messages.to_string(), "made_");
         assert_eq!(flaws, [], "{:?}", self.shape);
         let mut import = Import::default();
         let messages = messages
@@ -250,7 +251,7 @@ impl Import {
             }
             ForeignContent::Result {
                 call,
-                given,
+                parts: given,
                 outcome,
             } => Content::ToolResult(ToolResult {
                 name: self.names.get(&call).cloned().unwrap_or_default(),
@@ -284,10 +285,10 @@ impl Import {
         }
     }
 
-    fn given(&mut self, given: ForeignGiven) -> Given {
+    fn given(&mut self, given: ForeignResultPart) -> OutputPart {
         match given {
-            ForeignGiven::Text(text) => Given::Text(text),
-            ForeignGiven::Media(media) => Given::Media(self.media(media)),
+            ForeignResultPart::Text(text) => OutputPart::Text(text),
+            ForeignResultPart::Media(media) => OutputPart::Media(self.media(media)),
         }
     }
 
@@ -310,12 +311,12 @@ impl Import {
 }
 
 /// Stores content.
-fn keep(contents: &mut Contents, media_type: &str, data: Vec<u8>) -> Kept {
+fn keep(contents: &mut Contents, media_type: &str, data: Vec<u8>) -> BlobRef {
     let content = NewContent::new(media_type.to_owned(), data.clone());
     let id: BlobId = content.id().clone();
     let bytes = data.len() as u64;
     contents.insert(id.clone(), data.into());
-    Kept {
+    BlobRef {
         id,
         bytes,
         pixels: None,

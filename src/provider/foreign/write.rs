@@ -3,19 +3,19 @@
 
 use serde_json::value::to_raw_value;
 
-use super::Writing;
+use super::Exporter;
 use crate::{
-    model::{Contents, Message, PromptNote, PromptShape},
+    model::{Contents, Message, PromptFormat, PromptNote},
     provider::{
         ai_sdk::{self, Version},
         anthropic, gemini, openai,
-        responses::{self, TextCalls},
+        responses::{self, CustomCalls},
     },
 };
 
 /// A message in another API's format.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
+pub struct WrittenMessage {
     /// The elements for the message, as a JSON array.
     pub json: String,
     /// What could not be written.
@@ -26,23 +26,23 @@ pub struct Written {
 /// is to be written; `text_calls` are the text calls of the messages before this one. Writes
 /// nothing for a format that does not belong to another API.
 pub fn write(
-    shape: PromptShape,
+    shape: PromptFormat,
     message: &Message,
     contents: &Contents,
-    text_calls: &TextCalls,
-) -> Written {
-    let mut writing = Writing::new(message, contents);
+    text_calls: &CustomCalls,
+) -> WrittenMessage {
+    let mut writing = Exporter::new(message, contents);
     let elements = match shape {
-        PromptShape::OpenAiChat => openai::history::write(&mut writing),
-        PromptShape::OpenAiResponses => responses::history::write(&mut writing, text_calls),
-        PromptShape::Anthropic => anthropic::history::write(&mut writing),
-        PromptShape::Gemini => gemini::history::write(&mut writing),
-        PromptShape::AiSdk => ai_sdk::history::write(&mut writing, Version::Five),
-        PromptShape::AiSdk7 => ai_sdk::history::write(&mut writing, Version::Seven),
-        PromptShape::Neutral | PromptShape::Native => Vec::new(),
+        PromptFormat::OpenAiChat => openai::history::write(&mut writing),
+        PromptFormat::OpenAiResponses => responses::history::write(&mut writing, text_calls),
+        PromptFormat::Anthropic => anthropic::history::write(&mut writing),
+        PromptFormat::Gemini => gemini::history::write(&mut writing),
+        PromptFormat::AiSdk => ai_sdk::history::write(&mut writing, Version::Five),
+        PromptFormat::AiSdk7 => ai_sdk::history::write(&mut writing, Version::Seven),
+        PromptFormat::Neutral | PromptFormat::Native => Vec::new(),
     };
     let json = to_raw_value(&elements).expect("a list of JSON is JSON");
-    Written {
+    WrittenMessage {
         json: json.get().to_owned(),
         notes: writing.finish(),
     }

@@ -10,17 +10,18 @@ use super::{
     KIND,
     family::Family,
     items, media, names,
-    wire::{Call, Content as Written, Data, Json, Outcome, OwnPart, Part, Response, Speaker},
+    wire::{Call, Content as Written, Data, Json, Outcome, OwnPart, Part, Response, WireRole},
 };
 use crate::{
     model::{
-        CallId, Content, Contents, Given, Media, Message, Part as StoredPart, Prompt, PromptNote,
-        ProviderItem, Role, ToolCall, ToolOutcome, ToolResult, json::sound,
+        CallId, Content, Contents, Media, Message, OutputPart, Part as StoredPart, Prompt,
+        PromptNote, ProviderItem, Role, ToolCall, ToolOutcome, ToolResult,
+        json::replace_lone_surrogates,
     },
     provider::{
         PastReasoning, authorship, call_names,
         http::lenient,
-        inserted::{INSTRUCTIONS, OPENING, shown_later},
+        inserted::{INSTRUCTIONS, OPENING, media_follows_note},
         omissions,
         rules::ReasoningRule,
     },
@@ -79,7 +80,7 @@ pub(super) fn conversation<'a>(
 
 /// A tool call that was written.
 #[derive(Debug, Clone)]
-struct Asked {
+struct WrittenCall {
     /// Number of calls written before it.
     number: usize,
     /// The id that the service gave the call, if any.
@@ -91,7 +92,7 @@ struct Writer<'a> {
     prompt: &'a Prompt,
     provider: &'a str,
     family: Family,
-    calls: BTreeMap<&'a CallId, Asked>,
+    calls: BTreeMap<&'a CallId, WrittenCall>,
     conversation: Conversation<'a>,
 }
 
@@ -105,22 +106,22 @@ impl<'a> Writer<'a> {
                 let texts = message.texts().filter(|text| !is_blank(text));
                 let parts = texts.map(|text| Part::text(format!("{INSTRUCTIONS}{text}")));
                 let parts = parts.collect();
-                self.push_or_note(message, Speaker::User, parts);
+                self.push_or_note(message, WireRole::User, parts);
             }
             Role::User => {
-                let parts = parts(message).filter_map(|part| said(part, contents));
+                let parts = parts(message).filter_map(|part| user_part(part, contents));
                 let parts = parts.collect();
-                self.push_or_note(message, Speaker::User, parts);
+                self.push_or_note(message, WireRole::User, parts);
             }
             Role::Tool => self.results(group),
             Role::Assistant => {
                 if self.conversation.contents.is_empty() {
-                    self.push(Speaker::User, vec![Part::text(OPENING)]);
+                    self.push(WireRole::User, vec![Part::text(OPENING)]);
                 }
                 let parts = self.answer(message);
-                let renamed = omissions::names(message, call_names::MOST);
+                let renamed = omissions::names(message, call_names::MAX_NAME_CHARS);
                 self.conversation.left_out.extend(renamed);
-                self.push_or_note(message, Speaker::Model, parts);
+                self.push_or_note(message, WireRole::Model, parts);
             }
         }
     }
@@ -140,7 +141,7 @@ impl<'a> Writer<'a> {
                 }
                 Content::Reasoning { text, .. } => {
                     let reasoning = PastReasoning::anywhere(own, signature.is_some());
-                    let is_sent = REASONING.takes(reasoning);
+                    let is_sent = REASONING.includes(reasoning);
                     let data = is_sent.then(|| Data::Text(Cow::Borrowed(text)));
                     if data.is_none() {
                         self.note(message, position, omissions::REASONING);
@@ -184,14 +185,14 @@ impl<'a> Writer<'a> {
 
     fn call(&mut self, call: &'a ToolCall, id: Option<String>) -> Data<'a> {
         let number = self.calls.len();
-        let asked = Asked {
+        let asked = WrittenCall {
             number,
             id: id.clone(),
         };
         self.calls.insert(&call.id, asked);
         Data::FunctionCall(Call {
             id,
-            name: names::called(&call.name),
+            name: names::escape_call(&call.name),
             args: arguments(call),
         })
     }
@@ -215,7 +216,7 @@ impl<'a> Writer<'a> {
     /// part of a result.
     fn results(&mut self, messages: &'a [Message]) {
         let contents = &self.prompt.contents;
-        let mut results: Vec<(Asked, &ToolResult)> = messages
+        let mut results: Vec<(WrittenCall, &ToolResult)> = messages
             .iter()
             .flat_map(parts)
             .filter_map(|part| match &part.content {
@@ -244,7 +245,7 @@ impl<'a> Writer<'a> {
             }
             written.push(Part::new(Data::FunctionResponse(Response {
                 id: asked.id,
-                name: names::called(&result.name),
+                name: names::escape_call(&result.name),
                 response: outcome(result, &outside),
                 parts: inside
                     .into_iter()
@@ -253,11 +254,11 @@ impl<'a> Writer<'a> {
             })));
         }
         written.extend(after);
-        self.push(Speaker::User, written);
+        self.push(WireRole::User, written);
     }
 
-    fn asked(&self, call: &CallId) -> Asked {
-        let unknown = || Asked {
+    fn asked(&self, call: &CallId) -> WrittenCall {
+        let unknown = || WrittenCall {
             number: usize::MAX,
             id: None,
         };
@@ -270,7 +271,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Adds the parts of a message, or notes that nothing of it can be sent.
-    fn push_or_note(&mut self, message: &Message, speaker: Speaker, parts: Vec<Part<'a>>) {
+    fn push_or_note(&mut self, message: &Message, speaker: WireRole, parts: Vec<Part<'a>>) {
         if parts.is_empty() {
             let note = omissions::message(message);
             self.conversation.left_out.push(note);
@@ -279,7 +280,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Appends parts to the last content if it has the same role, otherwise adds a content.
-    fn push(&mut self, speaker: Speaker, parts: Vec<Part<'a>>) {
+    fn push(&mut self, speaker: WireRole, parts: Vec<Part<'a>>) {
         if parts.is_empty() {
             return;
         }
@@ -302,7 +303,7 @@ fn is_blank(text: &str) -> bool {
 }
 
 /// Encodes a part of a user message. Returns `None` if it cannot be sent.
-fn said<'a>(part: &'a StoredPart, contents: &Contents) -> Option<Part<'a>> {
+fn user_part<'a>(part: &'a StoredPart, contents: &Contents) -> Option<Part<'a>> {
     match &part.content {
         Content::Text(text) if !text.is_empty() => Some(Part::text(text.as_str())),
         Content::Media(medium) => Some(media::part(medium, contents)),
@@ -319,10 +320,10 @@ fn said<'a>(part: &'a StoredPart, contents: &Contents) -> Option<Part<'a>> {
 /// The text of a tool result. Each media part in `outside` is replaced by a note that it follows.
 fn outcome(result: &ToolResult, outside: &[&Media]) -> Outcome {
     let words = result.parts.iter().filter_map(|given| match given {
-        Given::Text(text) => Some(Cow::Borrowed(text.as_str())),
-        Given::Media(medium) => outside
+        OutputPart::Text(text) => Some(Cow::Borrowed(text.as_str())),
+        OutputPart::Media(medium) => outside
             .contains(&medium)
-            .then(|| Cow::Owned(shown_later(medium))),
+            .then(|| Cow::Owned(media_follows_note(medium))),
     });
     let words: Vec<Cow<'_, str>> = words.collect();
     let words = words.join("\n");
@@ -346,7 +347,7 @@ fn outcome(result: &ToolResult, outside: &[&Media]) -> Outcome {
 /// run, and is sent without arguments.
 fn arguments(call: &ToolCall) -> Json<'_> {
     Json(if call.has_object() {
-        sound(&call.arguments)
+        replace_lone_surrogates(&call.arguments)
     } else {
         Cow::Borrowed("{}")
     })
@@ -354,7 +355,9 @@ fn arguments(call: &ToolCall) -> Json<'_> {
 
 /// The strings in the metadata that this kind of provider attached to a part.
 fn attached(part: &StoredPart) -> BTreeMap<String, String> {
-    let words = authorship::attached(KIND, part).into_iter().flatten();
+    let words = authorship::attached_metadata(KIND, part)
+        .into_iter()
+        .flatten();
     words
         .filter_map(|(key, value)| Some((key, value.as_str()?.to_owned())))
         .filter(|(_, word)| !word.is_empty())

@@ -15,16 +15,16 @@ use super::{
     citations::citations,
     items, names,
     usage::Report,
-    wire::{self, Candidate, FunctionCall, SaidPart},
+    wire::{self, Candidate, FunctionCall, ResponsePart},
 };
 use crate::{
-    model::{FinishReason, json::sound},
+    model::{FinishReason, json::replace_lone_surrogates},
     provider::{
-        Chunk, Finish, Made,
+        Chunk, Finish, GeneratedImage,
         error::Kind,
         http::{
-            Fault, Said,
-            classify::{self, Place},
+            Fault, ReportedError,
+            classify::{self, ErrorSource},
             lenient::{self, Joiner, Piece, Text},
             sse, stream,
         },
@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// Fields of a part that are not its content.
-const BESIDE: &[&str] = &[
+const NON_CONTENT_FIELDS: &[&str] = &[
     "thought",
     "thoughtSignature",
     "partMetadata",
@@ -45,7 +45,7 @@ const MAX_HELD_BYTES: usize = 8 << 20;
 
 /// The kind of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Voice {
+enum TextKind {
     #[default]
     Text,
     Reasoning,
@@ -67,7 +67,7 @@ pub struct Decoder {
     calls: u32,
     open: Option<OpenCall>,
     /// The kind of the last text.
-    voice: Voice,
+    text_kind: TextKind,
     joiner: Joiner,
     /// The next text starts a new part.
     sealed: bool,
@@ -75,9 +75,9 @@ pub struct Decoder {
     text: String,
     /// A signature without text, held until another part follows: citations of the text come before
     /// it.
-    signature: Option<(Voice, String)>,
+    signature: Option<(TextKind, String)>,
     /// The response has content.
-    said: bool,
+    has_content: bool,
     report: Report,
     finish: Option<String>,
     /// Why the prompt was blocked.
@@ -145,22 +145,22 @@ impl Decoder {
     }
 
     fn part(&mut self, raw: &RawValue, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
-        let SaidPart {
+        let ResponsePart {
             text,
             thought,
             thought_signature,
             function_call,
-        } = said_part(raw)?;
+        } = parse_part(raw)?;
         let signature = thought_signature.0;
         match (function_call, text) {
             (Some(call), _) => self.call(call, &signature, chunks)?,
             (None, Some(text)) => {
                 let voice = if thought == Some(true) {
-                    Voice::Reasoning
+                    TextKind::Reasoning
                 } else {
-                    Voice::Text
+                    TextKind::Text
                 };
-                self.say(voice, &text, signature, chunks);
+                self.add_text(voice, &text, signature, chunks);
             }
             (None, None) => self.other(raw, signature, chunks),
         }
@@ -171,27 +171,30 @@ impl Decoder {
     /// signature.
     fn other(&mut self, raw: &RawValue, signature: String, chunks: &mut VecDeque<Chunk>) {
         let fields = lenient::members(raw.get());
-        match fields.keys().find(|key| !BESIDE.contains(&key.as_str())) {
+        match fields
+            .keys()
+            .find(|key| !NON_CONTENT_FIELDS.contains(&key.as_str()))
+        {
             Some(kind) => {
                 self.interrupt(chunks);
-                self.said = true;
+                self.has_content = true;
                 match items::picture(kind, raw) {
                     Some(made) => {
-                        chunks.push_back(Chunk::Made(Made::Content(made)));
+                        chunks.push_back(Chunk::Image(GeneratedImage::Content(made)));
                         let signature = Some(signature).filter(|it| !it.is_empty());
                         chunks.extend(signature.map(|it| Chunk::PartMetadata(signed(&it))));
                     }
                     None => chunks.push_back(Chunk::Item(items::item(kind, raw))),
                 }
             }
-            None => self.say(Voice::Text, &Piece::default(), signature, chunks),
+            None => self.add_text(TextKind::Text, &Piece::default(), signature, chunks),
         }
     }
 
     /// Handles text. A signed text is a separate part.
-    fn say(
+    fn add_text(
         &mut self,
-        voice: Voice,
+        voice: TextKind,
         piece: &Piece,
         signature: String,
         chunks: &mut VecDeque<Chunk>,
@@ -199,18 +202,18 @@ impl Decoder {
         if piece.is_empty() && signature.is_empty() {
             return;
         }
-        self.said = true;
+        self.has_content = true;
         self.close_call(true, chunks);
         self.hand_out_signature(chunks);
         if piece.is_empty() {
-            self.end_words(chunks);
+            self.end_text(chunks);
             self.signature = Some((voice, signature));
             return;
         }
-        if voice != self.voice || !signature.is_empty() || self.sealed {
-            self.end_words(chunks);
+        if voice != self.text_kind || !signature.is_empty() || self.sealed {
+            self.end_text(chunks);
             self.text.clear();
-            self.voice = voice;
+            self.text_kind = voice;
         }
         self.sealed = !signature.is_empty();
         if self.sealed {
@@ -219,26 +222,26 @@ impl Decoder {
         let joined = self.joiner.join(piece);
         self.add(joined, chunks);
         if self.sealed {
-            self.end_words(chunks);
+            self.end_text(chunks);
             chunks.push_back(Chunk::PartMetadata(signed(&signature)));
         }
     }
 
     fn add(&mut self, Text { text, replaced }: Text, chunks: &mut VecDeque<Chunk>) {
         if !text.is_empty() {
-            match self.voice {
-                Voice::Text => {
+            match self.text_kind {
+                TextKind::Text => {
                     self.text.push_str(&text);
                     chunks.push_back(Chunk::Text(text));
                 }
-                Voice::Reasoning => chunks.push_back(Chunk::Reasoning(text)),
+                TextKind::Reasoning => chunks.push_back(Chunk::Reasoning(text)),
             }
         }
         chunks.extend(replaced.then_some(Chunk::Sanitized));
     }
 
     /// Ends text of the current kind. An unpaired surrogate at its end is replaced.
-    fn end_words(&mut self, chunks: &mut VecDeque<Chunk>) {
+    fn end_text(&mut self, chunks: &mut VecDeque<Chunk>) {
         let mut text = Text::default();
         self.joiner.close(&mut text);
         self.add(text, chunks);
@@ -252,8 +255,8 @@ impl Decoder {
         self.text.clear();
         chunks.push_back(Chunk::PartEnded);
         chunks.push_back(match voice {
-            Voice::Text => Chunk::Text(String::new()),
-            Voice::Reasoning => Chunk::Reasoning(String::new()),
+            TextKind::Text => Chunk::Text(String::new()),
+            TextKind::Reasoning => Chunk::Reasoning(String::new()),
         });
         chunks.push_back(Chunk::PartMetadata(signed(&signature)));
     }
@@ -262,7 +265,7 @@ impl Decoder {
     fn interrupt(&mut self, chunks: &mut VecDeque<Chunk>) {
         self.close_call(true, chunks);
         self.hand_out_signature(chunks);
-        self.end_words(chunks);
+        self.end_text(chunks);
         self.text.clear();
     }
 
@@ -287,14 +290,14 @@ impl Decoder {
         }
         if !name.0.is_empty() {
             self.interrupt(chunks);
-            self.said = true;
+            self.has_content = true;
             let index = self.calls;
             self.calls += 1;
             let attached = attached(signature, &id.0);
             chunks.push_back(Chunk::ToolCall {
                 index,
                 id: id.0,
-                name: names::received(name.0),
+                name: names::unescape(name.0),
             });
             chunks.extend(attached.map(|json| Chunk::CallMetadata { index, json }));
             if let Some(args) = args.filter(|args| args.get() != "null") {
@@ -331,7 +334,7 @@ impl Decoder {
     fn complete(&mut self, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
         // The service did not mark the call as complete.
         self.close_call(false, chunks);
-        self.end_words(chunks);
+        self.end_text(chunks);
         let (reason, word) = match (self.finish.take(), self.blocked.take()) {
             (Some(word), _) => (finish_reason(&word, self.calls > 0)?, word),
             (None, Some(word)) => (FinishReason::ContentFilter, word),
@@ -339,7 +342,7 @@ impl Decoder {
                 return Err(Fault::broken("the response ended without a finish reason"));
             }
         };
-        if reason == FinishReason::Stop && !self.said {
+        if reason == FinishReason::Stop && !self.has_content {
             return Err(Fault::broken("the response was empty"));
         }
         let sources = self.attached.get("groundingMetadata");
@@ -360,7 +363,7 @@ impl Decoder {
             prompt_usage: self.report.without_tools(),
             provider_model: std::mem::take(&mut self.model),
             response_id: std::mem::take(&mut self.id),
-            metadata: attached.map(|json| sound(&json).into_owned()),
+            metadata: attached.map(|json| replace_lone_surrogates(&json).into_owned()),
             prompt_fingerprint: None,
         }));
         Ok(())
@@ -375,8 +378,8 @@ impl stream::Decoder for Decoder {
             return Ok(());
         }
         let fault = || {
-            let said = Said::of_body(data.as_bytes());
-            classify::fault(Place::Stream, &said)
+            let said = ReportedError::of_body(data.as_bytes());
+            classify::fault(ErrorSource::Stream, &said)
         };
         // An error may arrive as the only element of an array.
         if event.name == "error" || data.starts_with('[') {
@@ -395,7 +398,7 @@ impl stream::Decoder for Decoder {
 }
 
 /// Parses a part. A malformed part is ignored unless it is a call, which is an error.
-fn said_part(raw: &RawValue) -> Result<SaidPart, Fault> {
+fn parse_part(raw: &RawValue) -> Result<ResponsePart, Fault> {
     let is_call = || {
         let fields = lenient::members(raw.get());
         let call = fields.get("functionCall");
@@ -406,7 +409,7 @@ fn said_part(raw: &RawValue) -> Result<SaidPart, Fault> {
         Err(_) if is_call() => Err(Fault::broken(
             "the response contains a tool call that cannot be parsed",
         )),
-        Err(_) => Ok(SaidPart::default()),
+        Err(_) => Ok(ResponsePart::default()),
     }
 }
 

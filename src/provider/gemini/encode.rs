@@ -17,7 +17,7 @@ use crate::{
 
 /// How requests to a model are encoded.
 #[derive(Debug, Clone)]
-pub(super) struct Manner<'a> {
+pub(super) struct EncodeOptions<'a> {
     /// Configured name of the provider.
     pub(super) provider: &'a str,
     pub(super) model: ModelInfo,
@@ -32,7 +32,7 @@ pub(super) struct Encoded {
 }
 
 /// Encodes the request for a response.
-pub(super) fn request(prompt: &Prompt, manner: &Manner<'_>) -> Encoded {
+pub(super) fn request(prompt: &Prompt, manner: &EncodeOptions<'_>) -> Encoded {
     let (mut body, left_out) = content(prompt, manner);
     options::write(&mut body, prompt, &manner.model);
     Encoded {
@@ -43,7 +43,7 @@ pub(super) fn request(prompt: &Prompt, manner: &Manner<'_>) -> Encoded {
 
 /// Encodes the request for a token count. At Vertex AI it is the prompt itself; elsewhere it
 /// contains the prompt and the model's name.
-pub(super) fn question(prompt: &Prompt, manner: &Manner<'_>, vertex: bool) -> Vec<u8> {
+pub(super) fn count_request(prompt: &Prompt, manner: &EncodeOptions<'_>, vertex: bool) -> Vec<u8> {
     let (mut body, _) = content(prompt, manner);
     if vertex {
         return body.bytes();
@@ -59,7 +59,7 @@ fn text(json: &[u8]) -> Cow<'_, str> {
 }
 
 /// Encodes what the model reads, without the generation settings.
-fn content(prompt: &Prompt, manner: &Manner<'_>) -> (Body, Vec<PromptNote>) {
+fn content(prompt: &Prompt, manner: &EncodeOptions<'_>) -> (Body, Vec<PromptNote>) {
     let family = Family::of(&manner.model);
     let Conversation {
         system,
@@ -97,7 +97,7 @@ fn tools(prompt: &Prompt) -> Vec<Tools<'_>> {
 fn function(tool: &Tool) -> Function<'_> {
     let schema = tool.input_schema.as_deref();
     Function {
-        name: names::sent(&tool.name),
+        name: names::escape(&tool.name),
         description: &tool.description,
         parameters_json_schema: schema.map(|json| Json(lone_references(json))),
     }

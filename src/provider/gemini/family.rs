@@ -10,7 +10,7 @@ pub(super) enum Thinking {
     /// The model has no thinking, or it cannot be requested.
     Never,
     /// With a budget in tokens within these bounds. `off`: a budget of zero is accepted too.
-    Budget { least: u32, most: u32, off: bool },
+    Budget { min: u32, max: u32, off: bool },
     /// With a level.
     Level,
 }
@@ -25,7 +25,7 @@ pub(super) struct Family {
     /// Whether tool results may contain media.
     pub(super) media_in_results: bool,
     /// Whether a JSON response can be requested together with tools.
-    pub(super) json_beside_tools: bool,
+    pub(super) json_with_tools: bool,
 }
 
 /// The generation of a Gemini model whose name does not contain one.
@@ -61,7 +61,7 @@ impl Family {
             thinking,
             signs_calls: is_gemini && generation >= THIRD,
             media_in_results: is_gemini && generation >= THIRD,
-            json_beside_tools: !is_gemini || generation >= THIRD,
+            json_with_tools: !is_gemini || generation >= THIRD,
         }
     }
 }
@@ -73,7 +73,11 @@ fn budget(name: &str) -> Thinking {
         name if name.contains("lite") => (512, 24_576, true),
         _ => (1, 24_576, true),
     };
-    Thinking::Budget { least, most, off }
+    Thinking::Budget {
+        min: least,
+        max: most,
+        off,
+    }
 }
 
 /// The generation of a model: 2.5 for `gemini-2.5-flash-lite`, 3 for `gemini-3-pro-preview`, 1 for
@@ -105,13 +109,13 @@ mod tests {
     #[test]
     fn a_model_is_known_by_its_generation() {
         let flash = Thinking::Budget {
-            least: 1,
-            most: 24_576,
+            min: 1,
+            max: 24_576,
             off: true,
         };
         let pro = Thinking::Budget {
-            least: 128,
-            most: 32_768,
+            min: 128,
+            max: 32_768,
             off: false,
         };
         for (name, thinking, newest) in [

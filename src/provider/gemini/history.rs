@@ -7,21 +7,22 @@ use serde_json::{Map, Value, json, value::RawValue};
 use super::{KIND, import::is_item, names};
 use crate::{
     model::{
-        Content, Given, Media, Role, ToolCall, ToolOutcome, ToolResult, media::UNSUPPORTED_WORDS,
+        Content, Media, OutputPart, Role, ToolCall, ToolOutcome, ToolResult,
+        media::UNSUPPORTED_TEXT,
     },
     provider::{
         authorship,
         body::Body,
-        foreign::{Place, Writing, plain, raw},
+        foreign::{Exporter, MediaLocation, plain, raw},
         inserted::INSTRUCTIONS,
     },
 };
 
 /// Converts a message.
-pub(in crate::provider) fn write(writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
+pub(in crate::provider) fn write(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
     let (role, parts) = match writing.role() {
-        Role::System => ("user", said(INSTRUCTIONS, writing)),
-        Role::User => ("user", said("", writing)),
+        Role::System => ("user", input_parts(INSTRUCTIONS, writing)),
+        Role::User => ("user", input_parts("", writing)),
         Role::Assistant => ("model", answer(writing)),
         Role::Tool => ("user", results(writing)),
     };
@@ -36,7 +37,7 @@ pub(in crate::provider) fn write(writing: &mut Writing<'_>) -> Vec<Box<RawValue>
 
 /// Writes a user or system message. Contents have no role for system messages, so `mark` precedes
 /// their text.
-fn said(mark: &str, writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
+fn input_parts(mark: &str, writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
     let mut parts = Vec::new();
     for (position, stored) in writing.parts() {
         match &stored.part.content {
@@ -56,12 +57,12 @@ fn said(mark: &str, writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
     parts
 }
 
-fn answer(writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
+fn answer(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
     let mut parts = Vec::new();
     for (position, stored) in writing.parts() {
         let part = &stored.part;
-        let signature =
-            authorship::attached(KIND, part).and_then(|mut own| own.remove("thoughtSignature"));
+        let signature = authorship::attached_metadata(KIND, part)
+            .and_then(|mut own| own.remove("thoughtSignature"));
         let mut written = Body::default();
         match &part.content {
             Content::Text(text) | Content::Refusal(text) => {
@@ -72,25 +73,25 @@ fn answer(writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
             }
             Content::Reasoning { text, .. } => {
                 if signature.is_none() && text.is_empty() {
-                    writing.no_reasoning(position);
+                    writing.note_hidden_reasoning(position);
                     continue;
                 }
                 if signature.is_none() && part.provider_metadata.is_some() {
-                    writing.no_proof(position);
+                    writing.note_unsupported_signature(position);
                 }
                 written.set("text", text);
                 written.set("thought", true);
             }
             Content::ToolCall(call) => {
                 if !call.has_object() {
-                    writing.no_arguments(position);
+                    writing.note_invalid_arguments(position);
                 }
                 written.set("functionCall", function_call(call));
             }
             Content::ProviderItem(item) => {
                 match raw(&item.json).filter(|_| is_item(&item.kind)) {
                     Some(item) => parts.push(item),
-                    None => writing.no_item(position),
+                    None => writing.note_unsupported_item(position),
                 }
                 continue;
             }
@@ -110,12 +111,12 @@ fn function_call(call: &ToolCall) -> Box<RawValue> {
     let arguments = raw(&call.arguments).filter(|_| call.has_object());
     let mut written = Body::default();
     written.set("id", call.id.as_str());
-    written.set("name", names::called(&call.name));
+    written.set("name", names::escape_call(&call.name));
     written.set("args", arguments.unwrap_or_else(|| plain(&json!({}))));
     written.raw()
 }
 
-fn results(writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
+fn results(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
     let mut parts = Vec::new();
     for (position, stored) in writing.parts() {
         if let Content::ToolResult(result) = &stored.part.content {
@@ -129,29 +130,29 @@ fn results(writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
 fn function_response<'a>(
     position: usize,
     result: &'a ToolResult,
-    writing: &mut Writing<'a>,
+    writing: &mut Exporter<'a>,
 ) -> Value {
     let name = match result.outcome {
         ToolOutcome::Success => "output",
         ToolOutcome::Error => "error",
         ToolOutcome::Denied => {
-            writing.no_outcome(position, result.outcome);
+            writing.note_unsupported_outcome(position, result.outcome);
             "error"
         }
         ToolOutcome::TimedOut | ToolOutcome::Cancelled => {
-            writing.no_outcome(position, result.outcome);
+            writing.note_unsupported_outcome(position, result.outcome);
             "output"
         }
     };
     let texts: Vec<&str> = result.texts().collect();
     let mut response = Map::new();
     response.insert(name.to_owned(), json!(texts.join("\n")));
-    let media = result.parts.iter().filter_map(Given::media);
+    let media = result.parts.iter().filter_map(OutputPart::media);
     let media: Vec<Value> = media
         .map(|media| medium(position, media, writing))
         .collect();
     let mut written = json!({
-        "id": result.call.as_str(), "name": names::called(&result.name), "response": response,
+        "id": result.call.as_str(), "name": names::escape_call(&result.name), "response": response,
     });
     if !media.is_empty() {
         written["parts"] = Value::Array(media);
@@ -159,12 +160,16 @@ fn function_response<'a>(
     json!({"functionResponse": written})
 }
 
-fn medium<'a>(position: usize, media: &'a Media, writing: &mut Writing<'a>) -> Value {
+fn medium<'a>(position: usize, media: &'a Media, writing: &mut Exporter<'a>) -> Value {
     let media_type = media.essence();
-    let (name, mut source) = match writing.place(position, media) {
-        None => return json!({"text": UNSUPPORTED_WORDS}),
-        Some(Place::Here(data)) => ("inlineData", json!({"mimeType": media_type, "data": data})),
-        Some(Place::At(url)) => ("fileData", json!({"mimeType": media_type, "fileUri": url})),
+    let (name, mut source) = match writing.media_location(position, media) {
+        None => return json!({"text": UNSUPPORTED_TEXT}),
+        Some(MediaLocation::Inline(data)) => {
+            ("inlineData", json!({"mimeType": media_type, "data": data}))
+        }
+        Some(MediaLocation::Url(url)) => {
+            ("fileData", json!({"mimeType": media_type, "fileUri": url}))
+        }
     };
     if !media.filename.is_empty() {
         source["displayName"] = json!(media.filename);

@@ -9,9 +9,9 @@ use super::{KIND, items::item, names};
 use crate::{
     model::Role,
     provider::foreign::{
-        FlawKind, ForeignContent as Content, ForeignGiven as Given, ForeignMedia,
-        ForeignOutcome as Outcome, ForeignPart as Part, Node, Object, Reading, at_address, encoded,
-        inline,
+        FlawKind, ForeignContent as Content, ForeignMedia, ForeignOutcome as Outcome,
+        ForeignPart as Part, ForeignResultPart as Given, Importer, Node, Object, at_url,
+        decode_base64, inline,
     },
 };
 
@@ -41,19 +41,19 @@ const PDF: &str = "application/pdf";
 #[derive(Debug, Default)]
 struct Calls {
     next: usize,
-    open: BTreeMap<usize, Open>,
+    open: BTreeMap<usize, OpenCall>,
     by_name: BTreeMap<String, BTreeSet<usize>>,
     by_id: BTreeMap<String, BTreeSet<usize>>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenCall {
     name: String,
     id: String,
 }
 
 impl Calls {
-    fn add(&mut self, open: Open) {
+    fn add(&mut self, open: OpenCall) {
         let number = self.next;
         self.next += 1;
         self.by_name
@@ -68,7 +68,7 @@ impl Calls {
     }
 
     /// Removes and returns the first call with this id, or with this name if `id` is empty.
-    fn take(&mut self, name: &str, id: &str) -> Option<Open> {
+    fn take(&mut self, name: &str, id: &str) -> Option<OpenCall> {
         let named = if id.is_empty() {
             self.by_name.get(name)
         } else {
@@ -86,13 +86,13 @@ impl Calls {
 }
 
 /// Reads all contents.
-pub(in crate::provider) fn read(contents: &[Node<'_>], reading: &mut Reading<'_>) {
+pub(in crate::provider) fn read(contents: &[Node<'_>], reading: &mut Importer<'_>) {
     let mut calls = Calls::default();
     for node in contents {
         let Some(content) = node.object(reading) else {
             continue;
         };
-        let role = content.word("role", reading);
+        let role = content.string("role", reading);
         match role.as_str() {
             // A content without a role is a user content.
             "" | "user" | "function" | "tool" => user(&content, &mut calls, reading),
@@ -113,7 +113,7 @@ pub(in crate::provider) fn read(contents: &[Node<'_>], reading: &mut Reading<'_>
     }
 }
 
-fn parts_of<'a>(content: &Object<'a>, reading: &mut Reading<'_>) -> Vec<Object<'a>> {
+fn parts_of<'a>(content: &Object<'a>, reading: &mut Importer<'_>) -> Vec<Object<'a>> {
     let parts = content.get("parts");
     parts
         .map(|parts| parts.objects(reading))
@@ -138,7 +138,7 @@ fn snake(name: &str) -> String {
 
 /// Reads a user content. Tool results become a separate message before it; the service requires
 /// them first.
-fn user(content: &Object<'_>, calls: &mut Calls, reading: &mut Reading<'_>) {
+fn user(content: &Object<'_>, calls: &mut Calls, reading: &mut Importer<'_>) {
     let mut results = Vec::new();
     let mut words = Vec::new();
     for part in parts_of(content, reading) {
@@ -157,7 +157,7 @@ fn user(content: &Object<'_>, calls: &mut Calls, reading: &mut Reading<'_>) {
     reading.add(content.at(), Role::User, words);
 }
 
-fn medium(part: &Object<'_>, reading: &mut Reading<'_>) -> Option<ForeignMedia> {
+fn medium(part: &Object<'_>, reading: &mut Importer<'_>) -> Option<ForeignMedia> {
     let (node, is_inline) = match (member(part, "inlineData"), member(part, "fileData")) {
         (Some(node), _) => (node, true),
         (None, Some(node)) => (node, false),
@@ -168,7 +168,7 @@ fn medium(part: &Object<'_>, reading: &mut Reading<'_>) -> Option<ForeignMedia> 
         }
     };
     let source = node.object(reading)?;
-    let word = |name: &str, reading: &mut Reading<'_>| {
+    let word = |name: &str, reading: &mut Importer<'_>| {
         let node = member(&source, name);
         node.map(|node| node.text(reading)).unwrap_or_default()
     };
@@ -176,13 +176,13 @@ fn medium(part: &Object<'_>, reading: &mut Reading<'_>) -> Option<ForeignMedia> 
     let filename = word("displayName", reading);
     if !is_inline {
         let url = word("fileUri", reading);
-        return Some(at_address(url, media_type, filename, PDF));
+        return Some(at_url(url, media_type, filename, PDF));
     }
     let Some(data) = source.get("data") else {
         reading.note(source.path("data"), FlawKind::Missing, "must be set");
         return None;
     };
-    Some(inline(media_type, filename, encoded(&data, reading)?))
+    Some(inline(media_type, filename, decode_base64(&data, reading)?))
 }
 
 /// Reads a tool result. One without an id belongs to the first open call of that tool.
@@ -190,10 +190,10 @@ fn result(
     part: &Object<'_>,
     response: &Object<'_>,
     calls: &mut Calls,
-    reading: &mut Reading<'_>,
+    reading: &mut Importer<'_>,
 ) -> Part {
-    let name = names::received(response.required("name", reading));
-    let id = response.word("id", reading);
+    let name = names::unescape(response.required("name", reading));
+    let id = response.string("id", reading);
     let call = match calls.take(&name, &id) {
         Some(open) => open.id,
         None if id.is_empty() => {
@@ -217,7 +217,7 @@ fn result(
     }
     let content = Content::Result {
         call,
-        given,
+        parts: given,
         outcome,
     };
     Part::new(part.at(), content)
@@ -225,7 +225,7 @@ fn result(
 
 /// The text and the outcome of a tool response: the value of `output` or `error` if that is its
 /// only member, otherwise the whole response as JSON.
-fn outcome(response: &Object<'_>, reading: &mut Reading<'_>) -> (String, Outcome) {
+fn outcome(response: &Object<'_>, reading: &mut Importer<'_>) -> (String, Outcome) {
     let Some(node) = response.get("response") else {
         return (String::new(), Outcome::Success);
     };
@@ -248,7 +248,7 @@ fn outcome(response: &Object<'_>, reading: &mut Reading<'_>) -> (String, Outcome
 }
 
 /// Reads a part of a model content.
-fn answered(part: &Object<'_>, calls: &mut Calls, reading: &mut Reading<'_>) -> Option<Part> {
+fn answered(part: &Object<'_>, calls: &mut Calls, reading: &mut Importer<'_>) -> Option<Part> {
     let mut own = Map::new();
     let signature = member(part, "thoughtSignature").map(|node| node.text(reading));
     if let Some(signature) = signature.filter(|signature| !signature.is_empty()) {
@@ -267,7 +267,7 @@ fn answered(part: &Object<'_>, calls: &mut Calls, reading: &mut Reading<'_>) -> 
             return None;
         }
         let content = Content::Text(String::new());
-        return Some(Part::new(part.at(), content).attached(KIND, own));
+        return Some(Part::new(part.at(), content).with_metadata(KIND, own));
     };
     let text = text.text(reading);
     if text.is_empty() && own.is_empty() {
@@ -281,7 +281,7 @@ fn answered(part: &Object<'_>, calls: &mut Calls, reading: &mut Reading<'_>) -> 
     } else {
         Content::Text(text)
     };
-    Some(Part::new(part.at(), content).attached(KIND, own))
+    Some(Part::new(part.at(), content).with_metadata(KIND, own))
 }
 
 fn called(
@@ -289,17 +289,17 @@ fn called(
     call: &Object<'_>,
     mut own: Map<String, Value>,
     calls: &mut Calls,
-    reading: &mut Reading<'_>,
+    reading: &mut Importer<'_>,
 ) -> Option<Part> {
-    let name = names::received(call.required("name", reading));
-    let given = call.word("id", reading);
+    let name = names::unescape(call.required("name", reading));
+    let given = call.string("id", reading);
     let id = if given.is_empty() {
         reading.make_id()
     } else {
         own.insert("id".to_owned(), Value::String(given.clone()));
         given
     };
-    calls.add(Open {
+    calls.add(OpenCall {
         name: name.clone(),
         id: id.clone(),
     });
@@ -309,7 +309,7 @@ fn called(
         name,
         arguments: arguments.unwrap_or_default(),
     };
-    Some(Part::new(part.at(), content).attached(KIND, own))
+    Some(Part::new(part.at(), content).with_metadata(KIND, own))
 }
 
 /// Keeps a part that only the service can read unchanged.
@@ -330,12 +330,12 @@ mod tests {
 
     use super::*;
     use crate::{
-        model::PromptShape,
-        provider::foreign::{self, Foreign},
+        model::PromptFormat,
+        provider::foreign::{self, ForeignConversation},
     };
 
-    fn import(contents: &Value) -> Foreign {
-        foreign::read(PromptShape::Gemini, &contents.to_string(), "made_")
+    fn import(contents: &Value) -> ForeignConversation {
+        foreign::read(PromptFormat::Gemini, &contents.to_string(), "made_")
     }
 
     #[test]
@@ -354,7 +354,7 @@ mod tests {
                 {"text": "Well?"},
             ]},
         ]);
-        let Foreign { messages, flaws } = import(&contents);
+        let ForeignConversation { messages, flaws } = import(&contents);
         assert_eq!(flaws, []);
         let results: Vec<(String, String, Outcome)> = messages[2]
             .parts
@@ -362,7 +362,7 @@ mod tests {
             .map(|part| {
                 let Content::Result {
                     call,
-                    given,
+                    parts: given,
                     outcome,
                 } = &part.content
                 else {

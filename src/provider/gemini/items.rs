@@ -5,8 +5,8 @@
 use serde_json::{Value, json, value::RawValue};
 
 use crate::{
-    model::{NewContent, ProviderItem, json::sound},
-    provider::{http::lenient, made},
+    model::{NewContent, ProviderItem, json::replace_lone_surrogates},
+    provider::{generated_image, http::lenient},
 };
 
 /// The kind of a part with base64 content, such as an image that the model generated.
@@ -26,12 +26,12 @@ pub(super) fn picture(kind: &str, raw: &RawValue) -> Option<NewContent> {
     }
     let part = lenient::value(raw.get())?;
     let data = part[INLINE_DATA]["data"].as_str()?;
-    made::content(data).filter(|_| part["thought"] != true)
+    generated_image::content(data).filter(|_| part["thought"] != true)
 }
 
 /// Creates the item for a part that only the service can read.
 pub(super) fn item(kind: &str, raw: &RawValue) -> ProviderItem {
-    let json = sound(raw.get()).into_owned();
+    let json = replace_lone_surrogates(raw.get()).into_owned();
     let value = lenient::value(&json).unwrap_or_default();
     let title = ["code", "output", "mimeType", "fileUri", "toolType"]
         .iter()

@@ -8,7 +8,7 @@ use super::wire::{Data, FileData, InlineData, Part};
 use crate::{
     model::{
         Contents, Media, Role,
-        media::{Kind, Source, UNSUPPORTED_WORDS},
+        media::{Kind, Source, UNSUPPORTED_TEXT},
     },
     provider::media_type,
 };
@@ -28,7 +28,7 @@ const PDF: &str = "application/pdf";
 const IN_RESULTS: [&str; 5] = ["image/png", "image/jpeg", "image/webp", PDF, "text/plain"];
 
 /// Why a media part cannot be sent to any model. Returns `None` if it can.
-pub(super) fn cannot_read(media: &Media, role: Role) -> Option<String> {
+pub(super) fn unsupported_media(media: &Media, role: Role) -> Option<String> {
     let essence = media.essence();
     let is_text = essence.starts_with("text/") || essence == PDF;
     let why = match (role, media.kind()) {
@@ -61,7 +61,7 @@ pub(super) fn data<'a>(media: &'a Media, contents: &Contents) -> Data<'a> {
                 mime_type: media_type::of(media, content),
                 data: STANDARD.encode(content),
             }),
-            None => Data::Text(Cow::Borrowed(UNSUPPORTED_WORDS)),
+            None => Data::Text(Cow::Borrowed(UNSUPPORTED_TEXT)),
         },
     }
 }
@@ -69,7 +69,7 @@ pub(super) fn data<'a>(media: &'a Media, contents: &Contents) -> Data<'a> {
 /// Whether a tool result can contain this media.
 pub(super) fn fits_in_result(media: &Media, contents: &Contents) -> bool {
     let here = media
-        .kept()
+        .blob()
         .is_some_and(|kept| contents.get(&kept.id).is_some());
     here && IN_RESULTS.contains(&media.essence().as_str())
 }

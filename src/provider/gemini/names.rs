@@ -6,8 +6,8 @@ use crate::provider::call_names;
 
 /// Escapes a name with a leading underscore if the service would reject it. A name that looks like
 /// an escaped one is escaped too.
-pub(super) fn sent(name: &str) -> Cow<'_, str> {
-    if is_marked_or_refused(name) {
+pub(super) fn escape(name: &str) -> Cow<'_, str> {
+    if needs_escape(name) {
         Cow::Owned(format!("_{name}"))
     } else {
         Cow::Borrowed(name)
@@ -15,27 +15,27 @@ pub(super) fn sent(name: &str) -> Cow<'_, str> {
 }
 
 /// The name of a call that is sent back, or of its result. The model may have invented the name.
-pub(super) fn called(name: &str) -> Cow<'_, str> {
-    if call_names::is_taken(name, call_names::MOST) {
-        return sent(name);
+pub(super) fn escape_call(name: &str) -> Cow<'_, str> {
+    if call_names::is_accepted(name, call_names::MAX_NAME_CHARS) {
+        return escape(name);
     }
     // One character is reserved for the underscore.
-    match call_names::sent(name, call_names::MOST - 1) {
-        Cow::Borrowed(name) => sent(name),
-        Cow::Owned(name) => Cow::Owned(sent(&name).into_owned()),
+    match call_names::sanitize(name, call_names::MAX_NAME_CHARS - 1) {
+        Cow::Borrowed(name) => escape(name),
+        Cow::Owned(name) => Cow::Owned(escape(&name).into_owned()),
     }
 }
 
 /// Reverses the escaping in the name of a tool that the model calls.
-pub(super) fn received(name: String) -> String {
+pub(super) fn unescape(name: String) -> String {
     match name.strip_prefix('_') {
-        Some(rest) if is_marked_or_refused(rest) => rest.to_owned(),
+        Some(rest) if needs_escape(rest) => rest.to_owned(),
         Some(_) | None => name,
     }
 }
 
 /// Whether the first character after any underscores is a digit or a dash.
-fn is_marked_or_refused(name: &str) -> bool {
+fn needs_escape(name: &str) -> bool {
     name.trim_start_matches('_')
         .starts_with(|first: char| first.is_ascii_digit() || first == '-')
 }
@@ -57,8 +57,8 @@ mod tests {
             ("__-x", "___-x"),
         ];
         for (name, on_the_wire) in table {
-            assert_eq!(sent(name), on_the_wire);
-            assert_eq!(received(on_the_wire.to_owned()), name);
+            assert_eq!(escape(name), on_the_wire);
+            assert_eq!(unescape(on_the_wire.to_owned()), name);
         }
     }
 }

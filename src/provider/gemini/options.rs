@@ -15,13 +15,13 @@ use crate::{
     provider::{
         ModelInfo,
         body::{Body, options_of},
-        info::refused,
+        info::rejected_settings,
     },
 };
 
 /// Fields that provider options cannot override: overriding them would send a conversation that
 /// differs from the stored one.
-const OURS: &[&str] = &["model", "contents", "systemInstruction", "tools"];
+const RESERVED_FIELDS: &[&str] = &["model", "contents", "systemInstruction", "tools"];
 
 /// Objects into which the fields of provider options are merged.
 const MERGED: [&str; 2] = ["generationConfig", "toolConfig"];
@@ -30,7 +30,7 @@ const MERGED: [&str; 2] = ["generationConfig", "toolConfig"];
 pub(super) const MAX_STOPS: usize = 5;
 
 /// The settings with the effort replaced by the model's nearest level.
-pub(super) fn fitted(model: &ModelInfo, wanted: &Generation) -> Generation {
+pub(super) fn nearest_supported(model: &ModelInfo, wanted: &Generation) -> Generation {
     let nearest = |effort: ReasoningEffort| match Family::of(model).thinking {
         Thinking::Level => {
             let known = model.reasoning_efforts.as_deref();
@@ -49,7 +49,7 @@ pub(super) fn fitted(model: &ModelInfo, wanted: &Generation) -> Generation {
 }
 
 /// The settings that the model does not support.
-pub(super) fn cannot_take(model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
+pub(super) fn unsupported_settings(model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
     let thinking = Family::of(model).thinking;
     let no_budget = matches!(thinking, Thinking::Never | Thinking::Level);
     let effort = wanted.reasoning_effort;
@@ -83,7 +83,7 @@ pub(super) fn cannot_take(model: &ModelInfo, wanted: &Generation) -> Vec<Unsuppo
             why: why.to_owned(),
         })
         .collect();
-    for more in model.cannot_take(wanted) {
+    for more in model.unsupported_settings(wanted) {
         let known = |it: &Unsupported| it.setting == more.setting;
         if !unsupported.iter().any(known) {
             unsupported.push(more);
@@ -93,10 +93,13 @@ pub(super) fn cannot_take(model: &ModelInfo, wanted: &Generation) -> Vec<Unsuppo
 }
 
 /// The settings that the model does not support together with tools.
-pub(super) fn cannot_take_beside_tools(model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
-    let no_json = !Family::of(model).json_beside_tools && wanted.response_format.is_some();
+pub(super) fn unsupported_settings_with_tools(
+    model: &ModelInfo,
+    wanted: &Generation,
+) -> Vec<Unsupported> {
+    let no_json = !Family::of(model).json_with_tools && wanted.response_format.is_some();
     let why = "The model does not support JSON output together with tools.";
-    refused([(Setting::ResponseFormat, no_json, why)])
+    rejected_settings([(Setting::ResponseFormat, no_json, why)])
 }
 
 /// Writes the settings, and the provider options last.
@@ -110,7 +113,7 @@ pub(super) fn write(body: &mut Body, prompt: &Prompt, model: &ModelInfo) {
     }
     let options = generation.provider_options.as_deref();
     let own = options_of(KIND, options);
-    body.merge(KIND, options, OURS);
+    body.merge(KIND, options, RESERVED_FIELDS);
     for (name, mut fields) in MERGED.into_iter().zip(merged) {
         let given = own
             .get(name)
@@ -190,7 +193,11 @@ pub(super) fn thinking(
             let level = level(effort?)?;
             Some(json!({"thinkingLevel": level, "includeThoughts": true}))
         }
-        Thinking::Budget { least, most, off } => {
+        Thinking::Budget {
+            min: least,
+            max: most,
+            off,
+        } => {
             let wanted = budget.or(effort.map(tokens))?;
             let budget = if wanted == 0 && off {
                 0
@@ -232,7 +239,7 @@ fn mode(choice: &ToolChoice) -> Value {
         ToolChoice::None => json!({"mode": "NONE"}),
         ToolChoice::Required => json!({"mode": "ANY"}),
         ToolChoice::Tool(name) => {
-            json!({"mode": "ANY", "allowedFunctionNames": [names::sent(name)]})
+            json!({"mode": "ANY", "allowedFunctionNames": [names::escape(name)]})
         }
     }
 }

@@ -14,8 +14,8 @@ use crate::provider::{
 pub(super) fn of(model: &ModelInfo) -> Rules {
     let family = Family::of(model);
     let efforts = rules::levels(
-        |wanted| options::fitted(model, wanted),
-        |wanted| options::cannot_take(model, wanted),
+        |wanted| options::nearest_supported(model, wanted),
+        |wanted| options::unsupported_settings(model, wanted),
         |effort| {
             let thinking = options::thinking(family.thinking, Some(effort), None)?;
             serde_json::to_vec(&thinking).ok()

@@ -8,15 +8,18 @@ use jiff::Timestamp;
 use super::{
     KIND, contents,
     decode::Decoder,
-    encode::{self, Encoded, Manner},
+    encode::{self, EncodeOptions, Encoded},
     media, options, rules,
 };
 use crate::{
-    model::{Declared, Generation, Media, Prompt, PromptShape, Role, generation::Unsupported},
+    model::{
+        DeclaredModel, Generation, Media, Prompt, PromptFormat, Role, generation::Unsupported,
+    },
     provider::{
-        Answer, Count, ModelInfo, PastReasoning, Provider, Refresh, Request, Rules,
+        CountFuture, ModelInfo, PastReasoning, Provider, RefreshFuture, Request, ResponseStream,
+        Rules,
         discovery::Family,
-        http::{Call, Client, Settings, Unusable},
+        http::{Call, Client, Settings, SetupError},
         model_facts::Catalog,
         model_names::ModelNames,
         refused_media::RefusedMedia,
@@ -47,8 +50,8 @@ impl Gemini {
     pub fn new(
         name: &str,
         settings: Settings,
-        declared: BTreeMap<String, Declared>,
-    ) -> Result<Self, Unusable> {
+        declared: BTreeMap<String, DeclaredModel>,
+    ) -> Result<Self, SetupError> {
         let client = Client::new(name, settings)?;
         let models = Catalog::new(client.host(), declared)
             .with_names(ModelNames::InPath)
@@ -61,9 +64,9 @@ impl Gemini {
         })
     }
 
-    fn manner(&self, model: &str) -> Manner<'_> {
+    fn manner(&self, model: &str) -> EncodeOptions<'_> {
         let info = self.models.model(model);
-        Manner {
+        EncodeOptions {
             provider: &self.name,
             model: info.unwrap_or_else(|| ModelInfo::unknown(model)),
         }
@@ -96,7 +99,7 @@ impl Provider for Gemini {
         self.models.models()
     }
 
-    fn refresh(&self, now: Timestamp, interval: Duration) -> Refresh {
+    fn refresh(&self, now: Timestamp, interval: Duration) -> RefreshFuture {
         let listing = self.models.listing();
         // Vertex AI has no model list at this path.
         if self.is_vertex() {
@@ -105,21 +108,25 @@ impl Provider for Gemini {
         listing.refresh(&self.client, Family::Gemini, now, interval)
     }
 
-    fn cannot_take(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
-        options::cannot_take(model, wanted)
+    fn unsupported_settings(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
+        options::unsupported_settings(model, wanted)
     }
 
-    fn cannot_take_beside_tools(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
-        options::cannot_take_beside_tools(model, wanted)
+    fn unsupported_settings_with_tools(
+        &self,
+        model: &ModelInfo,
+        wanted: &Generation,
+    ) -> Vec<Unsupported> {
+        options::unsupported_settings_with_tools(model, wanted)
     }
 
-    fn fitted(&self, model: &ModelInfo, wanted: &Generation) -> Generation {
-        options::fitted(model, wanted)
+    fn nearest_supported(&self, model: &ModelInfo, wanted: &Generation) -> Generation {
+        options::nearest_supported(model, wanted)
     }
 
-    fn cannot_read(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
-        media::cannot_read(media, role)
-            .or_else(|| model.cannot_read(media, role))
+    fn unsupported_media(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
+        media::unsupported_media(media, role)
+            .or_else(|| model.unsupported_media(media, role))
             .or_else(|| self.refused.reason(&model.name, media))
     }
 
@@ -128,7 +135,7 @@ impl Provider for Gemini {
     }
 
     fn sends_reasoning(&self, _: &ModelInfo, reasoning: PastReasoning) -> bool {
-        contents::REASONING.takes(reasoning)
+        contents::REASONING.includes(reasoning)
     }
 
     fn sends_item(&self, provider: &str, _own: bool) -> bool {
@@ -139,19 +146,19 @@ impl Provider for Gemini {
         true
     }
 
-    fn counts(&self) -> bool {
+    fn can_count_tokens(&self) -> bool {
         true
     }
 
-    fn count(&self, prompt: Arc<Prompt>) -> Count {
+    fn count(&self, prompt: Arc<Prompt>) -> CountFuture {
         let provider = self.clone();
         Box::pin(async move {
             let manner = provider.manner(&prompt.model);
-            let body = encode::question(&prompt, &manner, provider.is_vertex());
+            let body = encode::count_request(&prompt, &manner, provider.is_vertex());
             let path = format!("{}:countTokens", encode::resource(&prompt.model));
             let client = &provider.client;
-            match client.question(&path, &HeaderMap::new(), body).await {
-                Ok(answer) => client.counted(&answer["totalTokens"]).map(Some),
+            match client.request_json(&path, &HeaderMap::new(), body).await {
+                Ok(answer) => client.parse_token_count(&answer["totalTokens"]).map(Some),
                 // Other services with this protocol do not count tokens.
                 Err(error) if error.status == NOT_FOUND => Ok(None),
                 Err(error) => Err(error),
@@ -162,13 +169,13 @@ impl Provider for Gemini {
     fn request(&self, prompt: &Prompt) -> Option<Request> {
         let Encoded { body, left_out } = encode::request(prompt, &self.manner(&prompt.model));
         Some(Request {
-            shape: PromptShape::Gemini,
+            shape: PromptFormat::Gemini,
             body,
             left_out,
         })
     }
 
-    fn call(&self, prompt: Arc<Prompt>) -> Answer {
+    fn call(&self, prompt: Arc<Prompt>) -> ResponseStream {
         let Encoded { body, .. } = encode::request(&prompt, &self.manner(&prompt.model));
         let call = Call {
             path: format!(
@@ -185,13 +192,13 @@ impl Provider for Gemini {
 
 /// Encodes a prompt as for Gemini itself, for a model of another provider.
 pub(in crate::provider) fn request(prompt: &Prompt) -> Request {
-    let manner = Manner {
+    let manner = EncodeOptions {
         provider: "",
         model: ModelInfo::unknown(&prompt.model),
     };
     let Encoded { body, left_out } = encode::request(prompt, &manner);
     Request {
-        shape: PromptShape::Gemini,
+        shape: PromptFormat::Gemini,
         body,
         left_out,
     }

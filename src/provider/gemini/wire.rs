@@ -6,12 +6,12 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize, Serializer, ser::Error as _};
 use serde_json::value::RawValue;
 
-use crate::provider::http::lenient::{Number, Piece, Word};
+use crate::provider::http::lenient::{LenientString, Number, Piece};
 
 /// The role of a content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Speaker {
+pub(super) enum WireRole {
     User,
     Model,
 }
@@ -19,7 +19,7 @@ pub(super) enum Speaker {
 /// A content: the consecutive parts of one role.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Content<'a> {
-    pub(super) role: Speaker,
+    pub(super) role: WireRole,
     pub(super) parts: Vec<Part<'a>>,
 }
 
@@ -161,8 +161,8 @@ pub(super) struct Chunk {
     pub(super) candidates: Option<Vec<Candidate>>,
     pub(super) prompt_feedback: Option<Feedback>,
     pub(super) usage_metadata: Option<Box<RawValue>>,
-    pub(super) model_version: Word,
-    pub(super) response_id: Word,
+    pub(super) model_version: LenientString,
+    pub(super) response_id: LenientString,
     pub(super) error: Option<Box<RawValue>>,
 }
 
@@ -170,7 +170,7 @@ pub(super) struct Chunk {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Feedback {
-    pub(super) block_reason: Word,
+    pub(super) block_reason: LenientString,
 }
 
 /// One of several candidate responses.
@@ -178,8 +178,8 @@ pub(super) struct Feedback {
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Candidate {
     pub(super) index: Option<Number>,
-    pub(super) content: Option<Said>,
-    pub(super) finish_reason: Word,
+    pub(super) content: Option<CandidateContent>,
+    pub(super) finish_reason: LenientString,
     pub(super) grounding_metadata: Option<Box<RawValue>>,
     pub(super) url_context_metadata: Option<Box<RawValue>>,
     pub(super) citation_metadata: Option<Box<RawValue>>,
@@ -188,17 +188,17 @@ pub(super) struct Candidate {
 /// The content of a response.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Said {
+pub(super) struct CandidateContent {
     pub(super) parts: Option<Vec<Box<RawValue>>>,
 }
 
 /// A part of a response. Only these fields are parsed.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct SaidPart {
+pub(super) struct ResponsePart {
     pub(super) text: Option<Piece>,
     pub(super) thought: Option<bool>,
-    pub(super) thought_signature: Word,
+    pub(super) thought_signature: LenientString,
     pub(super) function_call: Option<FunctionCall>,
 }
 
@@ -206,8 +206,8 @@ pub(super) struct SaidPart {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct FunctionCall {
-    pub(super) id: Word,
-    pub(super) name: Word,
+    pub(super) id: LenientString,
+    pub(super) name: LenientString,
     pub(super) args: Option<Box<RawValue>>,
     pub(super) partial_args: Option<Vec<PartialArg>>,
     pub(super) will_continue: Option<bool>,
@@ -217,7 +217,7 @@ pub(super) struct FunctionCall {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct PartialArg {
-    pub(super) json_path: Word,
+    pub(super) json_path: LenientString,
     pub(super) string_value: Option<Piece>,
     pub(super) number_value: Option<Box<RawValue>>,
     pub(super) bool_value: Option<Box<RawValue>>,
@@ -247,7 +247,7 @@ pub(super) struct Support {
 pub(super) struct Segment {
     pub(super) start_index: Option<Number>,
     pub(super) end_index: Option<Number>,
-    pub(super) text: Word,
+    pub(super) text: LenientString,
 }
 
 /// A source. Its single field determines its kind.
@@ -263,8 +263,8 @@ pub(super) struct GroundingChunk {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Source {
-    pub(super) uri: Word,
-    pub(super) title: Word,
+    pub(super) uri: LenientString,
+    pub(super) title: LenientString,
     /// The text that was retrieved from the source.
-    pub(super) text: Word,
+    pub(super) text: LenientString,
 }

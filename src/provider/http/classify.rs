@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use regex::{RegexSet, RegexSetBuilder};
 
-use super::{Fault, overflow, said::Said, wait};
+use super::{Fault, overflow, reported_error::ReportedError, retry_after};
 use crate::provider::error::Kind;
 
 #[cfg(test)]
@@ -12,7 +12,7 @@ mod tests;
 
 /// Where an error was reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum ErrorSource {
     /// In the body of an error response with this status.
     Body(u16),
     /// In the event stream of a response that started normally.
@@ -106,10 +106,10 @@ const WRONG_KEY: &[&str] = &[
 ];
 
 /// Converts an error to a fault.
-pub fn fault(place: Place, said: &Said) -> Fault {
+pub fn fault(place: ErrorSource, said: &ReportedError) -> Fault {
     let (kind, should_retry) = kind(place, said);
     let message = if said.message.is_empty() {
-        wordless(place, kind)
+        default_message(place, kind)
     } else {
         said.message.clone()
     };
@@ -117,20 +117,22 @@ pub fn fault(place: Place, said: &Said) -> Fault {
         kind,
         message,
         code: said.code(),
-        retry_after: said.retry_after.or_else(|| wait::in_words(&said.message)),
+        retry_after: said
+            .retry_after
+            .or_else(|| retry_after::delay_in_message(&said.message)),
         should_retry,
     }
 }
 
-fn kind(place: Place, said: &Said) -> (Kind, Option<bool>) {
+fn kind(place: ErrorSource, said: &ReportedError) -> (Kind, Option<bool>) {
     let status = match place {
-        Place::Body(status) => Some(status),
-        Place::Stream => said.status,
+        ErrorSource::Body(status) => Some(status),
+        ErrorSource::Stream => said.status,
     };
     if is_too_long(place, status, said) {
         return (Kind::TooLong, None);
     }
-    if overflow::beyond_rates(&said.message) || said.used_up {
+    if overflow::exceeds_rate_limit(&said.message) || said.quota_exhausted {
         return (Kind::RateLimited, Some(false));
     }
     if let Some((_, kind, retry)) = CODES.iter().find(|(code, ..)| said.has_code(code)) {
@@ -152,10 +154,10 @@ fn kind(place: Place, said: &Said) -> (Kind, Option<bool>) {
         Some(429) => (Kind::RateLimited, None),
         Some(300..=399) => (Kind::Broken, Some(false)),
         Some(400..=499) => (Kind::BadRequest, None),
-        Some(500..=599) if matches_any(&NEVER_WORKS, words) => (Kind::BadRequest, None),
+        Some(500..=599) if matches_any(&PERMANENT_SET, words) => (Kind::BadRequest, None),
         Some(500..=599) => (Kind::Overloaded, None),
         Some(_) => (Kind::Broken, None),
-        None if overflow::about_rates(words) => (Kind::RateLimited, None),
+        None if overflow::is_rate_limit(words) => (Kind::RateLimited, None),
         None => {
             let vague = VAGUE_CODES.iter().find(|(code, _)| said.has_code(code));
             (vague.map_or(Kind::Broken, |(_, kind)| *kind), None)
@@ -165,34 +167,34 @@ fn kind(place: Place, said: &Said) -> (Kind, Option<bool>) {
 
 /// Whether the prompt is too long. Rate limits take precedence, then error codes, then the message
 /// where it is reliable.
-fn is_too_long(place: Place, status: Option<u16>, said: &Said) -> bool {
-    if status == Some(429) || overflow::about_rates(&said.message) {
+fn is_too_long(place: ErrorSource, status: Option<u16>, said: &ReportedError) -> bool {
+    if status == Some(429) || overflow::is_rate_limit(&said.message) {
         return false;
     }
-    let by_words = place == Place::Stream || matches!(status, Some(400 | 413 | 422));
+    let by_words = place == ErrorSource::Stream || matches!(status, Some(400 | 413 | 422));
     said.counts_too_many
         || TOO_LONG_CODES.iter().any(|code| said.has_code(code))
         || status == Some(413)
         // Cerebras and Mistral reject a long prompt with an empty body.
         || (status == Some(400) && said.empty)
-        || (by_words && overflow::too_long(&said.message))
+        || (by_words && overflow::is_prompt_too_long(&said.message))
 }
 
 /// The message for an error without one.
-fn wordless(place: Place, kind: Kind) -> String {
+fn default_message(place: ErrorSource, kind: Kind) -> String {
     match (place, kind) {
-        (Place::Body(status), Kind::TooLong) => {
+        (ErrorSource::Body(status), Kind::TooLong) => {
             format!("it returned {status} with an empty body: the prompt is too long")
         }
-        (Place::Body(status @ 300..=399), _) => {
+        (ErrorSource::Body(status @ 300..=399), _) => {
             format!("it returned {status}, a redirect, which is not followed")
         }
-        (Place::Body(status), _) => format!("it returned {status} with an empty body"),
-        (Place::Stream, _) => "it aborted the response with an error".to_owned(),
+        (ErrorSource::Body(status), _) => format!("it returned {status} with an empty body"),
+        (ErrorSource::Stream, _) => "it aborted the response with an error".to_owned(),
     }
 }
 
-static NEVER_WORKS: LazyLock<RegexSet> = LazyLock::new(|| set(PERMANENT));
+static PERMANENT_SET: LazyLock<RegexSet> = LazyLock::new(|| set(PERMANENT));
 static CLOSED_ACCOUNTS: LazyLock<RegexSet> = LazyLock::new(|| set(CLOSED_ACCOUNT));
 static WRONG_KEYS: LazyLock<RegexSet> = LazyLock::new(|| set(WRONG_KEY));
 

@@ -9,10 +9,10 @@ use tokio::time::timeout;
 
 use super::{
     Fault,
-    classify::{self, Place},
+    classify::{self, ErrorSource},
     lenient,
-    said::Said,
-    wait,
+    reported_error::ReportedError,
+    retry_after,
 };
 use crate::{
     provider::{Error, error::Kind},
@@ -82,7 +82,7 @@ impl Settings {
 
 /// Why settings or model names cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum Unusable {
+pub enum SetupError {
     /// The base URL is invalid.
     #[error("the base URL is invalid: {0}")]
     BaseUrl(String),
@@ -129,7 +129,7 @@ impl Client {
     /// # Errors
     ///
     /// Returns [`Unusable`] if the settings are invalid or the HTTP client cannot be created.
-    pub fn new(provider: &str, settings: Settings) -> Result<Self, Unusable> {
+    pub fn new(provider: &str, settings: Settings) -> Result<Self, SetupError> {
         let Settings {
             base_url,
             headers: given,
@@ -140,7 +140,7 @@ impl Client {
         } = settings;
         let base_url: Url = base_url
             .parse()
-            .map_err(|error| Unusable::BaseUrl(format!("{error}")))?;
+            .map_err(|error| SetupError::BaseUrl(format!("{error}")))?;
         let mut builder = reqwest::Client::builder()
             .user_agent(concat!("contextd/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(connect_timeout)
@@ -160,15 +160,15 @@ impl Client {
         }
         let http = builder
             .build()
-            .map_err(|error| Unusable::Client(causes(&error)))?;
+            .map_err(|error| SetupError::Client(causes(&error)))?;
         let mut headers = HeaderMap::new();
         let mut secrets = Vec::new();
         for (name, secret) in given {
             let value = HeaderValue::from_str(secret.expose_secret());
-            let mut value = value.map_err(|_| Unusable::Header(name.clone()))?;
+            let mut value = value.map_err(|_| SetupError::Header(name.clone()))?;
             value.set_sensitive(true);
             headers.insert(name, value);
-            secrets.extend(words(secret.expose_secret()));
+            secrets.extend(secret_parts(secret.expose_secret()));
         }
         let provider = provider.to_owned();
         Ok(Self {
@@ -210,17 +210,20 @@ impl Client {
     }
 
     /// Sends a request whose response is a single JSON value.
-    pub(in crate::provider) async fn question(
+    pub(in crate::provider) async fn request_json(
         &self,
         path: &str,
         headers: &HeaderMap,
         body: Vec<u8>,
     ) -> Result<serde_json::Value, Error> {
-        self.answered(self.url(path), headers, body).await
+        self.post_json(self.url(path), headers, body).await
     }
 
     /// Reads a token count from a response. Returns an error if it is not a valid number.
-    pub(in crate::provider) fn counted(&self, tokens: &serde_json::Value) -> Result<u32, Error> {
+    pub(in crate::provider) fn parse_token_count(
+        &self,
+        tokens: &serde_json::Value,
+    ) -> Result<u32, Error> {
         let tokens = tokens.as_u64();
         let tokens = tokens.and_then(|tokens| u32::try_from(tokens).ok());
         let unreadable = "it returned an invalid token count";
@@ -228,35 +231,35 @@ impl Client {
     }
 
     /// Sends a request to a path outside the versioned API of the server.
-    pub(in crate::provider) async fn ask(
+    pub(in crate::provider) async fn post_to_root(
         &self,
         path: &str,
         body: Vec<u8>,
     ) -> Result<serde_json::Value, Error> {
         let none = HeaderMap::new();
-        self.answered(self.beside(path), &none, body).await
+        self.post_json(self.root_url(path), &none, body).await
     }
 
     /// Fetches JSON from a path of the API.
     pub(in crate::provider) async fn get(&self, path: &str) -> Result<serde_json::Value, Error> {
-        self.fetched(self.url(path)).await
+        self.fetch_json(self.url(path)).await
     }
 
     /// Fetches JSON from a path outside the versioned API, as [`Client::ask`] does.
-    pub(in crate::provider) async fn get_beside(
+    pub(in crate::provider) async fn get_from_root(
         &self,
         path: &str,
     ) -> Result<serde_json::Value, Error> {
-        self.fetched(self.beside(path)).await
+        self.fetch_json(self.root_url(path)).await
     }
 
-    async fn fetched(&self, url: Url) -> Result<serde_json::Value, Error> {
+    async fn fetch_json(&self, url: Url) -> Result<serde_json::Value, Error> {
         let request = self
             .http
             .get(url)
             .headers(self.headers.clone())
             .header(header::ACCEPT, "application/json");
-        let mut response = self.sent(request).await?;
+        let mut response = self.send_request(request).await?;
         let answer = self.read(&mut response, MAX_LIST_BYTES + 1).await;
         let value = if answer.len() > MAX_LIST_BYTES {
             Err(Fault::broken(format!(
@@ -270,7 +273,7 @@ impl Client {
         value.map_err(|fault| self.error(fault, status, request_id(response.headers())))
     }
 
-    async fn answered(
+    async fn post_json(
         &self,
         url: Url,
         headers: &HeaderMap,
@@ -310,36 +313,36 @@ impl Client {
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, accept)
             .body(body);
-        self.sent(request).await
+        self.send_request(request).await
     }
 
     /// Sends a request and waits for the head of a successful response.
-    async fn sent(&self, request: RequestBuilder) -> Result<Response, Error> {
+    async fn send_request(&self, request: RequestBuilder) -> Result<Response, Error> {
         let response = match timeout(self.first_byte_timeout, request.send()).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => return Err(self.error(unreachable(&error), 0, "")),
-            Err(_) => return Err(self.error(silent(self.first_byte_timeout), 0, "")),
+            Err(_) => return Err(self.error(read_timeout_fault(self.first_byte_timeout), 0, "")),
         };
         if response.status() == StatusCode::OK {
             Ok(response)
         } else {
-            Err(self.refused(response).await)
+            Err(self.response_error(response).await)
         }
     }
 
     /// The error for a response that is not an event stream.
-    pub(super) async fn refused(&self, mut response: Response) -> Error {
+    pub(super) async fn response_error(&self, mut response: Response) -> Error {
         let body = self.read(&mut response, MAX_BODY_BYTES).await;
         let status = response.status();
         let headers = response.headers();
-        let mut said = Said::of_body(&body);
-        said.retry_after = wait::asked(status, headers, &said);
+        let mut said = ReportedError::of_body(&body);
+        said.retry_after = retry_after::requested_delay(status, headers, &said);
         let fault = if status.is_success() {
-            unexpected(headers, said)
+            content_type_fault(headers, said)
         } else {
-            let fault = classify::fault(Place::Body(status.as_u16()), &said);
+            let fault = classify::fault(ErrorSource::Body(status.as_u16()), &said);
             Fault {
-                should_retry: wait::should_retry(headers).or(fault.should_retry),
+                should_retry: retry_after::should_retry(headers).or(fault.should_retry),
                 ..fault
             }
         };
@@ -358,10 +361,10 @@ impl Client {
         Error {
             kind,
             provider: self.provider.clone(),
-            message: self.scrubbed(message),
+            message: self.redact(message),
             status,
-            code: self.scrubbed(code),
-            request_id: self.scrubbed(request_id.to_owned()),
+            code: self.redact(code),
+            request_id: self.redact(request_id.to_owned()),
             retry_after,
             should_retry,
         }
@@ -381,7 +384,7 @@ impl Client {
         url
     }
 
-    fn beside(&self, path: &str) -> Url {
+    fn root_url(&self, path: &str) -> Url {
         let mut url = self.base_url.clone();
         let base = url.path().trim_end_matches('/').to_owned();
         url.set_path(&format!(
@@ -404,7 +407,7 @@ impl Client {
     }
 
     /// Redacts secrets, because a service may repeat what it was sent.
-    fn scrubbed(&self, text: String) -> String {
+    fn redact(&self, text: String) -> String {
         let hide =
             |text: String, secret: &SecretString| text.replace(secret.expose_secret(), "***");
         self.secrets.iter().fold(text, hide)
@@ -426,7 +429,7 @@ fn too_large(bytes: usize, most: usize) -> Fault {
 }
 
 /// The fault for a read that timed out after `patience`.
-pub(super) fn silent(patience: Duration) -> Fault {
+pub(super) fn read_timeout_fault(patience: Duration) -> Fault {
     Fault::new(
         Kind::Timeout,
         format!("received no data for {} seconds", patience.as_secs_f32()),
@@ -449,9 +452,9 @@ pub(super) fn unreachable(error: &reqwest::Error) -> Fault {
 
 /// The fault for a successful status without an event stream: an error with the wrong status, or a
 /// server that is not a model service.
-fn unexpected(headers: &HeaderMap, said: Said) -> Fault {
+fn content_type_fault(headers: &HeaderMap, said: ReportedError) -> Fault {
     if !said.codes.is_empty() || said.status.is_some() {
-        return classify::fault(Place::Stream, &said);
+        return classify::fault(ErrorSource::Stream, &said);
     }
     let kind = headers
         .get(header::CONTENT_TYPE)
@@ -489,7 +492,7 @@ fn is_loopback(url: &Url) -> bool {
 
 /// The parts of a header value to redact: not `Bearer`, nor parts so short that redaction would
 /// affect ordinary text.
-fn words(value: &str) -> impl Iterator<Item = SecretString> {
+fn secret_parts(value: &str) -> impl Iterator<Item = SecretString> {
     const LEAST: usize = 8;
     value
         .split_whitespace()
@@ -501,7 +504,7 @@ fn words(value: &str) -> impl Iterator<Item = SecretString> {
 mod tests {
     use super::*;
 
-    fn client(headers: &[(&'static str, &str)]) -> Result<Client, Unusable> {
+    fn client(headers: &[(&'static str, &str)]) -> Result<Client, SetupError> {
         let headers = headers
             .iter()
             .map(|(name, value)| (HeaderName::from_static(name), SecretString::from(*value)));
@@ -559,7 +562,7 @@ mod tests {
             "http://127.0.0.1:9/v1/chat/completions?api-version=2"
         );
         assert_eq!(
-            client.beside("tokenize").as_str(),
+            client.root_url("tokenize").as_str(),
             "http://127.0.0.1:9/tokenize?api-version=2"
         );
     }

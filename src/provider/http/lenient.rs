@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fmt};
 use serde::{Deserialize, Deserializer, de};
 use serde_json::{Value, value::RawValue};
 
-use crate::model::json::sound;
+use crate::model::json::replace_lone_surrogates;
 
 #[cfg(test)]
 mod tests;
@@ -148,9 +148,9 @@ fn replace(text: &mut Text) {
 
 /// A string, such as an id. A number is kept as written. Any other value is read as empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Word(pub String);
+pub struct LenientString(pub String);
 
-impl<'de> Deserialize<'de> for Word {
+impl<'de> Deserialize<'de> for LenientString {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
         Ok(Self(match raw.get().as_bytes() {
@@ -206,9 +206,9 @@ pub fn members(json: &str) -> BTreeMap<String, Box<RawValue>> {
     serde_json::from_str(json).unwrap_or_default()
 }
 
-/// Reads a value as a [`Word`].
-pub fn word(raw: &RawValue) -> String {
-    let word: Result<Word, _> = serde_json::from_str(raw.get());
+/// Reads a value as a [`LenientString`].
+pub fn string(raw: &RawValue) -> String {
+    let word: Result<LenientString, _> = serde_json::from_str(raw.get());
     word.map(|word| word.0).unwrap_or_default()
 }
 
@@ -227,6 +227,6 @@ fn digits(raw: &RawValue) -> &str {
 /// valid JSON.
 pub fn value(json: &str) -> Option<Value> {
     serde_json::from_str(json)
-        .or_else(|_| serde_json::from_str(&sound(json)))
+        .or_else(|_| serde_json::from_str(&replace_lone_surrogates(json)))
         .ok()
 }

@@ -10,13 +10,13 @@ pub mod client;
 pub mod lenient;
 mod overflow;
 pub mod report;
-pub mod said;
+pub mod reported_error;
+pub mod retry_after;
 pub mod sse;
 pub mod stream;
-pub mod wait;
 
-pub use client::{Client, Settings, Unusable};
-pub use said::Said;
+pub use client::{Client, Settings, SetupError};
+pub use reported_error::ReportedError;
 pub use stream::{Call, Decoder};
 
 use super::error::Kind;

@@ -84,24 +84,24 @@ const BEYOND_RATES: &[&str] = &[
 ];
 
 /// Whether the message states that a single request exceeds a rate limit.
-pub(super) fn beyond_rates(words: &str) -> bool {
+pub(super) fn exceeds_rate_limit(words: &str) -> bool {
     static BEYOND: LazyLock<RegexSet> = LazyLock::new(|| set(BEYOND_RATES));
     BEYOND.is_match(words)
 }
 
 /// Whether the message is about a rate rather than a length.
-pub(super) fn about_rates(words: &str) -> bool {
+pub(super) fn is_rate_limit(words: &str) -> bool {
     static RATES: LazyLock<RegexSet> = LazyLock::new(|| set(ABOUT_RATES));
     RATES.is_match(words)
 }
 
 /// Whether the message states that the prompt is too long. Phrases about something else take
 /// precedence over those in `TOO_LONG`, but not over those about the context window.
-pub(super) fn too_long(words: &str) -> bool {
+pub(super) fn is_prompt_too_long(words: &str) -> bool {
     static OTHERS: LazyLock<RegexSet> = LazyLock::new(|| set(ABOUT_SOMETHING_ELSE));
     static LENGTHS: LazyLock<RegexSet> = LazyLock::new(|| set(TOO_LONG));
     static WINDOW: LazyLock<RegexSet> = LazyLock::new(|| set(ABOUT_THE_WINDOW));
-    !about_rates(words)
+    !is_rate_limit(words)
         && (WINDOW.is_match(words) || !OTHERS.is_match(words) && LENGTHS.is_match(words))
 }
 

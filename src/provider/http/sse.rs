@@ -34,7 +34,7 @@ pub struct TooLarge(pub usize);
 /// Reads a stream incrementally.
 #[derive(Debug)]
 pub struct Reader {
-    most: usize,
+    max_event_bytes: usize,
     /// The incomplete last line.
     line: Vec<u8>,
     /// Bytes of the current event, counted against the limit.
@@ -58,7 +58,7 @@ impl Reader {
     /// Creates a reader of events of at most `most` bytes.
     pub fn new(most: usize) -> Self {
         Self {
-            most,
+            max_event_bytes: most,
             line: Vec::new(),
             weight: 0,
             name: String::new(),
@@ -105,8 +105,8 @@ impl Reader {
 
     fn extend(&mut self, bytes: &[u8]) -> Result<(), TooLarge> {
         self.weight = self.weight.saturating_add(bytes.len());
-        if self.weight > self.most {
-            return Err(TooLarge(self.most));
+        if self.weight > self.max_event_bytes {
+            return Err(TooLarge(self.max_event_bytes));
         }
         self.line.extend_from_slice(bytes);
         Ok(())

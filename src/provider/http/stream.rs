@@ -10,12 +10,12 @@ use tokio::time::timeout;
 
 use super::{
     Client, Fault,
-    client::{request_id, silent, unreachable},
+    client::{read_timeout_fault, request_id, unreachable},
     sse,
 };
 use crate::{
     model::ProviderItem,
-    provider::{Answer, Chunk, Error},
+    provider::{Chunk, Error, ResponseStream},
 };
 
 /// Decodes the events of a response in one dialect.
@@ -25,7 +25,7 @@ pub trait Decoder: Send + 'static {
 
     /// Whether the finish reason was received. Events after it add nothing to the model's output,
     /// and if none follow the response is complete.
-    fn is_whole(&self) -> bool {
+    fn has_finish_reason(&self) -> bool {
         false
     }
 
@@ -48,8 +48,8 @@ pub struct Call {
 impl Client {
     /// Calls the service. The request is sent when the stream is first polled; dropping the stream
     /// closes the connection.
-    pub fn stream(self, call: Call, decoder: impl Decoder) -> Answer {
-        let call = Calling {
+    pub fn stream(self, call: Call, decoder: impl Decoder) -> ResponseStream {
+        let call = ActiveCall {
             client: self,
             decoder,
             chunks: VecDeque::new(),
@@ -58,7 +58,7 @@ impl Client {
         Box::pin(stream::unfold(call, |mut call| async move {
             let next = call.next().await.transpose()?;
             if next.is_err() {
-                call.phase = Phase::Over;
+                call.phase = Phase::Ended;
             }
             Some((next, call))
         }))
@@ -67,10 +67,10 @@ impl Client {
 
 /// How long to wait for a usage report or an end marker after the finish reason. Some services
 /// leave the connection open.
-const END_PATIENCE: Duration = Duration::from_secs(3);
+const END_MARKER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A call in progress.
-struct Calling<D> {
+struct ActiveCall<D> {
     client: Client,
     decoder: D,
     /// Chunks that are decoded but not yet returned.
@@ -82,25 +82,25 @@ enum Phase {
     /// The request has not been sent.
     Ready(Call),
     /// The response is being read.
-    Reading(Box<Reading>),
+    Reading(Box<OpenResponse>),
     /// Nothing more is read.
-    Over,
+    Ended,
 }
 
-struct Reading {
+struct OpenResponse {
     response: Response,
     events: sse::Reader,
     /// Whether any byte of the body was received.
-    begun: bool,
+    has_received_bytes: bool,
 }
 
-impl<D: Decoder> Calling<D> {
+impl<D: Decoder> ActiveCall<D> {
     /// The next chunk. Returns `None` at the end.
     async fn next(&mut self) -> Result<Option<Chunk>, Error> {
         loop {
             if let Some(chunk) = self.chunks.pop_front() {
                 if matches!(chunk, Chunk::Finished(_)) {
-                    self.phase = Phase::Over;
+                    self.phase = Phase::Ended;
                     self.chunks.clear();
                 }
                 return Ok(Some(self.named(chunk)));
@@ -110,20 +110,20 @@ impl<D: Decoder> Calling<D> {
                     let body = std::mem::take(&mut call.body);
                     let response = self.client.send(&call.path, &call.headers, body).await?;
                     if is_another_type(response.headers()) {
-                        return Err(self.client.refused(response).await);
+                        return Err(self.client.response_error(response).await);
                     }
                     let events = sse::Reader::default();
-                    self.phase = Phase::Reading(Box::new(Reading {
+                    self.phase = Phase::Reading(Box::new(OpenResponse {
                         response,
                         events,
-                        begun: false,
+                        has_received_bytes: false,
                     }));
                 }
                 Phase::Reading(reading) => {
-                    let is_whole = self.decoder.is_whole();
-                    let patience = reading.patience(&self.client);
+                    let is_whole = self.decoder.has_finish_reason();
+                    let patience = reading.read_timeout(&self.client);
                     let patience = if is_whole {
-                        patience.min(END_PATIENCE)
+                        patience.min(END_MARKER_TIMEOUT)
                     } else {
                         patience
                     };
@@ -131,11 +131,11 @@ impl<D: Decoder> Calling<D> {
                         Ok(Ok(bytes)) => bytes,
                         Ok(Err(error)) => return Err(self.fail(unreachable(&error))),
                         Err(_) if is_whole => None,
-                        Err(_) => return Err(self.fail(silent(patience))),
+                        Err(_) => return Err(self.fail(read_timeout_fault(patience))),
                     };
                     self.take(bytes.as_deref())?;
                 }
-                Phase::Over => return Ok(None),
+                Phase::Ended => return Ok(None),
             }
         }
     }
@@ -159,7 +159,7 @@ impl<D: Decoder> Calling<D> {
         let mut events = Vec::new();
         let ended = match bytes {
             Some(bytes) => {
-                reading.begun = true;
+                reading.has_received_bytes = true;
                 let pushed = reading.events.push(bytes, &mut events);
                 // A retry would exceed the limit again.
                 let too_large = |error: sse::TooLarge| Fault {
@@ -187,7 +187,7 @@ impl<D: Decoder> Calling<D> {
                 .end(&mut self.chunks)
                 .map_err(|fault| self.fail(fault))?;
             if self.chunks.is_empty() {
-                self.phase = Phase::Over;
+                self.phase = Phase::Ended;
             }
         }
         Ok(())
@@ -198,21 +198,21 @@ impl<D: Decoder> Calling<D> {
     fn fail(&self, fault: Fault) -> Error {
         match &self.phase {
             Phase::Reading(reading) => {
-                let Reading { response, .. } = &**reading;
+                let OpenResponse { response, .. } = &**reading;
                 self.client.error(
                     fault,
                     response.status().as_u16(),
                     request_id(response.headers()),
                 )
             }
-            Phase::Ready { .. } | Phase::Over => self.client.error(fault, 0, ""),
+            Phase::Ready { .. } | Phase::Ended => self.client.error(fault, 0, ""),
         }
     }
 }
 
-impl Reading {
-    fn patience(&self, client: &Client) -> Duration {
-        if self.begun {
+impl OpenResponse {
+    fn read_timeout(&self, client: &Client) -> Duration {
+        if self.has_received_bytes {
             client.stall_timeout
         } else {
             client.first_byte_timeout

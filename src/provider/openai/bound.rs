@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::{
     dialect::{Dialect, ReasoningBack},
-    form::Form,
+    encode_options::EncodeOptions,
 };
 use crate::{
     model::{Content, Media, Message, Part, Prompt, Role, media::Source},
@@ -14,16 +14,16 @@ use crate::{
 
 /// The reasoning of a conversation, for a model that binds it. Empty for other models.
 #[derive(Debug, Default)]
-pub(super) struct Bound {
+pub(super) struct BoundReasoning {
     /// Indexes of the responses whose reasoning follows other content than it was generated after.
     stale: BTreeSet<usize>,
     /// Fingerprint of the whole conversation.
     pub(super) fingerprint: Option<String>,
 }
 
-impl Bound {
+impl BoundReasoning {
     /// Checks the reasoning of a prompt.
-    pub(super) fn of(prompt: &Prompt, form: Form<'_>) -> Self {
+    pub(super) fn of(prompt: &Prompt, form: EncodeOptions<'_>) -> Self {
         if !binds(form.dialect, &prompt.model) {
             return Self::default();
         }

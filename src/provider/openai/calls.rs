@@ -21,14 +21,14 @@ const MAX_HELD_BYTES: usize = 64 << 10;
 const MAX_NAME_BYTES: usize = 4 << 10;
 
 /// The number assigned to a `function_call`, which has none.
-const ONLY: i64 = i64::MIN;
+const FUNCTION_CALL_NUMBER: i64 = i64::MIN;
 
 /// The tool calls of one response.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     calls: Vec<Call>,
     /// A call arrived in `tool_calls`. A `function_call` repeats it.
-    several: bool,
+    has_tool_calls: bool,
     /// Index of the call that was written last, if nothing else was written since.
     last: Option<usize>,
 }
@@ -59,7 +59,7 @@ impl Calls {
         fragment: Fragment,
         chunks: &mut VecDeque<Chunk>,
     ) -> Result<(), Fault> {
-        self.several = true;
+        self.has_tool_calls = true;
         self.add(fragment, chunks)
     }
 
@@ -70,10 +70,10 @@ impl Calls {
         function: FunctionFragment,
         chunks: &mut VecDeque<Chunk>,
     ) -> Result<(), Fault> {
-        if self.several {
+        if self.has_tool_calls {
             return Ok(());
         }
-        let index = Some(Number(Some(ONLY)));
+        let index = Some(Number(Some(FUNCTION_CALL_NUMBER)));
         self.add(
             Fragment {
                 index,

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Limit on the citations of one response. Further ones are dropped.
-const MOST: usize = 1_024;
+const MAX_CITATIONS: usize = 1_024;
 
 /// The citations of a response, and its text, to which their positions refer.
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ impl Citations {
                 continue;
             };
             let (start_byte, end_byte) = self.range(named).unwrap_or_default();
-            self.hand_out(
+            self.emit(
                 Citation {
                     url: word(named, "url"),
                     title: word(named, "title"),
@@ -71,7 +71,7 @@ impl Citations {
             if url.is_empty() || self.text.is_empty() || !self.urls.insert(url.clone()) {
                 continue;
             }
-            self.hand_out(
+            self.emit(
                 Citation {
                     url,
                     title: word(&source, "title"),
@@ -85,8 +85,8 @@ impl Citations {
         }
     }
 
-    fn hand_out(&mut self, citation: Citation, chunks: &mut VecDeque<Chunk>) {
-        if !self.text.is_empty() && self.count < MOST {
+    fn emit(&mut self, citation: Citation, chunks: &mut VecDeque<Chunk>) {
+        if !self.text.is_empty() && self.count < MAX_CITATIONS {
             self.count += 1;
             chunks.push_back(Chunk::Citation(citation));
         }

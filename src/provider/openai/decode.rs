@@ -17,17 +17,17 @@ use super::{
     wire::{self, Content, Delta, FunctionFragment},
 };
 use crate::{
-    model::{FinishReason, ProviderItem, Usage, json::sound},
+    model::{FinishReason, ProviderItem, Usage, json::replace_lone_surrogates},
     provider::{
         Chunk, Finish,
         error::Kind,
+        generated_image,
         http::{
-            Fault, Said,
-            classify::{self, Place},
-            lenient::{self, Joiner, Piece, Text, Word},
+            Fault, ReportedError,
+            classify::{self, ErrorSource},
+            lenient::{self, Joiner, LenientString, Piece, Text},
             sse, stream,
         },
-        made,
     },
 };
 
@@ -39,7 +39,7 @@ const MAX_IMAGE_BYTES: usize = 64 << 10;
 
 /// The kind of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Voice {
+enum TextKind {
     Text,
     Reasoning,
     Refusal,
@@ -62,9 +62,9 @@ pub struct Decoder {
     /// Output of another kind was written after the last text.
     interrupted: bool,
     /// The kind of the last text.
-    voice: Voice,
+    text_kind: TextKind,
     joiner: Joiner,
-    said: bool,
+    has_content: bool,
     refused: bool,
     finish: Option<String>,
     native_finish: Option<String>,
@@ -84,9 +84,9 @@ impl Decoder {
             details: Details::default(),
             citations: Citations::default(),
             interrupted: false,
-            voice: Voice::Text,
+            text_kind: TextKind::Text,
             joiner: Joiner::default(),
-            said: false,
+            has_content: false,
             refused: false,
             finish: None,
             native_finish: None,
@@ -96,7 +96,7 @@ impl Decoder {
 
     /// Sets the fingerprint of the prompt that the response follows.
     #[must_use]
-    pub fn after(mut self, fingerprint: Option<String>) -> Self {
+    pub fn with_fingerprint(mut self, fingerprint: Option<String>) -> Self {
         self.fingerprint = fingerprint;
         self
     }
@@ -148,17 +148,17 @@ impl Decoder {
         let thought = thought
             .or_else(|| reasoning_details::text(&details))
             .unwrap_or_default();
-        self.say(Voice::Reasoning, &thought, chunks);
+        self.add_text(TextKind::Reasoning, &thought, chunks);
         self.details.add(details);
         match content {
-            Some(Content::Text(text)) => self.say(Voice::Text, &text, chunks),
+            Some(Content::Text(text)) => self.add_text(TextKind::Text, &text, chunks),
             Some(Content::Parts(parts)) => {
                 for part in parts {
                     match (part.kind.0.as_str(), part.thinking, part.text) {
                         ("thinking", Some(thinking), _) => {
-                            self.say(Voice::Reasoning, &thinking.text(), chunks)
+                            self.add_text(TextKind::Reasoning, &thinking.text(), chunks)
                         }
-                        ("text", _, Some(text)) => self.say(Voice::Text, &text, chunks),
+                        ("text", _, Some(text)) => self.add_text(TextKind::Text, &text, chunks),
                         (_, _, _) => {}
                     }
                     if let Some(image) = part.image_url {
@@ -171,22 +171,22 @@ impl Decoder {
         if self.ends_with_text() {
             self.citations.annotate(annotations, chunks);
         }
-        self.say(Voice::Refusal, &refusal.unwrap_or_default(), chunks);
+        self.add_text(TextKind::Refusal, &refusal.unwrap_or_default(), chunks);
         for image in images.unwrap_or_default() {
             let members = lenient::members(image.get());
             self.show(members.get("image_url").unwrap_or(&image), chunks);
         }
         for fragment in tool_calls.unwrap_or_default() {
-            self.end_words(chunks);
+            self.end_text(chunks);
             self.hand_out_details(chunks);
-            self.said = true;
+            self.has_content = true;
             self.interrupted = true;
             self.calls.take(fragment, chunks)?;
         }
         if let Some(FunctionFragment { name, arguments }) = function_call {
-            self.end_words(chunks);
+            self.end_text(chunks);
             self.hand_out_details(chunks);
-            self.said = true;
+            self.has_content = true;
             self.interrupted = true;
             self.calls
                 .take_only(FunctionFragment { name, arguments }, chunks)?;
@@ -194,24 +194,24 @@ impl Decoder {
         Ok(())
     }
 
-    fn say(&mut self, voice: Voice, piece: &Piece, chunks: &mut VecDeque<Chunk>) {
+    fn add_text(&mut self, voice: TextKind, piece: &Piece, chunks: &mut VecDeque<Chunk>) {
         if piece.is_empty() {
             return;
         }
         self.calls.interrupt(chunks);
-        if voice != self.voice {
-            self.end_words(chunks);
+        if voice != self.text_kind {
+            self.end_text(chunks);
         }
-        if voice != Voice::Reasoning {
+        if voice != TextKind::Reasoning {
             self.hand_out_details(chunks);
         }
         let continues = self.ends_with_text();
-        self.voice = voice;
+        self.text_kind = voice;
         self.interrupted = false;
-        self.said = true;
-        self.refused |= voice == Voice::Refusal;
+        self.has_content = true;
+        self.refused |= voice == TextKind::Refusal;
         let text = self.joiner.join(piece);
-        if voice == Voice::Text {
+        if voice == TextKind::Text {
             self.citations.take_text(&text.text, continues);
         }
         add(voice, text, chunks);
@@ -222,20 +222,20 @@ impl Decoder {
     fn show(&mut self, image: &RawValue, chunks: &mut VecDeque<Chunk>) {
         let value = lenient::value(image.get()).unwrap_or_default();
         let url = value["url"].as_str().or(value.as_str());
-        self.end_words(chunks);
+        self.end_text(chunks);
         self.hand_out_details(chunks);
         self.calls.interrupt(chunks);
         self.interrupted = true;
-        self.said = true;
-        chunks.push_back(match url.and_then(made::at) {
-            Some(made) => Chunk::Made(made),
+        self.has_content = true;
+        chunks.push_back(match url.and_then(generated_image::at) {
+            Some(image) => Chunk::Image(image),
             None => Chunk::Item(ProviderItem {
                 provider: String::new(),
                 kind: "image_url".to_owned(),
                 json: if image.get().len() > MAX_IMAGE_BYTES {
                     json!({"url": null}).to_string()
                 } else {
-                    sound(image.get()).into_owned()
+                    replace_lone_surrogates(image.get()).into_owned()
                 },
                 title: "A picture that cannot be read".to_owned(),
             }),
@@ -244,21 +244,21 @@ impl Decoder {
 
     /// Whether a citation that arrives now belongs to the text that was written last.
     fn ends_with_text(&self) -> bool {
-        self.voice == Voice::Text && !self.interrupted
+        self.text_kind == TextKind::Text && !self.interrupted
     }
 
     /// Ends text of the current kind. An unpaired surrogate at its end is replaced.
-    fn end_words(&mut self, chunks: &mut VecDeque<Chunk>) {
+    fn end_text(&mut self, chunks: &mut VecDeque<Chunk>) {
         let mut text = Text::default();
         self.joiner.close(&mut text);
-        add(self.voice, text, chunks);
+        add(self.text_kind, text, chunks);
     }
 
     /// Attaches the details to the reasoning before them. Without reasoning before them, the
     /// service redacted it.
     fn hand_out_details(&mut self, chunks: &mut VecDeque<Chunk>) {
         if !self.details.is_empty() {
-            self.end_words(chunks);
+            self.end_text(chunks);
             self.calls.interrupt(chunks);
             self.interrupted = true;
             let details = std::mem::take(&mut self.details).close();
@@ -271,12 +271,12 @@ impl Decoder {
 
     /// Completes the response.
     fn complete(&mut self, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
-        self.end_words(chunks);
+        self.end_text(chunks);
         self.hand_out_details(chunks);
         self.calls.close(chunks)?;
         let reason = match &self.finish {
             Some(word) => finish_reason(word)?,
-            None if self.said => FinishReason::Stop,
+            None if self.has_content => FinishReason::Stop,
             None => return Err(Fault::broken("the response was empty")),
         };
         let cut_off = self.native_finish.as_deref().is_some_and(is_length);
@@ -307,8 +307,8 @@ impl stream::Decoder for Decoder {
         let data = event.data.trim();
         if event.name == "error" {
             return Err(classify::fault(
-                Place::Stream,
-                &Said::of_body(data.as_bytes()),
+                ErrorSource::Stream,
+                &ReportedError::of_body(data.as_bytes()),
             ));
         }
         if data == DONE {
@@ -324,8 +324,8 @@ impl stream::Decoder for Decoder {
             }) => {
                 let error = lenient::value(error.get()).unwrap_or_default();
                 Err(classify::fault(
-                    Place::Stream,
-                    &Said::of_json(&json!({ "error": error })),
+                    ErrorSource::Stream,
+                    &ReportedError::of_json(&json!({ "error": error })),
                 ))
             }
             Ok(chunk)
@@ -335,8 +335,8 @@ impl stream::Decoder for Decoder {
                     .is_some_and(|object| object.0 == "error") =>
             {
                 Err(classify::fault(
-                    Place::Stream,
-                    &Said::of_body(data.as_bytes()),
+                    ErrorSource::Stream,
+                    &ReportedError::of_body(data.as_bytes()),
                 ))
             }
             Ok(chunk) => self.chunk(chunk, chunks),
@@ -346,7 +346,7 @@ impl stream::Decoder for Decoder {
         }
     }
 
-    fn is_whole(&self) -> bool {
+    fn has_finish_reason(&self) -> bool {
         self.finish.is_some()
     }
 
@@ -375,19 +375,19 @@ impl Content {
     }
 }
 
-fn add(voice: Voice, Text { text, replaced }: Text, chunks: &mut VecDeque<Chunk>) {
+fn add(voice: TextKind, Text { text, replaced }: Text, chunks: &mut VecDeque<Chunk>) {
     if !text.is_empty() {
         chunks.push_back(match voice {
-            Voice::Text => Chunk::Text(text),
-            Voice::Reasoning => Chunk::Reasoning(text),
-            Voice::Refusal => Chunk::Refusal(text),
+            TextKind::Text => Chunk::Text(text),
+            TextKind::Reasoning => Chunk::Reasoning(text),
+            TextKind::Refusal => Chunk::Refusal(text),
         });
     }
     chunks.extend(replaced.then_some(Chunk::Sanitized));
 }
 
 /// Returns `None` for an empty value.
-fn word(word: Option<Word>) -> Option<String> {
+fn word(word: Option<LenientString>) -> Option<String> {
     word.map(|word| word.0).filter(|word| !word.is_empty())
 }
 
@@ -425,7 +425,7 @@ fn is_length(word: &str) -> bool {
 }
 
 /// Keeps the first value that is not empty.
-fn keep(kept: &mut String, value: Option<Word>) {
+fn keep(kept: &mut String, value: Option<LenientString>) {
     if kept.is_empty() {
         *kept = value.unwrap_or_default().0;
     }

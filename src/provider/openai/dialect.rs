@@ -2,10 +2,10 @@
 //! code inspects service names.
 
 use crate::provider::{
-    call_ids::CallIds,
+    call_ids::CallIdRule,
     discovery::Family,
     http::is_in_domain,
-    rules::{self, ReasoningOf, ReasoningRule},
+    rules::{self, ReasoningAuthor, ReasoningRule},
 };
 
 /// How one kind of service differs from OpenAI's documentation.
@@ -26,15 +26,15 @@ pub struct Dialect {
     /// Whether reported reasoning tokens are not included in the reported completion tokens.
     pub reasoning_outside: bool,
     /// The call ids that the service accepts.
-    pub call_ids: CallIds,
+    pub call_ids: CallIdRule,
     /// Whether call ids of the model itself are sent back unchanged in any form.
     pub own_call_ids: bool,
     /// The order of messages that the service accepts.
-    pub turns: Turns,
+    pub message_order: MessageOrder,
     /// Whether refusals have a separate field.
     pub refusals: bool,
     /// How reasoning effort is sent.
-    pub effort: Effort,
+    pub effort: EffortForm,
     /// The field that limits reasoning in tokens. `None` if there is none.
     pub budget: Option<&'static str>,
     /// Whether the service supports `top_k`.
@@ -49,7 +49,7 @@ pub struct Dialect {
     pub no_stops: &'static [&'static str],
     /// Name prefixes of models that reason by default. While they reason, they reject forced tool
     /// calls; they always reject `temperature` and `top_p`.
-    pub thinkers: &'static [&'static str],
+    pub reasoning_models: &'static [&'static str],
     /// Name prefixes of those models whose reasoning cannot be disabled.
     pub always_thinking: &'static [&'static str],
     /// Whether it is a self-hosted server.
@@ -59,16 +59,16 @@ pub struct Dialect {
     /// How the service lists its models.
     pub list: Family,
     /// The media that the service accepts. Whether a model accepts them is a separate question.
-    pub takes: Takes,
+    pub media: MediaSupport,
 }
 
 /// The media that a service accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Takes {
+pub struct MediaSupport {
     /// Images, as `image_url`.
     pub pictures: bool,
     /// Images by URL only, without content.
-    pub addresses: bool,
+    pub image_urls: bool,
     /// Files, as `file`.
     pub files: bool,
     /// Audio, as `input_audio`.
@@ -160,14 +160,14 @@ impl Dialect {
                 ..
             } => ReasoningRule {
                 kept: rules::ReasoningKept::InLoop,
-                of: ReasoningOf::SameModel,
+                of: ReasoningAuthor::SameModel,
             },
             ReasoningBack::Text {
                 kept: ReasoningKept::WhileCalls,
                 ..
             } => ReasoningRule {
                 kept: rules::ReasoningKept::WhileCalls,
-                of: ReasoningOf::AnyModel,
+                of: ReasoningAuthor::AnyModel,
             },
             // The attached metadata holds the details.
             ReasoningBack::Details => ReasoningRule::SIGNED,
@@ -195,7 +195,7 @@ impl Dialect {
 /// The order of messages that a service accepts. A self-hosted server depends on its model's chat
 /// template, so it is treated as strict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turns {
+pub enum MessageOrder {
     /// Any order.
     Any,
     /// No two consecutive user or assistant messages.
@@ -207,7 +207,7 @@ pub enum Turns {
 
 /// How reasoning effort is sent to a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Effort {
+pub enum EffortForm {
     /// `reasoning_effort` with all of our levels.
     Fine,
     /// `reasoning_effort`. If the model's levels are unknown, only `none`, `low`, `medium` or
@@ -234,25 +234,25 @@ pub const COMPATIBLE: Dialect = Dialect {
     asks_for_usage: true,
     reasoning_back: ReasoningBack::Never,
     reasoning_outside: false,
-    call_ids: CallIds::Short,
+    call_ids: CallIdRule::Short,
     own_call_ids: false,
-    turns: Turns::Strict,
+    message_order: MessageOrder::Strict,
     refusals: false,
-    effort: Effort::Coarse,
+    effort: EffortForm::Coarse,
     budget: None,
     top_k: false,
     seed: "seed",
     json_schema: true,
     max_stops: None,
     no_stops: &[],
-    thinkers: &[],
+    reasoning_models: &[],
     always_thinking: &[],
     local: false,
     counter: None,
     list: Family::Compatible,
-    takes: Takes {
+    media: MediaSupport {
         pictures: true,
-        addresses: true,
+        image_urls: true,
         files: false,
         sounds: true,
         own_pictures: false,
@@ -266,13 +266,13 @@ pub const DIALECTS: &[Dialect] = &[
         hosts: &["api.openai.com"],
         max_tokens: MaxTokens::Completion,
         developer_role: true,
-        turns: Turns::Any,
+        message_order: MessageOrder::Any,
         refusals: true,
-        effort: Effort::Fine,
+        effort: EffortForm::Fine,
         max_stops: Some(4),
-        takes: Takes {
+        media: MediaSupport {
             files: true,
-            ..COMPATIBLE.takes
+            ..COMPATIBLE.media
         },
         ..COMPATIBLE
     },
@@ -280,13 +280,13 @@ pub const DIALECTS: &[Dialect] = &[
         name: "openrouter",
         hosts: &["openrouter.ai"],
         reasoning_back: ReasoningBack::Details,
-        turns: Turns::Joined,
-        effort: Effort::Object,
+        message_order: MessageOrder::Joined,
+        effort: EffortForm::Object,
         top_k: true,
-        takes: Takes {
+        media: MediaSupport {
             files: true,
             own_pictures: true,
-            ..COMPATIBLE.takes
+            ..COMPATIBLE.media
         },
         list: Family::OpenRouter,
         ..COMPATIBLE
@@ -299,13 +299,13 @@ pub const DIALECTS: &[Dialect] = &[
             kept: ReasoningKept::WhileCalls,
             placeholder: true,
         },
-        turns: Turns::Joined,
-        effort: Effort::Thinking,
+        message_order: MessageOrder::Joined,
+        effort: EffortForm::Thinking,
         json_schema: false,
-        takes: Takes {
+        media: MediaSupport {
             pictures: false,
             sounds: false,
-            ..COMPATIBLE.takes
+            ..COMPATIBLE.media
         },
         ..COMPATIBLE
     },
@@ -313,16 +313,16 @@ pub const DIALECTS: &[Dialect] = &[
         name: "groq",
         hosts: &["api.groq.com"],
         reasoning_back: ReasoningBack::in_loop(ReasoningField::Reasoning),
-        turns: Turns::Any,
+        message_order: MessageOrder::Any,
         max_stops: Some(4),
         ..COMPATIBLE
     },
     Dialect {
         name: "xai",
         hosts: &["api.x.ai"],
-        turns: Turns::Any,
+        message_order: MessageOrder::Any,
         reasoning_outside: true,
-        effort: Effort::Listed,
+        effort: EffortForm::Listed,
         no_stops: &["grok-4.6"],
         ..COMPATIBLE
     },
@@ -330,11 +330,11 @@ pub const DIALECTS: &[Dialect] = &[
         name: "mistral",
         hosts: &["api.mistral.ai"],
         asks_for_usage: false,
-        call_ids: CallIds::Nine,
+        call_ids: CallIdRule::Nine,
         seed: "random_seed",
-        takes: Takes {
+        media: MediaSupport {
             sounds: false,
-            ..COMPATIBLE.takes
+            ..COMPATIBLE.media
         },
         list: Family::Mistral,
         ..COMPATIBLE
@@ -342,7 +342,7 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect {
         name: "together",
         hosts: &["api.together.xyz", "api.together.ai"],
-        effort: Effort::Unknown,
+        effort: EffortForm::Unknown,
         top_k: true,
         ..COMPATIBLE
     },
@@ -355,7 +355,7 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect {
         name: "cerebras",
         hosts: &["api.cerebras.ai"],
-        turns: Turns::Any,
+        message_order: MessageOrder::Any,
         ..COMPATIBLE
     },
     Dialect {
@@ -367,9 +367,9 @@ pub const DIALECTS: &[Dialect] = &[
             placeholder: true,
         },
         own_call_ids: true,
-        turns: Turns::Any,
-        effort: Effort::Switch,
-        thinkers: &["kimi-k2.", "kimi-k2-thinking", "kimi-k3"],
+        message_order: MessageOrder::Any,
+        effort: EffortForm::Switch,
+        reasoning_models: &["kimi-k2.", "kimi-k2-thinking", "kimi-k3"],
         always_thinking: &["kimi-k2.7-code", "kimi-k2-thinking", "kimi-k3"],
         ..COMPATIBLE
     },
@@ -377,8 +377,8 @@ pub const DIALECTS: &[Dialect] = &[
         name: "zai",
         hosts: &["api.z.ai"],
         reasoning_back: ReasoningBack::in_loop(ReasoningField::Content),
-        turns: Turns::Any,
-        effort: Effort::Switch,
+        message_order: MessageOrder::Any,
+        effort: EffortForm::Switch,
         ..COMPATIBLE
     },
     Dialect {
@@ -390,7 +390,7 @@ pub const DIALECTS: &[Dialect] = &[
         name: "llamacpp",
         reasoning_back: ReasoningBack::in_loop(ReasoningField::Content),
         own_call_ids: true,
-        effort: Effort::Unknown,
+        effort: EffortForm::Unknown,
         budget: Some("thinking_budget_tokens"),
         top_k: true,
         local: true,
@@ -404,10 +404,10 @@ pub const DIALECTS: &[Dialect] = &[
         own_call_ids: true,
         top_k: true,
         local: true,
-        takes: Takes {
-            addresses: false,
+        media: MediaSupport {
+            image_urls: false,
             sounds: false,
-            ..COMPATIBLE.takes
+            ..COMPATIBLE.media
         },
         list: Family::LmStudio,
         ..COMPATIBLE
@@ -417,10 +417,10 @@ pub const DIALECTS: &[Dialect] = &[
         reasoning_back: ReasoningBack::in_loop(ReasoningField::Reasoning),
         own_call_ids: true,
         local: true,
-        takes: Takes {
-            addresses: false,
+        media: MediaSupport {
+            image_urls: false,
             sounds: false,
-            ..COMPATIBLE.takes
+            ..COMPATIBLE.media
         },
         list: Family::Ollama,
         ..COMPATIBLE
@@ -463,7 +463,7 @@ pub fn named(name: &str) -> Option<&'static Dialect> {
 }
 
 /// OpenAI's own dialect.
-pub fn original() -> &'static Dialect {
+pub fn openai() -> &'static Dialect {
     named("openai").unwrap_or(&COMPATIBLE)
 }
 

@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use super::{dialect::MaxTokens, form::Form, messages::messages, options, wire};
+use super::{dialect::MaxTokens, encode_options::EncodeOptions, messages::messages, options, wire};
 use crate::{
     model::{Prompt, Tool},
-    provider::{authorship, body::Body, call_ids::Ids},
+    provider::{authorship, body::Body, call_ids::CallIdMap},
 };
 
 /// The input schema of a tool without arguments.
 const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
 
 /// The body of the request for a prompt.
-pub fn body(prompt: &Prompt, form: Form<'_>) -> Vec<u8> {
-    let Form { dialect, .. } = form;
+pub fn body(prompt: &Prompt, form: EncodeOptions<'_>) -> Vec<u8> {
+    let EncodeOptions { dialect, .. } = form;
     let mut body = content(prompt, form);
     body.set("stream", true);
     if dialect.asks_for_usage {
@@ -29,11 +29,11 @@ pub fn body(prompt: &Prompt, form: Form<'_>) -> Vec<u8> {
 }
 
 /// Encodes what the model reads, without the generation settings.
-pub(super) fn content(prompt: &Prompt, form: Form<'_>) -> Body {
-    let Form {
+pub(super) fn content(prompt: &Prompt, form: EncodeOptions<'_>) -> Body {
+    let EncodeOptions {
         dialect, provider, ..
     } = form;
-    let ids = Ids::keeping(prompt.transcript.messages(), dialect.call_ids, |message| {
+    let ids = CallIdMap::keeping(prompt.transcript.messages(), dialect.call_ids, |message| {
         dialect.own_call_ids && authorship::wrote(provider, &prompt.model, message)
     });
     let mut body = Body::default();

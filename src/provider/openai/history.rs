@@ -5,27 +5,27 @@ use serde_json::{Value, json, value::RawValue};
 use super::KIND;
 use crate::{
     model::{
-        Content, Given, Media, Role, ToolResult,
-        media::{Kind, UNSUPPORTED_WORDS},
+        Content, Media, OutputPart, Role, ToolResult,
+        media::{Kind, UNSUPPORTED_TEXT},
     },
     provider::{
         authorship,
         body::Body,
-        foreign::{Place, Writing, plain},
+        foreign::{Exporter, MediaLocation, plain},
     },
 };
 
 /// Converts a message: one message per tool result, otherwise one.
-pub(in crate::provider) fn write(writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
+pub(in crate::provider) fn write(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
     match writing.role() {
-        Role::System => said("system", writing),
-        Role::User => said("user", writing),
+        Role::System => input_message("system", writing),
+        Role::User => input_message("user", writing),
         Role::Assistant => vec![answer(writing)],
         Role::Tool => results(writing),
     }
 }
 
-fn said(role: &str, writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
+fn input_message(role: &str, writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
     let mut pieces = Vec::new();
     for (position, stored) in writing.parts() {
         match &stored.part.content {
@@ -45,7 +45,7 @@ fn said(role: &str, writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
 }
 
 /// An assistant message: reasoning, text, refusal and tool calls.
-fn answer(writing: &mut Writing<'_>) -> Box<RawValue> {
+fn answer(writing: &mut Exporter<'_>) -> Box<RawValue> {
     let mut thought = Vec::new();
     let mut details = None;
     let mut words = Vec::new();
@@ -54,13 +54,13 @@ fn answer(writing: &mut Writing<'_>) -> Box<RawValue> {
         let part = &stored.part;
         match &part.content {
             Content::Reasoning { text, .. } => {
-                let own = authorship::attached(KIND, part);
+                let own = authorship::attached_metadata(KIND, part);
                 let own = own.and_then(|mut own| own.remove("reasoning_details"));
                 if own.is_none() && part.provider_metadata.is_some() {
-                    writing.no_proof(position);
+                    writing.note_unsupported_signature(position);
                 }
                 if own.is_none() && text.is_empty() {
-                    writing.no_reasoning(position);
+                    writing.note_hidden_reasoning(position);
                 }
                 details = own.or(details);
                 thought.extend(Some(text.as_str()).filter(|text| !text.is_empty()));
@@ -72,14 +72,14 @@ fn answer(writing: &mut Writing<'_>) -> Box<RawValue> {
                 let function = json!({"name": call.name, "arguments": call.arguments});
                 let mut written =
                     json!({"id": call.id.as_str(), "type": "function", "function": function});
-                let extra = authorship::attached(KIND, part);
+                let extra = authorship::attached_metadata(KIND, part);
                 if let Some(extra) = extra.and_then(|mut own| own.remove("extra_content")) {
                     written["extra_content"] = extra;
                 }
                 calls.push(written);
             }
-            Content::Media(media) => writing.no_medium(position, media),
-            Content::ProviderItem(_) => writing.no_item(position),
+            Content::Media(media) => writing.note_unsupported_media(position, media),
+            Content::ProviderItem(_) => writing.note_unsupported_item(position),
             Content::ToolResult(_) | Content::Unknown(_) => {}
         }
     }
@@ -102,11 +102,11 @@ fn answer(writing: &mut Writing<'_>) -> Box<RawValue> {
     message.raw()
 }
 
-fn results(writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
+fn results(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
     let mut messages = Vec::new();
     for (position, stored) in writing.parts() {
         if let Content::ToolResult(result) = &stored.part.content {
-            writing.no_outcome(position, result.outcome);
+            writing.note_unsupported_outcome(position, result.outcome);
             let content = given(position, result, writing);
             let message =
                 json!({"role": "tool", "tool_call_id": result.call.as_str(), "content": content});
@@ -116,10 +116,10 @@ fn results(writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
     messages
 }
 
-fn given<'a>(position: usize, result: &'a ToolResult, writing: &mut Writing<'a>) -> Value {
+fn given<'a>(position: usize, result: &'a ToolResult, writing: &mut Exporter<'a>) -> Value {
     let pieces = result.parts.iter().map(|given| match given {
-        Given::Text(text) => text_piece(text),
-        Given::Media(media) => medium(position, media, writing),
+        OutputPart::Text(text) => text_piece(text),
+        OutputPart::Media(media) => medium(position, media, writing),
     });
     one_text(pieces.collect())
 }
@@ -137,18 +137,18 @@ fn text_piece(text: &str) -> Value {
     json!({"type": "text", "text": text})
 }
 
-fn medium<'a>(position: usize, media: &'a Media, writing: &mut Writing<'a>) -> Value {
+fn medium<'a>(position: usize, media: &'a Media, writing: &mut Exporter<'a>) -> Value {
     let essence = media.essence();
     match media.kind() {
         Kind::Image => {
-            let Some(url) = writing.address(position, media) else {
-                return text_piece(UNSUPPORTED_WORDS);
+            let Some(url) = writing.media_url(position, media) else {
+                return text_piece(UNSUPPORTED_TEXT);
             };
             json!({"type": "image_url", "image_url": {"url": url}})
         }
-        Kind::Audio if media.kept().is_some() => {
-            let Some(Place::Here(data)) = writing.place(position, media) else {
-                return text_piece(UNSUPPORTED_WORDS);
+        Kind::Audio if media.blob().is_some() => {
+            let Some(MediaLocation::Inline(data)) = writing.media_location(position, media) else {
+                return text_piece(UNSUPPORTED_TEXT);
             };
             let format = match essence.as_str() {
                 "audio/mpeg" => "mp3",
@@ -157,8 +157,8 @@ fn medium<'a>(position: usize, media: &'a Media, writing: &mut Writing<'a>) -> V
             json!({"type": "input_audio", "input_audio": {"data": data, "format": format}})
         }
         Kind::Audio | Kind::Video | Kind::Document => {
-            let Some(data) = writing.address(position, media) else {
-                return text_piece(UNSUPPORTED_WORDS);
+            let Some(data) = writing.media_url(position, media) else {
+                return text_piece(UNSUPPORTED_TEXT);
             };
             let mut file = json!({"file_data": data});
             if !media.filename.is_empty() {

@@ -6,8 +6,9 @@ use super::KIND;
 use crate::{
     model::Role,
     provider::foreign::{
-        FlawKind, ForeignContent as Content, ForeignGiven as Given, ForeignOutcome as Outcome,
-        ForeignPart as Part, Node, Object, Reading, encoded, from_data_or_url, inline,
+        FlawKind, ForeignContent as Content, ForeignOutcome as Outcome, ForeignPart as Part,
+        ForeignResultPart as Given, Importer, Node, Object, decode_base64, from_data_or_url,
+        inline,
     },
 };
 
@@ -15,7 +16,7 @@ use crate::{
 const PICTURE: &str = "image/jpeg";
 
 /// Reads all messages.
-pub(in crate::provider) fn read(messages: &[Node<'_>], reading: &mut Reading<'_>) {
+pub(in crate::provider) fn read(messages: &[Node<'_>], reading: &mut Importer<'_>) {
     // The generated id of the last `function_call`, which has none.
     let mut function = None;
     for node in messages {
@@ -29,7 +30,7 @@ pub(in crate::provider) fn read(messages: &[Node<'_>], reading: &mut Reading<'_>
                 reading.add(message.at(), Role::System, parts);
             }
             "user" => {
-                let parts = said(&message, reading);
+                let parts = user_parts(&message, reading);
                 reading.add(message.at(), Role::User, parts);
             }
             "assistant" => {
@@ -62,7 +63,7 @@ pub(in crate::provider) fn read(messages: &[Node<'_>], reading: &mut Reading<'_>
 }
 
 /// Reads content that consists of texts only.
-fn texts(message: &Object<'_>, name: &str, reading: &mut Reading<'_>) -> Vec<Part> {
+fn texts(message: &Object<'_>, name: &str, reading: &mut Importer<'_>) -> Vec<Part> {
     let Some(content) = message.get(name) else {
         return Vec::new();
     };
@@ -73,8 +74,8 @@ fn texts(message: &Object<'_>, name: &str, reading: &mut Reading<'_>) -> Vec<Par
     }
     let mut parts = Vec::new();
     for part in content.objects(reading) {
-        match part.word("type", reading).as_str() {
-            "text" => parts.extend(Part::text(part.at(), part.word("text", reading))),
+        match part.string("type", reading).as_str() {
+            "text" => parts.extend(Part::text(part.at(), part.string("text", reading))),
             _ => reading.unknown_type(&part, "text"),
         }
     }
@@ -82,14 +83,14 @@ fn texts(message: &Object<'_>, name: &str, reading: &mut Reading<'_>) -> Vec<Par
 }
 
 /// Reads the content of a user message or a tool result. Some services accept images in results.
-fn said(message: &Object<'_>, reading: &mut Reading<'_>) -> Vec<Part> {
+fn user_parts(message: &Object<'_>, reading: &mut Importer<'_>) -> Vec<Part> {
     let Some(content) = message.get("content").filter(Node::is_array) else {
         return texts(message, "content", reading);
     };
     let mut parts = Vec::new();
     for part in content.objects(reading) {
-        match part.word("type", reading).as_str() {
-            "text" => parts.extend(Part::text(part.at(), part.word("text", reading))),
+        match part.string("type", reading).as_str() {
+            "text" => parts.extend(Part::text(part.at(), part.string("text", reading))),
             "image_url" => parts.extend(picture(&part, reading)),
             "input_audio" => parts.extend(sound(&part, reading)),
             "file" => parts.extend(file(&part, reading)),
@@ -99,7 +100,7 @@ fn said(message: &Object<'_>, reading: &mut Reading<'_>) -> Vec<Part> {
     parts
 }
 
-fn picture(part: &Object<'_>, reading: &mut Reading<'_>) -> Option<Part> {
+fn picture(part: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
     let Some(node) = part.get("image_url") else {
         reading.note(part.path("image_url"), FlawKind::Missing, "must be set");
         return None;
@@ -118,7 +119,7 @@ fn picture(part: &Object<'_>, reading: &mut Reading<'_>) -> Option<Part> {
     Some(Part::new(part.at(), Content::Media(media)))
 }
 
-fn sound(part: &Object<'_>, reading: &mut Reading<'_>) -> Option<Part> {
+fn sound(part: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
     let sound = inner(part, "input_audio", reading)?;
     let format = sound.required("format", reading);
     let media_type = match format.as_str() {
@@ -129,13 +130,13 @@ fn sound(part: &Object<'_>, reading: &mut Reading<'_>) -> Option<Part> {
         reading.note(sound.path("data"), FlawKind::Missing, "must be set");
         return None;
     };
-    let media = inline(media_type, String::new(), encoded(&data, reading)?);
+    let media = inline(media_type, String::new(), decode_base64(&data, reading)?);
     Some(Part::new(part.at(), Content::Media(media)))
 }
 
-fn file(part: &Object<'_>, reading: &mut Reading<'_>) -> Option<Part> {
+fn file(part: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
     let file = inner(part, "file", reading)?;
-    let filename = file.word("filename", reading);
+    let filename = file.string("filename", reading);
     let Some(data) = file.get("file_data") else {
         let why = "must be set: references to files in the service are not supported";
         reading.note(file.path("file_data"), FlawKind::Missing, why);
@@ -145,7 +146,7 @@ fn file(part: &Object<'_>, reading: &mut Reading<'_>) -> Option<Part> {
     Some(Part::new(part.at(), Content::Media(media)))
 }
 
-fn inner<'a>(part: &Object<'a>, name: &str, reading: &mut Reading<'_>) -> Option<Object<'a>> {
+fn inner<'a>(part: &Object<'a>, name: &str, reading: &mut Importer<'_>) -> Option<Object<'a>> {
     let Some(node) = part.get(name) else {
         reading.note(part.path(name), FlawKind::Missing, "must be set");
         return None;
@@ -157,14 +158,14 @@ fn inner<'a>(part: &Object<'a>, name: &str, reading: &mut Reading<'_>) -> Option
 fn answer(
     message: &Object<'_>,
     function: &mut Option<String>,
-    reading: &mut Reading<'_>,
+    reading: &mut Importer<'_>,
 ) -> Vec<Part> {
     let mut parts: Vec<Part> = reasoning(message, reading).into_iter().collect();
     match message.get("content") {
         Some(content) if content.is_array() => {
             for part in content.objects(reading) {
-                match part.word("type", reading).as_str() {
-                    "text" => parts.extend(Part::text(part.at(), part.word("text", reading))),
+                match part.string("type", reading).as_str() {
+                    "text" => parts.extend(Part::text(part.at(), part.string("text", reading))),
                     "refusal" => parts.extend(refusal(&part, reading)),
                     // Mistral's form of reasoning.
                     "thinking" => {
@@ -192,14 +193,15 @@ fn answer(
         let id = reading.make_id();
         *function = Some(id.clone());
         let called = called.object(reading);
-        parts
-            .extend(called.map(|called| made(message.path("function_call"), id, &called, reading)));
+        parts.extend(
+            called.map(|called| call_part(message.path("function_call"), id, &called, reading)),
+        );
     }
     parts
 }
 
 /// Reads reasoning from the fields of DeepSeek, OpenRouter and vLLM.
-fn reasoning(message: &Object<'_>, reading: &mut Reading<'_>) -> Option<Part> {
+fn reasoning(message: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
     let details = message.get("reasoning_details").filter(Node::is_array);
     let named = ["reasoning_content", "reasoning"]
         .into_iter()
@@ -210,8 +212,8 @@ fn reasoning(message: &Object<'_>, reading: &mut Reading<'_>) -> Option<Part> {
     let mut shown = String::new();
     if let Some(details) = &details {
         for detail in details.objects(reading) {
-            shown.push_str(&detail.word("text", reading));
-            shown.push_str(&detail.word("summary", reading));
+            shown.push_str(&detail.string("text", reading));
+            shown.push_str(&detail.string("summary", reading));
         }
         own.insert("reasoning_details".to_owned(), details.value());
     }
@@ -220,7 +222,7 @@ fn reasoning(message: &Object<'_>, reading: &mut Reading<'_>) -> Option<Part> {
         return None;
     }
     let redacted = text.is_empty();
-    Some(Part::new(&at, Content::Reasoning { text, redacted }).attached(KIND, own))
+    Some(Part::new(&at, Content::Reasoning { text, redacted }).with_metadata(KIND, own))
 }
 
 fn thought(part: Part) -> Part {
@@ -241,28 +243,28 @@ fn thought(part: Part) -> Part {
     }
 }
 
-fn refusal(object: &Object<'_>, reading: &mut Reading<'_>) -> Option<Part> {
-    let words = object.word("refusal", reading);
+fn refusal(object: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
+    let words = object.string("refusal", reading);
     let at = object.path("refusal");
     (!words.is_empty()).then(|| Part::new(&at, Content::Refusal(words)))
 }
 
-fn call(call: &Object<'_>, reading: &mut Reading<'_>) -> Option<Part> {
-    if !matches!(call.word("type", reading).as_str(), "" | "function") {
+fn call(call: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
+    if !matches!(call.string("type", reading).as_str(), "" | "function") {
         reading.unknown_type(call, "function");
         return None;
     }
     let id = call.required("id", reading);
     let function = inner(call, "function", reading)?;
-    let part = made(call.at().to_owned(), id, &function, reading);
+    let part = call_part(call.at().to_owned(), id, &function, reading);
     let extra = call.get("extra_content").map(|extra| extra.value());
     let own = extra.map(|extra| ("extra_content".to_owned(), extra));
-    Some(part.attached(KIND, own.into_iter().collect()))
+    Some(part.with_metadata(KIND, own.into_iter().collect()))
 }
 
 /// Creates a tool call. The arguments may be invalid JSON, as written by a model, or the object
 /// itself, as written by some services.
-fn made(at: String, id: String, function: &Object<'_>, reading: &mut Reading<'_>) -> Part {
+fn call_part(at: String, id: String, function: &Object<'_>, reading: &mut Importer<'_>) -> Part {
     let arguments = match function.get("arguments") {
         Some(arguments) if arguments.is_text() => arguments.text(reading),
         Some(arguments) => arguments.json(),
@@ -279,7 +281,7 @@ fn made(at: String, id: String, function: &Object<'_>, reading: &mut Reading<'_>
     )
 }
 
-fn result(message: &Object<'_>, call: String, reading: &mut Reading<'_>) -> Part {
+fn result(message: &Object<'_>, call: String, reading: &mut Importer<'_>) -> Part {
     let given = |part: Part| match part.content {
         Content::Text(text) => Some(Given::Text(text)),
         Content::Media(media) => Some(Given::Media(media)),
@@ -289,10 +291,10 @@ fn result(message: &Object<'_>, call: String, reading: &mut Reading<'_>) -> Part
         | Content::Result { .. }
         | Content::Item { .. } => None,
     };
-    let parts = said(message, reading);
+    let parts = user_parts(message, reading);
     let content = Content::Result {
         call,
-        given: parts.into_iter().filter_map(given).collect(),
+        parts: parts.into_iter().filter_map(given).collect(),
         outcome: Outcome::Success,
     };
     Part::new(message.at(), content)
@@ -304,12 +306,12 @@ mod tests {
 
     use super::*;
     use crate::{
-        model::PromptShape,
-        provider::foreign::{self, Foreign},
+        model::PromptFormat,
+        provider::foreign::{self, ForeignConversation},
     };
 
-    fn import(messages: &Value) -> Foreign {
-        foreign::read(PromptShape::OpenAiChat, &messages.to_string(), "made_")
+    fn import(messages: &Value) -> ForeignConversation {
+        foreign::read(PromptFormat::OpenAiChat, &messages.to_string(), "made_")
     }
 
     #[test]
@@ -324,7 +326,7 @@ mod tests {
             {"role": "assistant", "content": "", "tool_calls": null},
             {"role": "assistant", "content": null, "refusal": "No."},
         ]);
-        let Foreign { messages, flaws } = import(&messages);
+        let ForeignConversation { messages, flaws } = import(&messages);
         assert_eq!(flaws, []);
         assert_eq!(messages.len(), 4, "an empty answer is left out");
         assert_eq!(
@@ -355,7 +357,7 @@ mod tests {
             {"role": "assistant", "content": null, "function_call": {"name": "look", "arguments": "{}"}},
             {"role": "function", "name": "look", "content": "A cat."},
         ]);
-        let Foreign { messages, flaws } = import(&messages);
+        let ForeignConversation { messages, flaws } = import(&messages);
         assert_eq!(flaws, []);
         assert!(
             matches!(&messages[0].parts[0].content, Content::Call { id, .. } if id == "made_1")

@@ -5,11 +5,11 @@ use std::borrow::Cow;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
-use super::{dialect::Takes, wire};
+use super::{dialect::MediaSupport, wire};
 use crate::{
     model::{
         Contents, Media, Role,
-        media::{Kind, Source, UNSUPPORTED_WORDS},
+        media::{Kind, Source, UNSUPPORTED_TEXT},
     },
     provider::media_type,
 };
@@ -18,7 +18,7 @@ use crate::{
 const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
 /// Why a media part cannot be sent to any model of a service. Returns `None` if it can.
-pub(super) fn cannot_read(takes: Takes, media: &Media, role: Role) -> Option<String> {
+pub(super) fn unsupported_media(takes: MediaSupport, media: &Media, role: Role) -> Option<String> {
     let why = match (role, media.kind(), &media.source) {
         (Role::Assistant, Kind::Image, _) if takes.own_pictures => return None,
         (Role::Assistant, ..) => {
@@ -28,7 +28,7 @@ pub(super) fn cannot_read(takes: Takes, media: &Media, role: Role) -> Option<Str
         (_, Kind::Image, _) if !PICTURES.contains(&media.essence().as_str()) => {
             "The service accepts only PNG, JPEG, GIF and WebP images."
         }
-        (_, Kind::Image, Source::Url(_)) if !takes.addresses => {
+        (_, Kind::Image, Source::Url(_)) if !takes.image_urls => {
             "The service does not fetch URLs: store the content."
         }
         (_, Kind::Audio, _) if !takes.sounds => "The service does not accept audio.",
@@ -58,13 +58,13 @@ pub(super) fn part<'a>(media: &'a Media, contents: &Contents) -> wire::UserPart<
             return if media.kind() == Kind::Image {
                 wire::UserPart::ImageUrl { image_url }
             } else {
-                text(UNSUPPORTED_WORDS)
+                text(UNSUPPORTED_TEXT)
             };
         }
         Source::Blob(kept) => kept,
     };
     let Some(content) = contents.get(&kept.id) else {
-        return text(UNSUPPORTED_WORDS);
+        return text(UNSUPPORTED_TEXT);
     };
     let data = STANDARD.encode(content);
     match (media.kind(), sound(media)) {
@@ -89,7 +89,7 @@ pub(super) fn part<'a>(media: &'a Media, contents: &Contents) -> wire::UserPart<
                 },
             }
         }
-        (Kind::Audio | Kind::Video, _) => text(UNSUPPORTED_WORDS),
+        (Kind::Audio | Kind::Video, _) => text(UNSUPPORTED_TEXT),
     }
 }
 

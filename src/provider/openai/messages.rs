@@ -6,21 +6,21 @@ use serde_json::{Map, Value};
 
 use super::{
     KIND,
-    bound::Bound,
+    bound::BoundReasoning,
     dialect::{Dialect, ReasoningBack, ReasoningField},
-    form::Form,
+    encode_options::EncodeOptions,
     media, options, order, reasoning_details, wire,
 };
 use crate::{
     model::{
-        Arrangement, Content, Contents, Message, Part, Prompt, Role, ToolCall, ToolOutcome,
+        Content, Contents, Message, Part, Prompt, RequestDiff, Role, ToolCall, ToolOutcome,
         ToolResult, generation::ReasoningEffort, message::StoredPart, transcript,
     },
     provider::{
         PastReasoning, authorship,
-        call_ids::Ids,
+        call_ids::CallIdMap,
         call_names,
-        inserted::{NO_REASONING, in_words},
+        inserted::{NO_REASONING, result_parts_text},
     },
 };
 
@@ -29,8 +29,8 @@ use crate::{
 /// message, to which the next user message is appended.
 pub(super) fn messages<'a>(
     prompt: &'a Prompt,
-    form: Form<'_>,
-    ids: &'a Ids,
+    form: EncodeOptions<'_>,
+    ids: &'a CallIdMap,
 ) -> Vec<wire::Message<'a>> {
     let Prompt {
         model,
@@ -40,31 +40,35 @@ pub(super) fn messages<'a>(
     } = prompt;
     let system = Cow::Owned(prompt.instructions());
     order::ordered(
-        form.dialect.turns,
+        form.dialect.message_order,
         written(
             system,
             transcript.messages(),
             (model, contents),
             form,
-            (ids, thinks(prompt), &Bound::of(prompt, form)),
+            (ids, thinks(prompt), &BoundReasoning::of(prompt, form)),
         ),
     )
 }
 
 /// How the order of messages that the service accepts changes a conversation.
-pub(super) fn arrangement(system: &str, stored: &[Message], form: Form<'_>) -> Arrangement {
+pub(super) fn arrangement(
+    system: &str,
+    stored: &[Message],
+    form: EncodeOptions<'_>,
+) -> RequestDiff {
     // The reasoning that is sent back, call ids and media content change neither the order nor the
     // number of messages.
     let contents = Contents::default();
-    let ids = Ids::default();
+    let ids = CallIdMap::default();
     order::changes(
-        form.dialect.turns,
+        form.dialect.message_order,
         written(
             Cow::Borrowed(system),
             stored,
             ("", &contents),
             form,
-            (&ids, true, &Bound::default()),
+            (&ids, true, &BoundReasoning::default()),
         ),
     )
 }
@@ -80,8 +84,8 @@ fn written<'a>(
     system: Cow<'a, str>,
     stored: &'a [Message],
     (model, contents): (&str, &Contents),
-    form: Form<'_>,
-    (ids, thinks, bound): (&'a Ids, bool, &Bound),
+    form: EncodeOptions<'_>,
+    (ids, thinks, bound): (&'a CallIdMap, bool, &BoundReasoning),
 ) -> Vec<wire::Message<'a>> {
     let mut written = Vec::new();
     if !system.is_empty() {
@@ -89,7 +93,7 @@ fn written<'a>(
     }
     for (at, (message, back)) in stored
         .iter()
-        .zip(Back::of(stored, model, form, bound))
+        .zip(SentReasoning::of(stored, model, form, bound))
         .enumerate()
     {
         match message.role {
@@ -104,7 +108,7 @@ fn written<'a>(
                     Some(wire::Message::User {
                         content: wire::UserContent::Parts(parts),
                     }) if shown_before => {
-                        parts.extend(said(message, contents));
+                        parts.extend(user_parts(message, contents));
                     }
                     Some(_) | None => {
                         written.extend(
@@ -126,7 +130,7 @@ fn written<'a>(
                         .filter_map(|part| result(&part.part, ids)),
                 );
                 if holds_media(message) {
-                    let content = wire::UserContent::Parts(shown(message, contents));
+                    let content = wire::UserContent::Parts(result_media(message, contents));
                     written.push(wire::Message::User { content });
                 }
             }
@@ -148,12 +152,12 @@ fn user<'a>(message: &'a Message, contents: &Contents) -> Option<wire::UserConte
     match (texts(message).as_slice(), holds_media(message)) {
         ([], false) => None,
         ([text], false) => Some(wire::UserContent::Text(Cow::Borrowed(text))),
-        (_, _) => Some(wire::UserContent::Parts(said(message, contents))),
+        (_, _) => Some(wire::UserContent::Parts(user_parts(message, contents))),
     }
 }
 
 /// Encodes the parts of a user message without empty texts.
-fn said<'a>(message: &'a Message, contents: &Contents) -> Vec<wire::UserPart<'a>> {
+fn user_parts<'a>(message: &'a Message, contents: &Contents) -> Vec<wire::UserPart<'a>> {
     let part = |part| match content(part) {
         Content::Text(text) if !text.is_empty() => Some(wire::UserPart::Text {
             text: Cow::Borrowed(text),
@@ -171,7 +175,7 @@ fn said<'a>(message: &'a Message, contents: &Contents) -> Vec<wire::UserPart<'a>
 }
 
 /// The media of tool results, each after a text that states its origin.
-fn shown<'a>(message: &'a Message, contents: &Contents) -> Vec<wire::UserPart<'a>> {
+fn result_media<'a>(message: &'a Message, contents: &Contents) -> Vec<wire::UserPart<'a>> {
     let of_result = |part: &'a StoredPart| {
         let name = match content(part) {
             Content::ToolResult(result) => result.name.as_str(),
@@ -207,7 +211,7 @@ pub(super) fn texts(message: &Message) -> Vec<&str> {
 
 /// How much of an assistant message's reasoning is sent back.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Back<'a> {
+pub(super) struct SentReasoning<'a> {
     dialect: &'a Dialect,
     /// The same model of the same provider wrote it, and its reasoning is still valid at this
     /// position.
@@ -218,13 +222,13 @@ pub(super) struct Back<'a> {
     in_calling_turn: bool,
 }
 
-impl<'a> Back<'a> {
+impl<'a> SentReasoning<'a> {
     /// One value for each message of a conversation.
     pub(super) fn of(
         stored: &'a [Message],
         model: &'a str,
-        form: Form<'a>,
-        bound: &'a Bound,
+        form: EncodeOptions<'a>,
+        bound: &'a BoundReasoning,
     ) -> impl Iterator<Item = Self> + 'a {
         let loop_begins = transcript::loop_begins(stored);
         let calling = transcript::calling_turns(stored.iter().map(|it| (it.role, it.calls())));
@@ -240,12 +244,12 @@ impl<'a> Back<'a> {
     /// Whether a reasoning part is sent back.
     pub(super) fn takes(self, part: &Part) -> bool {
         let reasoning = PastReasoning {
-            attached: part.provider_metadata.is_some(),
+            has_metadata: part.provider_metadata.is_some(),
             own: self.own,
             in_loop: self.in_loop,
             in_calling_turn: self.in_calling_turn,
         };
-        self.dialect.reasoning().takes(reasoning)
+        self.dialect.reasoning().includes(reasoning)
     }
 }
 
@@ -254,7 +258,7 @@ pub(super) fn is_sendable(message: &Message, dialect: &Dialect) -> bool {
     let sendable = |part| match content(part) {
         Content::Text(text) | Content::Refusal(text) => !text.is_empty(),
         Content::ToolCall(_) => true,
-        Content::Media(_) => dialect.takes.own_pictures,
+        Content::Media(_) => dialect.media.own_pictures,
         Content::Reasoning { .. }
         | Content::ToolResult(_)
         | Content::ProviderItem(_)
@@ -266,9 +270,9 @@ pub(super) fn is_sendable(message: &Message, dialect: &Dialect) -> bool {
 /// Encodes an assistant message. Returns `None` if it has no content to send.
 fn assistant<'a>(
     message: &'a Message,
-    back: Back<'_>,
+    back: SentReasoning<'_>,
     thinks: bool,
-    (ids, contents): (&'a Ids, &Contents),
+    (ids, contents): (&'a CallIdMap, &Contents),
 ) -> Option<wire::Assistant<'a>> {
     if !is_sendable(message, back.dialect) {
         return None;
@@ -283,10 +287,10 @@ fn assistant<'a>(
                 id: ids.get(&call.id),
                 kind: "function",
                 function: wire::Function {
-                    name: call_names::sent(&call.name, call_names::MOST),
+                    name: call_names::sanitize(&call.name, call_names::MAX_NAME_CHARS),
                     arguments: arguments(call),
                 },
-                extra_content: authorship::attached(KIND, part)
+                extra_content: authorship::attached_metadata(KIND, part)
                     .and_then(|mut own| own.remove("extra_content"))
                     .filter(|_| back.own),
             }),
@@ -300,7 +304,7 @@ fn assistant<'a>(
                 }
             }
             Content::Reasoning { .. } => {}
-            Content::Media(medium) if back.dialect.takes.own_pictures => {
+            Content::Media(medium) if back.dialect.media.own_pictures => {
                 written.images.push(media::part(medium, contents));
             }
             // The transcript is validated: assistant messages have no tool results. Media that the
@@ -330,11 +334,11 @@ fn place<'w>(
 }
 
 /// Encodes a tool result. There is no field for the outcome, so the text states a failure.
-fn result<'a>(part: &'a Part, ids: &'a Ids) -> Option<wire::Message<'a>> {
+fn result<'a>(part: &'a Part, ids: &'a CallIdMap) -> Option<wire::Message<'a>> {
     match &part.content {
         Content::ToolResult(result) => Some(wire::Message::Tool {
             tool_call_id: ids.get(&result.call),
-            content: words(result),
+            content: result_text(result),
         }),
         Content::Text(_)
         | Content::Reasoning { .. }
@@ -347,8 +351,8 @@ fn result<'a>(part: &'a Part, ids: &'a Ids) -> Option<wire::Message<'a>> {
 }
 
 /// The text of a tool result. Each media part is replaced by a note that it follows.
-fn words(result: &ToolResult) -> Cow<'_, str> {
-    let text = in_words(&result.parts);
+fn result_text(result: &ToolResult) -> Cow<'_, str> {
+    let text = result_parts_text(&result.parts);
     match (result.outcome, &*text) {
         (ToolOutcome::Success | ToolOutcome::TimedOut | ToolOutcome::Cancelled, _) => text,
         (ToolOutcome::Error, "") => Cow::Borrowed("Error"),
@@ -369,8 +373,8 @@ fn arguments(call: &ToolCall) -> &str {
 }
 
 fn blocks(part: &Part) -> Vec<Map<String, Value>> {
-    let details =
-        authorship::attached(KIND, part).and_then(|mut own| own.remove("reasoning_details"));
+    let details = authorship::attached_metadata(KIND, part)
+        .and_then(|mut own| own.remove("reasoning_details"));
     details
         .and_then(|details| serde_json::from_value(details).ok())
         .unwrap_or_default()

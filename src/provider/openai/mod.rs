@@ -7,8 +7,7 @@ mod citations;
 pub mod decode;
 pub mod dialect;
 pub mod encode;
-mod exact;
-pub mod form;
+pub mod encode_options;
 pub(in crate::provider) mod history;
 pub(in crate::provider) mod import;
 mod media;
@@ -19,6 +18,7 @@ mod order;
 mod reasoning_details;
 pub(super) mod rules;
 mod service;
+mod token_count;
 mod usage;
 mod wire;
 

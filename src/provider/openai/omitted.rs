@@ -1,9 +1,9 @@
 //! Notes what is left out of a request, using the same conditions as the encoder.
 
 use super::{
-    bound::Bound,
-    form::Form,
-    messages::{Back, is_sendable, texts},
+    bound::BoundReasoning,
+    encode_options::EncodeOptions,
+    messages::{SentReasoning, is_sendable, texts},
 };
 use crate::{
     model::{Content, Message, Prompt, PromptNote, Role},
@@ -11,13 +11,13 @@ use crate::{
 };
 
 /// What is left out, in order.
-pub(super) fn omitted(prompt: &Prompt, form: Form<'_>) -> Vec<PromptNote> {
+pub(super) fn omitted(prompt: &Prompt, form: EncodeOptions<'_>) -> Vec<PromptNote> {
     let stored = prompt.transcript.messages();
-    let bound = Bound::of(prompt, form);
+    let bound = BoundReasoning::of(prompt, form);
     let mut notes = Vec::new();
     for (message, back) in stored
         .iter()
-        .zip(Back::of(stored, &prompt.model, form, &bound))
+        .zip(SentReasoning::of(stored, &prompt.model, form, &bound))
     {
         match message.role {
             Role::System | Role::User if texts(message).is_empty() => {
@@ -26,7 +26,7 @@ pub(super) fn omitted(prompt: &Prompt, form: Form<'_>) -> Vec<PromptNote> {
             Role::Assistant => {
                 if is_sendable(message, form.dialect) {
                     notes.extend(reasoning(message, back));
-                    notes.extend(omissions::names(message, call_names::MOST));
+                    notes.extend(omissions::names(message, call_names::MAX_NAME_CHARS));
                 } else {
                     notes.push(omissions::message(message));
                 }
@@ -38,7 +38,7 @@ pub(super) fn omitted(prompt: &Prompt, form: Form<'_>) -> Vec<PromptNote> {
 }
 
 /// Notes the reasoning that is not sent back.
-fn reasoning(message: &Message, back: Back<'_>) -> impl Iterator<Item = PromptNote> {
+fn reasoning(message: &Message, back: SentReasoning<'_>) -> impl Iterator<Item = PromptNote> {
     let dropped = move |(position, stored): (usize, &crate::model::message::StoredPart)| {
         let Content::Reasoning { .. } = &stored.part.content else {
             return None;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     KIND,
-    dialect::{Dialect, Effort},
+    dialect::{Dialect, EffortForm},
 };
 use crate::{
     model::{
@@ -15,7 +15,7 @@ use crate::{
     },
     provider::{
         body::Body,
-        info::{ModelInfo, refused},
+        info::{ModelInfo, rejected_settings},
         rules::ForcedCalls,
     },
 };
@@ -25,7 +25,7 @@ mod tests;
 
 /// Fields that provider options cannot override: overriding them would send a conversation that
 /// differs from the stored one.
-const OURS: &[&str] = &[
+const RESERVED_FIELDS: &[&str] = &[
     "model",
     "messages",
     "tools",
@@ -36,14 +36,14 @@ const OURS: &[&str] = &[
 
 /// The levels of effort of OpenAI models whose levels are unknown: those that every reasoning model
 /// supports. A level that a model does not support fails the call.
-pub(in crate::provider) const OF_OPENAI: [ReasoningEffort; 3] = [
+pub(in crate::provider) const OPENAI_EFFORTS: [ReasoningEffort; 3] = [
     ReasoningEffort::Low,
     ReasoningEffort::Medium,
     ReasoningEffort::High,
 ];
 
 /// The levels of effort of other models whose levels are unknown, if a level is sent.
-pub(in crate::provider) const COARSE: [ReasoningEffort; 4] = [
+pub(in crate::provider) const COMMON_EFFORTS: [ReasoningEffort; 4] = [
     ReasoningEffort::None,
     ReasoningEffort::Low,
     ReasoningEffort::Medium,
@@ -52,29 +52,37 @@ pub(in crate::provider) const COARSE: [ReasoningEffort; 4] = [
 
 /// The settings with the effort replaced by the model's nearest level. A service that can disable
 /// reasoning can do so for every model.
-pub(super) fn fitted(dialect: &Dialect, model: &ModelInfo, wanted: &Generation) -> Generation {
+pub(super) fn nearest_supported(
+    dialect: &Dialect,
+    model: &ModelInfo,
+    wanted: &Generation,
+) -> Generation {
     let nearest = |effort: ReasoningEffort, levels: &[ReasoningEffort]| Generation {
         reasoning_effort: effort.nearest_of(levels),
         ..wanted.clone()
     };
-    let switched = matches!(dialect.effort, Effort::Switch | Effort::Thinking);
+    let switched = matches!(dialect.effort, EffortForm::Switch | EffortForm::Thinking);
     match (wanted.reasoning_effort, &model.reasoning_efforts) {
         (Some(ReasoningEffort::None), _) if switched => wanted.clone(),
-        (Some(effort), None) if dialect.effort == Effort::Coarse => nearest(effort, &COARSE),
-        (Some(effort), None) if dialect.effort == Effort::Fine => nearest(effort, &OF_OPENAI),
-        (Some(_) | None, _) => model.fitted(wanted),
+        (Some(effort), None) if dialect.effort == EffortForm::Coarse => {
+            nearest(effort, &COMMON_EFFORTS)
+        }
+        (Some(effort), None) if dialect.effort == EffortForm::Fine => {
+            nearest(effort, &OPENAI_EFFORTS)
+        }
+        (Some(_) | None, _) => model.nearest_supported(wanted),
     }
 }
 
 /// The settings that the model does not support.
-pub(super) fn cannot_take(
+pub(super) fn unsupported_settings(
     dialect: &Dialect,
     info: &ModelInfo,
     wanted: &Generation,
 ) -> Vec<Unsupported> {
     let no_effort = has_no_effort(dialect, info);
     let model = info.name.as_str();
-    let thinks = dialect.effort == Effort::Fine && thinks(model);
+    let thinks = dialect.effort == EffortForm::Fine && is_openai_reasoning_model(model);
     let effort = wanted.reasoning_effort;
     let forced = wanted
         .tool_choice
@@ -86,10 +94,10 @@ pub(super) fn cannot_take(
             .response_format
             .as_ref()
             .is_some_and(|it| it.schema.is_some());
-    let no_budget = dialect.budget.is_none() && dialect.effort != Effort::Object;
+    let no_budget = dialect.budget.is_none() && dialect.effort != EffortForm::Object;
     let always = is_one_of(dialect.always_thinking, model);
     let reasons = effort != Some(ReasoningEffort::None) || always;
-    let own_sampling = is_one_of(dialect.thinkers, model);
+    let own_sampling = is_one_of(dialect.reasoning_models, model);
     let not_forced = reasons && forced_calls(dialect, model).drops_force();
     let max_stops = max_stops(dialect, model);
     let table = [
@@ -149,25 +157,27 @@ pub(super) fn cannot_take(
             "The service does not support a response schema.",
         ),
     ];
-    refused(table.into_iter().chain(info.refusals(wanted)))
+    rejected_settings(table.into_iter().chain(info.refusals(wanted)))
 }
 
 /// The settings that the model does not support together with tools.
-pub(super) fn cannot_take_beside_tools(
+pub(super) fn unsupported_settings_with_tools(
     dialect: &Dialect,
     model: &ModelInfo,
     wanted: &Generation,
 ) -> Vec<Unsupported> {
-    let reduced = must_not_think_beside_tools(dialect, &model.name)
+    let reduced = rejects_reasoning_with_tools(dialect, &model.name)
         && wanted.reasoning_effort != Some(ReasoningEffort::None);
     let why = "Over Chat Completions, the model supports tools only without reasoning: its effort is none. Use a provider of kind \"openai-responses\" for both.";
-    refused([(Setting::ReasoningEffort, reduced, why)])
+    rejected_settings([(Setting::ReasoningEffort, reduced, why)])
 }
 
 /// Whether a model rejects tools over Chat Completions unless its effort is `none`. This holds for
 /// OpenAI models since gpt-5.4, whose default effort is not `none`.
-pub(super) fn must_not_think_beside_tools(dialect: &Dialect, model: &str) -> bool {
-    dialect.effort == Effort::Fine && thinks(model) && generation(model) >= Some((5, 4))
+pub(super) fn rejects_reasoning_with_tools(dialect: &Dialect, model: &str) -> bool {
+    dialect.effort == EffortForm::Fine
+        && is_openai_reasoning_model(model)
+        && generation(model) >= Some((5, 4))
 }
 
 /// The generation of a GPT model: 5.4 for `gpt-5.4-mini`. Returns `None` for other models.
@@ -184,8 +194,8 @@ pub(super) fn may_think(model: &str) -> bool {
 
 /// What is sent if a tool call is forced and the model reasons.
 pub(super) fn forced_calls(dialect: &Dialect, model: &str) -> ForcedCalls {
-    let thinks = dialect.effort == Effort::Thinking && may_think(model);
-    if thinks || is_one_of(dialect.thinkers, model) {
+    let thinks = dialect.effort == EffortForm::Thinking && may_think(model);
+    if thinks || is_one_of(dialect.reasoning_models, model) {
         ForcedCalls::NotForced
     } else {
         ForcedCalls::Both
@@ -200,7 +210,7 @@ fn is_one_of(starts: &[&str], model: &str) -> bool {
 /// Limit on the number of stop sequences. OpenAI's reasoning models accept none. Returns `None` if
 /// unknown.
 pub(super) fn max_stops(dialect: &Dialect, model: &str) -> Option<usize> {
-    let thinks = dialect.effort == Effort::Fine && thinks(model);
+    let thinks = dialect.effort == EffortForm::Fine && is_openai_reasoning_model(model);
     if thinks || is_one_of(dialect.no_stops, model) {
         Some(0)
     } else {
@@ -215,10 +225,12 @@ fn has_no_effort(dialect: &Dialect, model: &ModelInfo) -> bool {
         levels.is_some_and(|levels| !levels.is_empty())
     };
     match dialect.effort {
-        Effort::Unknown => dialect.budget.is_none(),
-        Effort::Fine => !thinks(&model.name) && !has_levels(),
-        Effort::Listed => !has_levels(),
-        Effort::Coarse | Effort::Object | Effort::Thinking | Effort::Switch => false,
+        EffortForm::Unknown => dialect.budget.is_none(),
+        EffortForm::Fine => !is_openai_reasoning_model(&model.name) && !has_levels(),
+        EffortForm::Listed => !has_levels(),
+        EffortForm::Coarse | EffortForm::Object | EffortForm::Thinking | EffortForm::Switch => {
+            false
+        }
     }
 }
 
@@ -247,17 +259,19 @@ pub(super) fn write(body: &mut Body, prompt: &Prompt, dialect: &Dialect) {
     body.set_some(dialect.seed, *seed);
     think(body, dialect, *reasoning_effort, *reasoning_budget_tokens);
     if !prompt.tools.is_empty() {
-        if must_not_think_beside_tools(dialect, &prompt.model) {
-            body.set("reasoning_effort", fine(ReasoningEffort::None));
+        if rejects_reasoning_with_tools(dialect, &prompt.model) {
+            body.set("reasoning_effort", effort_name(ReasoningEffort::None));
         }
         body.set_some("tool_choice", tool_choice.as_ref().map(choice));
         body.set_some("parallel_tool_calls", *parallel_tool_calls);
     }
     body.set_some(
         "response_format",
-        response_format.as_ref().map(|format| form(format, dialect)),
+        response_format
+            .as_ref()
+            .map(|format| response_format_json(format, dialect)),
     );
-    body.merge(KIND, provider_options.as_deref(), OURS);
+    body.merge(KIND, provider_options.as_deref(), RESERVED_FIELDS);
 }
 
 /// Writes the reasoning settings. A budget takes precedence if the service supports one.
@@ -273,19 +287,21 @@ pub(super) fn think(
     }
     let switch = |effort| json!({"type": if effort == ReasoningEffort::None { "disabled" } else { "enabled" }});
     match (dialect.effort, effort) {
-        (Effort::Object, _) if budget.is_some() => {
+        (EffortForm::Object, _) if budget.is_some() => {
             body.set("reasoning", json!({"max_tokens": budget}))
         }
-        (Effort::Object, Some(effort)) => body.set("reasoning", json!({"effort": fine(effort)})),
-        (Effort::Fine | Effort::Coarse | Effort::Listed, Some(effort)) => {
-            body.set("reasoning_effort", fine(effort))
+        (EffortForm::Object, Some(effort)) => {
+            body.set("reasoning", json!({"effort": effort_name(effort)}))
         }
-        (Effort::Switch, Some(effort)) => body.set("thinking", switch(effort)),
-        (Effort::Thinking, Some(effort)) => {
+        (EffortForm::Fine | EffortForm::Coarse | EffortForm::Listed, Some(effort)) => {
+            body.set("reasoning_effort", effort_name(effort))
+        }
+        (EffortForm::Switch, Some(effort)) => body.set("thinking", switch(effort)),
+        (EffortForm::Thinking, Some(effort)) => {
             body.set("thinking", switch(effort));
             body.set_some("reasoning_effort", high_or_max(effort));
         }
-        (Effort::Unknown, Some(effort)) => {
+        (EffortForm::Unknown, Some(effort)) => {
             if let Some(field) = dialect.budget {
                 body.set(field, tokens(effort));
             }
@@ -294,7 +310,7 @@ pub(super) fn think(
     }
 }
 
-fn fine(effort: ReasoningEffort) -> &'static str {
+fn effort_name(effort: ReasoningEffort) -> &'static str {
     match effort {
         ReasoningEffort::None => "none",
         ReasoningEffort::Minimal => "minimal",
@@ -339,7 +355,7 @@ fn choice(choice: &ToolChoice) -> Value {
     }
 }
 
-fn form(format: &ResponseFormat, dialect: &Dialect) -> Value {
+fn response_format_json(format: &ResponseFormat, dialect: &Dialect) -> Value {
     let ResponseFormat {
         schema,
         name,
@@ -351,7 +367,7 @@ fn form(format: &ResponseFormat, dialect: &Dialect) -> Value {
     else {
         return json!({"type": "json_object"});
     };
-    let can = dialect.effort == Effort::Fine && can_be_strict(&schema);
+    let can = dialect.effort == EffortForm::Fine && can_be_strict(&schema);
     let mut form = json!({"name": name, "schema": schema});
     if let Some(strict) = strict.or(can.then_some(true)) {
         form["strict"] = json!(strict);
@@ -390,7 +406,7 @@ pub(in crate::provider) fn can_be_strict(schema: &Value) -> bool {
 
 /// Whether an OpenAI model is a reasoning model: `o1`, `o3-mini` and `gpt-5.1` are, `gpt-5-chat` is
 /// not.
-pub(in crate::provider) fn thinks(model: &str) -> bool {
+pub(in crate::provider) fn is_openai_reasoning_model(model: &str) -> bool {
     let generation = |family: &str| {
         let digits: String = model
             .strip_prefix(family)?

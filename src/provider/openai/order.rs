@@ -4,37 +4,37 @@
 use std::borrow::Cow;
 
 use super::{
-    dialect::Turns,
+    dialect::MessageOrder,
     wire::{Assistant, Message, UserContent, UserPart},
 };
 use crate::{
-    model::{Arrangement, Role},
+    model::{RequestDiff, Role},
     provider::inserted::{INSTRUCTIONS, OPENING},
 };
 
 /// Text of an assistant message that is inserted between a tool result and a user message.
-const NOTED: &str = "OK";
+const ACKNOWLEDGEMENT: &str = "OK";
 
 /// Separator between the texts of two merged messages.
-const BREAK: &str = "\n\n";
+const TEXT_SEPARATOR: &str = "\n\n";
 
 /// Messages in the order that a service accepts.
-pub(super) fn ordered(turns: Turns, written: Vec<Message<'_>>) -> Vec<Message<'_>> {
+pub(super) fn ordered(turns: MessageOrder, written: Vec<Message<'_>>) -> Vec<Message<'_>> {
     match turns {
-        Turns::Any => written,
-        Turns::Joined => joined(written),
-        Turns::Strict => joined(strict(written)),
+        MessageOrder::Any => written,
+        MessageOrder::Joined => joined(written),
+        MessageOrder::Strict => joined(strict(written)),
     }
 }
 
 /// How that order changes a conversation: the number of messages added and merged per role, and the
 /// texts added.
-pub(super) fn changes(turns: Turns, written: Vec<Message<'_>>) -> Arrangement {
-    let mut changes = Arrangement::default();
+pub(super) fn changes(turns: MessageOrder, written: Vec<Message<'_>>) -> RequestDiff {
+    let mut changes = RequestDiff::default();
     let written = match turns {
-        Turns::Any => return changes,
-        Turns::Joined => written,
-        Turns::Strict => {
+        MessageOrder::Any => return changes,
+        MessageOrder::Joined => written,
+        MessageOrder::Strict => {
             let before = numbers(&written);
             let strict = strict(written);
             let [instructions, users, answers, _] = more(before, numbers(&strict));
@@ -43,7 +43,7 @@ pub(super) fn changes(turns: Turns, written: Vec<Message<'_>>) -> Arrangement {
             changes.messages(Role::Assistant, answers);
             changes.texts(INSTRUCTIONS, -instructions);
             changes.texts(OPENING, users + instructions);
-            changes.texts(NOTED, answers);
+            changes.texts(ACKNOWLEDGEMENT, answers);
             strict
         }
     };
@@ -55,7 +55,7 @@ pub(super) fn changes(turns: Turns, written: Vec<Message<'_>>) -> Arrangement {
     changes.messages(Role::User, users);
     changes.messages(Role::Assistant, answers);
     // Two merged texts have a separator between them; two messages may merge without one.
-    changes.texts(BREAK, texts_before - texts(&joined));
+    changes.texts(TEXT_SEPARATOR, texts_before - texts(&joined));
     changes
 }
 
@@ -111,7 +111,9 @@ pub(super) fn strict(written: Vec<Message<'_>>) -> Vec<Message<'_>> {
     let mut fitting: Vec<Message<'_>> = Vec::with_capacity(written.len());
     for message in written {
         let message = match message {
-            Message::System { content } | Message::Developer { content } if spoken(&fitting) => {
+            Message::System { content } | Message::Developer { content }
+                if has_conversation(&fitting) =>
+            {
                 let content = UserContent::Text(Cow::Owned(format!("{INSTRUCTIONS}{content}")));
                 Message::User { content }
             }
@@ -123,13 +125,13 @@ pub(super) fn strict(written: Vec<Message<'_>>) -> Vec<Message<'_>> {
         };
         match (&message, fitting.last()) {
             (Message::User { .. }, Some(Message::Tool { .. })) => {
-                let content = Some(NOTED.to_owned());
+                let content = Some(ACKNOWLEDGEMENT.to_owned());
                 fitting.push(Message::Assistant(Assistant {
                     content,
                     ..Assistant::default()
                 }));
             }
-            (Message::Assistant(_), _) if !spoken(&fitting) => {
+            (Message::Assistant(_), _) if !has_conversation(&fitting) => {
                 fitting.push(Message::User {
                     content: UserContent::Text(Cow::Borrowed(OPENING)),
                 });
@@ -166,7 +168,7 @@ pub(super) fn joined(written: Vec<Message<'_>>) -> Vec<Message<'_>> {
 }
 
 /// Whether any message is not a system message.
-fn spoken(messages: &[Message<'_>]) -> bool {
+fn has_conversation(messages: &[Message<'_>]) -> bool {
     let instructs = |message: &Message<'_>| {
         matches!(message, Message::System { .. } | Message::Developer { .. })
     };
@@ -214,7 +216,7 @@ impl Assistant<'_> {
         ] {
             match (before, next) {
                 (Some(before), Some(next)) => {
-                    before.push_str(BREAK);
+                    before.push_str(TEXT_SEPARATOR);
                     before.push_str(&next);
                 }
                 (before, Some(next)) => *before = Some(next),
@@ -229,7 +231,7 @@ impl Assistant<'_> {
 
 fn add(text: &mut Cow<'_, str>, next: &str) {
     let text = text.to_mut();
-    text.push_str(BREAK);
+    text.push_str(TEXT_SEPARATOR);
     text.push_str(next);
 }
 
@@ -373,7 +375,7 @@ mod tests {
                 ("user", OPENING),
                 ("assistant", "a"),
                 ("tool", "a"),
-                ("assistant", NOTED),
+                ("assistant", ACKNOWLEDGEMENT),
                 ("user", "b"),
             ],
         );

@@ -3,7 +3,7 @@
 use super::{
     bound,
     dialect::{Dialect, ReasoningBack},
-    options::{self, forced_calls, max_stops, must_not_think_beside_tools},
+    options::{self, forced_calls, max_stops, rejects_reasoning_with_tools},
 };
 use crate::{
     model::generation::ReasoningEffort,
@@ -17,7 +17,7 @@ use crate::{
 
 /// The kind of provider that calls the same models through an API that supports reasoning with
 /// tools.
-pub(in crate::provider) const REASONS_BESIDE_TOOLS: &str = "openai-responses";
+pub(in crate::provider) const KIND_FOR_REASONING_WITH_TOOLS: &str = "openai-responses";
 
 /// The rules for requests to a model.
 pub(super) fn of(dialect: &Dialect, model: &ModelInfo) -> Rules {
@@ -27,15 +27,15 @@ pub(super) fn of(dialect: &Dialect, model: &ModelInfo) -> Rules {
         None => MissingReasoning::Nothing,
     };
     let efforts = rules::levels(
-        |wanted| options::fitted(dialect, model, wanted),
-        |wanted| options::cannot_take(dialect, model, wanted),
+        |wanted| options::nearest_supported(dialect, model, wanted),
+        |wanted| options::unsupported_settings(dialect, model, wanted),
         |effort| {
             let mut body = Body::default();
             options::think(&mut body, dialect, Some(effort), None);
             (!body.is_empty()).then(|| body.bytes())
         },
     );
-    let reduced = must_not_think_beside_tools(dialect, name);
+    let reduced = rejects_reasoning_with_tools(dialect, name);
     let forced_calls = forced_calls(dialect, name);
     Rules {
         dialect: Some(dialect.name),
@@ -57,7 +57,7 @@ pub(super) fn of(dialect: &Dialect, model: &ModelInfo) -> Rules {
             efforts.clone()
         },
         efforts,
-        kind_for_reasoning_with_tools: reduced.then_some(REASONS_BESIDE_TOOLS),
+        kind_for_reasoning_with_tools: reduced.then_some(KIND_FOR_REASONING_WITH_TOOLS),
         max_stop_sequences: max_stops(dialect, name),
     }
 }

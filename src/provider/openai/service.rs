@@ -7,21 +7,22 @@ use jiff::Timestamp;
 
 use super::{
     KIND,
-    bound::Bound,
+    bound::BoundReasoning,
     decode::Decoder,
     dialect::{self, Dialect},
-    encode, exact,
-    form::Form,
-    media, messages, omitted, options, rules,
+    encode,
+    encode_options::EncodeOptions,
+    media, messages, omitted, options, rules, token_count,
 };
 use crate::{
     model::{
-        Arrangement, Declared, Generation, Media, Message, Prompt, PromptShape, Role,
+        DeclaredModel, Generation, Media, Message, Prompt, PromptFormat, RequestDiff, Role,
         generation::Unsupported,
     },
     provider::{
-        Answer, Count, ModelInfo, PastReasoning, Provider, Refresh, Request, Rules,
-        http::{Call, Client, Settings, Unusable},
+        CountFuture, ModelInfo, PastReasoning, Provider, RefreshFuture, Request, ResponseStream,
+        Rules,
+        http::{Call, Client, Settings, SetupError},
         model_facts::Catalog,
         refused_media::RefusedMedia,
     },
@@ -52,8 +53,8 @@ impl OpenAi {
         name: &str,
         settings: Settings,
         dialect: &Dialect,
-        declared: BTreeMap<String, Declared>,
-    ) -> Result<Self, Unusable> {
+        declared: BTreeMap<String, DeclaredModel>,
+    ) -> Result<Self, SetupError> {
         let client = Client::new(name, settings)?;
         let models = Catalog::new(client.host(), declared).checked()?;
         Ok(Self {
@@ -82,8 +83,8 @@ impl OpenAi {
         self
     }
 
-    fn form(&self) -> Form<'_> {
-        Form {
+    fn form(&self) -> EncodeOptions<'_> {
+        EncodeOptions {
             dialect: &self.dialect,
             provider: &self.name,
             developer: self.developer,
@@ -112,30 +113,34 @@ impl Provider for OpenAi {
         self.models.models()
     }
 
-    fn refresh(&self, now: Timestamp, interval: Duration) -> Refresh {
+    fn refresh(&self, now: Timestamp, interval: Duration) -> RefreshFuture {
         let listing = self.models.listing();
         listing.refresh(&self.client, self.dialect.list, now, interval)
     }
 
-    fn cannot_take(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
-        options::cannot_take(&self.dialect, model, wanted)
+    fn unsupported_settings(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
+        options::unsupported_settings(&self.dialect, model, wanted)
     }
 
-    fn cannot_take_beside_tools(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
-        options::cannot_take_beside_tools(&self.dialect, model, wanted)
+    fn unsupported_settings_with_tools(
+        &self,
+        model: &ModelInfo,
+        wanted: &Generation,
+    ) -> Vec<Unsupported> {
+        options::unsupported_settings_with_tools(&self.dialect, model, wanted)
     }
 
-    fn fitted(&self, model: &ModelInfo, wanted: &Generation) -> Generation {
-        options::fitted(&self.dialect, model, wanted)
+    fn nearest_supported(&self, model: &ModelInfo, wanted: &Generation) -> Generation {
+        options::nearest_supported(&self.dialect, model, wanted)
     }
 
     fn is_local(&self) -> bool {
         self.dialect.local
     }
 
-    fn cannot_read(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
-        media::cannot_read(self.dialect.takes, media, role)
-            .or_else(|| model.cannot_read(media, role))
+    fn unsupported_media(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
+        media::unsupported_media(self.dialect.media, media, role)
+            .or_else(|| model.unsupported_media(media, role))
             .or_else(|| self.refused.reason(&model.name, media))
     }
 
@@ -144,7 +149,7 @@ impl Provider for OpenAi {
     }
 
     fn sends_reasoning(&self, _: &ModelInfo, reasoning: PastReasoning) -> bool {
-        self.dialect.reasoning().takes(reasoning)
+        self.dialect.reasoning().includes(reasoning)
     }
 
     fn sends_item(&self, _provider: &str, _own: bool) -> bool {
@@ -155,21 +160,21 @@ impl Provider for OpenAi {
         true
     }
 
-    fn arrangement(&self, system: &str, messages: &[Message]) -> Arrangement {
+    fn arrangement(&self, system: &str, messages: &[Message]) -> RequestDiff {
         messages::arrangement(system, messages, self.form())
     }
 
-    fn counts(&self) -> bool {
+    fn can_count_tokens(&self) -> bool {
         self.dialect.counter.is_some()
     }
 
-    fn count(&self, prompt: Arc<Prompt>) -> Count {
+    fn count(&self, prompt: Arc<Prompt>) -> CountFuture {
         let provider = self.clone();
         Box::pin(async move {
             let Some(counter) = provider.dialect.counter else {
                 return Ok(None);
             };
-            exact::count(&provider.client, counter, &prompt, provider.form())
+            token_count::count(&provider.client, counter, &prompt, provider.form())
                 .await
                 .map(Some)
         })
@@ -179,15 +184,15 @@ impl Provider for OpenAi {
         Some(written(prompt, self.form()))
     }
 
-    fn call(&self, prompt: Arc<Prompt>) -> Answer {
+    fn call(&self, prompt: Arc<Prompt>) -> ResponseStream {
         let body = encode::body(&prompt, self.form());
         let call = Call {
             path: PATH.to_owned(),
             headers: HeaderMap::new(),
             body,
         };
-        let fingerprint = Bound::of(&prompt, self.form()).fingerprint;
-        let decoder = Decoder::new(&self.dialect).after(fingerprint);
+        let fingerprint = BoundReasoning::of(&prompt, self.form()).fingerprint;
+        let decoder = Decoder::new(&self.dialect).with_fingerprint(fingerprint);
         let answer = self.client.clone().stream(call, decoder);
         self.refused.watch(self.clone(), prompt, answer)
     }
@@ -197,19 +202,19 @@ impl Provider for OpenAi {
 pub(in crate::provider) fn request(prompt: &Prompt) -> Request {
     written(
         prompt,
-        Form {
-            dialect: dialect::original(),
+        EncodeOptions {
+            dialect: dialect::openai(),
             provider: "",
             developer: false,
         },
     )
 }
 
-fn written(prompt: &Prompt, form: Form<'_>) -> Request {
+fn written(prompt: &Prompt, form: EncodeOptions<'_>) -> Request {
     let body = encode::body(prompt, form);
     let left_out = omitted::omitted(prompt, form);
     Request {
-        shape: PromptShape::OpenAiChat,
+        shape: PromptFormat::OpenAiChat,
         body,
         left_out,
     }

@@ -10,7 +10,7 @@ use crate::{
         Chunk, Finish,
         error::Kind,
         http::Fault,
-        recordings::{self, Outcome, assembled},
+        recordings::{self, DecodeOutcome, assembled},
     },
 };
 
@@ -20,7 +20,7 @@ mod media;
 pub(super) mod requests;
 
 /// Decodes a stream that arrives in these pieces, in the same way as a model call does.
-fn decode<'a>(name: &str, pieces: impl IntoIterator<Item = &'a [u8]>) -> Outcome {
+fn decode<'a>(name: &str, pieces: impl IntoIterator<Item = &'a [u8]>) -> DecodeOutcome {
     let dialect = dialect::named(name).expect("a dialect");
     recordings::decode(Decoder::new(dialect), pieces)
 }

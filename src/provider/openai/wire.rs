@@ -6,7 +6,7 @@ use std::{borrow::Cow, collections::BTreeMap, fmt};
 use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::{Map, Value, value::RawValue};
 
-use crate::provider::http::lenient::{Number, Piece, Word};
+use crate::provider::http::lenient::{LenientString, Number, Piece};
 
 /// A message of a request.
 #[derive(Debug, Clone, Serialize)]
@@ -127,10 +127,10 @@ pub(super) struct ToolFunction<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Chunk {
-    pub(super) id: Option<Word>,
-    pub(super) model: Option<Word>,
-    pub(super) object: Option<Word>,
-    pub(super) service_tier: Option<Word>,
+    pub(super) id: Option<LenientString>,
+    pub(super) model: Option<LenientString>,
+    pub(super) object: Option<LenientString>,
+    pub(super) service_tier: Option<LenientString>,
     pub(super) choices: Option<Vec<Choice>>,
     pub(super) usage: Option<Box<RawValue>>,
     /// Groq's extension field, which may hold `usage`.
@@ -147,8 +147,8 @@ pub(super) struct Chunk {
 pub(super) struct Choice {
     pub(super) index: Option<Number>,
     pub(super) delta: Option<Delta>,
-    pub(super) finish_reason: Option<Word>,
-    pub(super) native_finish_reason: Option<Word>,
+    pub(super) finish_reason: Option<LenientString>,
+    pub(super) native_finish_reason: Option<LenientString>,
 }
 
 /// The new content of a choice.
@@ -184,7 +184,7 @@ pub(super) enum Content {
 #[serde(default)]
 pub(super) struct Part {
     #[serde(rename = "type")]
-    pub(super) kind: Word,
+    pub(super) kind: LenientString,
     pub(super) text: Option<Piece>,
     pub(super) thinking: Option<Content>,
     /// An image that the model generated.
@@ -217,7 +217,7 @@ impl<'de> Deserialize<'de> for Content {
 #[serde(default)]
 pub(super) struct Fragment {
     pub(super) index: Option<Number>,
-    pub(super) id: Option<Word>,
+    pub(super) id: Option<LenientString>,
     pub(super) function: Option<FunctionFragment>,
     pub(super) extra_content: Option<Box<RawValue>>,
 }
@@ -226,7 +226,7 @@ pub(super) struct Fragment {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct FunctionFragment {
-    pub(super) name: Option<Word>,
+    pub(super) name: Option<LenientString>,
     /// A string; some services send the object itself.
     pub(super) arguments: Option<Box<RawValue>>,
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     context::testing::{self, message, response},
     model::{
-        Content, Contents, Message, MessageId, ModelResponse, Part, Role, derive, media::Kept,
+        Content, Contents, Message, MessageId, ModelResponse, Part, Role, derive, media::BlobRef,
     },
 };
 
@@ -16,7 +16,7 @@ const FILE: &[u8] = b"a file";
 const ADDRESS: &str = "https://example.org/a.png";
 
 fn stored(media_type: &str, bytes: &[u8]) -> Part {
-    let kept = Kept {
+    let kept = BlobRef {
         id: derive::blob(bytes),
         bytes: bytes.len() as u64,
         pixels: None,
@@ -212,7 +212,7 @@ fn a_refused_medium_is_remembered_for_its_model_and_the_oldest_is_forgotten() {
     refused.add(Key::of("m", media), "It is broken.");
     assert_eq!(refused.reason("m", media).as_deref(), Some("It is broken."));
     assert_eq!(refused.reason("other", media), None);
-    for number in 0..MOST {
+    for number in 0..MAX_ENTRIES {
         let url = Source::Url(format!("https://example.org/{number}"));
         let part = self::part("image/png", url);
         refused.add(Key::of("m", part.media().next().unwrap()), "No.");

@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use super::wire::Annotation;
 use crate::{
     model::Citation,
-    provider::http::lenient::{Number, Word},
+    provider::http::lenient::{LenientString, Number},
 };
 
 /// The citation for an annotation. `text` is the text at its position; the part that it belongs to
@@ -20,7 +20,7 @@ pub(super) fn citation(raw: &RawValue, text: &str, part_begins: usize) -> Citati
         end_index,
         index,
     } = annotation;
-    let word = |word: Option<Word>| word.unwrap_or_default().0;
+    let word = |word: Option<LenientString>| word.unwrap_or_default().0;
     // A text is stored without NUL.
     let text = text.replace('\0', "\u{fffd}");
     let byte = |index: Option<Number>| {

@@ -12,7 +12,7 @@ use serde_json::{json, value::RawValue};
 use super::{
     KIND,
     dialect::Dialect,
-    items::{Items, Place, Voice},
+    items::{Items, TextKind, TextLocation},
     usage, wire,
 };
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
     provider::{
         Chunk, Finish,
         http::{
-            Fault, Said, classify,
+            Fault, ReportedError, classify,
             lenient::{self, Number, Piece},
             sse, stream,
         },
@@ -61,7 +61,7 @@ impl Decoder {
         let output = self.output(kind, &event)?;
         let sequence = event.sequence_number.and_then(|number| number.0);
         let items = &mut self.items;
-        items.number(sequence, output, kind.ends_with(".delta"))?;
+        items.record_sequence(sequence, output, kind.ends_with(".delta"))?;
         let piece = |raw: Option<Box<RawValue>>| raw.map(|raw| Piece::of(&raw)).unwrap_or_default();
         let raw = |raw: Option<Box<RawValue>>| raw.unwrap_or_else(|| RawValue::NULL.to_owned());
         match kind {
@@ -72,9 +72,9 @@ impl Decoder {
             "response.output_item.added" => items.begin(output, &raw(event.item), chunks),
             "response.output_item.done" => items.end(output, &raw(event.item), chunks),
             "response.output_text.annotation.added" => {
-                let place = Place {
+                let place = TextLocation {
                     output,
-                    voice: Voice::Text,
+                    kind: TextKind::Text,
                     index: number(event.content_index),
                 };
                 items.cite(place, &raw(event.annotation), chunks)
@@ -93,8 +93,8 @@ impl Decoder {
             | "response.failed"
             | "response.cancelled"
             | "response.done" => self.complete(kind, response(event.response), chunks),
-            kind => match words(kind, output, &event) {
-                Some((place, false)) => items.say(place, &piece(event.delta), chunks),
+            kind => match text_event(kind, output, &event) {
+                Some((place, false)) => items.add_text(place, &piece(event.delta), chunks),
                 Some((place, true)) => {
                     let whole = piece(event.text.or(event.refusal));
                     items.complete(place, &whole, chunks)
@@ -119,7 +119,8 @@ impl Decoder {
             .unwrap_or_default();
         let id = event.item_id.as_ref().or(item.id.as_ref());
         let id = id.map_or("", |id| id.0.as_str());
-        self.items.place(id, kind == "response.output_item.added")
+        self.items
+            .output_index(id, kind == "response.output_item.added")
     }
 
     /// Takes id and model from each event that has them. The last ones apply: some services change
@@ -214,8 +215,8 @@ impl stream::Decoder for Decoder {
         };
         let error = read.error.as_ref().filter(|error| error.get() != "null");
         if kind == "error" || (kind.is_empty() && error.is_some()) {
-            let said = Said::of_body(data.as_bytes());
-            return Err(classify::fault(classify::Place::Stream, &said));
+            let said = ReportedError::of_body(data.as_bytes());
+            return Err(classify::fault(classify::ErrorSource::Stream, &said));
         }
         self.take(kind, read, chunks)
     }
@@ -238,25 +239,25 @@ fn outcome(event: &str, status: Option<String>) -> String {
 
 /// The place to which an event adds text, and whether the text is complete. Returns `None` if the
 /// event adds no text.
-fn words(kind: &str, output: i64, event: &wire::Event) -> Option<(Place, bool)> {
+fn text_event(kind: &str, output: i64, event: &wire::Event) -> Option<(TextLocation, bool)> {
     let (voice, whole) = match kind {
-        "response.output_text.delta" => (Voice::Text, false),
-        "response.output_text.done" => (Voice::Text, true),
-        "response.refusal.delta" => (Voice::Refusal, false),
-        "response.refusal.done" => (Voice::Refusal, true),
-        "response.reasoning_summary_text.delta" => (Voice::Summary, false),
-        "response.reasoning_summary_text.done" => (Voice::Summary, true),
-        "response.reasoning_text.delta" => (Voice::Reasoning, false),
-        "response.reasoning_text.done" => (Voice::Reasoning, true),
+        "response.output_text.delta" => (TextKind::Text, false),
+        "response.output_text.done" => (TextKind::Text, true),
+        "response.refusal.delta" => (TextKind::Refusal, false),
+        "response.refusal.done" => (TextKind::Refusal, true),
+        "response.reasoning_summary_text.delta" => (TextKind::Summary, false),
+        "response.reasoning_summary_text.done" => (TextKind::Summary, true),
+        "response.reasoning_text.delta" => (TextKind::Reasoning, false),
+        "response.reasoning_text.done" => (TextKind::Reasoning, true),
         _ => return None,
     };
     let index = match voice {
-        Voice::Summary => event.summary_index,
-        Voice::Text | Voice::Refusal | Voice::Reasoning => event.content_index,
+        TextKind::Summary => event.summary_index,
+        TextKind::Text | TextKind::Refusal | TextKind::Reasoning => event.content_index,
     };
-    let place = Place {
+    let place = TextLocation {
         output,
-        voice,
+        kind: voice,
         index: number(index),
     };
     Some((place, whole))
@@ -278,8 +279,8 @@ fn read<'a, T: Deserialize<'a> + Default>(raw: &'a RawValue) -> T {
 /// The fault for the error with which the service ended a response.
 fn failed(error: &RawValue) -> Fault {
     let error = lenient::value(error.get()).unwrap_or_default();
-    let said = Said::of_json(&json!({ "error": error }));
-    classify::fault(classify::Place::Stream, &said)
+    let said = ReportedError::of_json(&json!({ "error": error }));
+    classify::fault(classify::ErrorSource::Stream, &said)
 }
 
 fn unfinished() -> Fault {

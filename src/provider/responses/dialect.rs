@@ -2,14 +2,14 @@
 //! code inspects service names.
 
 use crate::provider::{
-    call_ids::CallIds,
+    call_ids::CallIdRule,
     discovery::Family,
     http::is_in_domain,
-    rules::{ReasoningKept, ReasoningOf, ReasoningRule},
+    rules::{ReasoningAuthor, ReasoningKept, ReasoningRule},
 };
 
 /// The call ids that all services accept.
-pub(super) const CALL_IDS: CallIds = CallIds::Short;
+pub(super) const CALL_IDS: CallIdRule = CallIdRule::Short;
 
 /// How one kind of service differs from OpenAI's documentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Dialect {
     pub needs_instructions: bool,
     /// The models for which encrypted reasoning is requested. Only encrypted reasoning can be sent
     /// back.
-    pub encrypted_reasoning: Encrypted,
+    pub encrypted_reasoning: EncryptedReasoning,
     /// Whether reasoning is sent back as plain text within its tool loop, because the service does
     /// not encrypt it.
     pub plain_reasoning: bool,
@@ -52,13 +52,13 @@ pub struct Dialect {
     /// How the service lists its models. `None` if it does not list the models that can be called.
     pub list: Option<Family>,
     /// The media that the service accepts. Whether a model accepts them is a separate question.
-    pub takes: Takes,
+    pub media: MediaSupport,
 }
 
 /// The models for which encrypted reasoning is requested. Some services reject the request for
 /// models that do not reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Encrypted {
+pub enum EncryptedReasoning {
     Always,
     /// Models that are known to reason.
     Reasoning,
@@ -73,9 +73,9 @@ impl Dialect {
         if self.plain_reasoning {
             ReasoningRule {
                 kept: ReasoningKept::InLoop,
-                of: ReasoningOf::SameModel,
+                of: ReasoningAuthor::SameModel,
             }
-        } else if self.takes_own() {
+        } else if self.sends_own_items() {
             ReasoningRule::SIGNED
         } else {
             ReasoningRule::NEVER
@@ -83,19 +83,19 @@ impl Dialect {
     }
 
     /// Whether items that the model generated are sent back unchanged.
-    pub(super) fn takes_own(&self) -> bool {
+    pub(super) fn sends_own_items(&self) -> bool {
         match self.encrypted_reasoning {
-            Encrypted::Always | Encrypted::Reasoning => true,
-            Encrypted::Never => false,
+            EncryptedReasoning::Always | EncryptedReasoning::Reasoning => true,
+            EncryptedReasoning::Never => false,
         }
     }
 }
 
 /// The media that a service accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Takes {
+pub struct MediaSupport {
     /// Images by URL only, without content.
-    pub addresses: bool,
+    pub image_urls: bool,
     /// Files, as `input_file`.
     pub files: bool,
     /// Media in tool results. Otherwise they follow the results as a user message.
@@ -109,7 +109,7 @@ pub const COMPATIBLE: Dialect = Dialect {
     key_header: None,
     developer_role: false,
     needs_instructions: false,
-    encrypted_reasoning: Encrypted::Reasoning,
+    encrypted_reasoning: EncryptedReasoning::Reasoning,
     plain_reasoning: false,
     openai_models: false,
     listed_efforts: false,
@@ -121,15 +121,15 @@ pub const COMPATIBLE: Dialect = Dialect {
     counted_as: "",
     local: false,
     list: Some(Family::Compatible),
-    takes: Takes {
-        addresses: true,
+    media: MediaSupport {
+        image_urls: true,
         files: false,
         in_results: false,
     },
 };
 
 /// OpenAI's own dialect.
-pub const ORIGINAL: Dialect = Dialect {
+pub const OPENAI: Dialect = Dialect {
     name: "openai",
     hosts: &["api.openai.com"],
     developer_role: true,
@@ -137,8 +137,8 @@ pub const ORIGINAL: Dialect = Dialect {
     cache_key: true,
     counts: true,
     counted_as: "openai-responses",
-    takes: Takes {
-        addresses: true,
+    media: MediaSupport {
+        image_urls: true,
         files: true,
         in_results: true,
     },
@@ -147,7 +147,7 @@ pub const ORIGINAL: Dialect = Dialect {
 
 /// All dialects. [`COMPATIBLE`] is used for hosts that match none.
 pub const DIALECTS: &[Dialect] = &[
-    ORIGINAL,
+    OPENAI,
     Dialect {
         name: "azure",
         hosts: &[
@@ -159,7 +159,7 @@ pub const DIALECTS: &[Dialect] = &[
         counts: false,
         // Azure lists models, but calls name deployments.
         list: None,
-        ..ORIGINAL
+        ..OPENAI
     },
     Dialect {
         name: "chatgpt",
@@ -168,14 +168,14 @@ pub const DIALECTS: &[Dialect] = &[
         limits: false,
         counts: false,
         list: None,
-        ..ORIGINAL
+        ..OPENAI
     },
     Dialect {
         name: "xai",
         counted_as: "xai",
         hosts: &["api.x.ai"],
         listed_efforts: true,
-        encrypted_reasoning: Encrypted::Always,
+        encrypted_reasoning: EncryptedReasoning::Always,
         cache_key: true,
         runs_custom_tools: true,
         ..COMPATIBLE
@@ -184,10 +184,10 @@ pub const DIALECTS: &[Dialect] = &[
         name: "openrouter",
         counted_as: "openrouter",
         hosts: &["openrouter.ai"],
-        encrypted_reasoning: Encrypted::Always,
-        takes: Takes {
+        encrypted_reasoning: EncryptedReasoning::Always,
+        media: MediaSupport {
             files: true,
-            ..COMPATIBLE.takes
+            ..COMPATIBLE.media
         },
         list: Some(Family::OpenRouter),
         ..COMPATIBLE
@@ -214,9 +214,9 @@ pub const DIALECTS: &[Dialect] = &[
         name: "lmstudio",
         counted_as: "lmstudio",
         local: true,
-        takes: Takes {
-            addresses: false,
-            ..COMPATIBLE.takes
+        media: MediaSupport {
+            image_urls: false,
+            ..COMPATIBLE.media
         },
         list: Some(Family::LmStudio),
         ..COMPATIBLE

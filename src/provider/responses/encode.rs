@@ -2,10 +2,10 @@
 
 use serde_json::value::RawValue;
 
-use super::{dialect::CALL_IDS, form::Form, input, options, wire};
+use super::{dialect::CALL_IDS, encode_options::EncodeOptions, input, options, wire};
 use crate::{
     model::{Prompt, Tool, derive},
-    provider::{body::Body, call_ids::Ids},
+    provider::{body::Body, call_ids::CallIdMap},
 };
 
 /// The input schema of a tool without arguments.
@@ -15,7 +15,7 @@ const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
 const NO_INSTRUCTIONS: &str = "You are a helpful assistant.";
 
 /// The body of the request for a prompt. The service is requested not to store it.
-pub fn body(prompt: &Prompt, form: Form<'_>) -> Vec<u8> {
+pub fn body(prompt: &Prompt, form: EncodeOptions<'_>) -> Vec<u8> {
     let mut body = content(prompt, form);
     body.set("stream", true);
     body.set("store", false);
@@ -27,15 +27,15 @@ pub fn body(prompt: &Prompt, form: Form<'_>) -> Vec<u8> {
 }
 
 /// The body of the request for a token count.
-pub(super) fn question(prompt: &Prompt, form: Form<'_>) -> Vec<u8> {
+pub(super) fn count_request(prompt: &Prompt, form: EncodeOptions<'_>) -> Vec<u8> {
     let mut body = content(prompt, form);
     options::write_counted(&mut body, prompt, form);
     body.bytes()
 }
 
 /// Encodes what the model reads, without the generation settings.
-fn content(prompt: &Prompt, form: Form<'_>) -> Body {
-    let ids = Ids::of(prompt.transcript.messages(), CALL_IDS);
+fn content(prompt: &Prompt, form: EncodeOptions<'_>) -> Body {
+    let ids = CallIdMap::of(prompt.transcript.messages(), CALL_IDS);
     let mut body = Body::default();
     body.set("model", &prompt.model);
     let instructions = prompt.instructions();

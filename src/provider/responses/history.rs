@@ -2,23 +2,23 @@
 
 use serde_json::{Map, Value, json, value::RawValue};
 
-use super::{KIND, import::is_hosted, said, text_calls::TextCalls};
+use super::{KIND, assistant_items, custom_calls::CustomCalls, import::is_hosted};
 use crate::{
     model::{
-        Content, Given, Media, Part, Role, ToolCall, ToolResult,
-        media::{Kind, UNSUPPORTED_WORDS},
+        Content, Media, OutputPart, Part, Role, ToolCall, ToolResult,
+        media::{Kind, UNSUPPORTED_TEXT},
     },
     provider::{
         authorship,
         body::Body,
-        foreign::{Place, Writing, plain, raw},
+        foreign::{Exporter, MediaLocation, plain, raw},
     },
 };
 
 /// Converts a message.
 pub(in crate::provider) fn write(
-    writing: &mut Writing<'_>,
-    text_calls: &TextCalls,
+    writing: &mut Exporter<'_>,
+    text_calls: &CustomCalls,
 ) -> Vec<Box<RawValue>> {
     match writing.role() {
         Role::System => spoken("developer", writing),
@@ -28,7 +28,7 @@ pub(in crate::provider) fn write(
     }
 }
 
-fn spoken(role: &str, writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
+fn spoken(role: &str, writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
     let mut pieces = Vec::new();
     for (position, stored) in writing.parts() {
         match &stored.part.content {
@@ -58,22 +58,22 @@ struct Pending {
     names: Map<String, Value>,
 }
 
-fn answer(writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
+fn answer(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
     let mut items = Vec::new();
     let mut pending = Pending::default();
     for (position, stored) in writing.parts() {
         let part = &stored.part;
-        let own = authorship::attached(KIND, part).unwrap_or_default();
+        let own = authorship::attached_metadata(KIND, part).unwrap_or_default();
         match &part.content {
             Content::Reasoning { text, .. } => {
                 pending.end_words(&mut items);
                 if own.is_empty() && part.provider_metadata.is_some() {
-                    writing.no_proof(position);
+                    writing.note_unsupported_signature(position);
                 }
                 if !text.is_empty() {
                     pending.thought.push(text.clone());
                 } else if !own.contains_key("encrypted_content") {
-                    writing.no_reasoning(position);
+                    writing.note_hidden_reasoning(position);
                 }
                 if own.contains_key("encrypted_content") {
                     items.push(reasoning(std::mem::take(&mut pending.thought), &own));
@@ -89,16 +89,16 @@ fn answer(writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
             }
             Content::ToolCall(made) => {
                 pending.end(&mut items);
-                items.push(call(made, said::is_custom(part), own));
+                items.push(call(made, assistant_items::is_custom(part), own));
             }
             Content::ProviderItem(item) => {
                 pending.end(&mut items);
                 match raw(&item.json).filter(|_| is_hosted(&item.kind)) {
                     Some(item) => items.push(item),
-                    None => writing.no_item(position),
+                    None => writing.note_unsupported_item(position),
                 }
             }
-            Content::Media(media) => writing.no_medium(position, media),
+            Content::Media(media) => writing.note_unsupported_media(position, media),
             Content::ToolResult(_) | Content::Unknown(_) => {}
         }
     }
@@ -179,7 +179,7 @@ fn call(call: &ToolCall, is_custom: bool, own: Map<String, Value>) -> Box<RawVal
     item.set_some("id", own.get("id"));
     if is_custom {
         item.set("type", "custom_tool_call");
-        item.set("input", said::custom_input(call));
+        item.set("input", assistant_items::custom_input(call));
     } else {
         item.set("type", "function_call");
         item.set("arguments", &call.arguments);
@@ -204,12 +204,12 @@ fn output_text(text: &str, part: &Part) -> Box<RawValue> {
     piece.raw()
 }
 
-fn results(writing: &mut Writing<'_>, text_calls: &TextCalls) -> Vec<Box<RawValue>> {
+fn results(writing: &mut Exporter<'_>, text_calls: &CustomCalls) -> Vec<Box<RawValue>> {
     let mut items = Vec::new();
     for (position, stored) in writing.parts() {
         if let Content::ToolResult(result) = &stored.part.content {
-            writing.no_outcome(position, result.outcome);
-            let kind = if text_calls.contain(&result.call) {
+            writing.note_unsupported_outcome(position, result.outcome);
+            let kind = if text_calls.contains(&result.call) {
                 "custom_tool_call_output"
             } else {
                 "function_call_output"
@@ -222,14 +222,14 @@ fn results(writing: &mut Writing<'_>, text_calls: &TextCalls) -> Vec<Box<RawValu
     items
 }
 
-fn output<'a>(position: usize, result: &'a ToolResult, writing: &mut Writing<'a>) -> Value {
+fn output<'a>(position: usize, result: &'a ToolResult, writing: &mut Exporter<'a>) -> Value {
     match result.parts.as_slice() {
         [] => json!(""),
-        [Given::Text(text)] => json!(text),
+        [OutputPart::Text(text)] => json!(text),
         given => {
             let pieces = given.iter().map(|given| match given {
-                Given::Text(text) => input_text(text),
-                Given::Media(media) => medium(position, media, writing),
+                OutputPart::Text(text) => input_text(text),
+                OutputPart::Media(media) => medium(position, media, writing),
             });
             Value::Array(pieces.collect())
         }
@@ -240,21 +240,21 @@ fn input_text(text: &str) -> Value {
     json!({"type": "input_text", "text": text})
 }
 
-fn medium<'a>(position: usize, media: &'a Media, writing: &mut Writing<'a>) -> Value {
-    let mut piece = match (writing.place(position, media), media.kind()) {
-        (None, _) => return input_text(UNSUPPORTED_WORDS),
+fn medium<'a>(position: usize, media: &'a Media, writing: &mut Exporter<'a>) -> Value {
+    let mut piece = match (writing.media_location(position, media), media.kind()) {
+        (None, _) => return input_text(UNSUPPORTED_TEXT),
         (Some(place), Kind::Image) => {
             let url = match place {
-                Place::Here(data) => format!("data:{};base64,{data}", media.essence()),
-                Place::At(url) => url.to_owned(),
+                MediaLocation::Inline(data) => format!("data:{};base64,{data}", media.essence()),
+                MediaLocation::Url(url) => url.to_owned(),
             };
             return json!({"type": "input_image", "image_url": url, "detail": "auto"});
         }
-        (Some(Place::Here(data)), Kind::Audio | Kind::Video | Kind::Document) => {
+        (Some(MediaLocation::Inline(data)), Kind::Audio | Kind::Video | Kind::Document) => {
             let data = format!("data:{};base64,{data}", media.essence());
             json!({"type": "input_file", "file_data": data})
         }
-        (Some(Place::At(url)), Kind::Audio | Kind::Video | Kind::Document) => {
+        (Some(MediaLocation::Url(url)), Kind::Audio | Kind::Video | Kind::Document) => {
             json!({"type": "input_file", "file_url": url})
         }
     };

@@ -7,7 +7,7 @@ use serde_json::{Value, value::RawValue};
 
 use crate::{
     model::{NewContent, ProviderItem},
-    provider::{http::lenient, made},
+    provider::{generated_image, http::lenient},
 };
 
 /// Limit on the bytes of an item that is stored with its result. An image may exceed the limit on a
@@ -15,7 +15,7 @@ use crate::{
 const MAX_ITEM_BYTES: usize = 256 << 10;
 
 /// Limit on the characters of a title.
-const TITLE_CHARS: usize = 200;
+const MAX_TITLE_CHARS: usize = 200;
 
 /// Creates a provider item.
 pub(super) fn item(kind: &str, raw: &RawValue) -> ProviderItem {
@@ -26,7 +26,7 @@ pub(super) fn item(kind: &str, raw: &RawValue) -> ProviderItem {
         provider: String::new(),
         kind: kind.to_owned(),
         json: kept(raw, item),
-        title: title.chars().take(TITLE_CHARS).collect(),
+        title: title.chars().take(MAX_TITLE_CHARS).collect(),
     }
 }
 
@@ -39,7 +39,7 @@ pub(super) fn picture(kind: &str, raw: &RawValue) -> Option<(NewContent, Value)>
         return None;
     }
     let mut item = lenient::value(raw.get())?;
-    let picture = made::content(item["result"].as_str()?)?;
+    let picture = generated_image::content(item["result"].as_str()?)?;
     item.as_object_mut()?.remove("result");
     Some((picture, item))
 }
@@ -107,7 +107,7 @@ pub(super) struct ClientCalls(BTreeMap<String, String>);
 
 impl ClientCalls {
     /// Adds the next item of a response.
-    pub(super) fn take(&mut self, kind: &str, json: &str) {
+    pub(super) fn add(&mut self, kind: &str, json: &str) {
         let id = word(json, "call_id");
         if kind.ends_with("_output") {
             self.0.remove(&id);
@@ -138,7 +138,7 @@ fn word(json: &str, name: &str) -> String {
     let members = lenient::members(json);
     members
         .get(name)
-        .map(|raw| lenient::word(raw))
+        .map(|raw| lenient::string(raw))
         .unwrap_or_default()
 }
 

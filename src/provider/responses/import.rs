@@ -7,8 +7,8 @@ use super::{KIND, citation::citation, hosted};
 use crate::{
     model::Role,
     provider::foreign::{
-        FlawKind, ForeignContent as Content, ForeignGiven as Given, ForeignMedia,
-        ForeignOutcome as Outcome, ForeignPart as Part, Node, Object, Reading, at_address,
+        FlawKind, ForeignContent as Content, ForeignMedia, ForeignOutcome as Outcome,
+        ForeignPart as Part, ForeignResultPart as Given, Importer, Node, Object, at_url,
         from_data_or_url,
     },
 };
@@ -20,7 +20,7 @@ const PDF: &str = "application/pdf";
 
 /// The response whose items are being read.
 #[derive(Debug, Default)]
-struct Answer {
+struct PendingResponse {
     /// Path of its first item.
     at: String,
     parts: Vec<Part>,
@@ -30,13 +30,13 @@ struct Answer {
 }
 
 /// Reads all items.
-pub(in crate::provider) fn read(items: &[Node<'_>], reading: &mut Reading<'_>) {
-    let mut answer = Answer::default();
+pub(in crate::provider) fn read(items: &[Node<'_>], reading: &mut Importer<'_>) {
+    let mut answer = PendingResponse::default();
     for node in items {
         let Some(item) = node.object(reading) else {
             continue;
         };
-        let kind = item.word("type", reading);
+        let kind = item.string("type", reading);
         let role = item.get("role").map(|role| role.text(reading));
         let kind = match (kind.as_str(), &role) {
             ("", Some(_)) => "message",
@@ -47,12 +47,12 @@ pub(in crate::provider) fn read(items: &[Node<'_>], reading: &mut Reading<'_>) {
             ("message", "assistant") => answer.message(&item, reading),
             ("message", "user") => {
                 answer.finish(reading);
-                let parts = said(&item, "content", reading);
+                let parts = input_parts(&item, "content", reading);
                 reading.add(item.at(), Role::User, parts);
             }
             ("message", "system" | "developer") => {
                 answer.finish(reading);
-                let parts = said(&item, "content", reading);
+                let parts = input_parts(&item, "content", reading);
                 reading.add(item.at(), Role::System, parts);
             }
             ("message", "") => {
@@ -95,8 +95,8 @@ pub(super) fn is_hosted(kind: &str) -> bool {
         || matches!(kind, "compaction" | "program" | "program_output")
 }
 
-impl Answer {
-    fn finish(&mut self, reading: &mut Reading<'_>) {
+impl PendingResponse {
+    fn finish(&mut self, reading: &mut Importer<'_>) {
         let Self { at, parts, .. } = std::mem::take(self);
         reading.add(&at, Role::Assistant, parts);
     }
@@ -108,10 +108,10 @@ impl Answer {
     }
 
     /// The id and phase of an item.
-    fn names(&self, item: &Object<'_>, reading: &mut Reading<'_>) -> Map<String, Value> {
+    fn names(&self, item: &Object<'_>, reading: &mut Importer<'_>) -> Map<String, Value> {
         let mut own = Map::new();
         for name in ["id", "phase"] {
-            let word = item.word(name, reading);
+            let word = item.string(name, reading);
             let is_forgotten = name == "id" && self.forgets_reasoning;
             if !word.is_empty() && !is_forgotten {
                 own.insert(name.to_owned(), Value::String(word));
@@ -122,7 +122,7 @@ impl Answer {
 
     /// Reads a message item. Two consecutive messages without ids are two responses, unless the
     /// response has calls without results.
-    fn message(&mut self, item: &Object<'_>, reading: &mut Reading<'_>) {
+    fn message(&mut self, item: &Object<'_>, reading: &mut Importer<'_>) {
         let own = self.names(item, reading);
         let words = |part: &Part| matches!(part.content, Content::Text(_) | Content::Refusal(_));
         let calls = |part: &Part| matches!(part.content, Content::Call { .. });
@@ -138,14 +138,15 @@ impl Answer {
         };
         if !content.is_array() {
             let text = Part::text(content.at(), content.text(reading));
-            self.parts.extend(text.map(|part| part.attached(KIND, own)));
+            self.parts
+                .extend(text.map(|part| part.with_metadata(KIND, own)));
             return;
         }
         for piece in content.objects(reading) {
-            let part = match piece.word("type", reading).as_str() {
+            let part = match piece.string("type", reading).as_str() {
                 "output_text" | "input_text" | "text" => written(&piece, reading),
                 "refusal" => {
-                    let words = piece.word("refusal", reading);
+                    let words = piece.string("refusal", reading);
                     (!words.is_empty()).then(|| Part::new(piece.at(), Content::Refusal(words)))
                 }
                 _ => {
@@ -154,22 +155,22 @@ impl Answer {
                 }
             };
             self.parts
-                .extend(part.map(|part| part.attached(KIND, own.clone())));
+                .extend(part.map(|part| part.with_metadata(KIND, own.clone())));
         }
     }
 
     /// Reads a reasoning item: one part per visible text; the encrypted content belongs to the
     /// last.
-    fn reasoning(&mut self, item: &Object<'_>, reading: &mut Reading<'_>) {
+    fn reasoning(&mut self, item: &Object<'_>, reading: &mut Importer<'_>) {
         self.begin(item);
-        let encrypted = item.word("encrypted_content", reading);
+        let encrypted = item.string("encrypted_content", reading);
         let mut own = self.names(item, reading);
         own.remove("phase");
         let mut shown = Vec::new();
         for (name, is_raw) in [("summary", false), ("content", true)] {
             let pieces = item.get(name).map(|pieces| pieces.objects(reading));
             for piece in pieces.unwrap_or_default() {
-                let text = piece.word("text", reading);
+                let text = piece.string("text", reading);
                 if !text.is_empty() {
                     let redacted = false;
                     shown.push(Part::new(piece.at(), Content::Reasoning { text, redacted }));
@@ -188,12 +189,12 @@ impl Answer {
                 let redacted = true;
                 Part::new(item.at(), Content::Reasoning { text, redacted })
             });
-            shown.push(last.attached(KIND, own));
+            shown.push(last.with_metadata(KIND, own));
         }
         self.parts.extend(shown);
     }
 
-    fn call(&mut self, item: &Object<'_>, reading: &mut Reading<'_>) {
+    fn call(&mut self, item: &Object<'_>, reading: &mut Importer<'_>) {
         self.begin(item);
         let arguments = match item.get("arguments") {
             Some(arguments) if arguments.is_text() => arguments.text(reading),
@@ -209,21 +210,21 @@ impl Answer {
             arguments,
         };
         self.parts
-            .push(Part::new(item.at(), content).attached(KIND, own));
+            .push(Part::new(item.at(), content).with_metadata(KIND, own));
     }
 
     /// Reads a custom tool call. Its text input becomes the `input` argument.
-    fn custom_call(&mut self, item: &Object<'_>, reading: &mut Reading<'_>) {
+    fn custom_call(&mut self, item: &Object<'_>, reading: &mut Importer<'_>) {
         self.begin(item);
         let mut own = self.names(item, reading);
         own.insert("type".to_owned(), json!("custom_tool_call"));
         let content = Content::Call {
             id: item.required("call_id", reading),
             name: item.required("name", reading),
-            arguments: json!({"input": item.word("input", reading)}).to_string(),
+            arguments: json!({"input": item.string("input", reading)}).to_string(),
         };
         self.parts
-            .push(Part::new(item.at(), content).attached(KIND, own));
+            .push(Part::new(item.at(), content).with_metadata(KIND, own));
     }
 
     fn hosted(&mut self, item: &Object<'_>, kind: &str) {
@@ -240,8 +241,8 @@ impl Answer {
 }
 
 /// Reads a text that the model wrote, with its citations.
-fn written(piece: &Object<'_>, reading: &mut Reading<'_>) -> Option<Part> {
-    let text = piece.word("text", reading);
+fn written(piece: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
+    let text = piece.string("text", reading);
     let sources = piece.get("annotations");
     let sources = sources.map(|it| it.elements(reading)).unwrap_or_default();
     let citations = sources
@@ -255,7 +256,7 @@ fn written(piece: &Object<'_>, reading: &mut Reading<'_>) -> Option<Part> {
 }
 
 /// Reads the content of a user message, a system message or a tool result.
-fn said(item: &Object<'_>, name: &str, reading: &mut Reading<'_>) -> Vec<Part> {
+fn input_parts(item: &Object<'_>, name: &str, reading: &mut Importer<'_>) -> Vec<Part> {
     let Some(content) = item.get(name) else {
         return Vec::new();
     };
@@ -265,9 +266,9 @@ fn said(item: &Object<'_>, name: &str, reading: &mut Reading<'_>) -> Vec<Part> {
     }
     let mut parts = Vec::new();
     for piece in content.objects(reading) {
-        let part = match piece.word("type", reading).as_str() {
+        let part = match piece.string("type", reading).as_str() {
             "input_text" | "output_text" | "text" => {
-                Part::text(piece.at(), piece.word("text", reading))
+                Part::text(piece.at(), piece.string("text", reading))
             }
             "input_image" => {
                 picture(&piece, reading).map(|media| Part::new(piece.at(), Content::Media(media)))
@@ -285,7 +286,7 @@ fn said(item: &Object<'_>, name: &str, reading: &mut Reading<'_>) -> Vec<Part> {
     parts
 }
 
-fn picture(piece: &Object<'_>, reading: &mut Reading<'_>) -> Option<ForeignMedia> {
+fn picture(piece: &Object<'_>, reading: &mut Importer<'_>) -> Option<ForeignMedia> {
     let Some(address) = piece.get("image_url") else {
         let why = "must be set: references to images in the service are not supported";
         reading.note(piece.path("image_url"), FlawKind::Missing, why);
@@ -294,8 +295,8 @@ fn picture(piece: &Object<'_>, reading: &mut Reading<'_>) -> Option<ForeignMedia
     from_data_or_url(&address, String::new(), String::new(), PICTURE, reading)
 }
 
-fn file(piece: &Object<'_>, reading: &mut Reading<'_>) -> Option<ForeignMedia> {
-    let filename = piece.word("filename", reading);
+fn file(piece: &Object<'_>, reading: &mut Importer<'_>) -> Option<ForeignMedia> {
+    let filename = piece.string("filename", reading);
     if let Some(data) = piece.get("file_data") {
         return from_data_or_url(&data, String::new(), filename, PDF, reading);
     }
@@ -305,10 +306,10 @@ fn file(piece: &Object<'_>, reading: &mut Reading<'_>) -> Option<ForeignMedia> {
         return None;
     };
     let url = url.text(reading);
-    Some(at_address(url, String::new(), filename, PDF))
+    Some(at_url(url, String::new(), filename, PDF))
 }
 
-fn result(item: &Object<'_>, reading: &mut Reading<'_>) -> Part {
+fn result(item: &Object<'_>, reading: &mut Importer<'_>) -> Part {
     let given = |part: Part| match part.content {
         Content::Text(text) => Some(Given::Text(text)),
         Content::Media(media) => Some(Given::Media(media)),
@@ -320,7 +321,7 @@ fn result(item: &Object<'_>, reading: &mut Reading<'_>) -> Part {
     };
     let content = Content::Result {
         call: item.required("call_id", reading),
-        given: said(item, "output", reading)
+        parts: input_parts(item, "output", reading)
             .into_iter()
             .filter_map(given)
             .collect(),
@@ -333,12 +334,12 @@ fn result(item: &Object<'_>, reading: &mut Reading<'_>) -> Part {
 mod tests {
     use super::*;
     use crate::{
-        model::PromptShape,
-        provider::foreign::{self, Foreign},
+        model::PromptFormat,
+        provider::foreign::{self, ForeignConversation},
     };
 
-    fn import(items: &Value) -> Foreign {
-        foreign::read(PromptShape::OpenAiResponses, &items.to_string(), "made_")
+    fn import(items: &Value) -> ForeignConversation {
+        foreign::read(PromptFormat::OpenAiResponses, &items.to_string(), "made_")
     }
 
     #[test]
@@ -353,7 +354,7 @@ mod tests {
             {"role": "assistant", "content": "One."},
             {"role": "assistant", "content": "Two."},
         ]);
-        let Foreign { messages, flaws } = import(&items);
+        let ForeignConversation { messages, flaws } = import(&items);
         assert_eq!(flaws, []);
         let parts: Vec<usize> = messages.iter().map(|message| message.parts.len()).collect();
         assert_eq!(parts, [1, 4, 1, 1, 1]);
@@ -370,7 +371,7 @@ mod tests {
             {"type": "reasoning", "id": "rs_1", "summary": []},
             {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "look", "arguments": "{}"},
         ]);
-        let Foreign { messages, .. } = import(&items);
+        let ForeignConversation { messages, .. } = import(&items);
         assert_eq!(messages[0].parts.len(), 1);
         assert_eq!(messages[0].parts[0].metadata, None);
     }

@@ -3,17 +3,17 @@
 use std::{borrow::Cow, collections::BTreeSet};
 
 use super::{
-    form::Form,
+    assistant_items::{EncodedResponse, answer},
+    encode_options::EncodeOptions,
     media,
-    said::{Answer, answer},
     wire::{Content as Piece, Input, Message as Said, Text},
 };
 use crate::{
     model::{
-        CallId, Content, Contents, Given, Message, Prompt, Role, ToolOutcome, ToolResult,
+        CallId, Content, Contents, Message, OutputPart, Prompt, Role, ToolOutcome, ToolResult,
         message::StoredPart, transcript,
     },
-    provider::{call_ids::Ids, inserted::in_words},
+    provider::{call_ids::CallIdMap, inserted::result_parts_text},
 };
 
 /// Prefixes of the text of a result whose call failed or was denied.
@@ -21,7 +21,11 @@ const FAILED: &str = "Error";
 const DENIED: &str = "Denied";
 
 /// Encodes all messages as items.
-pub(super) fn items<'a>(prompt: &'a Prompt, form: Form<'_>, ids: &'a Ids) -> Vec<Input<'a>> {
+pub(super) fn items<'a>(
+    prompt: &'a Prompt,
+    form: EncodeOptions<'_>,
+    ids: &'a CallIdMap,
+) -> Vec<Input<'a>> {
     let stored = prompt.transcript.messages();
     let contents = &prompt.contents;
     let custom = custom_calls(stored, &prompt.model, form);
@@ -35,12 +39,12 @@ pub(super) fn items<'a>(prompt: &'a Prompt, form: Form<'_>, ids: &'a Ids) -> Vec
                 } else {
                     "system"
                 };
-                items.extend(said(role, message, contents));
+                items.extend(input_message(role, message, contents));
             }
-            Role::User => items.extend(said("user", message, contents)),
+            Role::User => items.extend(input_message("user", message, contents)),
             Role::Assistant => {
                 let own = form.is_own(&prompt.model, message);
-                let Answer { items: written, .. } =
+                let EncodedResponse { items: written, .. } =
                     answer(message, (own, at > loop_begins), form, (ids, contents));
                 items.extend(written);
             }
@@ -51,9 +55,13 @@ pub(super) fn items<'a>(prompt: &'a Prompt, form: Form<'_>, ids: &'a Ids) -> Vec
 }
 
 /// The custom tool calls, whose input is a text, of the model that is called.
-fn custom_calls<'a>(stored: &'a [Message], model: &str, form: Form<'_>) -> BTreeSet<&'a CallId> {
+fn custom_calls<'a>(
+    stored: &'a [Message],
+    model: &str,
+    form: EncodeOptions<'_>,
+) -> BTreeSet<&'a CallId> {
     let custom = |part: &'a StoredPart| match &part.part.content {
-        Content::ToolCall(call) if super::said::is_custom(&part.part) => Some(&call.id),
+        Content::ToolCall(call) if super::assistant_items::is_custom(&part.part) => Some(&call.id),
         Content::Text(_)
         | Content::Reasoning { .. }
         | Content::ToolCall(_)
@@ -72,7 +80,7 @@ fn custom_calls<'a>(stored: &'a [Message], model: &str, form: Form<'_>) -> BTree
 }
 
 /// Encodes a user or system message. Returns `None` if it is empty.
-pub(super) fn said<'a>(
+pub(super) fn input_message<'a>(
     role: &'static str,
     message: &'a Message,
     contents: &Contents,
@@ -91,10 +99,10 @@ pub(super) fn said<'a>(
         | Content::Unknown(_) => None,
     };
     let pieces: Vec<Piece<'a>> = message.parts.iter().filter_map(piece).collect();
-    (!pieces.is_empty()).then(|| spoken(role, pieces))
+    (!pieces.is_empty()).then(|| message_item(role, pieces))
 }
 
-fn spoken<'a>(role: &'static str, pieces: Vec<Piece<'a>>) -> Input<'a> {
+fn message_item<'a>(role: &'static str, pieces: Vec<Piece<'a>>) -> Input<'a> {
     Input::Message(Said {
         role,
         id: None,
@@ -122,25 +130,25 @@ fn results<'a>(
     message: &'a Message,
     contents: &Contents,
     custom: &BTreeSet<&CallId>,
-    form: Form<'_>,
-    ids: &'a Ids,
+    form: EncodeOptions<'_>,
+    ids: &'a CallIdMap,
 ) -> Vec<Input<'a>> {
     let mut items: Vec<Input<'a>> = Vec::new();
     for result in message.results() {
         let call_id = ids.get(&result.call);
-        let output = output(result, contents, form.dialect.takes.in_results);
+        let output = output(result, contents, form.dialect.media.in_results);
         items.push(if custom.contains(&result.call) {
             Input::CustomToolCallOutput { call_id, output }
         } else {
             Input::FunctionCallOutput { call_id, output }
         });
     }
-    if !form.dialect.takes.in_results {
+    if !form.dialect.media.in_results {
         let shown: Vec<Piece<'a>> = message
             .results()
-            .flat_map(|result| shown(result, contents))
+            .flat_map(|result| result_media(result, contents))
             .collect();
-        items.extend((!shown.is_empty()).then(|| spoken("user", shown)));
+        items.extend((!shown.is_empty()).then(|| message_item("user", shown)));
     }
     items
 }
@@ -158,14 +166,14 @@ fn output<'a>(result: &'a ToolResult, contents: &Contents, with_media: bool) -> 
             text: Cow::Borrowed(mark),
         });
         let given = result.parts.iter().map(|given| match given {
-            Given::Text(text) => Piece::InputText {
+            OutputPart::Text(text) => Piece::InputText {
                 text: Cow::Borrowed(text),
             },
-            Given::Media(medium) => media::content(medium, contents),
+            OutputPart::Media(medium) => media::content(medium, contents),
         });
         return Text::Several(mark.into_iter().chain(given).collect());
     }
-    let words = in_words(&result.parts);
+    let words = result_parts_text(&result.parts);
     Text::One(match (mark, &*words) {
         (None, _) => words,
         (Some(mark), "") => Cow::Borrowed(mark),
@@ -174,7 +182,7 @@ fn output<'a>(result: &'a ToolResult, contents: &Contents, with_media: bool) -> 
 }
 
 /// The media of a result, each after a text that states its origin.
-fn shown<'a>(result: &'a ToolResult, contents: &Contents) -> Vec<Piece<'a>> {
+fn result_media<'a>(result: &'a ToolResult, contents: &Contents) -> Vec<Piece<'a>> {
     let from = |title: String| Piece::InputText {
         text: Cow::Owned(format!("[From the result of {}: {title}]", result.name)),
     };

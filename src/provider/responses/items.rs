@@ -10,15 +10,15 @@ use super::{
     KIND,
     citation::citation,
     hosted::{self, ClientCalls},
-    order::Order,
+    order::SequenceCheck,
     wire,
 };
 use crate::provider::{
-    Chunk, Made,
+    Chunk, GeneratedImage,
     error::Kind,
     http::{
         Fault,
-        lenient::{self, Joiner, Piece, Text, Word},
+        lenient::{self, Joiner, LenientString, Piece, Text},
     },
 };
 
@@ -36,7 +36,7 @@ const CUSTOM_CALL: &str = "custom_tool_call";
 
 /// The kind of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Voice {
+pub(super) enum TextKind {
     Text,
     Refusal,
     /// A part of a reasoning summary.
@@ -47,10 +47,10 @@ pub(super) enum Voice {
 
 /// The place of a text in a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct TextLocation {
     /// Number of the item.
     pub(super) output: i64,
-    pub(super) voice: Voice,
+    pub(super) kind: TextKind,
     /// Index of the content or summary part in the item.
     pub(super) index: i64,
 }
@@ -62,7 +62,7 @@ pub(super) struct Items {
     /// Number of calls that were emitted.
     calls: u32,
     /// The place of the text that was written last, if nothing else was written since.
-    open: Option<Place>,
+    open: Option<TextLocation>,
     /// The service runs custom tools itself.
     runs_custom_tools: bool,
     refused: bool,
@@ -74,14 +74,14 @@ pub(super) struct Items {
     /// Some events have no item number, so items are identified by id.
     unnumbered: bool,
     /// Whether sequence numbers indicate missing events.
-    order: Order,
+    order: SequenceCheck,
 }
 
 #[derive(Debug, Default)]
 struct Item {
     id: String,
     phase: String,
-    words: BTreeMap<(Voice, i64), Words>,
+    words: BTreeMap<(TextKind, i64), StreamedText>,
     call: Call,
     /// It is a custom tool call, whose input is a text.
     is_custom: bool,
@@ -90,7 +90,7 @@ struct Item {
 
 /// The text at one place.
 #[derive(Debug, Default)]
-struct Words {
+struct StreamedText {
     /// The text that was emitted.
     text: String,
     joiner: Joiner,
@@ -122,22 +122,22 @@ impl Items {
             forgets_reasoning: false,
             client_calls: ClientCalls::default(),
             unnumbered: false,
-            order: Order::default(),
+            order: SequenceCheck::default(),
         }
     }
 
     /// Records the sequence number of an event about an item. If the numbers show that no event is
     /// missing, a complete text that differs from its deltas was changed by the service and is not
     /// an error.
-    pub(super) fn number(
+    pub(super) fn record_sequence(
         &mut self,
         number: Option<i64>,
         output: i64,
         is_piece: bool,
     ) -> Result<(), Fault> {
-        let in_order = self.order.take(number, output);
+        let in_order = self.order.record(number, output);
         if is_piece && !in_order {
-            return Err(garbled());
+            return Err(inconsistent_events());
         }
         Ok(())
     }
@@ -154,7 +154,7 @@ impl Items {
 
     /// The item number for an event without one: the number of the known id, or a new number if the
     /// item starts or the id is new, or else the last number.
-    pub(super) fn place(&mut self, id: &str, begins: bool) -> Result<i64, Fault> {
+    pub(super) fn output_index(&mut self, id: &str, begins: bool) -> Result<i64, Fault> {
         self.unnumbered |= !id.is_empty();
         let known = self.items.iter().find(|(_, item)| item.id == id);
         if let Some((output, _)) = known.filter(|_| !id.is_empty()) {
@@ -188,9 +188,9 @@ impl Items {
     }
 
     /// Adds text.
-    pub(super) fn say(
+    pub(super) fn add_text(
         &mut self,
-        place: Place,
+        place: TextLocation,
         piece: &Piece,
         chunks: &mut VecDeque<Chunk>,
     ) -> Result<(), Fault> {
@@ -203,7 +203,7 @@ impl Items {
 
     fn write(
         &mut self,
-        place: Place,
+        place: TextLocation,
         piece: &Piece,
         chunks: &mut VecDeque<Chunk>,
     ) -> Result<(), Fault> {
@@ -211,15 +211,15 @@ impl Items {
         let words = self.words(place)?;
         let text = words.joiner.join(piece);
         words.text.push_str(&text.text);
-        self.refused |= place.voice == Voice::Refusal;
-        add(place.voice, text, chunks);
+        self.refused |= place.kind == TextKind::Refusal;
+        add(place.kind, text, chunks);
         Ok(())
     }
 
     /// Completes the text at a place. Some services send a text only once it is complete.
     pub(super) fn complete(
         &mut self,
-        place: Place,
+        place: TextLocation,
         whole: &Piece,
         chunks: &mut VecDeque<Chunk>,
     ) -> Result<(), Fault> {
@@ -231,7 +231,7 @@ impl Items {
     /// Adds a citation. It is emitted only if it belongs to the part that was written last.
     pub(super) fn cite(
         &mut self,
-        place: Place,
+        place: TextLocation,
         raw: &RawValue,
         chunks: &mut VecDeque<Chunk>,
     ) -> Result<(), Fault> {
@@ -324,7 +324,7 @@ impl Items {
             && is_garbled(&call.arguments.text, &text)
             && !is_same_json(&call.arguments.text, &text)
         {
-            return Err(garbled());
+            return Err(inconsistent_events());
         }
         Ok(())
     }
@@ -332,7 +332,7 @@ impl Items {
     /// Checks text that was emitted but is missing from the complete text.
     fn check_rest(&self, rest: &str, is_repeated: bool) -> Result<(), Fault> {
         if is_repeated && !self.order.is_whole() && !rest.trim().is_empty() {
-            return Err(garbled());
+            return Err(inconsistent_events());
         }
         Ok(())
     }
@@ -340,7 +340,7 @@ impl Items {
     /// Rejects deltas of a completed item, which would duplicate its content.
     fn check_open(&self, output: i64) -> Result<(), Fault> {
         if self.items.get(&output).is_some_and(|item| item.done) {
-            return Err(garbled());
+            return Err(inconsistent_events());
         }
         Ok(())
     }
@@ -366,10 +366,10 @@ impl Items {
             "" => Ok(()),
             kind => {
                 self.close(chunks);
-                self.client_calls.take(kind, raw.get());
+                self.client_calls.add(kind, raw.get());
                 match hosted::picture(kind, raw) {
                     Some((picture, item)) => {
-                        chunks.push_back(Chunk::Made(Made::Content(picture)));
+                        chunks.push_back(Chunk::Image(GeneratedImage::Content(picture)));
                         let own = json!({KIND: {"item": item}}).to_string();
                         chunks.push_back(Chunk::PartMetadata(own));
                     }
@@ -402,7 +402,7 @@ impl Items {
             |item: &Item| !item.done && (!item.words.is_empty() || item.call.index.is_some());
         let ends = self.items.values().any(|item| item.done);
         if self.unnumbered && ends && self.items.values().any(is_left) {
-            return Err(garbled());
+            return Err(inconsistent_events());
         }
         let unnamed = |item: &Item| {
             item.call.index.is_none() && !item.call.arguments.text.is_empty() && !item.done
@@ -440,17 +440,17 @@ impl Items {
         chunks: &mut VecDeque<Chunk>,
     ) -> Result<(), Fault> {
         let parts: Vec<wire::ContentPart> = item.content.as_deref().map(read).unwrap_or_default();
-        let mut said =
-            [Voice::Text, Voice::Refusal].map(|voice| (voice, self.said(output, voice), false));
+        let mut said = [TextKind::Text, TextKind::Refusal]
+            .map(|voice| (voice, self.emitted_text(output, voice), false));
         let mut is_compared = true;
-        let texts = |words: &Words| words.citations;
+        let texts = |words: &StreamedText| words.citations;
         let mut cited: usize = self.item(output)?.words.values().map(texts).sum();
         for (index, part) in (0..).zip(&parts) {
             for ((voice, said, repeats), whole) in said.iter_mut().zip([&part.text, &part.refusal])
             {
-                let place = Place {
+                let place = TextLocation {
                     output,
-                    voice: *voice,
+                    kind: *voice,
                     index,
                 };
                 if let Some(whole) = whole {
@@ -459,9 +459,9 @@ impl Items {
                     is_compared &= self.complete_next(place, &whole, said, chunks)?;
                 }
             }
-            let place = Place {
+            let place = TextLocation {
                 output,
-                voice: Voice::Text,
+                kind: TextKind::Text,
                 index,
             };
             let sources: Vec<&RawValue> = part.annotations.as_deref().map(read).unwrap_or_default();
@@ -480,7 +480,7 @@ impl Items {
     }
 
     /// The text of one kind that was emitted for an item.
-    fn said(&self, output: i64, voice: Voice) -> String {
+    fn emitted_text(&self, output: i64, voice: TextKind) -> String {
         let words = self.items.get(&output).map(|item| &item.words);
         words
             .into_iter()
@@ -495,7 +495,7 @@ impl Items {
     /// compared. Returns whether the text equals the emitted text, as far as that goes.
     fn complete_next(
         &mut self,
-        place: Place,
+        place: TextLocation,
         whole: &Piece,
         said: &mut String,
         chunks: &mut VecDeque<Chunk>,
@@ -511,7 +511,7 @@ impl Items {
             }
             chunks.extend(replaced.then_some(Chunk::Sanitized));
         } else if !self.order.is_whole() && is_garbled(said, &text) {
-            return Err(garbled());
+            return Err(inconsistent_events());
         } else {
             return Ok(false);
         }
@@ -527,16 +527,16 @@ impl Items {
         chunks: &mut VecDeque<Chunk>,
     ) -> Result<(), Fault> {
         for (voice, parts) in [
-            (Voice::Summary, &item.summary),
-            (Voice::Reasoning, &item.content),
+            (TextKind::Summary, &item.summary),
+            (TextKind::Reasoning, &item.content),
         ] {
             let parts: Vec<wire::ContentPart> = parts.as_deref().map(read).unwrap_or_default();
-            let mut said = self.said(output, voice);
+            let mut said = self.emitted_text(output, voice);
             let (mut repeats, mut is_compared) = (false, true);
             for (index, part) in (0..).zip(&parts) {
-                let place = Place {
+                let place = TextLocation {
                     output,
-                    voice,
+                    kind: voice,
                     index,
                 };
                 if let Some(whole) = &part.text {
@@ -554,7 +554,7 @@ impl Items {
             return Ok(());
         }
         match self.open {
-            Some(place) if place.output == output => self.end_words(chunks),
+            Some(place) if place.output == output => self.end_text(chunks),
             Some(_) | None => {
                 self.close(chunks);
                 chunks.push_back(Chunk::Reasoning(String::new()));
@@ -562,7 +562,7 @@ impl Items {
         }
         self.open = None;
         let item = self.item(output)?;
-        let raw = |(voice, _): &(Voice, i64)| *voice == Voice::Reasoning;
+        let raw = |(voice, _): &(TextKind, i64)| *voice == TextKind::Reasoning;
         let mut own = json!({"id": item.id, "encrypted_content": encrypted});
         if item.words.keys().any(raw) {
             own["raw"] = json!(true);
@@ -616,7 +616,7 @@ impl Items {
         call.joiner.close(&mut last);
         let index = call.index.unwrap_or_default();
         self.write_arguments(index, last, chunks);
-        let mut own = self.names(output);
+        let mut own = self.id_and_phase(output);
         let caller = item.caller.as_deref().map(RawValue::get);
         let caller = caller.and_then(lenient::value).filter(|it| !it.is_null());
         own.extend(caller.map(|caller| ("caller".to_owned(), caller)));
@@ -636,7 +636,7 @@ impl Items {
         }
         let call = &mut self.item(output)?.call;
         let Text { text, replaced } = std::mem::take(&mut call.arguments);
-        let mut own = self.names(output);
+        let mut own = self.id_and_phase(output);
         own.insert("type".to_owned(), json!(CUSTOM_CALL));
         self.begin_call(output, item, chunks)?;
         let index = self.item(output)?.call.index.unwrap_or_default();
@@ -669,13 +669,13 @@ impl Items {
         Ok(self.items.entry(output).or_default())
     }
 
-    fn words(&mut self, place: Place) -> Result<&mut Words, Fault> {
+    fn words(&mut self, place: TextLocation) -> Result<&mut StreamedText, Fault> {
         let words = &mut self.item(place.output)?.words;
-        Ok(words.entry((place.voice, place.index)).or_default())
+        Ok(words.entry((place.kind, place.index)).or_default())
     }
 
     /// Selects the place to which text is written next.
-    fn turn_to(&mut self, place: Place, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
+    fn turn_to(&mut self, place: TextLocation, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
         if self.open != Some(place) {
             self.close(chunks);
             let words = self.words(place)?;
@@ -687,13 +687,13 @@ impl Items {
 
     /// Ends the current text, because it is complete or other content follows.
     fn close(&mut self, chunks: &mut VecDeque<Chunk>) {
-        self.end_words(chunks);
+        self.end_text(chunks);
         let Some(place) = self.open.take() else {
             return;
         };
-        let own = match place.voice {
-            Voice::Text | Voice::Refusal => self.names(place.output),
-            Voice::Summary | Voice::Reasoning => Map::new(),
+        let own = match place.kind {
+            TextKind::Text | TextKind::Refusal => self.id_and_phase(place.output),
+            TextKind::Summary | TextKind::Reasoning => Map::new(),
         };
         chunks.push_back(if own.is_empty() {
             Chunk::PartEnded
@@ -703,7 +703,7 @@ impl Items {
     }
 
     /// The id and phase of an item.
-    fn names(&self, output: i64) -> Map<String, Value> {
+    fn id_and_phase(&self, output: i64) -> Map<String, Value> {
         let Some(Item { id, phase, .. }) = self.items.get(&output) else {
             return Map::new();
         };
@@ -716,26 +716,26 @@ impl Items {
     }
 
     /// Ends the current text. An unpaired surrogate at its end is replaced.
-    fn end_words(&mut self, chunks: &mut VecDeque<Chunk>) {
+    fn end_text(&mut self, chunks: &mut VecDeque<Chunk>) {
         let Some(place) = self.open else {
             return;
         };
         let item = self.items.get_mut(&place.output);
-        if let Some(words) = item.and_then(|item| item.words.get_mut(&(place.voice, place.index))) {
+        if let Some(words) = item.and_then(|item| item.words.get_mut(&(place.kind, place.index))) {
             let mut last = Text::default();
             words.joiner.close(&mut last);
             words.text.push_str(&last.text);
-            add(place.voice, last, chunks);
+            add(place.kind, last, chunks);
         }
     }
 }
 
-fn add(voice: Voice, Text { text, replaced }: Text, chunks: &mut VecDeque<Chunk>) {
+fn add(voice: TextKind, Text { text, replaced }: Text, chunks: &mut VecDeque<Chunk>) {
     if !text.is_empty() {
         chunks.push_back(match voice {
-            Voice::Text => Chunk::Text(text),
-            Voice::Refusal => Chunk::Refusal(text),
-            Voice::Summary | Voice::Reasoning => Chunk::Reasoning(text),
+            TextKind::Text => Chunk::Text(text),
+            TextKind::Refusal => Chunk::Refusal(text),
+            TextKind::Summary | TextKind::Reasoning => Chunk::Reasoning(text),
         });
     }
     chunks.extend(replaced.then_some(Chunk::Sanitized));
@@ -771,7 +771,7 @@ fn is_same_json(one: &str, other: &str) -> bool {
 }
 
 /// The fault for deltas that contradict the complete response.
-fn garbled() -> Fault {
+fn inconsistent_events() -> Fault {
     Fault::broken("events of the response are missing, repeated or out of order")
 }
 
@@ -806,7 +806,7 @@ fn read<'a, T: serde::Deserialize<'a> + Default>(raw: &'a RawValue) -> T {
     serde_json::from_str(raw.get()).unwrap_or_default()
 }
 
-fn word(word: &Option<Word>) -> &str {
+fn word(word: &Option<LenientString>) -> &str {
     word.as_ref()
         .map(|word| word.0.as_str())
         .unwrap_or_default()

@@ -4,11 +4,11 @@ use std::borrow::Cow;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
-use super::{dialect::Takes, wire::Content};
+use super::{dialect::MediaSupport, wire::Content};
 use crate::{
     model::{
         Contents, Media, Role,
-        media::{Kind, Source, UNSUPPORTED_WORDS},
+        media::{Kind, Source, UNSUPPORTED_TEXT},
     },
     provider::media_type,
 };
@@ -17,7 +17,7 @@ use crate::{
 const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
 /// Why a media part cannot be sent to any model of a service. Returns `None` if it can.
-pub(super) fn cannot_read(takes: Takes, media: &Media, role: Role) -> Option<String> {
+pub(super) fn unsupported_media(takes: MediaSupport, media: &Media, role: Role) -> Option<String> {
     let elsewhere = matches!(media.source, Source::Url(_));
     let why = match (role, media.kind()) {
         // Sent as the item of the tool that generated the image, if this model called it.
@@ -27,7 +27,7 @@ pub(super) fn cannot_read(takes: Takes, media: &Media, role: Role) -> Option<Str
             "The service accepts only PNG, JPEG, GIF and WebP images."
         }
         (_, Kind::Document) if !takes.files => "The service does not accept files.",
-        (_, Kind::Image | Kind::Document) if elsewhere && !takes.addresses => {
+        (_, Kind::Image | Kind::Document) if elsewhere && !takes.image_urls => {
             "The service does not fetch URLs: store the content."
         }
         (_, Kind::Audio) => "The service does not accept audio.",
@@ -41,10 +41,10 @@ pub(super) fn cannot_read(takes: Takes, media: &Media, role: Role) -> Option<Str
 /// instead.
 pub(super) fn content<'a>(media: &'a Media, contents: &Contents) -> Content<'a> {
     let unsupported = Content::InputText {
-        text: Cow::Borrowed(UNSUPPORTED_WORDS),
+        text: Cow::Borrowed(UNSUPPORTED_TEXT),
     };
     let stored = || {
-        let content = contents.get(&media.kept()?.id)?;
+        let content = contents.get(&media.blob()?.id)?;
         let data = STANDARD.encode(content);
         let media_type = media_type::of(media, content);
         Some(format!("data:{media_type};base64,{data}"))

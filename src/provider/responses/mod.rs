@@ -4,11 +4,13 @@
 //! No state is kept at the service: each request contains the whole conversation, and items that
 //! the service needs of its own responses are sent back unchanged.
 
+mod assistant_items;
 mod citation;
+mod custom_calls;
 pub mod decode;
 pub mod dialect;
 pub mod encode;
-pub mod form;
+pub mod encode_options;
 pub(in crate::provider) mod history;
 mod hosted;
 pub(in crate::provider) mod import;
@@ -19,18 +21,16 @@ mod omitted;
 mod options;
 mod order;
 mod rules;
-mod said;
 mod service;
-mod text_calls;
 mod usage;
 mod wire;
 
 #[cfg(test)]
 mod tests;
 
+pub use custom_calls::CustomCalls;
 pub use service::Responses;
 pub(super) use service::request;
-pub use text_calls::TextCalls;
 
 /// Key of this kind of provider in settings and metadata.
 const KIND: &str = "openai-responses";

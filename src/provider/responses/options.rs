@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json, value::RawValue};
 
 use super::{
     KIND,
-    dialect::{Dialect, Encrypted},
-    form::Form,
+    dialect::{Dialect, EncryptedReasoning},
+    encode_options::EncodeOptions,
 };
 use crate::{
     model::{
@@ -17,8 +17,10 @@ use crate::{
     provider::{
         body::{Body, options_of},
         http::lenient,
-        info::{ModelInfo, refused},
-        openai::options::{COARSE, OF_OPENAI, can_be_strict, thinks},
+        info::{ModelInfo, rejected_settings},
+        openai::options::{
+            COMMON_EFFORTS, OPENAI_EFFORTS, can_be_strict, is_openai_reasoning_model,
+        },
     },
 };
 
@@ -27,7 +29,7 @@ mod tests;
 
 /// Fields that provider options cannot override: overriding them would send a conversation that
 /// differs from the stored one.
-const OURS: &[&str] = &[
+const RESERVED_FIELDS: &[&str] = &[
     "model",
     "input",
     "instructions",
@@ -40,7 +42,7 @@ const OURS: &[&str] = &[
 ];
 
 /// The service's minimum for `max_output_tokens`.
-const LEAST_OUTPUT: u32 = 16;
+const MIN_OUTPUT_TOKENS: u32 = 16;
 
 /// Limit on the number of stop sequences. The API has none.
 pub(super) const MAX_STOPS: usize = 0;
@@ -50,38 +52,42 @@ pub(super) const MAX_STOPS: usize = 0;
 const ENCRYPTED: &str = "reasoning.encrypted_content";
 
 /// Whether a model is known to reason, or has the name of an OpenAI reasoning model.
-pub(super) fn reasons(model: &ModelInfo) -> bool {
+pub(super) fn is_reasoning_model(model: &ModelInfo) -> bool {
     let name = model.name.rsplit('/').next().unwrap_or_default();
     match &model.reasoning_efforts {
         Some(levels) => !levels.is_empty(),
-        None => thinks(name),
+        None => is_openai_reasoning_model(name),
     }
 }
 
 /// The settings with the effort replaced by the model's nearest level. If its levels are unknown,
 /// those that nearly every model supports are assumed.
-pub(super) fn fitted(dialect: &Dialect, model: &ModelInfo, wanted: &Generation) -> Generation {
+pub(super) fn nearest_supported(
+    dialect: &Dialect,
+    model: &ModelInfo,
+    wanted: &Generation,
+) -> Generation {
     let levels: &[ReasoningEffort] = if dialect.openai_models {
-        &OF_OPENAI
+        &OPENAI_EFFORTS
     } else {
-        &COARSE
+        &COMMON_EFFORTS
     };
     match (wanted.reasoning_effort, &model.reasoning_efforts) {
         (Some(effort), None) => Generation {
             reasoning_effort: effort.nearest_of(levels),
             ..wanted.clone()
         },
-        (Some(_), Some(_)) | (None, _) => model.fitted(wanted),
+        (Some(_), Some(_)) | (None, _) => model.nearest_supported(wanted),
     }
 }
 
 /// The settings that the model does not support.
-pub(super) fn cannot_take(
+pub(super) fn unsupported_settings(
     dialect: &Dialect,
     model: &ModelInfo,
     wanted: &Generation,
 ) -> Vec<Unsupported> {
-    let reasons = reasons(model);
+    let reasons = is_reasoning_model(model);
     let no_sampling = reasons && dialect.openai_models;
     let known = dialect.openai_models || model.reasoning_efforts.is_some();
     let unlisted = dialect.listed_efforts && model.reasoning_efforts.is_none();
@@ -133,11 +139,11 @@ pub(super) fn cannot_take(
             "The model does not support parallel tool calls.",
         ),
     ];
-    refused(table.into_iter().chain(model.refusals(wanted)))
+    rejected_settings(table.into_iter().chain(model.refusals(wanted)))
 }
 
 /// Writes the settings, and the provider options last.
-pub(super) fn write(body: &mut Body, prompt: &Prompt, form: Form<'_>) {
+pub(super) fn write(body: &mut Body, prompt: &Prompt, form: EncodeOptions<'_>) {
     let Generation {
         temperature,
         top_p,
@@ -157,14 +163,14 @@ pub(super) fn write(body: &mut Body, prompt: &Prompt, form: Form<'_>) {
         let limit = prompt.max_output_tokens;
         body.set_some(
             "max_output_tokens",
-            limit.map(|most| most.max(LEAST_OUTPUT)),
+            limit.map(|most| most.max(MIN_OUTPUT_TOKENS)),
         );
     }
     let mut own = own_options(prompt);
     let asked = match form.dialect.encrypted_reasoning {
-        Encrypted::Always => true,
-        Encrypted::Reasoning => form.reasons,
-        Encrypted::Never => false,
+        EncryptedReasoning::Always => true,
+        EncryptedReasoning::Reasoning => form.reasons,
+        EncryptedReasoning::Never => false,
     };
     body.set_some("include", included(asked, own.remove("include")));
     write_shared(body, prompt, form, &mut own);
@@ -174,7 +180,7 @@ pub(super) fn write(body: &mut Body, prompt: &Prompt, form: Form<'_>) {
 }
 
 /// Writes only the settings that affect the token count of the prompt.
-pub(super) fn write_counted(body: &mut Body, prompt: &Prompt, form: Form<'_>) {
+pub(super) fn write_counted(body: &mut Body, prompt: &Prompt, form: EncodeOptions<'_>) {
     write_shared(body, prompt, form, &mut own_options(prompt));
 }
 
@@ -183,7 +189,7 @@ pub(super) fn write_counted(body: &mut Body, prompt: &Prompt, form: Form<'_>) {
 fn write_shared(
     body: &mut Body,
     prompt: &Prompt,
-    form: Form<'_>,
+    form: EncodeOptions<'_>,
     own: &mut BTreeMap<String, &RawValue>,
 ) {
     let generation = &prompt.generation;
@@ -222,7 +228,7 @@ fn write_shared(
 /// The host's provider options.
 fn own_options(prompt: &Prompt) -> BTreeMap<String, &RawValue> {
     let mut own = options_of(KIND, prompt.generation.provider_options.as_deref());
-    own.retain(|key, _| !OURS.contains(&key.as_str()));
+    own.retain(|key, _| !RESERVED_FIELDS.contains(&key.as_str()));
     own
 }
 

@@ -3,7 +3,7 @@
 
 /// The sequence numbers received so far.
 #[derive(Debug, Default)]
-pub(super) struct Order {
+pub(super) struct SequenceCheck {
     last: Option<Numbered>,
     /// An event had no number, or not the next one.
     gaps: bool,
@@ -15,10 +15,10 @@ struct Numbered {
     output: i64,
 }
 
-impl Order {
+impl SequenceCheck {
     /// Records an event about the item `output`. Returns `false` if the event follows a later event
     /// about the same item.
-    pub(super) fn take(&mut self, number: Option<i64>, output: i64) -> bool {
+    pub(super) fn record(&mut self, number: Option<i64>, output: i64) -> bool {
         let Some(number) = number else {
             self.gaps = true;
             return true;
@@ -59,10 +59,10 @@ mod tests {
             ("anew for each item", again, true, false),
         ];
         for (what, events, in_order, is_whole) in table {
-            let mut order = Order::default();
+            let mut order = SequenceCheck::default();
             let seen = events
                 .iter()
-                .map(|(number, output)| order.take(*number, *output));
+                .map(|(number, output)| order.record(*number, *output));
             let seen: Vec<bool> = seen.collect();
             assert_eq!(seen.iter().all(|it| *it), in_order, "{what}");
             assert_eq!(order.is_whole(), is_whole, "{what}");

@@ -6,14 +6,14 @@ use super::{
 };
 use crate::provider::{
     ModelInfo, Rules,
-    rules::{self, ForcedCalls, MissingReasoning, ReasoningKept, ReasoningOf},
+    rules::{self, ForcedCalls, MissingReasoning, ReasoningAuthor, ReasoningKept},
 };
 
 /// The rules for requests to a model.
 pub(super) fn of(dialect: &Dialect, model: &ModelInfo) -> Rules {
     let efforts = rules::levels(
-        |wanted| options::fitted(dialect, model, wanted),
-        |wanted| options::cannot_take(dialect, model, wanted),
+        |wanted| options::nearest_supported(dialect, model, wanted),
+        |wanted| options::unsupported_settings(dialect, model, wanted),
         |effort| serde_json::to_vec(&effort).ok(),
     );
     let reasoning = dialect.reasoning();
@@ -22,8 +22,8 @@ pub(super) fn of(dialect: &Dialect, model: &ModelInfo) -> Rules {
         reasoning,
         reasoning_field: match (reasoning.kept, reasoning.of) {
             (ReasoningKept::Never, _) => "",
-            (_, ReasoningOf::SameModelSigned) => "encrypted_content",
-            (_, ReasoningOf::AnyModel | ReasoningOf::SameModel) => "reasoning_text",
+            (_, ReasoningAuthor::SameModelSigned) => "encrypted_content",
+            (_, ReasoningAuthor::AnyModel | ReasoningAuthor::SameModel) => "reasoning_text",
         },
         reasoning_bound_to_prefix: false,
         missing_reasoning: MissingReasoning::Nothing,

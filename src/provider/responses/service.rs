@@ -18,15 +18,18 @@ use super::{
     decode::Decoder,
     dialect::{self, Dialect},
     encode,
-    form::Form,
+    encode_options::EncodeOptions,
     media, omitted, options, rules,
 };
 use crate::{
-    model::{Declared, Generation, Media, Prompt, PromptShape, Role, generation::Unsupported},
+    model::{
+        DeclaredModel, Generation, Media, Prompt, PromptFormat, Role, generation::Unsupported,
+    },
     provider::{
-        Answer, Count, Error, ModelInfo, PastReasoning, Provider, Refresh, Request, Rules,
+        CountFuture, Error, ModelInfo, PastReasoning, Provider, RefreshFuture, Request,
+        ResponseStream, Rules,
         error::Kind,
-        http::{Call, Client, Settings, Unusable},
+        http::{Call, Client, Settings, SetupError},
         model_facts::Catalog,
         refused_media::RefusedMedia,
     },
@@ -64,8 +67,8 @@ impl Responses {
         name: &str,
         settings: Settings,
         dialect: &Dialect,
-        declared: BTreeMap<String, Declared>,
-    ) -> Result<Self, Unusable> {
+        declared: BTreeMap<String, DeclaredModel>,
+    ) -> Result<Self, SetupError> {
         let client = Client::new(name, settings)?;
         let models = Catalog::new(client.host(), declared).checked()?;
         Ok(Self {
@@ -86,18 +89,18 @@ impl Responses {
         self
     }
 
-    fn form(&self, model: &str) -> Form<'_> {
+    fn form(&self, model: &str) -> EncodeOptions<'_> {
         let model = self.models.model(model);
-        Form {
+        EncodeOptions {
             dialect: &self.dialect,
             provider: &self.name,
-            reasons: model.is_some_and(|model| options::reasons(&model)),
+            reasons: model.is_some_and(|model| options::is_reasoning_model(&model)),
             summaries: self.summaries.load(Ordering::Relaxed),
-            with_own: true,
+            with_own_items: true,
         }
     }
 
-    fn answer(&self, prompt: &Prompt, form: Form<'_>) -> Answer {
+    fn answer(&self, prompt: &Prompt, form: EncodeOptions<'_>) -> ResponseStream {
         let call = Call {
             path: format!("{PATH}{}", self.query),
             headers: HeaderMap::new(),
@@ -126,7 +129,7 @@ impl Provider for Responses {
         self.models.models()
     }
 
-    fn refresh(&self, now: Timestamp, interval: Duration) -> Refresh {
+    fn refresh(&self, now: Timestamp, interval: Duration) -> RefreshFuture {
         let listing = self.models.listing();
         match self.dialect.list {
             Some(family) => listing.refresh(&self.client, family, now, interval),
@@ -134,17 +137,17 @@ impl Provider for Responses {
         }
     }
 
-    fn cannot_take(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
-        options::cannot_take(&self.dialect, model, wanted)
+    fn unsupported_settings(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
+        options::unsupported_settings(&self.dialect, model, wanted)
     }
 
-    fn fitted(&self, model: &ModelInfo, wanted: &Generation) -> Generation {
-        options::fitted(&self.dialect, model, wanted)
+    fn nearest_supported(&self, model: &ModelInfo, wanted: &Generation) -> Generation {
+        options::nearest_supported(&self.dialect, model, wanted)
     }
 
-    fn cannot_read(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
-        media::cannot_read(self.dialect.takes, media, role)
-            .or_else(|| model.cannot_read(media, role))
+    fn unsupported_media(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
+        media::unsupported_media(self.dialect.media, media, role)
+            .or_else(|| model.unsupported_media(media, role))
             .or_else(|| self.refused.reason(&model.name, media))
     }
 
@@ -153,11 +156,11 @@ impl Provider for Responses {
     }
 
     fn sends_reasoning(&self, _: &ModelInfo, reasoning: PastReasoning) -> bool {
-        self.dialect.reasoning().takes(reasoning)
+        self.dialect.reasoning().includes(reasoning)
     }
 
     fn sends_item(&self, _provider: &str, own: bool) -> bool {
-        own && self.dialect.takes_own()
+        own && self.dialect.sends_own_items()
     }
 
     fn withholds_parts(&self) -> bool {
@@ -168,21 +171,21 @@ impl Provider for Responses {
         self.dialect.local
     }
 
-    fn counts(&self) -> bool {
+    fn can_count_tokens(&self) -> bool {
         self.dialect.counts
     }
 
-    fn count(&self, prompt: Arc<Prompt>) -> Count {
+    fn count(&self, prompt: Arc<Prompt>) -> CountFuture {
         let provider = self.clone();
         Box::pin(async move {
             if !provider.dialect.counts {
                 return Ok(None);
             }
-            let body = encode::question(&prompt, provider.form(&prompt.model));
+            let body = encode::count_request(&prompt, provider.form(&prompt.model));
             let path = format!("{COUNT_PATH}{}", provider.query);
             let client = &provider.client;
-            match client.question(&path, &HeaderMap::new(), body).await {
-                Ok(answer) => client.counted(&answer["input_tokens"]).map(Some),
+            match client.request_json(&path, &HeaderMap::new(), body).await {
+                Ok(answer) => client.parse_token_count(&answer["input_tokens"]).map(Some),
                 // Older versions of self-hosted servers do not count tokens.
                 Err(error) if provider.dialect.local && error.status == NOT_FOUND => Ok(None),
                 Err(error) => Err(error),
@@ -193,7 +196,7 @@ impl Provider for Responses {
     fn request(&self, prompt: &Prompt) -> Option<Request> {
         let form = self.form(&prompt.model);
         Some(Request {
-            shape: PromptShape::OpenAiResponses,
+            shape: PromptFormat::OpenAiResponses,
             body: encode::body(prompt, form),
             left_out: omitted::omitted(prompt, form),
         })
@@ -203,14 +206,14 @@ impl Provider for Responses {
     /// This applies to reasoning summaries, which OpenAI supports only for verified organizations
     /// and which are then left out of all later calls, and to items that the service generated but
     /// can no longer read.
-    fn call(&self, prompt: Arc<Prompt>) -> Answer {
+    fn call(&self, prompt: Arc<Prompt>) -> ResponseStream {
         let provider = self.clone();
         let asked = Arc::clone(&prompt);
         let answer = async move {
             let mut with_own = true;
             loop {
-                let form = Form {
-                    with_own,
+                let form = EncodeOptions {
+                    with_own_items: with_own,
                     ..provider.form(&asked.model)
                 };
                 let mut answer = provider.answer(&asked, form);
@@ -236,15 +239,15 @@ impl Provider for Responses {
 /// Encodes a prompt as for OpenAI itself, for a model of another provider.
 pub(in crate::provider) fn request(prompt: &Prompt) -> Request {
     let model = ModelInfo::unknown(&prompt.model);
-    let form = Form {
-        dialect: &dialect::ORIGINAL,
+    let form = EncodeOptions {
+        dialect: &dialect::OPENAI,
         provider: "",
-        reasons: options::reasons(&model),
+        reasons: options::is_reasoning_model(&model),
         summaries: true,
-        with_own: true,
+        with_own_items: true,
     };
     Request {
-        shape: PromptShape::OpenAiResponses,
+        shape: PromptFormat::OpenAiResponses,
         body: encode::body(prompt, form),
         left_out: omitted::omitted(prompt, form),
     }

@@ -9,10 +9,10 @@ use crate::{
     model::{Citation, Content, FinishReason, Part},
     provider::{
         Chunk, Finish,
-        assemble::Assembled,
+        assemble::AssembledResponse,
         error::Kind,
         http::Fault,
-        recordings::{self, Outcome, assembled},
+        recordings::{self, DecodeOutcome, assembled},
     },
 };
 
@@ -21,7 +21,7 @@ mod events;
 mod requests;
 
 /// Decodes a complete stream.
-fn decode(name: &str, body: &str) -> Outcome {
+fn decode(name: &str, body: &str) -> DecodeOutcome {
     let dialect = dialect::named(name).expect("a dialect");
     recordings::decode(Decoder::new(dialect), [body.as_bytes()])
 }
@@ -75,11 +75,11 @@ fn message(id: &str, texts: &[&str]) -> Value {
 }
 
 /// The response of a valid stream.
-fn answer(events: &[Value]) -> Assembled {
+fn answer(events: &[Value]) -> AssembledResponse {
     answer_of("openai", events)
 }
 
-fn answer_of(name: &str, events: &[Value]) -> Assembled {
+fn answer_of(name: &str, events: &[Value]) -> AssembledResponse {
     let mut events = events.to_vec();
     events.push(completed());
     assembled(&chunks(name, &events))

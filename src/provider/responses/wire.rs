@@ -6,21 +6,21 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
-use crate::provider::http::lenient::{Number, Word};
+use crate::provider::http::lenient::{LenientString, Number};
 
 /// An event of a response, with the fields of all event types.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Event {
     #[serde(rename = "type")]
-    pub(super) kind: Option<Word>,
+    pub(super) kind: Option<LenientString>,
     /// Number of the item in the response. Ids cannot identify it: some services change them within
     /// an item.
     pub(super) output_index: Option<Number>,
     /// Sequence number of the event.
     pub(super) sequence_number: Option<Number>,
     /// Id of the item. Some services send it instead of `output_index`.
-    pub(super) item_id: Option<Word>,
+    pub(super) item_id: Option<LenientString>,
     /// Index of the content of a message or of unencrypted reasoning.
     pub(super) content_index: Option<Number>,
     /// Index of the part of a summary.
@@ -41,10 +41,10 @@ pub(super) struct Event {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Response {
-    pub(super) id: Option<Word>,
-    pub(super) model: Option<Word>,
-    pub(super) status: Option<Word>,
-    pub(super) service_tier: Option<Word>,
+    pub(super) id: Option<LenientString>,
+    pub(super) model: Option<LenientString>,
+    pub(super) status: Option<LenientString>,
+    pub(super) service_tier: Option<LenientString>,
     pub(super) error: Option<Box<RawValue>>,
     pub(super) incomplete_details: Option<Box<RawValue>>,
     pub(super) usage: Option<Box<RawValue>>,
@@ -55,7 +55,7 @@ pub(super) struct Response {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct IncompleteDetails {
-    pub(super) reason: Option<Word>,
+    pub(super) reason: Option<LenientString>,
 }
 
 /// An item of a response, with the fields of all item types that are read.
@@ -63,18 +63,18 @@ pub(super) struct IncompleteDetails {
 #[serde(default)]
 pub(super) struct Item {
     #[serde(rename = "type")]
-    pub(super) kind: Option<Word>,
-    pub(super) id: Option<Word>,
-    pub(super) phase: Option<Word>,
-    pub(super) call_id: Option<Word>,
-    pub(super) name: Option<Word>,
+    pub(super) kind: Option<LenientString>,
+    pub(super) id: Option<LenientString>,
+    pub(super) phase: Option<LenientString>,
+    pub(super) call_id: Option<LenientString>,
+    pub(super) name: Option<LenientString>,
     pub(super) arguments: Option<Box<RawValue>>,
     pub(super) input: Option<Box<RawValue>>,
     /// The program that made the call, for a programmatic tool call.
     pub(super) caller: Option<Box<RawValue>>,
     pub(super) content: Option<Box<RawValue>>,
     pub(super) summary: Option<Box<RawValue>>,
-    pub(super) encrypted_content: Option<Word>,
+    pub(super) encrypted_content: Option<LenientString>,
 }
 
 /// A part of a message, of a summary or of unencrypted reasoning.
@@ -90,9 +90,9 @@ pub(super) struct ContentPart {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Annotation {
-    pub(super) url: Option<Word>,
-    pub(super) title: Option<Word>,
-    pub(super) filename: Option<Word>,
+    pub(super) url: Option<LenientString>,
+    pub(super) title: Option<LenientString>,
+    pub(super) filename: Option<LenientString>,
     /// In characters.
     pub(super) start_index: Option<Number>,
     /// In characters.

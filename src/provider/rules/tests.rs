@@ -16,7 +16,7 @@ use crate::{
         anthropic::{self, Anthropic},
         gemini::Gemini,
         http::Settings,
-        openai::{OpenAi, dialect as chat, rules::REASONS_BESIDE_TOOLS},
+        openai::{OpenAi, dialect as chat, rules::KIND_FOR_REASONING_WITH_TOOLS},
         responses::{Responses, dialect as responses},
     },
 };
@@ -44,12 +44,12 @@ impl Case {
 
     /// The request for messages with these settings, as far as the model accepts them.
     fn sent(&self, messages: Vec<Message>, wanted: &Generation, tools: bool) -> Value {
-        let mut generation = self.provider.fitted(&self.model, wanted);
-        let mut refused = self.provider.cannot_take(&self.model, &generation);
+        let mut generation = self.provider.nearest_supported(&self.model, wanted);
+        let mut refused = self.provider.unsupported_settings(&self.model, &generation);
         if tools {
             refused.extend(
                 self.provider
-                    .cannot_take_beside_tools(&self.model, &generation),
+                    .unsupported_settings_with_tools(&self.model, &generation),
             );
         } else {
             generation.clear(Setting::ToolChoice);
@@ -90,7 +90,7 @@ fn chat_dialects() -> Vec<chat::Dialect> {
                 placeholder: true,
             },
             own_call_ids: true,
-            effort: chat::Effort::Listed,
+            effort: chat::EffortForm::Listed,
             max_stops: Some(2),
             ..chat::COMPATIBLE
         })
@@ -117,8 +117,8 @@ fn cases() -> Vec<Case> {
         }
     }
     let never = responses::Dialect {
-        encrypted_reasoning: responses::Encrypted::Never,
-        ..responses::ORIGINAL
+        encrypted_reasoning: responses::EncryptedReasoning::Never,
+        ..responses::OPENAI
     };
     for dialect in responses::DIALECTS.iter().chain([&never]) {
         let provider = Responses::new("main", Settings::nowhere(), dialect, BTreeMap::new());
@@ -351,9 +351,9 @@ fn reasoning_is_sent_as_the_rules_list_it() {
                 ReasoningKept::Always => true,
             };
             let by = match rules.reasoning.of {
-                ReasoningOf::AnyModel => true,
-                ReasoningOf::SameModel => own,
-                ReasoningOf::SameModelSigned => own && signed,
+                ReasoningAuthor::AnyModel => true,
+                ReasoningAuthor::SameModel => own,
+                ReasoningAuthor::SameModelSigned => own && signed,
             };
             // These responses have no fingerprint of the prompt that they followed.
             let expected = here && by && !rules.reasoning_bound_to_prefix;
@@ -408,8 +408,8 @@ fn ids_of_calls_are_sent_as_the_rules_list_them() {
         let rules = &case.rules;
         let body = case.sent(conversation(&case.model), &Generation::default(), true);
         let (short, nine) = match rules.call_ids {
-            Some(CallIds::Short) => (true, true),
-            Some(CallIds::Nine) => (false, true),
+            Some(CallIdRule::Short) => (true, true),
+            Some(CallIdRule::Nine) => (false, true),
             None => (false, false),
         };
         let own = rules.keeps_own_call_ids;
@@ -519,15 +519,18 @@ fn the_kind_that_sends_more_levels_beside_tools_is_listed_by_its_name() {
     let provider = Responses::new(
         "main",
         Settings::nowhere(),
-        &responses::ORIGINAL,
+        &responses::OPENAI,
         BTreeMap::new(),
     );
     let provider = provider.expect("a provider");
-    assert_eq!(provider.kind(), REASONS_BESIDE_TOOLS);
-    let openai = chat::original();
+    assert_eq!(provider.kind(), KIND_FOR_REASONING_WITH_TOOLS);
+    let openai = chat::openai();
     let chat =
         OpenAi::new("main", Settings::nowhere(), openai, BTreeMap::new()).expect("a provider");
-    for (model, expected) in [("gpt-5", None), ("gpt-5.4", Some(REASONS_BESIDE_TOOLS))] {
+    for (model, expected) in [
+        ("gpt-5", None),
+        ("gpt-5.4", Some(KIND_FOR_REASONING_WITH_TOOLS)),
+    ] {
         let info = chat.model(model).expect("a model");
         let rules = chat.rules(&info).expect("rules");
         assert_eq!(rules.kind_for_reasoning_with_tools, expected, "{model}");

@@ -8,7 +8,7 @@ use super::{
     file::{
         ActionFile, CallFile, ErrorFile, FinishFile, ReasonFile, RepeatFile, True, UsageFile, Verb,
     },
-    scene::{Pick, Scene},
+    script_context::{Pick, ScriptContext},
     template::Template,
 };
 use crate::{
@@ -33,7 +33,7 @@ pub(super) struct Pace {
 
 /// The kind of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Voice {
+pub(super) enum TextKind {
     Text,
     Reasoning,
     Refusal,
@@ -42,8 +42,8 @@ pub(super) enum Voice {
 /// An action of a step.
 #[derive(Debug)]
 pub(super) enum Action {
-    Say {
-        voice: Voice,
+    Text {
+        kind: TextKind,
         text: Template,
         pace: Pace,
     },
@@ -66,7 +66,7 @@ pub(super) enum Action {
     Fail(Failing),
     Finish {
         reason: Option<FinishReason>,
-        usage: Report,
+        usage: UsageReport,
     },
     Break,
     Stall,
@@ -89,18 +89,18 @@ pub(super) struct Failing {
 
 /// The usage to report.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Report {
+pub(super) enum UsageReport {
     /// Estimated from the prompt and the response.
     Estimated,
     /// The given usage, or none.
-    Given(Option<Usage>),
+    Fixed(Option<Usage>),
 }
 
 /// An action rendered for one prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Act {
-    Say {
-        voice: Voice,
+pub(super) enum RenderedAction {
+    Text {
+        kind: TextKind,
         text: String,
         pace: Pace,
     },
@@ -115,7 +115,7 @@ pub(super) enum Act {
     Fail(Error),
     Finish {
         reason: Option<FinishReason>,
-        usage: Report,
+        usage: UsageReport,
     },
     Break,
     Stall,
@@ -170,16 +170,16 @@ impl Action {
             );
         }
         let say = |voice, text: &str| {
-            Ok(Self::Say {
-                voice,
+            Ok(Self::Text {
+                kind: voice,
                 text: Template::parse(text, picks)?,
                 pace,
             })
         };
         match verb {
-            Verb::Text(text) => say(Voice::Text, &text),
-            Verb::Reasoning(text) => say(Voice::Reasoning, &text),
-            Verb::Refusal(text) => say(Voice::Refusal, &text),
+            Verb::Text(text) => say(TextKind::Text, &text),
+            Verb::Reasoning(text) => say(TextKind::Reasoning, &text),
+            Verb::Refusal(text) => say(TextKind::Refusal, &text),
             Verb::Repeat(repeat) => Self::check_repeat(repeat, pace),
             Verb::EchoPrompt(True) => Ok(Self::Echo { pace }),
             Verb::ToolCall(call) => Self::check_call(call, pace, picks),
@@ -196,7 +196,7 @@ impl Action {
         match self {
             Self::Finish { .. } | Self::Break | Self::Stall => true,
             Self::Fail(failing) => failing.file.times.is_none(),
-            Self::Say { .. }
+            Self::Text { .. }
             | Self::Repeat { .. }
             | Self::Echo { .. }
             | Self::Call { .. }
@@ -207,20 +207,29 @@ impl Action {
 
     /// Renders the action for a prompt. Returns `None` if it does nothing this time. `earlier` is
     /// the number of prompts that the step answered before.
-    pub(super) fn render(&self, scene: &Scene<'_>, earlier: u32, provider: &str) -> Option<Act> {
+    pub(super) fn render(
+        &self,
+        scene: &ScriptContext<'_>,
+        earlier: u32,
+        provider: &str,
+    ) -> Option<RenderedAction> {
         let act = match self {
-            Self::Say { voice, text, pace } => Act::Say {
-                voice: *voice,
+            Self::Text {
+                kind: voice,
+                text,
+                pace,
+            } => RenderedAction::Text {
+                kind: *voice,
                 text: text.render(scene),
                 pace: *pace,
             },
-            Self::Repeat { text, times, pace } => Act::Say {
-                voice: Voice::Text,
+            Self::Repeat { text, times, pace } => RenderedAction::Text {
+                kind: TextKind::Text,
                 text: text.repeat(*times),
                 pace: *pace,
             },
-            Self::Echo { pace } => Act::Say {
-                voice: Voice::Text,
+            Self::Echo { pace } => RenderedAction::Text {
+                kind: TextKind::Text,
                 text: echo::json(scene.prompt),
                 pace: *pace,
             },
@@ -229,21 +238,21 @@ impl Action {
                 id,
                 arguments,
                 pace,
-            } => Act::Call {
+            } => RenderedAction::Call {
                 name: name.clone(),
                 id: id.clone(),
                 arguments: arguments.render(scene),
                 pace: *pace,
             },
-            Self::Delay(delay) => Act::Delay(*delay),
-            Self::WaitFor(name) => Act::WaitFor(name.render(scene)),
-            Self::Fail(failing) => Act::Fail(failing.error(earlier, provider)?),
-            Self::Finish { reason, usage } => Act::Finish {
+            Self::Delay(delay) => RenderedAction::Delay(*delay),
+            Self::WaitFor(name) => RenderedAction::WaitFor(name.render(scene)),
+            Self::Fail(failing) => RenderedAction::Fail(failing.error(earlier, provider)?),
+            Self::Finish { reason, usage } => RenderedAction::Finish {
                 reason: *reason,
                 usage: usage.clone(),
             },
-            Self::Break => Act::Break,
-            Self::Stall => Act::Stall,
+            Self::Break => RenderedAction::Break,
+            Self::Stall => RenderedAction::Stall,
         };
         Some(act)
     }
@@ -293,8 +302,8 @@ impl Action {
     /// Converts a finish action from a file.
     fn check_finish(finish: FinishFile) -> Self {
         let FinishFile { reason, usage } = finish;
-        let usage = usage.map_or(Report::Estimated, |given| {
-            Report::Given(given.map(UsageFile::into_usage))
+        let usage = usage.map_or(UsageReport::Estimated, |given| {
+            UsageReport::Fixed(given.map(UsageFile::into_usage))
         });
         Self::Finish {
             reason: reason.map(ReasonFile::into_reason),
@@ -305,7 +314,7 @@ impl Action {
 
 impl Arguments {
     /// Renders the arguments for a prompt.
-    fn render(&self, scene: &Scene<'_>) -> String {
+    fn render(&self, scene: &ScriptContext<'_>) -> String {
         match self {
             Self::Raw(text) => text.clone(),
             Self::Json(template) => template.render_json(scene),

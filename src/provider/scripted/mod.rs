@@ -9,7 +9,7 @@ use std::{
 
 use futures_util::{StreamExt, stream};
 
-use super::{Answer, Error, ModelInfo, Provider, error::Kind};
+use super::{Error, ModelInfo, Provider, ResponseStream, error::Kind};
 use crate::model::Prompt;
 
 mod action;
@@ -18,8 +18,8 @@ mod file;
 mod load;
 mod log;
 mod play;
-mod scene;
 mod script;
+mod script_context;
 mod signals;
 mod template;
 #[cfg(test)]
@@ -28,8 +28,8 @@ mod tests;
 pub use load::{LoadError, Problem};
 use log::Log;
 use play::Player;
-use scene::Scene;
 use script::Script;
+use script_context::ScriptContext;
 use signals::Signals;
 
 /// All scripts, each of them a model. Clones share signals and log, so that a test can keep a
@@ -101,15 +101,15 @@ impl Scripted {
             .scripts
             .get(&prompt.model)
             .ok_or_else(|| self.refuse(&prompt, "does not exist"))?;
-        let scene = Scene::new(&prompt, &script.picks);
+        let scene = ScriptContext::new(&prompt, &script.picks);
         let step = script
             .steps
             .iter()
             .find(|step| step.when.holds(&scene))
             .ok_or_else(|| self.refuse(&prompt, "has no step for this prompt"))?;
-        let earlier = step.played.fetch_add(1, Ordering::Relaxed);
+        let earlier = step.prompts_answered.fetch_add(1, Ordering::Relaxed);
         let acts = step
-            .say
+            .actions
             .iter()
             .filter_map(|action| action.render(&scene, earlier, &self.name))
             .collect();
@@ -142,7 +142,7 @@ impl Provider for Scripted {
             .collect()
     }
 
-    fn call(&self, prompt: Arc<Prompt>) -> Answer {
+    fn call(&self, prompt: Arc<Prompt>) -> ResponseStream {
         let provider = self.clone();
         let answer = async move {
             match provider.begin(prompt) {

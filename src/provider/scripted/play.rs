@@ -6,7 +6,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use futures_util::{Stream, stream};
 
 use super::{
-    action::{Act, Pace, Report, Voice},
+    action::{Pace, RenderedAction, TextKind, UsageReport},
     signals::Signals,
 };
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
 
 /// The next event of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Beat {
+pub(super) enum PlaybackEvent {
     Chunk(Chunk),
     /// A delay.
     Delay(Duration),
@@ -34,16 +34,16 @@ pub(super) struct Player {
     prompt: Arc<Prompt>,
     moves: VecDeque<Move>,
     calls: u32,
-    said: Tally,
-    thought: Tally,
+    output: Tally,
+    reasoning: Tally,
 }
 
 /// A remaining action, or the rest of one.
 #[derive(Debug)]
 enum Move {
-    Act(Act),
+    Act(RenderedAction),
     Stream {
-        tone: Tone,
+        tone: ChunkKind,
         text: String,
         at: usize,
         pace: Pace,
@@ -52,41 +52,45 @@ enum Move {
 
 /// The kind of a streamed text.
 #[derive(Debug, Clone, Copy)]
-enum Tone {
-    Voice(Voice),
+enum ChunkKind {
+    Text(TextKind),
     Input(u32),
 }
 
 impl Player {
     /// Creates the response to a prompt. If no action ends it, it finishes normally.
-    pub(super) fn new(acts: Vec<Act>, prompt: Arc<Prompt>) -> Self {
-        let end = Act::Finish {
+    pub(super) fn new(acts: Vec<RenderedAction>, prompt: Arc<Prompt>) -> Self {
+        let end = RenderedAction::Finish {
             reason: None,
-            usage: Report::Estimated,
+            usage: UsageReport::Estimated,
         };
         let moves = acts.into_iter().chain([end]).map(Move::Act).collect();
         Self {
             prompt,
             moves,
             calls: 0,
-            said: Tally::default(),
-            thought: Tally::default(),
+            output: Tally::default(),
+            reasoning: Tally::default(),
         }
     }
 
     /// Starts an action. Returns `None` if the action itself has no beat.
-    fn begin(&mut self, act: Act) -> Option<Beat> {
+    fn begin(&mut self, act: RenderedAction) -> Option<PlaybackEvent> {
         match act {
-            Act::Say { voice, text, pace } => {
+            RenderedAction::Text {
+                kind: voice,
+                text,
+                pace,
+            } => {
                 self.moves.push_front(Move::Stream {
-                    tone: Tone::Voice(voice),
+                    tone: ChunkKind::Text(voice),
                     text,
                     at: 0,
                     pace,
                 });
                 None
             }
-            Act::Call {
+            RenderedAction::Call {
                 name,
                 id,
                 arguments,
@@ -94,29 +98,35 @@ impl Player {
             } => {
                 let index = self.calls;
                 self.calls += 1;
-                self.said = self.said.plus(&name);
+                self.output = self.output.plus(&name);
                 self.moves.push_front(Move::Stream {
-                    tone: Tone::Input(index),
+                    tone: ChunkKind::Input(index),
                     text: arguments,
                     at: 0,
                     pace,
                 });
-                Some(Beat::Chunk(Chunk::ToolCall { index, id, name }))
+                Some(PlaybackEvent::Chunk(Chunk::ToolCall { index, id, name }))
             }
-            Act::Delay(delay) => Some(Beat::Delay(delay)),
-            Act::WaitFor(name) => Some(Beat::WaitFor(name)),
-            Act::Fail(error) => self.end(Some(Beat::Fail(error))),
-            Act::Finish { reason, usage } => {
+            RenderedAction::Delay(delay) => Some(PlaybackEvent::Delay(delay)),
+            RenderedAction::WaitFor(name) => Some(PlaybackEvent::WaitFor(name)),
+            RenderedAction::Fail(error) => self.end(Some(PlaybackEvent::Fail(error))),
+            RenderedAction::Finish { reason, usage } => {
                 let finish = self.finish(reason, usage);
-                self.end(Some(Beat::Chunk(Chunk::Finished(finish))))
+                self.end(Some(PlaybackEvent::Chunk(Chunk::Finished(finish))))
             }
-            Act::Break => self.end(None),
-            Act::Stall => self.end(Some(Beat::Stall)),
+            RenderedAction::Break => self.end(None),
+            RenderedAction::Stall => self.end(Some(PlaybackEvent::Stall)),
         }
     }
 
     /// The next chunk of a text. The rest follows after the delay of its pace.
-    fn stream(&mut self, tone: Tone, text: String, at: usize, pace: Pace) -> Option<Beat> {
+    fn stream(
+        &mut self,
+        tone: ChunkKind,
+        text: String,
+        at: usize,
+        pace: Pace,
+    ) -> Option<PlaybackEvent> {
         let end = at + piece(&text[at..], pace.chunk_chars);
         if end == at {
             return None;
@@ -130,42 +140,43 @@ impl Player {
                 pace,
             });
             if !pace.delay.is_zero() {
-                self.moves.push_front(Move::Act(Act::Delay(pace.delay)));
+                self.moves
+                    .push_front(Move::Act(RenderedAction::Delay(pace.delay)));
             }
         }
-        Some(Beat::Chunk(self.speak(tone, piece)))
+        Some(PlaybackEvent::Chunk(self.speak(tone, piece)))
     }
 
     /// Converts text to a chunk and counts its tokens.
-    fn speak(&mut self, tone: Tone, piece: String) -> Chunk {
+    fn speak(&mut self, tone: ChunkKind, piece: String) -> Chunk {
         match tone {
-            Tone::Voice(Voice::Reasoning) => {
-                self.thought = self.thought.plus(&piece);
+            ChunkKind::Text(TextKind::Reasoning) => {
+                self.reasoning = self.reasoning.plus(&piece);
                 Chunk::Reasoning(piece)
             }
-            Tone::Voice(Voice::Text) => {
-                self.said = self.said.plus(&piece);
+            ChunkKind::Text(TextKind::Text) => {
+                self.output = self.output.plus(&piece);
                 Chunk::Text(piece)
             }
-            Tone::Voice(Voice::Refusal) => {
-                self.said = self.said.plus(&piece);
+            ChunkKind::Text(TextKind::Refusal) => {
+                self.output = self.output.plus(&piece);
                 Chunk::Refusal(piece)
             }
-            Tone::Input(index) => {
-                self.said = self.said.plus(&piece);
+            ChunkKind::Input(index) => {
+                self.output = self.output.plus(&piece);
                 Chunk::ToolInput { index, json: piece }
             }
         }
     }
 
     /// Returns the last beat.
-    fn end(&mut self, last: Option<Beat>) -> Option<Beat> {
+    fn end(&mut self, last: Option<PlaybackEvent>) -> Option<PlaybackEvent> {
         self.moves.clear();
         last
     }
 
     /// How the response ended.
-    fn finish(&self, reason: Option<FinishReason>, usage: Report) -> Finish {
+    fn finish(&self, reason: Option<FinishReason>, usage: UsageReport) -> Finish {
         let reason = reason.unwrap_or(if self.calls > 0 {
             FinishReason::ToolCalls
         } else {
@@ -175,8 +186,8 @@ impl Player {
             reason,
             provider_reason: word(reason).to_owned(),
             usage: match usage {
-                Report::Given(usage) => usage,
-                Report::Estimated => Some(self.estimated()),
+                UsageReport::Fixed(usage) => usage,
+                UsageReport::Estimated => Some(self.estimated()),
             },
             provider_model: self.prompt.model.clone(),
             response_id: String::new(),
@@ -188,10 +199,10 @@ impl Player {
 
     /// Usage estimated by the heuristic. Deterministic for the prompt and the response.
     fn estimated(&self) -> Usage {
-        let reasoning = self.thought.tokens();
+        let reasoning = self.reasoning.tokens();
         Usage {
             input: self.prompt.size.tokens,
-            output: self.said.tokens().saturating_add(reasoning),
+            output: self.output.tokens().saturating_add(reasoning),
             reasoning,
             ..Usage::default()
         }
@@ -199,9 +210,9 @@ impl Player {
 }
 
 impl Iterator for Player {
-    type Item = Beat;
+    type Item = PlaybackEvent;
 
-    fn next(&mut self) -> Option<Beat> {
+    fn next(&mut self) -> Option<PlaybackEvent> {
         while let Some(next) = self.moves.pop_front() {
             let beat = match next {
                 Move::Act(act) => self.begin(act),
@@ -238,11 +249,11 @@ async fn next_item(player: &mut Player, signals: &Signals) -> Option<Result<Chun
     tokio::task::consume_budget().await;
     loop {
         match player.next()? {
-            Beat::Chunk(chunk) => return Some(Ok(chunk)),
-            Beat::Fail(error) => return Some(Err(error)),
-            Beat::Delay(delay) => tokio::time::sleep(delay).await,
-            Beat::WaitFor(name) => signals.wait(&name).await,
-            Beat::Stall => std::future::pending().await,
+            PlaybackEvent::Chunk(chunk) => return Some(Ok(chunk)),
+            PlaybackEvent::Fail(error) => return Some(Err(error)),
+            PlaybackEvent::Delay(delay) => tokio::time::sleep(delay).await,
+            PlaybackEvent::WaitFor(name) => signals.wait(&name).await,
+            PlaybackEvent::Stall => std::future::pending().await,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::atomic::AtomicU32};
 use super::{
     action::{Action, Pace},
     file::{ActionFile, PickFile, ScriptFile, StepFile, WhenFile},
-    scene::{Pick, Scene},
+    script_context::{Pick, ScriptContext},
 };
 use crate::provider::{
     ModelInfo,
@@ -24,17 +24,17 @@ pub(super) struct Script {
 
 #[derive(Debug)]
 pub(super) struct Step {
-    pub(super) when: When,
+    pub(super) when: Conditions,
     /// The actions, in order.
-    pub(super) say: Vec<Action>,
+    pub(super) actions: Vec<Action>,
     /// Number of prompts that the step answered in this process.
-    pub(super) played: AtomicU32,
+    pub(super) prompts_answered: AtomicU32,
 }
 
 /// Conditions, all of which must hold. Of a list of texts to search for, one must be found; of a
 /// list of tools or types, all must match.
 #[derive(Debug)]
-pub(super) struct When {
+pub(super) struct Conditions {
     call: Option<usize>,
     user_contains: Vec<String>,
     system_contains: Vec<String>,
@@ -118,8 +118,8 @@ impl Step {
         picks: &BTreeMap<String, Pick>,
     ) -> Result<Self, Flaw> {
         let StepFile { when, say } = step;
-        let when =
-            When::check(when).map_err(|message| Flaw::at(format!("steps[{at}].when"), message))?;
+        let when = Conditions::check(when)
+            .map_err(|message| Flaw::at(format!("steps[{at}].when"), message))?;
         let mut actions: Vec<Action> = Vec::with_capacity(say.len());
         for (number, action) in say.into_iter().enumerate() {
             let field = format!("steps[{at}].say[{number}]");
@@ -137,13 +137,13 @@ impl Step {
         }
         Ok(Self {
             when,
-            say: actions,
-            played: AtomicU32::new(0),
+            actions,
+            prompts_answered: AtomicU32::new(0),
         })
     }
 }
 
-impl When {
+impl Conditions {
     /// Validates the conditions.
     fn check(file: WhenFile) -> Result<Self, &'static str> {
         let WhenFile {
@@ -193,7 +193,7 @@ impl When {
     }
 
     /// Whether the conditions hold for this prompt.
-    pub(super) fn holds(&self, scene: &Scene<'_>) -> bool {
+    pub(super) fn holds(&self, scene: &ScriptContext<'_>) -> bool {
         let Self {
             call,
             user_contains,
@@ -203,12 +203,12 @@ impl When {
             user_shows,
         } = self;
         call.is_none_or(|call| call == scene.call)
-            && contains_any(&scene.user, user_contains)
+            && contains_any(&scene.user_text, user_contains)
             && contains_any(&scene.prompt.instructions(), system_contains)
             && offers.iter().all(|tool| scene.offers(tool))
             && has_result_of
                 .iter()
-                .all(|tool| scene.answered.contains(tool.as_str()))
+                .all(|tool| scene.tools_with_results.contains(tool.as_str()))
             && user_shows.iter().all(|pattern| scene.shows(pattern))
     }
 }

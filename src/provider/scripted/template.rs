@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::scene::{Pick, Scene};
+use super::script_context::{Pick, ScriptContext};
 
 /// A text with placeholders.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Template {
     }
 
     /// Renders the text for a prompt.
-    pub(super) fn render(&self, scene: &Scene<'_>) -> String {
+    pub(super) fn render(&self, scene: &ScriptContext<'_>) -> String {
         self.pieces
             .iter()
             .map(|piece| piece.render(scene, |value| value))
@@ -45,7 +45,7 @@ impl Template {
     }
 
     /// Renders a template that is JSON and has its placeholders inside of strings.
-    pub(super) fn render_json(&self, scene: &Scene<'_>) -> String {
+    pub(super) fn render_json(&self, scene: &ScriptContext<'_>) -> String {
         self.pieces
             .iter()
             .map(|piece| piece.render(scene, escape))
@@ -68,10 +68,10 @@ impl Piece {
     }
 
     /// Renders this element. Only inserted values are escaped.
-    fn render(&self, scene: &Scene<'_>, escape: impl Fn(String) -> String) -> String {
+    fn render(&self, scene: &ScriptContext<'_>, escape: impl Fn(String) -> String) -> String {
         match self {
             Self::Literal(text) => text.clone(),
-            Self::User => escape(scene.user.clone()),
+            Self::User => escape(scene.user_text.clone()),
             Self::Call => scene.call.to_string(),
             Self::Result(tool) => escape(scene.result_of(tool)),
             Self::Pick(pick) => escape(scene.picked(pick).to_owned()),

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use proptest::prelude::*;
 
 use super::{
-    play::{Beat, Player},
+    play::{PlaybackEvent, Player},
     *,
 };
 use crate::{
@@ -51,55 +51,61 @@ fn hello() -> Arc<Prompt> {
 }
 
 /// All beats of the response.
-fn beats(provider: &Scripted, prompt: Arc<Prompt>) -> Vec<Beat> {
+fn beats(provider: &Scripted, prompt: Arc<Prompt>) -> Vec<PlaybackEvent> {
     provider.begin(prompt).map(Player::collect).unwrap()
 }
 
 /// A compact form of the beats: chunks joined by `|`, calls as `name(arguments)`, the end as its
 /// finish reason.
-fn shown(beats: &[Beat]) -> String {
+fn shown(beats: &[PlaybackEvent]) -> String {
     let mut shown = String::new();
     for beat in beats {
         shown += &match beat {
-            Beat::Chunk(Chunk::Text(text)) => format!("{text}|"),
-            Beat::Chunk(Chunk::Reasoning(text)) => format!("({text})|"),
-            Beat::Chunk(Chunk::Refusal(text)) => format!("no:{text}|"),
-            Beat::Chunk(Chunk::ToolCall { index, id, name }) => format!("call{index}:{id}:{name} "),
-            Beat::Chunk(Chunk::ToolInput { index: _, json }) => format!("{json}|"),
-            Beat::Chunk(
+            PlaybackEvent::Chunk(Chunk::Text(text)) => format!("{text}|"),
+            PlaybackEvent::Chunk(Chunk::Reasoning(text)) => format!("({text})|"),
+            PlaybackEvent::Chunk(Chunk::Refusal(text)) => format!("no:{text}|"),
+            PlaybackEvent::Chunk(Chunk::ToolCall { index, id, name }) => {
+                format!("call{index}:{id}:{name} ")
+            }
+            PlaybackEvent::Chunk(Chunk::ToolInput { index: _, json }) => format!("{json}|"),
+            PlaybackEvent::Chunk(
                 Chunk::PartEnded
                 | Chunk::PartMetadata(_)
                 | Chunk::CallMetadata { .. }
                 | Chunk::Citation(_)
                 | Chunk::Item(_)
-                | Chunk::Made(_)
+                | Chunk::Image(_)
                 | Chunk::Sanitized,
             ) => "never".to_owned(),
-            Beat::Chunk(Chunk::Finished(finish)) => format!("<{}>", finish.provider_reason),
-            Beat::Delay(delay) => format!("+{}|", delay.as_millis()),
-            Beat::WaitFor(name) => format!("wait:{name}|"),
-            Beat::Fail(error) => format!("!{:?}", error.kind),
-            Beat::Stall => "<stall>".to_owned(),
+            PlaybackEvent::Chunk(Chunk::Finished(finish)) => {
+                format!("<{}>", finish.provider_reason)
+            }
+            PlaybackEvent::Delay(delay) => format!("+{}|", delay.as_millis()),
+            PlaybackEvent::WaitFor(name) => format!("wait:{name}|"),
+            PlaybackEvent::Fail(error) => format!("!{:?}", error.kind),
+            PlaybackEvent::Stall => "<stall>".to_owned(),
         };
     }
     shown
 }
 
 /// The text of a response, without calls.
-fn text_of(beats: &[Beat]) -> String {
-    let text = |beat: &Beat| match beat {
-        Beat::Chunk(Chunk::Text(text)) => text.clone(),
-        Beat::Chunk(_) | Beat::Delay(_) | Beat::WaitFor(_) | Beat::Fail(_) | Beat::Stall => {
-            String::new()
-        }
+fn text_of(beats: &[PlaybackEvent]) -> String {
+    let text = |beat: &PlaybackEvent| match beat {
+        PlaybackEvent::Chunk(Chunk::Text(text)) => text.clone(),
+        PlaybackEvent::Chunk(_)
+        | PlaybackEvent::Delay(_)
+        | PlaybackEvent::WaitFor(_)
+        | PlaybackEvent::Fail(_)
+        | PlaybackEvent::Stall => String::new(),
     };
     beats.iter().map(text).collect()
 }
 
 /// The end of a finished response.
-fn finish_of(beats: &[Beat]) -> Finish {
+fn finish_of(beats: &[PlaybackEvent]) -> Finish {
     match beats.last() {
-        Some(Beat::Chunk(Chunk::Finished(finish))) => finish.clone(),
+        Some(PlaybackEvent::Chunk(Chunk::Finished(finish))) => finish.clone(),
         other => panic!("not finished: {other:?}"),
     }
 }
@@ -613,7 +619,7 @@ fn an_error_carries_what_the_script_says() {
         retry_after: Some(Duration::from_millis(1500)),
         should_retry: None,
     };
-    assert_eq!(beats(&provider, hello()), [Beat::Fail(expected)]);
+    assert_eq!(beats(&provider, hello()), [PlaybackEvent::Fail(expected)]);
     assert_eq!(shown(&beats(&provider, hello())), "<stop>");
 }
 

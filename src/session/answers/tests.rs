@@ -9,8 +9,8 @@ use crate::{
     model::{CancelCause, Content, Fence, Part, Seq, ToolOutcome, ToolResult},
     session::{
         CancelRequest,
-        change::Closing,
-        samples::{TURN_ENDS, asap, at, running, waiting, words},
+        change::ClosedBy,
+        samples::{TURN_ENDS, asap, at, event_summaries, running, waiting},
     },
 };
 
@@ -51,8 +51,8 @@ fn to_approve(position: u32) -> OpenCall {
     call(position, WaitsFor::Approval, Some(100))
 }
 
-fn seen(open: Vec<OpenCall>) -> Seen {
-    Seen {
+fn seen(open: Vec<OpenCall>) -> AnswerSnapshot {
+    AnswerSnapshot {
         session: waiting(u32::try_from(open.len()).unwrap()),
         open,
         now: at(50),
@@ -99,17 +99,21 @@ fn next() -> NextStep {
 }
 
 /// The outcome of answers with the usual next step.
-fn decide<'a>(seen: &Seen, closing: &'a [Answer], approvals: &'a [Approval]) -> Decided<'a> {
+fn decide<'a>(
+    seen: &AnswerSnapshot,
+    closing: &'a [Answer],
+    approvals: &'a [Approval],
+) -> AnswersOutcome<'a> {
     static NEXT: LazyLock<NextStep> = LazyLock::new(next);
     decide_with(seen, closing, approvals, &NEXT)
 }
 
 fn decide_with<'a>(
-    seen: &Seen,
+    seen: &AnswerSnapshot,
     closing: &'a [Answer],
     approvals: &'a [Approval],
     next: &'a NextStep,
-) -> Decided<'a> {
+) -> AnswersOutcome<'a> {
     let answers = Answers {
         closing,
         approvals,
@@ -122,9 +126,9 @@ fn decide_with<'a>(
 }
 
 fn tokens(closed: &ClosedCall<'_>) -> u32 {
-    match closed.with {
-        Closing::Answer(answer) => answer.tokens,
-        Closing::Synthetic(synthetic) => synthetic.tokens,
+    match closed.closed_by {
+        ClosedBy::Answer(answer) => answer.tokens,
+        ClosedBy::Synthetic(synthetic) => synthetic.tokens,
     }
 }
 
@@ -133,8 +137,8 @@ fn names(calls: &[CallId]) -> Vec<&str> {
 }
 
 /// The events in short form.
-fn events(decided: &Decided<'_>) -> Vec<String> {
-    words(&decided.change.as_ref().expect("a change").events)
+fn events(decided: &AnswersOutcome<'_>) -> Vec<String> {
+    event_summaries(&decided.change.as_ref().expect("a change").events)
 }
 
 #[test]
@@ -163,11 +167,14 @@ fn the_last_answer_commits_the_message_takes_the_turn_and_begins_the_next_step()
         open_calls: 0,
         wake_at: None,
         next_seq: Seq(44),
-        counters: seen.session.counters + change.shift,
+        counters: seen.session.counters + change.counter_change,
         ..seen.session
     };
     assert_eq!(change.session, expected);
-    assert_eq!((change.shift.messages, change.shift.size()), (1, 24));
+    assert_eq!(
+        (change.counter_change.messages, change.counter_change.size()),
+        (1, 24)
+    );
     assert_eq!((change.lease, change.wake_within), (Some(LEASE), None));
     assert_eq!(change.message.unwrap().0, 2);
     assert_eq!(names(&decided.accepted), ["c1", "c0"]);
@@ -176,7 +183,7 @@ fn the_last_answer_commits_the_message_takes_the_turn_and_begins_the_next_step()
 
 #[test]
 fn the_last_answer_leaves_the_step_to_the_owner_where_it_cannot_tell_it() {
-    let check = |what: &str, change: &dyn Fn(&mut Seen, &mut NextStep)| {
+    let check = |what: &str, change: &dyn Fn(&mut AnswerSnapshot, &mut NextStep)| {
         let (mut seen, mut next) = (seen(vec![requested(0)]), next());
         change(&mut seen, &mut next);
         let answers = [result("c0")];
@@ -313,7 +320,7 @@ fn the_next_call_in_order_is_asked_about_once_no_other_waits() {
         ]
     );
     let change = decided.change.unwrap();
-    let Some(Event::CallAsked { request, .. }) = change.events.get(1).map(|(_, event)| event)
+    let Some(Event::CallRequested { request, .. }) = change.events.get(1).map(|(_, event)| event)
     else {
         panic!("{:?}", change.events)
     };
@@ -333,11 +340,12 @@ fn no_call_is_asked_about_while_another_one_waits() {
 
 #[test]
 fn calls_of_mcp_servers_are_run_by_who_hands_them_out() {
-    let check = |seen: &Seen, closing: &[Answer], approvals: &[Approval], expected: &[&str]| {
-        let to_run = decide(seen, closing, approvals).to_run;
-        let expected = expected.iter().map(|it| CallId::new(*it));
-        assert_eq!(to_run, expected.collect::<BTreeSet<_>>());
-    };
+    let check =
+        |seen: &AnswerSnapshot, closing: &[Answer], approvals: &[Approval], expected: &[&str]| {
+            let to_run = decide(seen, closing, approvals).to_run;
+            let expected = expected.iter().map(|it| CallId::new(*it));
+            assert_eq!(to_run, expected.collect::<BTreeSet<_>>());
+        };
     let approved = [approval("c3"), approval("c0")];
     check(
         &seen(vec![to_approve(0), to_approve(3)]),
@@ -354,7 +362,7 @@ fn calls_of_mcp_servers_are_run_by_who_hands_them_out() {
 
 /// A session that is changed by answers and by time, as a store would keep it.
 struct World {
-    seen: Seen,
+    seen: AnswerSnapshot,
     closed: Vec<CallId>,
     owners: usize,
 }
@@ -384,7 +392,7 @@ impl World {
         }
         let closed = &self.closed;
         self.seen.open.retain(|call| !closed.contains(&call.id));
-        for asked in &change.asked {
+        for asked in &change.requested_calls {
             let open = self.seen.open.iter_mut();
             let call = open.into_iter().find(|it| it.id == asked.call).unwrap();
             call.waits_for = asked.waits_for;
@@ -395,7 +403,7 @@ impl World {
     }
 
     /// Checks the invariants that hold after every change.
-    fn check(&self, before: &Seen, decided: &Decided<'_>) {
+    fn check(&self, before: &AnswerSnapshot, decided: &AnswersOutcome<'_>) {
         let (session, change) = (&self.seen.session, decided.change.as_ref().unwrap());
         assert_eq!(session.open_calls as usize, self.seen.open.len());
         let written = i64::try_from(change.events.len()).unwrap();

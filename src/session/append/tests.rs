@@ -9,8 +9,8 @@ use crate::{
     },
     session::{
         CancelRequest,
-        change::Measured,
-        new_calls::{CallFate, NewCall},
+        change::AnchorTime,
+        new_calls::{CallHandling, NewCall},
         samples::{TURN_ENDS, answer_rows, at, measured, running},
     },
 };
@@ -20,23 +20,23 @@ const OWNER: Owner<'static> = Owner {
     lease: Duration::from_secs(15),
 };
 
-fn call(n: u64, fate: CallFate) -> NewCall {
+fn call(n: u64, fate: CallHandling) -> NewCall {
     NewCall {
         id: CallId::new(format!("c{n}")),
         name: "look".to_owned(),
         part: 0,
-        fate,
+        handling: fate,
         timeout: Duration::from_secs(60 + n),
         executor: ToolExecutor::Host,
     }
 }
 
-fn asked() -> CallFate {
-    CallFate::Asked(WaitsFor::Result { edited: false })
+fn asked() -> CallHandling {
+    CallHandling::Requested(WaitsFor::Result { edited: false })
 }
 
-fn later() -> CallFate {
-    CallFate::Later {
+fn later() -> CallHandling {
+    CallHandling::Later {
         waits_for: WaitsFor::Approval,
         request: Box::new(Payload::ToolCallCompleted {
             call: CallId::new("later"),
@@ -44,7 +44,7 @@ fn later() -> CallFate {
     }
 }
 
-fn batch(fates: Vec<CallFate>) -> Batch {
+fn batch(fates: Vec<CallHandling>) -> Batch {
     Batch {
         message: MessageId::new("answer"),
         results: MessageId::new("results"),
@@ -83,17 +83,23 @@ fn an_append_is_progress_and_counts_what_it_adds() {
     assert_eq!(change.lease, Some(OWNER.lease));
     assert_eq!(change.turn.step_count, Some(2));
     assert_eq!(change.turn.final_message, Some(&message));
-    assert_eq!((change.shift.messages, change.shift.overhead), (1, 4));
-    assert_eq!(change.shift.size(), 24);
-    assert_eq!(change.spent.map(|spent| spent.totals.calls), Some(1));
+    assert_eq!(
+        (
+            change.counter_change.messages,
+            change.counter_change.overhead
+        ),
+        (1, 4)
+    );
+    assert_eq!(change.counter_change.size(), 24);
+    assert_eq!(change.usage.map(|spent| spent.totals.calls), Some(1));
     assert_eq!((change.count(), change.first_seq()), (2, Seq(40)));
     assert!(change.drops_partial);
-    assert_eq!(change.measured, Measured::AsBefore);
+    assert_eq!(change.anchor_time, AnchorTime::AsBefore);
 }
 
 #[test]
 fn with_calls_left_open_the_turn_waits_and_has_no_owner() {
-    let waits = batch(vec![CallFate::NotRun, asked(), later()]);
+    let waits = batch(vec![CallHandling::NotRun, asked(), later()]);
     let (session, lease, wake_within) = append(&running(), Some(&waits));
     assert_eq!(session.state, SessionState::AwaitingTools);
     assert_eq!((session.owner, session.lease_is_over), (None, true));
@@ -110,7 +116,7 @@ fn with_calls_left_open_the_turn_waits_and_has_no_owner() {
 
 #[test]
 fn with_no_call_left_open_the_turn_goes_on() {
-    for batch in [batch(Vec::new()), batch(vec![CallFate::NotRun])] {
+    for batch in [batch(Vec::new()), batch(vec![CallHandling::NotRun])] {
         let (session, lease, wake_within) = append(&running(), Some(&batch));
         assert!(session.is_owned_by("there"));
         assert_eq!((session.open_calls, session.wake_at), (0, None));
@@ -150,7 +156,7 @@ fn growth_is_smoothed_between_prompts_of_one_model_and_version() {
         let change = apply(&session, &rows, &cost, None, OWNER);
         assert_eq!(change.session.growth, expected, "{growth:?} {newest:?}");
         assert_eq!(change.session.anchor, Some(newest));
-        assert_eq!(change.measured, Measured::Now);
+        assert_eq!(change.anchor_time, AnchorTime::Now);
     };
     check(None, measured("a", 1, 1_500), Some(500.0));
     check(Some(100.0), measured("a", 1, 1_500), Some(220.0));
@@ -183,7 +189,7 @@ proptest! {
         cancelled in any::<bool>(),
     ) {
         let fates = fates.into_iter().map(|fate| match fate {
-            0 => CallFate::NotRun,
+            0 => CallHandling::NotRun,
             1 => later(),
             _ => asked(),
         });
@@ -194,13 +200,13 @@ proptest! {
             rollback: false,
         });
         let (after, lease, wake_within) = append(&Session { cancel, ..running() }, Some(&batch));
-        let open = batch.calls.iter().filter(|call| call.fate.is_open()).count();
+        let open = batch.calls.iter().filter(|call| call.handling.is_open()).count();
         let waits = open > 0 && !cancelled;
         prop_assert_eq!(after.state == SessionState::AwaitingTools, waits);
         prop_assert_eq!(after.owner.is_none(), waits);
         prop_assert_eq!(lease == Some(Duration::ZERO), waits);
         prop_assert_eq!(usize::try_from(after.open_calls).unwrap(), open);
-        let asked = batch.calls.iter().any(|call| call.fate.is_asked());
+        let asked = batch.calls.iter().any(|call| call.handling.is_requested());
         prop_assert_eq!(wake_within.is_some(), asked);
     }
 }

@@ -19,7 +19,7 @@ fn request(rollback: bool) -> CancelRequest {
     }
 }
 
-fn cancelled(session: &Session, before: Option<&Before>) -> Option<Change<'static>> {
+fn cancelled(session: &Session, before: Option<&EarlierCancel>) -> Option<Change<'static>> {
     let request = request(false);
     let cancel = Cancel {
         turn: None,
@@ -96,14 +96,17 @@ fn no_turn_is_cancelled_where_none_is_live_or_another_one_is_meant() {
 
 #[test]
 fn a_repeated_request_reaches_the_turn_that_it_reached_first_and_no_other() {
-    let check = |before: Before, expected: bool| {
+    let check = |before: EarlierCancel, expected: bool| {
         let reaches = cancelled(&running(), Some(&before)).is_some();
         assert_eq!(reaches, expected, "{before:?}");
     };
-    check(Before::Reached(Some(TurnId::new("turn"))), true);
-    check(Before::Reached(Some(TurnId::new("another"))), false);
-    check(Before::Reached(None), false);
-    check(Before::Other, false);
+    check(EarlierCancel::AppliedTo(Some(TurnId::new("turn"))), true);
+    check(
+        EarlierCancel::AppliedTo(Some(TurnId::new("another"))),
+        false,
+    );
+    check(EarlierCancel::AppliedTo(None), false);
+    check(EarlierCancel::Other, false);
 }
 
 #[test]

@@ -6,13 +6,13 @@ use crate::{
     model::{Seq, Usage},
     session::{
         counters::Counter,
-        samples::{answer_rows, compaction, running, waiting, words},
+        samples::{answer_rows, compaction, event_summaries, running, waiting},
     },
 };
 
 fn making(id: &str, context_version: i64, lease_is_over: bool) -> Session {
     Session {
-        compaction: Some(Running {
+        compaction: Some(RunningCompaction {
             id: CompactionId::new(id),
             context_version,
             lease_is_over,
@@ -28,8 +28,8 @@ fn deleted(session: Session) -> Session {
     }
 }
 
-fn shift() -> Shift {
-    let mut shift = Shift::default();
+fn shift() -> TokenCounters {
+    let mut shift = TokenCounters::default();
     shift.messages(-4, -16);
     shift.count(Counter::User, -5, -500);
     shift.count(Counter::Summary, 1, 40);
@@ -55,7 +55,7 @@ fn events(payload: Payload) -> Rows {
 }
 
 fn spent<'a>(change: &Change<'a>) -> Option<(UsagePurpose, &'a str, i64)> {
-    let spent = change.spent?;
+    let spent = change.usage?;
     Some((spent.purpose, spent.model, spent.totals.calls))
 }
 
@@ -64,7 +64,7 @@ fn a_compaction_begins_unless_one_is_being_made_or_the_context_is_another() {
     let id = CompactionId::new("new");
     let started = Payload::CompactionStarted(Box::new(compaction("new")));
     let check = |what: &str, session: &Session, seen, expected: &[&str]| {
-        let beginning = Beginning {
+        let beginning = NewCompaction {
             compaction: &id,
             seen,
             info: b"info",
@@ -74,8 +74,8 @@ fn a_compaction_begins_unless_one_is_being_made_or_the_context_is_another() {
         let change = begin(session, &beginning);
         assert_eq!(change.is_some(), !expected.is_empty(), "{what}");
         let Some(change) = change else { return };
-        assert_eq!(words(&change.events), expected, "{what}");
-        let made = Running {
+        assert_eq!(event_summaries(&change.events), expected, "{what}");
+        let made = RunningCompaction {
             id: id.clone(),
             context_version: 3,
             lease_is_over: false,
@@ -114,9 +114,9 @@ fn only_a_compaction_that_nobody_makes_expires() {
 #[test]
 fn a_compaction_comes_in_force_in_the_context_that_it_was_made_from() {
     let id = CompactionId::new("k");
-    let before = Applied {
+    let before = AppliedCompaction {
         id: CompactionId::new("before"),
-        shift: Shift::default(),
+        shift: TokenCounters::default(),
     };
     let cost = cost();
     let rows = events(Payload::CompactionCompleted(Box::new(compaction("k"))));
@@ -145,7 +145,7 @@ fn a_compaction_comes_in_force_in_the_context_that_it_was_made_from() {
             (6, 524),
             "{what}"
         );
-        assert_eq!(change.shift, shift(), "{what}");
+        assert_eq!(change.counter_change, shift(), "{what}");
         assert_eq!(becoming.fence, session.fence, "its owner goes on");
         let applies = CompactionChange::Applies {
             compaction: id.clone(),
@@ -181,7 +181,7 @@ fn a_compaction_that_is_given_up_costs_what_it_cost_and_changes_no_context() {
     let id = CompactionId::new("k");
     let cost = cost();
     let rows = events(Payload::CompactionFailed(Box::new(compaction("k"))));
-    let given_up = GivenUp {
+    let given_up = FailedCompaction {
         rows: &rows,
         info: b"info",
         cost: &cost,
@@ -195,7 +195,7 @@ fn a_compaction_that_is_given_up_costs_what_it_cost_and_changes_no_context() {
         ..session
     };
     assert_eq!(change.session, becoming);
-    assert_eq!(change.shift, Shift::default());
+    assert_eq!(change.counter_change, TokenCounters::default());
     assert_eq!(fail(&becoming, &id, &given_up), None, "once");
     assert_eq!(fail(&making("other", 3, false), &id, &given_up), None);
 }
@@ -203,16 +203,20 @@ fn a_compaction_that_is_given_up_costs_what_it_cost_and_changes_no_context() {
 #[test]
 fn the_compaction_in_force_is_taken_back_with_what_it_changed() {
     let reverted = Payload::CompactionReverted(Box::new(compaction("k")));
-    let applied = |id: &str| Applied {
+    let applied = |id: &str| AppliedCompaction {
         id: CompactionId::new(id),
         shift: shift(),
     };
     let id = CompactionId::new("k");
-    let check = |what: &str, session: &Session, in_force: Option<Applied>, seen, expected: bool| {
+    let check = |what: &str,
+                 session: &Session,
+                 in_force: Option<AppliedCompaction>,
+                 seen,
+                 expected: bool| {
         let change = revert(session, in_force.as_ref(), &id, seen, &reverted);
         assert_eq!(change.is_some(), expected, "{what}");
         let Some(change) = change else { return };
-        assert_eq!(change.shift, -shift(), "{what}");
+        assert_eq!(change.counter_change, -shift(), "{what}");
         assert_eq!(change.session.context_tokens(), 1_476, "{what}");
         assert_eq!(change.session.context_version, 4, "{what}");
         let reverts = CompactionChange::Reverts {

@@ -8,7 +8,7 @@ use crate::{
     session::{change::TurnRow, rows::Rows, samples::answer_rows},
 };
 
-const HEIR: Heir<'static> = Heir {
+const HEIR: NewOwner<'static> = NewOwner {
     replica: "here",
     lease: Duration::from_secs(15),
 };

@@ -7,8 +7,8 @@ use crate::{
         event::{CallCancelReason, WaitsFor},
     },
     session::{
-        change::Synthetic,
-        samples::{asap, running, waiting, when_idle, words},
+        change::SyntheticResult,
+        samples::{asap, event_summaries, running, waiting, when_idle},
     },
 };
 
@@ -53,11 +53,11 @@ fn deleted<T>(
     look: impl Fn(&Change<'_>) -> T,
 ) -> Option<T> {
     let (ending, result) = (ending(), TurnResult::default());
-    let end = End {
+    let end = TurnEnd {
         ending: &ending,
         result: &result,
-        synthetic: Synthetic {
-            words: "closed",
+        synthetic: SyntheticResult {
+            text: "closed",
             tokens: 7,
             overhead: 4,
             reason: CallCancelReason::TurnCancelled,
@@ -117,8 +117,8 @@ fn whatever_waits_is_dropped_and_whatever_runs_is_closed_before_the_turn_ends() 
             "committed results at 2.3",
             "end, 0 wait at 2.3",
         ];
-        assert_eq!(words(&change.events), expected);
-        let left: Vec<usize> = change.queue.leave.iter().map(|it| it.event).collect();
+        assert_eq!(event_summaries(&change.events), expected);
+        let left: Vec<usize> = change.queue.removed.iter().map(|it| it.event).collect();
         assert_eq!(left, [0, 1]);
         let becoming = &change.session;
         assert_eq!(becoming.state, SessionState::Deleted);
@@ -136,12 +136,12 @@ fn whatever_waits_is_dropped_and_whatever_runs_is_closed_before_the_turn_ends() 
 
 #[test]
 fn a_turn_is_seized_once_for_a_session_that_is_to_be_deleted() {
-    let heir = Heir {
+    let heir = NewOwner {
         replica: "here",
         lease: STAY,
     };
     let check = |what: &str, session: &Session, revision, expected: bool| {
-        let change = seize(session, revision, heir);
+        let change = take_over_for_deletion(session, revision, heir);
         assert_eq!(change.is_some(), expected, "{what}");
         let Some(Change {
             session: seized, ..
@@ -151,7 +151,7 @@ fn a_turn_is_seized_once_for_a_session_that_is_to_be_deleted() {
         };
         assert!(seized.is_owned_by("here"), "{what}");
         assert_eq!(seized.fence.epoch, session.fence.epoch + 1, "{what}");
-        let again = seize(&seized, revision, heir);
+        let again = take_over_for_deletion(&seized, revision, heir);
         assert_eq!(again, None, "{what}: once");
     };
     check("a turn runs", &running(), None, true);

@@ -8,10 +8,10 @@ use crate::{
         event::{CallCancelReason, WaitsFor},
     },
     session::{
-        CancelRequest, Waiting,
-        change::Measured,
-        counters::{Counter, Shift},
-        samples::{answer_rows, asap, measured, running, waiting, when_idle, words},
+        CancelRequest, QueuedMessage,
+        change::AnchorTime,
+        counters::{Counter, TokenCounters},
+        samples::{answer_rows, asap, event_summaries, measured, running, waiting, when_idle},
     },
 };
 
@@ -20,15 +20,15 @@ const OWNER: Owner<'static> = Owner {
     lease: Duration::from_secs(15),
 };
 
-const SYNTHETIC: Synthetic<'static> = Synthetic {
-    words: "closed",
+const SYNTHETIC: SyntheticResult<'static> = SyntheticResult {
+    text: "closed",
     tokens: 7,
     overhead: 4,
     reason: CallCancelReason::TurnEnded,
 };
 
-fn end<'a>(ending: &'a Ending, result: &'a TurnResult) -> End<'a> {
-    End {
+fn end<'a>(ending: &'a Ending, result: &'a TurnResult) -> TurnEnd<'a> {
+    TurnEnd {
         ending,
         result,
         synthetic: SYNTHETIC,
@@ -60,8 +60,11 @@ fn requested() -> Option<CancelRequest> {
     })
 }
 
-fn closing(calls: &[OpenCall]) -> Open<'_> {
-    Open { calls, back: None }
+fn closing(calls: &[OpenCall]) -> OpenWork<'_> {
+    OpenWork {
+        calls,
+        rollback: None,
+    }
 }
 
 fn open_call(n: u32) -> OpenCall {
@@ -204,7 +207,7 @@ fn a_stop_ends_the_turn_whatever_waits_and_closes_what_is_open() {
         "committed results at 2.3",
         "end, 1 wait at 2.3",
     ];
-    assert_eq!(words(&change.events), expected);
+    assert_eq!(event_summaries(&change.events), expected);
     let message = ResultMessage {
         id: MessageId::new("results"),
         step: 1,
@@ -213,10 +216,10 @@ fn a_stop_ends_the_turn_whatever_waits_and_closes_what_is_open() {
     assert_eq!(change.message, Some((2, message)));
     let closed: Vec<u32> = change.closed.iter().map(|it| it.position).collect();
     assert_eq!(closed, [0, 1]);
-    let mut shift: Shift = rows.shift();
+    let mut shift: TokenCounters = rows.shift();
     shift.count(Counter::ToolResults, 2, 14);
     shift.messages(1, 4);
-    assert_eq!(change.shift, shift);
+    assert_eq!(change.counter_change, shift);
     assert_eq!(becoming.context_tokens(), 1_000 + shift.size());
     let seqs = rows.count() + 4;
     assert_eq!(becoming.next_seq, Seq(session.next_seq.0 + seqs));
@@ -229,7 +232,7 @@ fn without_an_open_call_a_stop_writes_no_message_of_results() {
     let cost = StepCost::default();
     let change = stop(
         &running(),
-        Open::default(),
+        OpenWork::default(),
         &rows,
         &cost,
         &end(&ending, &result),
@@ -237,22 +240,22 @@ fn without_an_open_call_a_stop_writes_no_message_of_results() {
     );
     assert_eq!((change.message, change.closed.len()), (None, 0));
     assert_eq!(change.events.len(), 1, "the end");
-    assert_eq!(change.shift, Shift::default());
+    assert_eq!(change.counter_change, TokenCounters::default());
 }
 
 #[test]
 fn after_an_end_that_is_no_completion_only_some_messages_start_a_turn() {
-    let starts = |message: &str| Waiting {
+    let starts = |message: &str| QueuedMessage {
         starts_turn: true,
         ..asap(message)
     };
     let queue = vec![
         starts("user"),
-        Waiting {
+        QueuedMessage {
             of_execute: true,
             ..starts("execute")
         },
-        Waiting {
+        QueuedMessage {
             delivery: Delivery::Interrupt,
             ..starts("interrupt")
         },
@@ -263,8 +266,13 @@ fn after_an_end_that_is_no_completion_only_some_messages_start_a_turn() {
         let (rows, result) = (Rows::default(), TurnResult::default());
         let cost = StepCost::default();
         let end = end(&ending, &result);
-        let change = stop(&session, Open::default(), &rows, &cost, &end, OWNER);
-        let ids: Vec<&str> = change.queue.calmed.iter().map(MessageId::as_str).collect();
+        let change = stop(&session, OpenWork::default(), &rows, &cost, &end, OWNER);
+        let ids: Vec<&str> = change
+            .queue
+            .cleared_turn_starts
+            .iter()
+            .map(MessageId::as_str)
+            .collect();
         assert_eq!(ids, calmed, "{ending:?}");
         let starts = change.session.queue.iter().filter(|it| it.starts_turn);
         let ids: Vec<&str> = starts.map(|it| it.message.as_str()).collect();
@@ -290,7 +298,7 @@ fn the_end_of_a_turn_measures_as_a_step_does() {
     };
     let change = finish(&session, &rows, &cost, &end(&ending, &result), OWNER);
     let change = change.expect("no call is open");
-    assert_eq!(change.measured, Measured::Now);
+    assert_eq!(change.anchor_time, AnchorTime::Now);
     assert_eq!(change.session.anchor, cost.measured);
     assert_eq!(change.session.growth, Some(40.0));
 }

@@ -12,8 +12,8 @@ fn source() -> SessionId {
     SessionId::new("source")
 }
 
-fn forking<'a>(source: &'a SessionId, claim: &'a TurnId) -> Forking<'a> {
-    Forking {
+fn forking<'a>(source: &'a SessionId, claim: &'a TurnId) -> ForkCopy<'a> {
+    ForkCopy {
         source,
         at: Seq(40),
         claim,
@@ -22,11 +22,11 @@ fn forking<'a>(source: &'a SessionId, claim: &'a TurnId) -> Forking<'a> {
 }
 
 /// User messages with this many tokens in total.
-fn piece(after: i64, up_to: i64, tokens: i64) -> Piece {
-    let mut shift = Shift::default();
+fn piece(after: i64, up_to: i64, tokens: i64) -> CopyRange {
+    let mut shift = TokenCounters::default();
     shift.messages(2, 8);
     shift.count(Counter::User, 2, tokens);
-    Piece {
+    CopyRange {
         seqs: Some((Seq(after), Seq(up_to))),
         shift,
     }
@@ -53,7 +53,10 @@ fn claimed(claim_of: &TurnId) -> Session {
     };
     assert!(change.creates, "its rows are made");
     assert_eq!(change.fork, Some(expected));
-    assert_eq!((change.lease, change.shift), (Some(LEASE), first.shift));
+    assert_eq!(
+        (change.lease, change.counter_change),
+        (Some(LEASE), first.shift)
+    );
     change.session
 }
 

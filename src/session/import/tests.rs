@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     model::{CompactionId, Seq},
     session::{
-        compaction_rows::Running,
+        compaction_rows::RunningCompaction,
         samples::{answer_rows, measured, running, waiting},
     },
 };
@@ -13,7 +13,7 @@ fn idle() -> Session {
     Session {
         state: SessionState::Idle,
         anchor: Some(measured("model", 3, 100)),
-        compaction: Some(Running {
+        compaction: Some(RunningCompaction {
             id: CompactionId::new("k"),
             context_version: 3,
             lease_is_over: false,
@@ -25,11 +25,11 @@ fn idle() -> Session {
 #[test]
 fn messages_are_appended_if_the_session_is_idle_and_as_it_was_looked_at() {
     let rows = answer_rows(20);
-    let with = Imported {
+    let with = ImportRows {
         calls: &[],
         answers: &[],
         blobs: &[],
-        behind: 12,
+        version_before: 12,
     };
     let check = |what: &str, session: &Session, fence, context_version, expected: bool| {
         let wanted = Import {
@@ -43,7 +43,7 @@ fn messages_are_appended_if_the_session_is_idle_and_as_it_was_looked_at() {
         assert_eq!(change.is_some(), expected, "{what}");
         let Some(change) = change else { return };
         assert_eq!(
-            (change.imports, change.about, change.is_use),
+            (change.imports, change.turn_id, change.is_use),
             (Some(with), None, true)
         );
         let becoming = &change.session;

@@ -6,7 +6,7 @@ use crate::{
     session::samples::{at, running, waiting},
 };
 
-const HEIR: Heir<'static> = Heir {
+const HEIR: NewOwner<'static> = NewOwner {
     replica: "here",
     lease: Duration::from_secs(15),
 };
@@ -96,7 +96,7 @@ fn only_its_owner_gives_a_turn_back_or_adopts_it() {
         assert_eq!(hand_over(session, right, replica).is_some(), is, "{case}");
         let released = release(session, turn, epoch, replica);
         assert_eq!(released.is_some(), is, "{case}");
-        let heir = Heir { replica, ..HEIR };
+        let heir = NewOwner { replica, ..HEIR };
         assert_eq!(adopt(session, turn, epoch, heir).is_some(), is, "{case}");
     };
     check(&running(), &turn, 5, "there", true);

@@ -11,13 +11,13 @@ use crate::{
     },
 };
 
-const HEIR: Heir<'static> = Heir {
+const HEIR: NewOwner<'static> = NewOwner {
     replica: "here",
     lease: Duration::from_secs(15),
 };
 
-fn joining<'a>(message: &'a MessageId, delivery: Delivery) -> Joining<'a> {
-    Joining {
+fn joining<'a>(message: &'a MessageId, delivery: Delivery) -> NewQueuedMessage<'a> {
+    NewQueuedMessage {
         message,
         body: b"words",
         blobs: &[],
@@ -31,8 +31,8 @@ fn joining<'a>(message: &'a MessageId, delivery: Delivery) -> Joining<'a> {
 
 fn joined(session: &Session, delivery: Delivery, most: usize) -> Option<Session> {
     let message = MessageId::new("new");
-    let change = join(session, joining(&message, delivery), most, HEIR)?;
-    assert_eq!(change.queue.joins.map(|it| it.message), Some(&message));
+    let change = enqueue(session, joining(&message, delivery), most, HEIR)?;
+    assert_eq!(change.queue.added.map(|it| it.message), Some(&message));
     assert!(change.events.is_empty(), "it waits without an event");
     Some(change.session)
 }
@@ -84,14 +84,14 @@ fn only_a_message_that_interrupts_cancels_the_turn_that_runs() {
 
 #[test]
 fn a_message_for_the_end_of_the_turn_does_not_hold_it_up() {
-    let check = |queue: Vec<Waiting>, expected| {
+    let check = |queue: Vec<QueuedMessage>, expected| {
         let session = Session { queue, ..running() };
-        assert_eq!(session.messages_wait(), expected, "{session:?}");
+        assert_eq!(session.has_messages_for_turn(), expected, "{session:?}");
     };
     check(Vec::new(), false);
     check(vec![when_idle("later")], false);
     check(vec![when_idle("later"), asap("now")], true);
-    let interrupts = Waiting {
+    let interrupts = QueuedMessage {
         delivery: Delivery::Interrupt,
         ..asap("interrupts")
     };
@@ -100,11 +100,11 @@ fn a_message_for_the_end_of_the_turn_does_not_hold_it_up() {
 
 #[test]
 fn messages_are_withdrawn_in_order_with_an_event_each_outside_of_steps() {
-    let late = Waiting {
+    let late = QueuedMessage {
         expires_at: Some(at(50)),
         ..asap("late")
     };
-    let later = Waiting {
+    let later = QueuedMessage {
         expires_at: Some(at(60)),
         ..asap("later")
     };
@@ -114,17 +114,17 @@ fn messages_are_withdrawn_in_order_with_an_event_each_outside_of_steps() {
     };
     let ids =
         |ids: &[&str]| -> Vec<MessageId> { ids.iter().map(|id| MessageId::new(*id)).collect() };
-    let check = |which: Which<'_>, why, now, gone: &[&str], left: &[&str]| {
+    let check = |which: MessageSelection<'_>, why, now, gone: &[&str], left: &[&str]| {
         let change = withdraw(&session, which, why, b"payload", at(now));
         let Some(change) = change else {
             assert!(gone.is_empty(), "{which:?} {why:?} at {now}");
             return;
         };
-        let leave = change.queue.leave.iter();
+        let leave = change.queue.removed.iter();
         let found: Vec<(&str, usize)> = leave.map(|it| (it.message.as_str(), it.event)).collect();
         let expected: Vec<(&str, usize)> = gone.iter().copied().zip(0..).collect();
         assert_eq!(found, expected, "{which:?} {why:?} at {now}");
-        for (leaving, (place, event)) in change.queue.leave.iter().zip(&change.events) {
+        for (leaving, (place, event)) in change.queue.removed.iter().zip(&change.events) {
             assert_eq!(leaving.end, QueueEnd::Withdrawn(why));
             assert_eq!(*place, StepPosition::default());
             let message = leaving.message.clone();
@@ -141,28 +141,28 @@ fn messages_are_withdrawn_in_order_with_an_event_each_outside_of_steps() {
         assert_eq!(change.session.waiting(), ids(left));
         let events = i64::try_from(gone.len()).unwrap();
         assert_eq!(change.session.next_seq.0, session.next_seq.0 + events);
-        assert_eq!(change.about, Some(TurnId::new("turn")));
+        assert_eq!(change.turn_id, Some(TurnId::new("turn")));
     };
     let some = ids(&["b", "late", "unknown"]);
-    let all = Which::All;
+    let all = MessageSelection::All;
     let cancelled = Withdrawal::Cancelled;
     check(all, cancelled, 0, &["late", "a", "later", "b"], &[]);
     check(
-        Which::These(&some),
+        MessageSelection::These(&some),
         cancelled,
         0,
         &["late", "b"],
         &["a", "later"],
     );
     let dropped = Withdrawal::Dropped(DropReason::Unreadable);
-    check(Which::These(&some[2..]), dropped, 0, &[], &[]);
+    check(MessageSelection::These(&some[2..]), dropped, 0, &[], &[]);
     // Messages without a time to live never expire.
     let expired = Withdrawal::Expired;
     check(all, expired, 50, &[], &[]);
     check(all, expired, 51, &["late"], &["a", "later", "b"]);
     check(all, expired, 61, &["late", "later"], &["a", "b"]);
     check(
-        Which::These(&some),
+        MessageSelection::These(&some),
         expired,
         61,
         &["late"],
@@ -177,20 +177,26 @@ fn what_is_withdrawn_after_a_turn_belongs_to_none() {
         queue: vec![asap("a")],
         ..waiting(0)
     };
-    let change = withdraw(&idle, Which::All, Withdrawal::Cancelled, b"", at(0));
-    assert_eq!(change.map(|change| change.about), Some(None));
+    let change = withdraw(
+        &idle,
+        MessageSelection::All,
+        Withdrawal::Cancelled,
+        b"",
+        at(0),
+    );
+    assert_eq!(change.map(|change| change.turn_id), Some(None));
 }
 
 #[test]
 fn a_message_is_stored_with_the_request_that_brought_it() {
     let request = RequestId::new("r");
     let message = MessageId::new("new");
-    let joining = Joining {
+    let joining = NewQueuedMessage {
         request: Some(&request),
         execute: Some(b"turn"),
         ..joining(&message, Delivery::Asap)
     };
-    let change = join(&running(), joining, 1, HEIR).expect("there is room");
-    assert_eq!(change.queue.joins, Some(joining));
+    let change = enqueue(&running(), joining, 1, HEIR).expect("there is room");
+    assert_eq!(change.queue.added, Some(joining));
     assert!(change.session.queue[0].of_execute);
 }

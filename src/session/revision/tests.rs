@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     model::{Seq, SessionConfig, event::ModelSwitched},
-    session::samples::{running, waiting, words},
+    session::samples::{event_summaries, running, waiting},
 };
 
 fn switched() -> Payload {
@@ -38,9 +38,9 @@ fn a_configuration_comes_in_force_if_it_was_made_from_the_one_that_is() {
         assert_eq!(change.is_some(), expected, "{what}");
         let Some(change) = change else { return };
         let told = ["SessionUpdated at 0.0", "ModelSwitched of 10 at 0.0"];
-        assert_eq!(words(&change.events), told, "{what}");
+        assert_eq!(event_summaries(&change.events), told, "{what}");
         assert_eq!(
-            (change.config, change.about, change.is_use),
+            (change.config, change.turn_id, change.is_use),
             (Some(new), None, true)
         );
         let becoming = Session {

@@ -10,51 +10,51 @@ use crate::{
     },
     session::{
         Session,
-        change::Synthetic,
+        change::SyntheticResult,
         cost::StepCost,
         counters::Counter,
-        ending::{self, End, Open},
-        samples::{answer_rows, at, measured, running, words},
+        ending::{self, OpenWork, TurnEnd},
+        samples::{answer_rows, at, event_summaries, measured, running},
         steps::Owner,
     },
 };
 
-fn added() -> Shift {
-    let mut added = Shift::default();
+fn added() -> TokenCounters {
+    let mut added = TokenCounters::default();
     added.messages(2, 8);
     added.count(Counter::User, 1, 100);
     added.count(Counter::Assistant, 1, 200);
     added
 }
 
-fn hidden() -> Shift {
-    let mut hidden = Shift::default();
+fn hidden() -> TokenCounters {
+    let mut hidden = TokenCounters::default();
     hidden.messages(-1, -4);
     hidden.count(Counter::User, -1, -100);
     hidden.count(Counter::Summary, 1, 10);
     hidden
 }
 
-fn over(id: &str) -> Applied {
-    Applied {
+fn over(id: &str) -> AppliedCompaction {
+    AppliedCompaction {
         id: CompactionId::new(id),
         shift: hidden(),
     }
 }
 
 /// The session and the events after this rollback.
-fn rolled_back(session: &Session, back: &TakenBack) -> (Session, Vec<String>, Measured) {
+fn rolled_back(session: &Session, back: &RollbackTarget) -> (Session, Vec<String>, AnchorTime) {
     let ending = Ending::Cancelled {
         cause: CancelCause::Requested,
         outcome: CancelOutcome::None,
         reason: String::new(),
         undone: Some(Undone::default()),
     };
-    let end = End {
+    let end = TurnEnd {
         ending: &ending,
         result: &TurnResult::default(),
-        synthetic: Synthetic {
-            words: "closed",
+        synthetic: SyntheticResult {
+            text: "closed",
             tokens: 7,
             overhead: 4,
             reason: CallCancelReason::TurnEnded,
@@ -64,13 +64,13 @@ fn rolled_back(session: &Session, back: &TakenBack) -> (Session, Vec<String>, Me
         replica: "there",
         lease: Duration::from_secs(15),
     };
-    let open = Open {
+    let open = OpenWork {
         calls: &[],
-        back: Some(back),
+        rollback: Some(back),
     };
     let rows = answer_rows(20);
     let change = ending::stop(session, open, &rows, &StepCost::default(), &end, owner);
-    assert!(change.takes_back);
+    assert!(change.rolls_back);
     let ended = change.seq_of_end().expect("it ends");
     assert_eq!(ended, Seq(session.next_seq.0 + rows.count()));
     for reverted in &change.compactions {
@@ -81,17 +81,17 @@ fn rolled_back(session: &Session, back: &TakenBack) -> (Session, Vec<String>, Me
     }
     assert_eq!(
         change.session.context_tokens() - session.context_tokens(),
-        change.shift.size()
+        change.counter_change.size()
     );
-    let told = words(&change.events);
-    (change.session, told, change.measured)
+    let told = event_summaries(&change.events);
+    (change.session, told, change.anchor_time)
 }
 
 #[test]
 fn the_counters_are_those_of_before_the_turn() {
     let session = running();
-    let check = |compactions: Vec<Applied>, expected: Shift, told: &[&str]| {
-        let back = TakenBack {
+    let check = |compactions: Vec<AppliedCompaction>, expected: TokenCounters, told: &[&str]| {
+        let back = RollbackTarget {
             compactions,
             added: added(),
             before: None,
@@ -118,7 +118,7 @@ fn what_was_measured_before_the_turn_is_known_again_if_only_its_compactions_chan
             anchor: Some(measured("model", 3, 900)),
             ..running()
         };
-        let back = TakenBack {
+        let back = RollbackTarget {
             compactions: vec![over("k"); compactions],
             added: added(),
             before: Some((measured("model", version, 500), at(7))),
@@ -128,7 +128,7 @@ fn what_was_measured_before_the_turn_is_known_again_if_only_its_compactions_chan
         assert_eq!(anchor.map(|anchor| anchor.version), expected, "{version}");
         let known = expected.map(|_| 500);
         assert_eq!(anchor.map(|anchor| anchor.input), known, "{version}");
-        let again = expected.map_or(Measured::AsBefore, |_| Measured::At(at(7)));
+        let again = expected.map_or(AnchorTime::AsBefore, |_| AnchorTime::At(at(7)));
         assert_eq!(when, again, "{version}");
     };
     check(3, 0, Some(4));

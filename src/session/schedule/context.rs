@@ -2,12 +2,12 @@
 
 use super::{
     super::{
-        compaction::{self, Applied, Beginning},
-        compaction_rows::{Cost, Replacement, Running},
+        compaction::{self, AppliedCompaction, NewCompaction},
+        compaction_rows::{Cost, Replacement, RunningCompaction},
         config_rows::NewConfig,
-        counters::Shift,
+        counters::TokenCounters,
         import::{self, Import},
-        import_rows::Imported,
+        import_rows::ImportRows,
         marks::{self, Marking},
         revision::{self, NewRevision},
         rows::Rows,
@@ -48,7 +48,7 @@ impl World {
         }
         let id = CompactionId::new(format!("k{}", self.next_id()));
         let started = Payload::CompactionStarted(Box::new(sample(id.as_str())));
-        let beginning = Beginning {
+        let beginning = NewCompaction {
             compaction: &id,
             seen: session.context_version,
             info: b"",
@@ -70,7 +70,7 @@ impl World {
         self.looks(who);
         let mut session = self.views[who].session.clone();
         if guard == Some(Guard::RunningInSwap) {
-            session.compaction = Some(Running {
+            session.compaction = Some(RunningCompaction {
                 id: id.clone(),
                 context_version: session.context_version,
                 lease_is_over: false,
@@ -81,7 +81,7 @@ impl World {
         {
             running.context_version = session.context_version;
         }
-        let mut shift = Shift::default();
+        let mut shift = TokenCounters::default();
         shift.messages(-1, -4);
         let cost = Cost::default();
         let replacement = Replacement {
@@ -103,7 +103,7 @@ impl World {
         };
         if self.commit(who, act, change, guard) {
             self.stored.rewritten += 1;
-            self.stored.in_force.push(Applied { id, shift });
+            self.stored.in_force.push(AppliedCompaction { id, shift });
         }
     }
 
@@ -168,11 +168,11 @@ impl World {
             fence: seen.fence,
             context_version: seen.context_version,
             rows: &rows,
-            with: Imported {
+            with: ImportRows {
                 calls: &[],
                 answers: &[],
                 blobs: &[],
-                behind: 0,
+                version_before: 0,
             },
             open_calls: u32::from(asks),
         };

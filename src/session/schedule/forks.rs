@@ -7,9 +7,9 @@ use super::{
     super::{
         Session, SessionState,
         config_rows::NewConfig,
-        counters::Shift,
+        counters::TokenCounters,
         creation::NewSession,
-        fork::{self, Forking, Piece},
+        fork::{self, CopyRange, ForkCopy},
     },
     stored::{LEASE, lease},
 };
@@ -22,10 +22,10 @@ const LAST: i64 = 40;
 /// Number of messages copied at once.
 const PIECE: i64 = 15;
 /// Maximum number of schedules to find a violation without a guard.
-const MOST: u32 = 20_000;
+const MAX_SCHEDULES: u32 = 20_000;
 
 #[derive(Debug, Clone, Copy)]
-enum Deed {
+enum Action {
     Wait(u8),
     /// A call reads the row.
     Look(usize),
@@ -85,13 +85,13 @@ struct World {
 }
 
 impl World {
-    fn does(&mut self, deed: Deed, guard: Option<Guard>) {
+    fn does(&mut self, deed: Action, guard: Option<Guard>) {
         match deed {
-            Deed::Wait(seconds) => self.now += i64::from(seconds),
-            Deed::Look(call) => self.seen[call] = self.read(),
-            Deed::Claim(call) => self.claims(call),
-            Deed::Copy(call) => self.copies(call, guard),
-            Deed::GiveUp(call) => {
+            Action::Wait(seconds) => self.now += i64::from(seconds),
+            Action::Look(call) => self.seen[call] = self.read(),
+            Action::Claim(call) => self.claims(call),
+            Action::Copy(call) => self.copies(call, guard),
+            Action::GiveUp(call) => {
                 let Some(seen) = self.seen[call].clone() else {
                     return;
                 };
@@ -100,9 +100,9 @@ impl World {
                     self.write(change.session, seen.copied, true);
                 }
             }
-            Deed::PurgeLooks => self.purge = self.read(),
-            Deed::Abandon => self.abandons(guard),
-            Deed::Remove => {
+            Action::PurgeLooks => self.purge = self.read(),
+            Action::Abandon => self.abandons(guard),
+            Action::Remove => {
                 let is_free = |it: &Stored| it.is_going && it.lease_until < self.now;
                 if self.stored.as_ref().is_some_and(is_free) {
                     self.stored = None;
@@ -221,8 +221,8 @@ impl World {
     }
 }
 
-fn forking<'a>(source: &'a SessionId, claim: &'a TurnId) -> Forking<'a> {
-    Forking {
+fn forking<'a>(source: &'a SessionId, claim: &'a TurnId) -> ForkCopy<'a> {
+    ForkCopy {
         source,
         at: Seq(LAST),
         claim,
@@ -230,31 +230,31 @@ fn forking<'a>(source: &'a SessionId, claim: &'a TurnId) -> Forking<'a> {
     }
 }
 
-fn piece(after: i64) -> Piece {
-    let mut shift = Shift::default();
+fn piece(after: i64) -> CopyRange {
+    let mut shift = TokenCounters::default();
     shift.messages(1, 4);
-    Piece {
+    CopyRange {
         seqs: Some((Seq(after), Seq(after + PIECE))),
         shift,
     }
 }
 
-fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+fn deeds() -> impl Strategy<Value = Vec<Action>> {
     let call = || 0..CALLS.len();
     let deed = prop_oneof![
-        3 => (0..20_u8).prop_map(Deed::Wait),
-        3 => call().prop_map(Deed::Look),
-        2 => call().prop_map(Deed::Claim),
-        6 => call().prop_map(Deed::Copy),
-        1 => call().prop_map(Deed::GiveUp),
-        3 => Just(Deed::PurgeLooks),
-        3 => Just(Deed::Abandon),
-        2 => Just(Deed::Remove),
+        3 => (0..20_u8).prop_map(Action::Wait),
+        3 => call().prop_map(Action::Look),
+        2 => call().prop_map(Action::Claim),
+        6 => call().prop_map(Action::Copy),
+        1 => call().prop_map(Action::GiveUp),
+        3 => Just(Action::PurgeLooks),
+        3 => Just(Action::Abandon),
+        2 => Just(Action::Remove),
     ];
     vec(deed, 0..60)
 }
 
-fn play(guard: Option<Guard>, deeds: &[Deed]) -> World {
+fn play(guard: Option<Guard>, deeds: &[Action]) -> World {
     let mut world = World::default();
     for deed in deeds {
         world.does(*deed, guard);
@@ -266,20 +266,23 @@ fn play(guard: Option<Guard>, deeds: &[Deed]) -> World {
 fn no_schedule_of_calls_and_purges_copies_twice_or_removes_what_a_call_goes_on_with() {
     let mut runner = TestRunner::default();
     let mut opened = 0;
-    for _ in 0..MOST {
+    for _ in 0..MAX_SCHEDULES {
         let deeds = deeds().new_tree(&mut runner).unwrap().current();
         let world = play(None, &deeds);
         assert_eq!(world.violations, Vec::<String>::new(), "{deeds:?}");
         opened += world.opened;
     }
-    assert!(opened > MOST / 100, "hardly any fork was opened: {opened}");
+    assert!(
+        opened > MAX_SCHEDULES / 100,
+        "hardly any fork was opened: {opened}"
+    );
 }
 
 #[test]
 fn each_guard_of_a_fork_that_is_switched_off_is_found() {
     for guard in Guard::ALL {
         let mut runner = TestRunner::deterministic();
-        let found = (0..MOST).find_map(|_| {
+        let found = (0..MAX_SCHEDULES).find_map(|_| {
             let deeds = deeds().new_tree(&mut runner).unwrap().current();
             play(Some(guard), &deeds).violations.into_iter().next()
         });

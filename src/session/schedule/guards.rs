@@ -1,7 +1,7 @@
 //! Guards, each of which can be switched off: a replica then decides as if the session were in a state that passes the
 //! guard.
 
-use super::super::{Session, SessionState, Waiting};
+use super::super::{QueuedMessage, Session, SessionState};
 use crate::model::Delivery;
 
 /// A guard.
@@ -146,7 +146,11 @@ pub(super) fn in_finish(session: &Session, guard: Option<Guard>) -> Session {
 }
 
 /// The session state for a take of the messages that were read as queued.
-pub(super) fn in_take(session: &Session, waited: &[Waiting], guard: Option<Guard>) -> Session {
+pub(super) fn in_take(
+    session: &Session,
+    waited: &[QueuedMessage],
+    guard: Option<Guard>,
+) -> Session {
     let mut session = session.clone();
     if guard == Some(Guard::OpenCallsInTake) {
         session.open_calls = 0;
@@ -161,7 +165,11 @@ pub(super) fn in_take(session: &Session, waited: &[Waiting], guard: Option<Guard
 }
 
 /// The session state for the start of a turn for a message.
-pub(super) fn in_start(session: &Session, starter: &Waiting, guard: Option<Guard>) -> Session {
+pub(super) fn in_start(
+    session: &Session,
+    starter: &QueuedMessage,
+    guard: Option<Guard>,
+) -> Session {
     let mut session = session.clone();
     if guard == Some(Guard::StateInStart) {
         session.state = SessionState::Idle;
@@ -173,7 +181,7 @@ pub(super) fn in_start(session: &Session, starter: &Waiting, guard: Option<Guard
 }
 
 /// Makes messages appear to be still queued.
-fn waits_all_the_same(session: &mut Session, messages: &[Waiting]) {
+fn waits_all_the_same(session: &mut Session, messages: &[QueuedMessage]) {
     for message in messages {
         if !session.queue.iter().any(|it| it.message == message.message) {
             session.queue.push(message.clone());

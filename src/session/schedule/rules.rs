@@ -7,7 +7,7 @@ use super::{
         Session, SessionState,
         change::{Change, Event},
     },
-    stored::{MOST_WAITING, Stored, lease},
+    stored::{MAX_QUEUED, Stored, lease},
 };
 use crate::model::{CallId, CompactionId, Fence, MessageId};
 
@@ -166,7 +166,7 @@ fn of_act(stored: &Stored, who: &str, act: &Act, change: &Change<'_>) -> Option<
             Some("I9 a cancel is lost")
         }
         Act::Finish if !open.is_empty() => Some("I4 a turn ends between calls and results"),
-        Act::Finish if change.turn.end.is_some() && before.messages_wait() => {
+        Act::Finish if change.turn.end.is_some() && before.has_messages_for_turn() => {
             Some("I3 a message is left behind")
         }
         Act::Stop | Act::Delete { .. } if before.state.is_live() && closed != open => {
@@ -185,7 +185,7 @@ fn of_act(stored: &Stored, who: &str, act: &Act, change: &Change<'_>) -> Option<
         Act::Answer if !before.state.is_live() || !closed.is_subset(&open) => {
             Some("I4 an answer counts of a call that is not open")
         }
-        Act::Enqueue if change.session.queue.len() > MOST_WAITING => {
+        Act::Enqueue if change.session.queue.len() > MAX_QUEUED => {
             Some("I3 more messages wait than may")
         }
         Act::TakeOver { .. }
@@ -241,13 +241,13 @@ fn of_context(stored: &Stored, act: &Act, change: &Change<'_>) -> Option<&'stati
     {
         return Some("I5 a compaction goes that others build on");
     }
-    let is_counted = after.counters == before.counters + change.shift;
+    let is_counted = after.counters == before.counters + change.counter_change;
     (!is_counted).then_some("I6 counters that do not add up")
 }
 
 /// Invariants of the queue: each message keeps its position until it leaves the queue, exactly once.
 fn of_queue(stored: &Stored, change: &Change<'_>) -> Option<&'static str> {
-    let left: BTreeSet<&MessageId> = change.queue.leave.iter().map(|it| &it.message).collect();
+    let left: BTreeSet<&MessageId> = change.queue.removed.iter().map(|it| &it.message).collect();
     let ids = |session: &Session| -> Vec<MessageId> { session.waiting() };
     let waited = ids(&stored.session);
     if left
@@ -257,7 +257,7 @@ fn of_queue(stored: &Stored, change: &Change<'_>) -> Option<&'static str> {
         return Some("I3 a message ends that does not wait");
     }
     let mut expected: Vec<MessageId> = waited.into_iter().filter(|id| !left.contains(id)).collect();
-    expected.extend(change.queue.joins.map(|it| it.message.clone()));
+    expected.extend(change.queue.added.map(|it| it.message.clone()));
     (ids(&change.session) != expected).then_some("I3 the queue is another one")
 }
 
@@ -309,13 +309,13 @@ fn of_turn(stored: &Stored, act: &Act, change: &Change<'_>) -> Option<&'static s
     let failed = |(_, event): &(_, Event)| match event {
         Event::TurnRecovered { handed_over, .. } => !handed_over,
         Event::CallCompleted(_)
-        | Event::CallAsked { .. }
+        | Event::CallRequested { .. }
         | Event::ActionRequired { .. }
         | Event::CallCancelled { .. }
         | Event::MessageCommitted(_)
         | Event::StepStarted { .. }
         | Event::Complete { .. }
-        | Event::CompactionLost(_)
+        | Event::CompactionExpired(_)
         | Event::CompactionReverted(_)
         | Event::Withdrawn { .. }
         | Event::TurnEnded { .. } => false,

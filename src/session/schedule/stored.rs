@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use super::super::{Session, answers::OpenCall, compaction::Applied};
+use super::super::{Session, answers::OpenCall, compaction::AppliedCompaction};
 use crate::model::MessageId;
 
 /// Duration of a lease, in seconds.
 pub(super) const LEASE: i64 = 15;
 /// Maximum number of queued messages.
-pub(super) const MOST_WAITING: usize = 3;
+pub(super) const MAX_QUEUED: usize = 3;
 
 /// The session, the stored state that is not in its row, and the time.
 #[derive(Debug, Clone)]
@@ -23,7 +23,7 @@ pub(super) struct Stored {
     /// When the lease of the running compaction expires.
     pub(super) making_until: i64,
     /// The applied compactions, newest last.
-    pub(super) in_force: Vec<Applied>,
+    pub(super) in_force: Vec<AppliedCompaction>,
     /// Number of changes of the context other than additions.
     pub(super) rewritten: u64,
     /// Messages that left the queue.

@@ -6,29 +6,29 @@ use jiff::Timestamp;
 
 use super::{
     super::{
-        CancelRequest, Session, SessionState, Waiting,
-        answers::{self, Answers, NextStep, OpenCall, Seen},
+        CancelRequest, QueuedMessage, Session, SessionState,
+        answers::{self, AnswerSnapshot, Answers, NextStep, OpenCall},
         append,
-        cancel::{self, Before, Cancel},
-        change::{Answer, AnswerKind, Change, Synthetic},
-        compaction::Applied,
-        compaction_rows::Running,
+        cancel::{self, Cancel, EarlierCancel},
+        change::{Answer, AnswerKind, Change, SyntheticResult},
+        compaction::AppliedCompaction,
+        compaction_rows::RunningCompaction,
         cost::StepCost,
         deletion::{self, Deletion},
-        ending::{self, End, Open},
-        new_calls::{Batch, CallFate, NewCall},
-        ownership::{self, Heir},
-        queue::{self, Which},
-        queue_rows::{Joining, Withdrawal},
+        ending::{self, OpenWork, TurnEnd},
+        new_calls::{Batch, CallHandling, NewCall},
+        ownership::{self, NewOwner},
+        queue::{self, MessageSelection},
+        queue_rows::{NewQueuedMessage, Withdrawal},
         rows::Rows,
         samples::{answer_rows, at},
-        start::{self, NewTurn, Opening},
-        steps::{self, NewStep, Owner, Standing},
-        take::{self, Advance, Taken, Taking},
+        start::{self, NewTurn, StartFrom},
+        steps::{self, NewStep, Owner, OwnerStatus},
+        take::{self, Advance, TakeSelection, TakenMessage},
     },
     guards::{Guard, in_finish, in_start, in_take},
     rules::{Act, violation},
-    stored::{LEASE, MOST_WAITING, Stored, lease},
+    stored::{LEASE, MAX_QUEUED, Stored, lease},
 };
 use crate::{
     model::{
@@ -44,7 +44,7 @@ pub(super) const REPLICAS: [&str; 3] = ["one", "two", "three"];
 
 /// An action at a replica. The first number is the replica.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Deed {
+pub(super) enum Action {
     /// Time passes.
     Wait(u8),
     /// The replica reads the session. Its decisions are based on this state.
@@ -111,7 +111,7 @@ pub(super) struct View {
     /// The session of the previous read.
     pub(super) before: Session,
     /// The applied compactions.
-    pub(super) in_force: Vec<Applied>,
+    pub(super) in_force: Vec<AppliedCompaction>,
 }
 
 /// A session, and the replicas that change it.
@@ -122,7 +122,7 @@ pub(super) struct World {
     /// The turn that the first cancel applied to.
     reached: Option<TurnId>,
     /// The message that was enqueued last.
-    newest: Option<Waiting>,
+    newest: Option<QueuedMessage>,
     /// The compaction that each replica started last, and the number of rewrites of the context at that time.
     pub(super) making: [Option<(CompactionId, u64)>; REPLICAS.len()],
     /// Number of ids generated.
@@ -139,8 +139,8 @@ fn owner(who: usize) -> Owner<'static> {
     }
 }
 
-fn heir(who: usize) -> Heir<'static> {
-    Heir {
+fn heir(who: usize) -> NewOwner<'static> {
+    NewOwner {
         replica: REPLICAS[who],
         lease: lease(),
     }
@@ -211,62 +211,62 @@ impl World {
         self.stored.session.revision + i64::from(self.ids.is_multiple_of(3))
     }
 
-    pub(super) fn does(&mut self, deed: Deed, guard: Option<Guard>) {
+    pub(super) fn does(&mut self, deed: Action, guard: Option<Guard>) {
         match deed {
-            Deed::Wait(seconds) => self.stored.now += i64::from(seconds),
-            Deed::Look(who) => self.looks(who),
-            Deed::Beat(who) => {
+            Action::Wait(seconds) => self.stored.now += i64::from(seconds),
+            Action::Look(who) => self.looks(who),
+            Action::Beat(who) => {
                 if self.stored.session.is_owned_by(REPLICAS[who]) {
                     self.stored.lease_until = self.stored.now + LEASE;
                     self.version += 1;
                 }
             }
-            Deed::TakeOver(who) => self.takes_over(who, guard),
-            Deed::Cancel(who, rollback, again) => self.cancels(who, rollback, again, guard),
-            Deed::HandOver(who) => {
+            Action::TakeOver(who) => self.takes_over(who, guard),
+            Action::Cancel(who, rollback, again) => self.cancels(who, rollback, again, guard),
+            Action::HandOver(who) => {
                 self.as_owner(who, Act::GiveBack, guard, |session, right| {
                     ownership::hand_over(session, right, REPLICAS[who])
                 });
             }
-            Deed::Release(who) => {
+            Action::Release(who) => {
                 self.as_owner(who, Act::GiveBack, guard, |session, right| {
                     ownership::release(session, right.turn, right.fence.epoch, REPLICAS[who])
                 });
             }
-            Deed::Adopt(who) => {
+            Action::Adopt(who) => {
                 self.as_owner(who, Act::Adopt, guard, |session, right| {
                     ownership::adopt(session, right.turn, right.fence.epoch, heir(who))
                 });
             }
-            Deed::Begin(who, current) => self.begins(who, current, guard),
-            Deed::Retry(who) => {
+            Action::Begin(who, current) => self.begins(who, current, guard),
+            Action::Retry(who) => {
                 let rows = Rows::default();
                 let cost = StepCost::default();
                 self.writes(who, Act::Step, guard, |session| {
                     Some(steps::retry(session, &rows, &cost, None, owner(who)))
                 });
             }
-            Deed::Append(who, calls) => self.appends(who, calls, guard),
-            Deed::Answer(who, all) => self.answers(who, all, guard),
-            Deed::Finish(who) => self.finishes(who, guard),
-            Deed::Stop(who, completed) => self.stops(who, completed, guard),
-            Deed::Enqueue(who, delivery, starts) => self.enqueues(who, delivery, starts, guard),
-            Deed::Withdraw(who) => self.withdraws(who, guard),
-            Deed::Take(who, advance) => self.takes(who, advance, guard),
-            Deed::TakeIdle(who) => self.takes_idle(who, guard),
-            Deed::Delete(who) => self.deletes(who, guard),
-            Deed::Seize(who) => {
+            Action::Append(who, calls) => self.appends(who, calls, guard),
+            Action::Answer(who, all) => self.answers(who, all, guard),
+            Action::Finish(who) => self.finishes(who, guard),
+            Action::Stop(who, completed) => self.stops(who, completed, guard),
+            Action::Enqueue(who, delivery, starts) => self.enqueues(who, delivery, starts, guard),
+            Action::Withdraw(who) => self.withdraws(who, guard),
+            Action::Take(who, advance) => self.takes(who, advance, guard),
+            Action::TakeIdle(who) => self.takes_idle(who, guard),
+            Action::Delete(who) => self.deletes(who, guard),
+            Action::Seize(who) => {
                 let session = self.views[who].session.clone();
-                let change = deletion::seize(&session, None, heir(who));
+                let change = deletion::take_over_for_deletion(&session, None, heir(who));
                 self.commit(who, Act::Seize, change, guard);
             }
-            Deed::Start(who, for_message) => self.starts(who, for_message, guard),
-            Deed::Update(who, current) => self.updates(who, current, guard),
-            Deed::Compact(who) => self.compacts(who, guard),
-            Deed::Swap(who) => self.swaps(who, guard),
-            Deed::Revert(who, newest) => self.reverts(who, newest, guard),
-            Deed::Prune(who) => self.prunes(who, guard),
-            Deed::Import(who, asks) => self.imports(who, asks, guard),
+            Action::Start(who, for_message) => self.starts(who, for_message, guard),
+            Action::Update(who, current) => self.updates(who, current, guard),
+            Action::Compact(who) => self.compacts(who, guard),
+            Action::Swap(who) => self.swaps(who, guard),
+            Action::Revert(who, newest) => self.reverts(who, newest, guard),
+            Action::Prune(who) => self.prunes(who, guard),
+            Action::Import(who, asks) => self.imports(who, asks, guard),
         }
     }
 
@@ -277,15 +277,12 @@ impl World {
             before,
             session: Session {
                 lease_is_over: self.stored.lease_until < self.stored.now,
-                compaction: self
-                    .stored
-                    .session
-                    .compaction
-                    .clone()
-                    .map(|running| Running {
+                compaction: self.stored.session.compaction.clone().map(|running| {
+                    RunningCompaction {
                         lease_is_over: self.stored.making_until < self.stored.now,
                         ..running
-                    }),
+                    }
+                }),
                 ..self.stored.session.clone()
             },
             in_force: self.stored.in_force.clone(),
@@ -325,7 +322,7 @@ impl World {
             replica: REPLICAS[who],
             lease: lease(),
         };
-        let before = again.then(|| Before::Reached(self.reached.clone()));
+        let before = again.then(|| EarlierCancel::AppliedTo(self.reached.clone()));
         let session = self.views[who].session.clone();
         let change = cancel::apply(&session, &cancel, before.as_ref());
         let reached = change.as_ref().and_then(|it| it.session.turn.clone());
@@ -358,7 +355,7 @@ impl World {
                 id: CallId::new(format!("c{id}")),
                 name: "look".to_owned(),
                 part: 0,
-                fate: CallFate::Asked(WaitsFor::Result { edited: false }),
+                handling: CallHandling::Requested(WaitsFor::Result { edited: false }),
                 timeout: Duration::from_secs(10),
                 executor: ToolExecutor::Host,
             }],
@@ -398,7 +395,7 @@ impl World {
             replica: REPLICAS[who],
             lease: lease(),
         };
-        let seen = Seen { session, open, now };
+        let seen = AnswerSnapshot { session, open, now };
         let change = answers::apply(&seen, &asked).change;
         let closed: BTreeSet<CallId> = change
             .iter()
@@ -436,9 +433,9 @@ impl World {
         let result = TurnResult::default();
         let end = end(&ending, &result);
         let calls = self.views[who].open.clone();
-        let open = Open {
+        let open = OpenWork {
             calls: &calls,
-            back: None,
+            rollback: None,
         };
         let stopped = self.writes(who, Act::Stop, guard, |session| {
             Some(ending::stop(session, open, &rows, &cost, &end, owner(who)))
@@ -450,7 +447,7 @@ impl World {
 
     fn enqueues(&mut self, who: usize, delivery: Delivery, starts: bool, guard: Option<Guard>) {
         let message = MessageId::new(format!("m{}", self.next_id()));
-        let joining = Joining {
+        let joining = NewQueuedMessage {
             message: &message,
             body: b"",
             blobs: &[],
@@ -461,9 +458,9 @@ impl World {
             request: None,
         };
         let is_full = guard != Some(Guard::Full);
-        let most = if is_full { MOST_WAITING } else { usize::MAX };
+        let most = if is_full { MAX_QUEUED } else { usize::MAX };
         let session = self.views[who].session.clone();
-        let change = queue::join(&session, joining, most, heir(who));
+        let change = queue::enqueue(&session, joining, most, heir(who));
         let newest = change
             .as_ref()
             .and_then(|it| it.session.queue.last().cloned());
@@ -475,7 +472,7 @@ impl World {
     fn withdraws(&mut self, who: usize, guard: Option<Guard>) {
         let View { session, now, .. } = self.views[who].clone();
         let why = Withdrawal::Cancelled;
-        let change = queue::withdraw(&session, Which::All, why, b"", now);
+        let change = queue::withdraw(&session, MessageSelection::All, why, b"", now);
         self.commit(who, Act::Withdraw, change, guard);
     }
 
@@ -488,15 +485,15 @@ impl World {
         }
         let (rows, into) = (answer_rows(5), MessageId::new("user"));
         let taken = taken(&ids, &into);
-        let taking = Taking {
+        let taking = TakeSelection {
             seen: None,
             rows: &rows,
             taken: &taken,
         };
         let made_for = advance.then(|| self.made_for());
         let step = match made_for {
-            Some(_) if guard == Some(Guard::RevisionInTake) => Advance::InAnyCase,
-            Some(revision) => Advance::MadeFor(revision),
+            Some(_) if guard == Some(Guard::RevisionInTake) => Advance::AnyRevision,
+            Some(revision) => Advance::IfRevision(revision),
             None => Advance::Stay,
         };
         self.writes(who, Act::Take { made_for }, guard, |session| {
@@ -520,7 +517,7 @@ impl World {
         }
         let (rows, into) = (answer_rows(5), MessageId::new("user"));
         let taken = taken(&ids, &into);
-        let taking = Taking {
+        let taking = TakeSelection {
             seen: Some(session.last_seq()),
             rows: &rows,
             taken: &taken,
@@ -595,7 +592,7 @@ impl World {
                 if guard == Some(Guard::OpenCallsInStart) {
                     session.open_calls = 0;
                 }
-                start::admit(&session, &new, Opening::Input, heir(who))
+                start::admit(&session, &new, StartFrom::Input, heir(who))
             }
         };
         let starter = starter.map(|it| it.message);
@@ -618,7 +615,7 @@ impl World {
             turn: &turn,
             fence: session.fence,
         };
-        let is_owner = steps::standing(&session, right, REPLICAS[who]) == Standing::Owner
+        let is_owner = steps::owner_status(&session, right, REPLICAS[who]) == OwnerStatus::Owner
             || guard == Some(Guard::Owner) && session.state == SessionState::Running;
         let change = if is_owner { decide(&session) } else { None };
         self.commit(who, act, change, guard)
@@ -663,7 +660,7 @@ impl World {
         let asked_until = change
             .wake_within
             .map(|within| at(self.stored.now) + within);
-        let left = change.queue.leave.iter().map(|it| it.message.clone());
+        let left = change.queue.removed.iter().map(|it| it.message.clone());
         self.stored.ended.extend(left);
         self.stored.session = change.session;
         self.stored.session.wake_at = [self.stored.session.wake_at, asked_until]
@@ -687,12 +684,12 @@ fn answer(call: &OpenCall) -> Answer {
     }
 }
 
-fn end<'a>(ending: &'a Ending, result: &'a TurnResult) -> End<'a> {
-    End {
+fn end<'a>(ending: &'a Ending, result: &'a TurnResult) -> TurnEnd<'a> {
+    TurnEnd {
         ending,
         result,
-        synthetic: Synthetic {
-            words: "closed",
+        synthetic: SyntheticResult {
+            text: "closed",
             tokens: 7,
             overhead: 4,
             reason: CallCancelReason::TurnEnded,
@@ -700,8 +697,8 @@ fn end<'a>(ending: &'a Ending, result: &'a TurnResult) -> End<'a> {
     }
 }
 
-fn taken<'a>(ids: &'a [MessageId], into: &'a MessageId) -> Vec<Taken<'a>> {
-    let taken = |message| Taken {
+fn taken<'a>(ids: &'a [MessageId], into: &'a MessageId) -> Vec<TakenMessage<'a>> {
+    let taken = |message| TakenMessage {
         message,
         end: Ok(into),
         event: 1,

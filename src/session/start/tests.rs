@@ -7,12 +7,12 @@ use crate::{
         event::StepStarted,
     },
     session::{
-        CancelRequest, Waiting,
+        CancelRequest, QueuedMessage,
         samples::{answer_rows, asap, at, running, waiting, when_idle},
     },
 };
 
-const HEIR: Heir<'static> = Heir {
+const HEIR: NewOwner<'static> = NewOwner {
     replica: "here",
     lease: Duration::from_secs(15),
 };
@@ -31,8 +31,8 @@ fn idle() -> Session {
     }
 }
 
-fn starter(message: &str) -> Waiting {
-    Waiting {
+fn starter(message: &str) -> QueuedMessage {
+    QueuedMessage {
         starts_turn: true,
         ..asap(message)
     }
@@ -55,7 +55,7 @@ fn begun<T>(rows: &Rows, revision: i64, begin: impl Fn(&NewTurn<'_>) -> T) -> T 
     })
 }
 
-fn admitted(session: &Session, revision: i64, opening: Opening) -> Option<Session> {
+fn admitted(session: &Session, revision: i64, opening: StartFrom) -> Option<Session> {
     begun(&answer_rows(20), revision, |new| {
         admit(session, new, opening, HEIR).map(|change| change.session)
     })
@@ -71,7 +71,7 @@ fn started(session: &Session, message: &str) -> Option<Session> {
 #[test]
 fn a_turn_begins_only_in_an_idle_session_of_the_configuration_it_was_made_for() {
     let check = |what: &str, session: &Session, revision, expected: bool| {
-        let becoming = admitted(session, revision, Opening::Input);
+        let becoming = admitted(session, revision, StartFrom::Input);
         assert_eq!(becoming.is_some(), expected, "{what}");
     };
     check("idle", &idle(), 7, true);
@@ -93,7 +93,7 @@ fn a_turn_begins_only_in_an_idle_session_of_the_configuration_it_was_made_for() 
 
 #[test]
 fn a_turn_that_goes_on_from_the_transcript_needs_something_to_answer() {
-    let check = |queue: Vec<Waiting>, opening, expected: bool| {
+    let check = |queue: Vec<QueuedMessage>, opening, expected: bool| {
         let session = Session { queue, ..idle() };
         assert_eq!(
             admitted(&session, 7, opening).is_some(),
@@ -101,10 +101,10 @@ fn a_turn_that_goes_on_from_the_transcript_needs_something_to_answer() {
             "{opening:?} {session:?}"
         );
     };
-    check(Vec::new(), Opening::Question, true);
-    check(Vec::new(), Opening::Answered, false);
-    check(vec![when_idle("later")], Opening::Answered, true);
-    check(Vec::new(), Opening::Input, true);
+    check(Vec::new(), StartFrom::Question, true);
+    check(Vec::new(), StartFrom::Answered, false);
+    check(vec![when_idle("later")], StartFrom::Answered, true);
+    check(Vec::new(), StartFrom::Input, true);
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn a_turn_has_its_owner_its_epoch_and_its_time_and_nothing_of_the_one_before() {
     let session = idle();
     let rows = answer_rows(20);
     begun(&rows, 7, |new| {
-        let change = admit(&session, new, Opening::Input, HEIR).expect("it is idle");
+        let change = admit(&session, new, StartFrom::Input, HEIR).expect("it is idle");
         let becoming = &change.session;
         assert_eq!(becoming.state, SessionState::Running);
         assert_eq!(becoming.owner.as_deref(), Some("here"));
@@ -123,7 +123,7 @@ fn a_turn_has_its_owner_its_epoch_and_its_time_and_nothing_of_the_one_before() {
         assert_eq!((becoming.open_calls, becoming.wake_at), (0, None));
         assert_eq!(change.turn_ends_within, Some(new.timeout));
         assert_eq!(change.lease, Some(HEIR.lease));
-        assert_eq!(change.about.as_ref(), Some(new.turn));
+        assert_eq!(change.turn_id.as_ref(), Some(new.turn));
         assert_eq!(change.begins, Some(new.row));
         assert!(change.is_use);
     });
@@ -146,7 +146,7 @@ fn the_first_step_begins_with_the_turn_where_its_rows_say_so() {
     };
     rows.event(Payload::StepStarted(first), StepPosition::default());
     begun(&rows, 7, |new| {
-        let change = admit(&idle(), new, Opening::Input, HEIR).expect("it is idle");
+        let change = admit(&idle(), new, StartFrom::Input, HEIR).expect("it is idle");
         assert_eq!((change.session.step, change.session.attempt), (1, 1));
     });
 }
@@ -175,9 +175,9 @@ fn what_waited_for_the_end_of_a_turn_is_taken_by_the_one_that_begins() {
     };
     let rows = answer_rows(20);
     begun(&rows, 7, |new| {
-        let change = admit(&session, new, Opening::Input, HEIR).expect("it is idle");
+        let change = admit(&session, new, StartFrom::Input, HEIR).expect("it is idle");
         let hurried = ["later", "last"].map(MessageId::new);
-        assert_eq!(change.queue.hurried, hurried);
+        assert_eq!(change.queue.promoted_to_asap, hurried);
         let queue = &change.session.queue;
         assert!(queue.iter().all(|it| it.delivery == Delivery::Asap));
         assert_eq!(queue.len(), 3, "they wait until they are taken");

@@ -7,7 +7,7 @@ use crate::{
     },
     session::{
         CancelRequest, SessionState,
-        change::Spent,
+        change::ModelUsage,
         samples::{answer_rows, running, waiting},
     },
 };
@@ -34,34 +34,40 @@ fn only_the_owner_under_its_fence_and_turn_writes_and_what_it_wrote_has_landed()
         fence: running().fence.next(),
         ..running()
     };
-    let check = |session: &Session, turn: &TurnId, (epoch, op), replica, expected: Standing| {
+    let check = |session: &Session, turn: &TurnId, (epoch, op), replica, expected: OwnerStatus| {
         let fence = Fence { epoch, op };
-        let found = standing(session, TurnFence { turn, fence }, replica);
+        let found = owner_status(session, TurnFence { turn, fence }, replica);
         assert_eq!(found, expected, "{session:?} {turn} {fence:?} {replica}");
     };
-    check(&running(), &turn, (5, 9), "there", Standing::Owner);
-    check(&running(), &turn, (5, 9), "here", Standing::Gone);
-    check(&running(), &other, (5, 9), "there", Standing::Gone);
-    check(&running(), &turn, (4, 9), "there", Standing::Gone);
-    check(&running(), &turn, (5, 10), "there", Standing::Gone);
-    check(&running(), &turn, (5, 7), "there", Standing::Gone);
-    check(&next, &turn, (5, 9), "there", Standing::Landed);
-    check(&next, &turn, (5, 9), "here", Standing::Gone);
-    check(&next, &other, (5, 9), "there", Standing::Gone);
-    check(&next, &turn, (4, 9), "there", Standing::Gone);
+    check(&running(), &turn, (5, 9), "there", OwnerStatus::Owner);
+    check(&running(), &turn, (5, 9), "here", OwnerStatus::NotOwner);
+    check(&running(), &other, (5, 9), "there", OwnerStatus::NotOwner);
+    check(&running(), &turn, (4, 9), "there", OwnerStatus::NotOwner);
+    check(&running(), &turn, (5, 10), "there", OwnerStatus::NotOwner);
+    check(&running(), &turn, (5, 7), "there", OwnerStatus::NotOwner);
+    check(&next, &turn, (5, 9), "there", OwnerStatus::AlreadyCommitted);
+    check(&next, &turn, (5, 9), "here", OwnerStatus::NotOwner);
+    check(&next, &other, (5, 9), "there", OwnerStatus::NotOwner);
+    check(&next, &turn, (4, 9), "there", OwnerStatus::NotOwner);
     // The last write of this replica was the append after which the turn waits.
-    check(&waiting(1), &turn, (5, 8), "there", Standing::Landed);
-    check(&waiting(1), &turn, (5, 9), "there", Standing::Gone);
+    check(
+        &waiting(1),
+        &turn,
+        (5, 8),
+        "there",
+        OwnerStatus::AlreadyCommitted,
+    );
+    check(&waiting(1), &turn, (5, 9), "there", OwnerStatus::NotOwner);
     let handed_over = Session {
         owner: None,
         ..running()
     };
-    check(&handed_over, &turn, (5, 9), "there", Standing::Gone);
+    check(&handed_over, &turn, (5, 9), "there", OwnerStatus::NotOwner);
     let ended = Session {
         state: SessionState::Idle,
         ..running()
     };
-    check(&ended, &turn, (5, 9), "there", Standing::Gone);
+    check(&ended, &turn, (5, 9), "there", OwnerStatus::NotOwner);
 }
 
 #[test]
@@ -139,12 +145,12 @@ fn an_attempt_that_begins_is_no_progress_and_voids_what_was_shown() {
         output: 7,
         ..UsageTotals::default()
     };
-    let expected = Spent {
+    let expected = ModelUsage {
         purpose: UsagePurpose::Turn,
         model: "test/model",
         totals: spent,
     };
-    assert_eq!(change.spent, Some(expected));
+    assert_eq!(change.usage, Some(expected));
     assert!(change.drops_partial);
 }
 

@@ -7,7 +7,7 @@ use crate::{
     model::{CancelCause, CompactionId, Delivery},
     session::{
         CancelRequest,
-        compaction_rows::Running,
+        compaction_rows::RunningCompaction,
         samples::{answer_rows, asap, measured, running, waiting, when_idle},
     },
 };
@@ -41,8 +41,8 @@ fn cancelled() -> Option<CancelRequest> {
 }
 
 /// A take of these messages without the check of the seq.
-fn blind<'a>(rows: &'a Rows, taken: &'a [Taken<'a>]) -> Taking<'a> {
-    Taking {
+fn blind<'a>(rows: &'a Rows, taken: &'a [TakenMessage<'a>]) -> TakeSelection<'a> {
+    TakeSelection {
         seen: None,
         rows,
         taken,
@@ -57,10 +57,10 @@ impl Messages {
         Self(ids.collect(), MessageId::new("user"))
     }
 
-    fn taken(&self) -> Vec<Taken<'_>> {
+    fn taken(&self) -> Vec<TakenMessage<'_>> {
         let Self(ids, into) = self;
         ids.iter()
-            .map(|message| Taken {
+            .map(|message| TakenMessage {
                 message,
                 end: Ok(into),
                 event: 1,
@@ -75,13 +75,13 @@ fn what_is_taken_waits_no_longer_and_is_in_the_transcript() {
     let messages = Messages::new(&["a"]);
     let dropped = MessageId::new("b");
     let mut taken = messages.taken();
-    taken.push(Taken {
+    taken.push(TakenMessage {
         message: &dropped,
         end: Err(DropReason::Superseded),
         event: 2,
     });
     let session = with_queue(running());
-    let taking = Taking {
+    let taking = TakeSelection {
         seen: Some(session.last_seq()),
         rows: &rows,
         taken: &taken,
@@ -90,14 +90,14 @@ fn what_is_taken_waits_no_longer_and_is_in_the_transcript() {
     assert_eq!(change.session.queue, [when_idle("later")]);
     assert_eq!(change.rows, Some(&rows));
     assert_eq!(
-        change.queue.leave,
+        change.queue.removed,
         [
-            Leaving {
+            RemovedMessage {
                 message: MessageId::new("a"),
                 end: QueueEnd::Applied(MessageId::new("user")),
                 event: 0,
             },
-            Leaving {
+            RemovedMessage {
                 message: dropped.clone(),
                 end: QueueEnd::Withdrawn(Withdrawal::Dropped(DropReason::Superseded)),
                 event: 1,
@@ -121,10 +121,10 @@ fn a_take_begins_the_next_step_if_it_is_made_for_the_configuration_in_force() {
         assert_eq!(found, expected, "{step:?}");
     };
     check(Advance::Stay, Some((2, 3)));
-    check(Advance::InAnyCase, Some((3, 1)));
-    check(Advance::MadeFor(7), Some((3, 1)));
-    check(Advance::MadeFor(6), None);
-    check(Advance::MadeFor(8), None);
+    check(Advance::AnyRevision, Some((3, 1)));
+    check(Advance::IfRevision(7), Some((3, 1)));
+    check(Advance::IfRevision(6), None);
+    check(Advance::IfRevision(8), None);
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn each_thing_that_moved_refuses_a_take() {
     let rows = answer_rows(20);
     let check = |what: &str, session: &Session, seen: Option<i64>, ids: &[&str], expected: bool| {
         let messages = Messages::new(ids);
-        let taking = Taking {
+        let taking = TakeSelection {
             seen: seen.map(Seq),
             rows: &rows,
             taken: &messages.taken(),
@@ -175,7 +175,7 @@ fn an_idle_session_takes_what_it_was_looked_at_with_and_is_another_context_then(
     let rows = answer_rows(20);
     let messages = Messages::new(&["a", "b"]);
     let check = |what: &str, session: Session, revision, seen, expected: bool| {
-        let taking = Taking {
+        let taking = TakeSelection {
             seen: Some(Seq(seen)),
             rows: &rows,
             taken: &messages.taken(),
@@ -186,7 +186,7 @@ fn an_idle_session_takes_what_it_was_looked_at_with_and_is_another_context_then(
         let Some(change) = change else { return };
         assert_eq!(change.session.context_version, session.context_version + 1);
         assert_eq!(change.session.fence, fence, "nobody owns it");
-        assert_eq!((change.lease, change.about), (None, None));
+        assert_eq!((change.lease, change.turn_id), (None, None));
     };
     check("as it was", idle(), 7, 39, true);
     check("another configuration", idle(), 6, 39, false);
@@ -230,7 +230,7 @@ fn a_compaction_that_is_being_made_stands_for_messages_before_those_that_an_idle
     let taken = messages.taken();
     let taking = blind(&rows, &taken);
     let check = |context_version, expected| {
-        let running = Running {
+        let running = RunningCompaction {
             id: CompactionId::new("k"),
             context_version,
             lease_is_over: false,
@@ -254,7 +254,7 @@ fn a_message_that_interrupts_is_taken_as_well() {
     let taken = messages.taken();
     let taking = blind(&rows, &taken);
     let session = Session {
-        queue: vec![Waiting {
+        queue: vec![QueuedMessage {
             delivery: Delivery::Interrupt,
             ..asap("a")
         }],

@@ -4,8 +4,8 @@ use super::*;
 use crate::{
     model::event::UsageRecorded,
     session::{
-        change::Measured,
-        samples::{measured, running, waiting, words},
+        change::AnchorTime,
+        samples::{event_summaries, measured, running, waiting},
     },
 };
 
@@ -48,16 +48,16 @@ fn a_report_counts_if_the_session_is_idle_and_as_it_was_looked_at() {
         let change = record(session, &report);
         assert_eq!(change.is_some(), expected, "{what}");
         let Some(change) = change else { return };
-        assert_eq!(words(&change.events), ["UsageRecorded at 0.0"]);
-        let spent = Spent {
+        assert_eq!(event_summaries(&change.events), ["UsageRecorded at 0.0"]);
+        let spent = ModelUsage {
             purpose: UsagePurpose::Turn,
             model: "model",
             totals: UsageTotals::default().plus(Some(&usage)),
         };
-        assert_eq!(change.spent, Some(spent));
+        assert_eq!(change.usage, Some(spent));
         assert_eq!(change.session.anchor.as_ref(), Some(&newest));
-        assert_eq!(change.measured, Measured::Now);
-        assert_eq!((change.about, change.is_use), (None, true));
+        assert_eq!(change.anchor_time, AnchorTime::Now);
+        assert_eq!((change.turn_id, change.is_use), (None, true));
     };
     let fence = idle().fence;
     check("as it was", &idle(), fence, 3, true);

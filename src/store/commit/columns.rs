@@ -11,9 +11,10 @@ use crate::{
     session::{
         Session,
         change::{
-            AnswerKind, AskedCall, Change, ClosedCall, Closing, Measured, TurnChange, TurnRow,
+            AnchorTime, AnswerKind, Change, ClosedBy, ClosedCall, RequestedCall, TurnChange,
+            TurnRow,
         },
-        new_calls::{Batch, CallFate, NewCall},
+        new_calls::{Batch, CallHandling, NewCall},
     },
     store::{
         anchor::AnchorColumns,
@@ -25,7 +26,7 @@ use crate::{
             import_columns::ImportColumns,
             mark_columns::MarkColumns,
             queue_columns::QueueColumns,
-            recent_events::{self, Refers},
+            recent_events::{self, ReferencedContent},
         },
         counters::CounterColumns,
         pipeline::Param,
@@ -35,8 +36,8 @@ use crate::{
         seen::cancel_columns,
         session_memory::StoredSize,
         tool_call::{
-            ANSWERED, APPROVAL, CANCELLED, DENIED, REQUESTED, TIMED_OUT, WAITING, asked_status,
-            executor_number,
+            ANSWERED, APPROVAL, CANCELLED, DENIED, REQUESTED, TIMED_OUT, WAITING, executor_number,
+            requested_status,
         },
     },
 };
@@ -49,7 +50,7 @@ pub(super) struct Columns<'a> {
     parts: PartColumns<'a>,
     blobs: BlobColumns<'a>,
     closed: ClosedColumns<'a>,
-    asked: AskedColumns<'a>,
+    requested_calls: RequestedCallColumns<'a>,
     calls: CallColumns<'a>,
     new_turn: NewTurnColumns<'a>,
     turn: TurnColumns<'a>,
@@ -71,7 +72,7 @@ impl<'a> Columns<'a> {
     /// The columns of a change to the session as it was read.
     pub(super) fn new(tenant: &TenantId, seen: &'a Session, change: &'a Change<'_>) -> Self {
         let (parts, blobs) = parts(change);
-        let (described, description) = change.described.unzip();
+        let (described, description) = change.host_model_call.unzip();
         Self {
             session: SessionColumns::from(change),
             events: EventColumns::from(change),
@@ -79,7 +80,7 @@ impl<'a> Columns<'a> {
             parts,
             blobs,
             closed: ClosedColumns::from(change.closed.as_slice()),
-            asked: AskedColumns::from(change.asked.as_slice()),
+            requested_calls: RequestedCallColumns::from(change.requested_calls.as_slice()),
             calls: CallColumns::from(change.batch),
             new_turn: NewTurnColumns::from(change.begins),
             turn: TurnColumns::from(change),
@@ -94,7 +95,7 @@ impl<'a> Columns<'a> {
             is_use: change.is_use,
             creates: change.creates,
             deletes: change.deletes,
-            takes_back: change.takes_back,
+            takes_back: change.rolls_back,
         }
     }
 }
@@ -107,7 +108,7 @@ impl Columns<'_> {
         values.extend(self.parts.values());
         values.extend(self.blobs.values());
         values.extend(self.closed.values());
-        values.extend(self.asked.values());
+        values.extend(self.requested_calls.values());
         values.extend(self.calls.values());
         values.extend(self.new_turn.values());
         values.extend(self.turn.values());
@@ -130,10 +131,10 @@ impl Columns<'_> {
         &self,
         recent: &mut Vec<RecentEvent>,
         change: &Change<'_>,
-        refers: Refers<'_>,
+        refers: ReferencedContent<'_>,
         (at, totals): (Timestamp, Option<UsageTotals>),
     ) {
-        let events = self.events.stored(change.about.as_ref(), at, totals);
+        let events = self.events.stored(change.turn_id.as_ref(), at, totals);
         recent_events::add(recent, change, events, refers, |id| {
             (self.messages.info_bytes(id) + self.parts.bytes_of(id)) as u64
         });
@@ -164,7 +165,7 @@ impl Columns<'_> {
             "parts" => !self.parts.is_empty(),
             "media" => !self.blobs.ids.is_empty(),
             "close_calls" => !self.closed.calls.is_empty(),
-            "ask_calls" => !self.asked.calls.is_empty(),
+            "ask_calls" => !self.requested_calls.calls.is_empty(),
             "new_calls" => !self.calls.ids.is_empty(),
             "turn" => self.turn.changes,
             "session" => !self.creates,
@@ -231,7 +232,7 @@ impl<'a> From<&'a Change<'_>> for SessionColumns<'a> {
             open_calls: signed(session.open_calls),
             next_seq: session.next_seq.0,
             counters: CounterColumns::from(&session.counters),
-            about: change.about.as_ref().map(TurnId::as_str),
+            about: change.turn_id.as_ref().map(TurnId::as_str),
             turn: session.turn.as_ref().map(TurnId::as_str),
             turn_ends_within: change.turn_ends_within.map(|within| within.as_secs_f64()),
             context_version: session.context_version,
@@ -239,10 +240,10 @@ impl<'a> From<&'a Change<'_>> for SessionColumns<'a> {
             wake_at: session.wake_at,
             wake_within: change.wake_within.map(|within| within.as_secs_f64()),
             anchor: AnchorColumns::from(session.anchor.as_ref()),
-            measured: change.measured == Measured::Now,
-            measured_at: match change.measured {
-                Measured::At(at) => Some(at),
-                Measured::AsBefore | Measured::Now => None,
+            measured: change.anchor_time == AnchorTime::Now,
+            measured_at: match change.anchor_time {
+                AnchorTime::At(at) => Some(at),
+                AnchorTime::AsBefore | AnchorTime::Now => None,
             },
             growth: session.growth,
             revision: session.revision,
@@ -321,13 +322,13 @@ fn parts<'a>(change: &'a Change<'_>) -> (PartColumns<'a>, BlobColumns<'a>) {
     }
     for closed in &change.closed {
         let position = signed(closed.position);
-        match closed.with {
-            Closing::Answer(answer) => {
+        match closed.closed_by {
+            ClosedBy::Answer(answer) => {
                 for blob in &answer.blobs {
                     blobs.push(closed.message.as_str(), position, blob.as_str());
                 }
             }
-            Closing::Synthetic(_) => {}
+            ClosedBy::Synthetic(_) => {}
         }
         parts.push((&closed.message, position), &closed.result());
     }
@@ -335,7 +336,7 @@ fn parts<'a>(change: &'a Change<'_>) -> (PartColumns<'a>, BlobColumns<'a>) {
         let position = i32::try_from(*position).unwrap_or(i32::MAX);
         blobs.push(message.as_str(), position, blob.as_str());
     }
-    if let Some(joining) = change.queue.joins {
+    if let Some(joining) = change.queue.added {
         for (position, blob) in (1..).zip(joining.blobs) {
             blobs.push(joining.message.as_str(), position, blob);
         }
@@ -347,7 +348,7 @@ fn parts<'a>(change: &'a Change<'_>) -> (PartColumns<'a>, BlobColumns<'a>) {
 fn messages<'a>(change: &'a Change<'_>) -> MessageColumns<'a> {
     let mut messages = MessageColumns::default();
     if let Some(rows) = change.rows {
-        messages.add(rows, change.imports.map(|imported| imported.behind));
+        messages.add(rows, change.imports.map(|imported| imported.version_before));
     }
     if let Some((at, message)) = &change.message {
         let before = change.rows.map_or(0, |rows| rows.events.len());
@@ -366,12 +367,17 @@ struct ClosedColumns<'a> {
 impl<'a> From<&'a [ClosedCall<'_>]> for ClosedColumns<'a> {
     fn from(closed: &'a [ClosedCall<'_>]) -> Self {
         let mut columns = Self::default();
-        for ClosedCall { call, with, .. } in closed {
+        for ClosedCall {
+            call,
+            closed_by: with,
+            ..
+        } in closed
+        {
             columns.calls.push(call.as_str());
             columns.statuses.push(closed_status(with));
             columns.hashes.push(match with {
-                Closing::Answer(answer) => Some(&answer.hash),
-                Closing::Synthetic(_) => None,
+                ClosedBy::Answer(answer) => Some(&answer.hash),
+                ClosedBy::Synthetic(_) => None,
             });
         }
         columns
@@ -388,10 +394,10 @@ impl ClosedColumns<'_> {
     }
 }
 
-fn closed_status(with: &Closing<'_>) -> i16 {
+fn closed_status(with: &ClosedBy<'_>) -> i16 {
     match with {
-        Closing::Synthetic(_) => CANCELLED,
-        Closing::Answer(answer) => match answer.kind {
+        ClosedBy::Synthetic(_) => CANCELLED,
+        ClosedBy::Answer(answer) => match answer.kind {
             AnswerKind::Result { edited: _ } => ANSWERED,
             AnswerKind::Denial => DENIED,
             AnswerKind::Overdue => TIMED_OUT,
@@ -400,30 +406,30 @@ fn closed_status(with: &Closing<'_>) -> i16 {
 }
 
 #[derive(Default)]
-struct AskedColumns<'a> {
+struct RequestedCallColumns<'a> {
     calls: Vec<&'a str>,
     statuses: Vec<i16>,
     edits: Vec<Option<&'a str>>,
 }
 
-impl<'a> From<&'a [AskedCall]> for AskedColumns<'a> {
-    fn from(asked: &'a [AskedCall]) -> Self {
+impl<'a> From<&'a [RequestedCall]> for RequestedCallColumns<'a> {
+    fn from(asked: &'a [RequestedCall]) -> Self {
         let mut columns = Self::default();
-        for AskedCall {
+        for RequestedCall {
             call,
             waits_for,
             edited,
         } in asked
         {
             columns.calls.push(call.as_str());
-            columns.statuses.push(asked_status(*waits_for));
+            columns.statuses.push(requested_status(*waits_for));
             columns.edits.push(edited.as_deref());
         }
         columns
     }
 }
 
-impl AskedColumns<'_> {
+impl RequestedCallColumns<'_> {
     fn values(&self) -> [(&'static str, Param<'_>); 3] {
         [
             ("asked_calls", &self.calls),
@@ -469,7 +475,7 @@ impl<'a> From<Option<&'a Batch>> for CallColumns<'a> {
                 id,
                 name,
                 part,
-                fate,
+                handling: fate,
                 timeout,
                 executor,
             },
@@ -507,30 +513,30 @@ impl CallColumns<'_> {
     }
 }
 
-fn new_status(fate: &CallFate) -> i16 {
+fn new_status(fate: &CallHandling) -> i16 {
     match fate {
-        CallFate::Asked(WaitsFor::Result { .. }) => REQUESTED,
-        CallFate::Later {
+        CallHandling::Requested(WaitsFor::Result { .. }) => REQUESTED,
+        CallHandling::Later {
             waits_for: WaitsFor::Result { .. },
             ..
         } => WAITING,
-        CallFate::Asked(WaitsFor::Approval)
-        | CallFate::Later {
+        CallHandling::Requested(WaitsFor::Approval)
+        | CallHandling::Later {
             waits_for: WaitsFor::Approval,
             ..
         } => APPROVAL,
-        CallFate::NotRun => CANCELLED,
+        CallHandling::NotRun => CANCELLED,
     }
 }
 
 /// The encoded request event of a call that waits for an earlier call.
-fn later_request(fate: &CallFate) -> Option<Vec<u8>> {
+fn later_request(fate: &CallHandling) -> Option<Vec<u8>> {
     match fate {
-        CallFate::Later {
+        CallHandling::Later {
             waits_for: _,
             request,
         } => Some(codec::event::encode(request).payload),
-        CallFate::Asked(_) | CallFate::NotRun => None,
+        CallHandling::Requested(_) | CallHandling::NotRun => None,
     }
 }
 
@@ -556,8 +562,8 @@ impl<'a> From<&'a Change<'_>> for TurnColumns<'a> {
             request,
             end,
         } = change.turn;
-        let spent = change.spent;
-        let is_of_turn = change.about.is_some();
+        let spent = change.usage;
+        let is_of_turn = change.turn_id.is_some();
         Self {
             changes: is_of_turn && (change.turn != TurnChange::default() || spent.is_some()),
             step_count: step_count.map(signed),

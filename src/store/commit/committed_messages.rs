@@ -7,7 +7,7 @@ use crate::{
     model::{Content, Message, Seq, message::StoredPart},
     session::{
         change::{Change, ClosedCall},
-        rows::{NewMessage, Placed},
+        rows::{MessageRow, NewMessage},
     },
     store::session_memory::SessionMemory,
 };
@@ -48,11 +48,11 @@ pub(super) fn of_results(change: &Change<'_>, known: Option<&SessionMemory>) -> 
 
 fn as_read(
     change: &Change<'_>,
-    placed: &Placed,
+    placed: &MessageRow,
     at: Timestamp,
     estimator: &str,
 ) -> Option<Message> {
-    let Placed {
+    let MessageRow {
         event,
         step,
         is_summary,
@@ -78,7 +78,7 @@ fn as_read(
     };
     Some(Message {
         id: id.clone(),
-        turn: change.about.clone().filter(|_| !is_summary),
+        turn: change.turn_id.clone().filter(|_| !is_summary),
         step: *step,
         seq: Seq(change.first_seq().0 + i64::try_from(*event).ok()?),
         role: *role,

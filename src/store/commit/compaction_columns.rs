@@ -6,7 +6,7 @@ use crate::{
         Session,
         change::Change,
         compaction_rows::{CompactionChange, Replacement},
-        counters::Shift,
+        counters::TokenCounters,
     },
     store::pipeline::Param,
 };
@@ -109,7 +109,7 @@ struct AppliedColumns<'a> {
     kept: Vec<i64>,
     hides_pinned: bool,
     summary: Option<&'a str>,
-    shift: Shift,
+    shift: TokenCounters,
     tokens: Vec<i64>,
     parts: Vec<i32>,
     info: &'a [u8],

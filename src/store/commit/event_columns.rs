@@ -44,14 +44,14 @@ impl From<&Change<'_>> for EventColumns {
         };
         if let Some(rows) = change.rows {
             for (at, payload) in &rows.events {
-                let codec::event::Encoded {
+                let codec::event::EncodedEvent {
                     kind,
                     refs,
                     payload,
                 } = codec::event::encode(payload);
                 let prompt = change.session.context_tokens() + rows.offset;
                 let size = (kind == kind::STEP_STARTED).then_some(prompt);
-                let written = Written {
+                let written = EventRow {
                     kind,
                     refs,
                     size,
@@ -61,7 +61,7 @@ impl From<&Change<'_>> for EventColumns {
             }
         }
         for (at, event) in &change.events {
-            columns.push(*at, written(event));
+            columns.push(*at, event_row(event));
         }
         // Events after the end of the turn do not belong to the turn.
         let end = change.seq_of_end();
@@ -76,12 +76,12 @@ impl EventColumns {
     fn push(
         &mut self,
         at: StepPosition,
-        Written {
+        EventRow {
             kind,
             refs,
             size,
             payload,
-        }: Written,
+        }: EventRow,
     ) {
         self.kinds.push(kind);
         self.payloads.push(payload);
@@ -147,14 +147,14 @@ impl EventColumns {
 }
 
 /// An event as its row stores it.
-struct Written {
+struct EventRow {
     kind: &'static str,
     refs: Vec<String>,
     size: Option<i64>,
     payload: Vec<u8>,
 }
 
-impl Written {
+impl EventRow {
     fn new(kind: &'static str, refs: Vec<String>, payload: Vec<u8>) -> Self {
         Self {
             kind,
@@ -170,13 +170,21 @@ impl Written {
     }
 }
 
-fn written(event: &Event) -> Written {
+fn recovery_cause(handed_over: bool) -> &'static str {
+    if handed_over {
+        kind::HANDED_OVER
+    } else {
+        kind::LEASE_EXPIRED
+    }
+}
+
+fn event_row(event: &Event) -> EventRow {
     match event {
         Event::CallCompleted(call) => {
             let refs = vec![call.to_string()];
-            Written::new(kind::TOOL_CALL_COMPLETED, refs, Vec::new())
+            EventRow::new(kind::TOOL_CALL_COMPLETED, refs, Vec::new())
         }
-        Event::CallAsked {
+        Event::CallRequested {
             call,
             waits_for,
             request,
@@ -185,20 +193,21 @@ fn written(event: &Event) -> Written {
                 WaitsFor::Result { edited: _ } => kind::TOOL_CALL_REQUESTED,
                 WaitsFor::Approval => kind::APPROVAL_REQUESTED,
             };
-            Written::new(kind, vec![call.to_string()], request.clone())
+            EventRow::new(kind, vec![call.to_string()], request.clone())
         }
         Event::CallCancelled { call, tool, reason } => {
             let refs = vec![call.to_string(), tool.clone()];
             let payload = codec::event::encode_call_cancelled(*reason);
-            Written::new(kind::TOOL_CALL_CANCELLED, refs, payload)
+            EventRow::new(kind::TOOL_CALL_CANCELLED, refs, payload)
         }
         Event::ActionRequired { calls, to_run } => {
             let refs = calls.iter().map(CallId::to_string).collect();
-            Written::new(kind::ACTION_REQUIRED, refs, Vec::new()).sized(i64::try_from(*to_run).ok())
+            EventRow::new(kind::ACTION_REQUIRED, refs, Vec::new())
+                .sized(i64::try_from(*to_run).ok())
         }
         Event::MessageCommitted(message) => {
             let refs = vec![message.to_string()];
-            Written::new(kind::MESSAGE_COMMITTED, refs, Vec::new())
+            EventRow::new(kind::MESSAGE_COMMITTED, refs, Vec::new())
         }
         Event::StepStarted {
             revision,
@@ -206,36 +215,32 @@ fn written(event: &Event) -> Written {
             started,
         } => {
             let refs = vec![revision.to_string()];
-            Written::new(kind::STEP_STARTED, refs, started.clone()).sized(Some(*prompt_tokens))
+            EventRow::new(kind::STEP_STARTED, refs, started.clone()).sized(Some(*prompt_tokens))
         }
         Event::TurnRecovered {
             handed_over,
             takeovers,
         } => {
-            let why = if *handed_over {
-                kind::HANDED_OVER
-            } else {
-                kind::LEASE_EXPIRED
-            };
-            Written::new(kind::TURN_RECOVERED, vec![why.to_owned()], Vec::new())
+            let cause = recovery_cause(*handed_over).to_owned();
+            EventRow::new(kind::TURN_RECOVERED, vec![cause], Vec::new())
                 .sized(Some(i64::from(*takeovers)))
         }
         Event::Complete { payload, size } => {
-            let codec::event::Encoded {
+            let codec::event::EncodedEvent {
                 kind,
                 refs,
                 payload,
             } = codec::event::encode(payload);
-            Written::new(kind, refs, payload).sized(*size)
+            EventRow::new(kind, refs, payload).sized(*size)
         }
-        Event::CompactionLost(compaction) => {
+        Event::CompactionExpired(compaction) => {
             let refs = vec![compaction.to_string()];
             let lost = codec::event::encode_compaction_lost();
-            Written::new(kind::COMPACTION_FAILED, refs, lost)
+            EventRow::new(kind::COMPACTION_FAILED, refs, lost)
         }
         Event::CompactionReverted(compaction) => {
             let refs = vec![compaction.to_string()];
-            Written::new(kind::COMPACTION_REVERTED, refs, Vec::new())
+            EventRow::new(kind::COMPACTION_REVERTED, refs, Vec::new())
         }
         Event::Withdrawn {
             message,
@@ -243,12 +248,12 @@ fn written(event: &Event) -> Written {
             payload,
         } => {
             let refs = vec![message.to_string()];
-            Written::new(withdrawn_kind(*why), refs, payload.clone())
+            EventRow::new(withdrawn_kind(*why), refs, payload.clone())
         }
         Event::TurnEnded { ended, waiting } => {
-            let codec::event::Encoded { kind, payload, .. } = codec::event::encode(ended);
+            let codec::event::EncodedEvent { kind, payload, .. } = codec::event::encode(ended);
             let refs = waiting.iter().map(MessageId::to_string).collect();
-            Written::new(kind, refs, payload)
+            EventRow::new(kind, refs, payload)
         }
     }
 }

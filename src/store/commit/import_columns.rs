@@ -2,8 +2,8 @@
 
 use crate::{
     session::{
-        import_rows::{Imported, ImportedCall},
-        mark_rows::Place,
+        import_rows::{ImportRows, ImportedCall},
+        mark_rows::PartPosition,
     },
     store::pipeline::Param,
 };
@@ -19,10 +19,10 @@ pub(super) struct ImportColumns<'a> {
     answers: Places<'a>,
 }
 
-impl<'a> From<Option<Imported<'a>>> for ImportColumns<'a> {
-    fn from(imported: Option<Imported<'a>>) -> Self {
+impl<'a> From<Option<ImportRows<'a>>> for ImportColumns<'a> {
+    fn from(imported: Option<ImportRows<'a>>) -> Self {
         let mut columns = Self::default();
-        let Some(Imported { calls, answers, .. }) = imported else {
+        let Some(ImportRows { calls, answers, .. }) = imported else {
             return columns;
         };
         for ImportedCall {
@@ -79,7 +79,7 @@ struct Places<'a> {
 }
 
 impl<'a> Places<'a> {
-    fn push(&mut self, place: Option<&'a Place>) {
+    fn push(&mut self, place: Option<&'a PartPosition>) {
         let (message, position) =
             place.map_or(("", 0), |(message, position)| (message.as_str(), *position));
         self.messages.push(message);

@@ -31,8 +31,8 @@ impl<'a> From<Option<Marks<'a>>> for MarkColumns<'a> {
                 .push(i32::try_from(*position).unwrap_or(i32::MAX));
         }
         match mark {
-            Mark::Cleared { placeholder } => columns.placeholder = signed(placeholder),
-            Mark::Returned { pruned_at } => columns.pruned_at = pruned_at.0,
+            Mark::Pruned { placeholder } => columns.placeholder = signed(placeholder),
+            Mark::Restored { pruned_at } => columns.pruned_at = pruned_at.0,
         }
         columns
     }
@@ -52,8 +52,8 @@ impl MarkColumns<'_> {
     /// columns.
     pub(super) fn need(&self, statement: &str) -> Option<bool> {
         match statement {
-            "prune" => Some(matches!(self.mark, Some(Mark::Cleared { .. }))),
-            "past_prune" | "restore" => Some(matches!(self.mark, Some(Mark::Returned { .. }))),
+            "prune" => Some(matches!(self.mark, Some(Mark::Pruned { .. }))),
+            "past_prune" | "restore" => Some(matches!(self.mark, Some(Mark::Restored { .. }))),
             _ => None,
         }
     }

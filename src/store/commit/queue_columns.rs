@@ -2,7 +2,7 @@
 
 use crate::{
     model::{Delivery, MessageId, RequestId},
-    session::queue_rows::{Joining, Leaving, QueueChange, QueueEnd, Withdrawal},
+    session::queue_rows::{NewQueuedMessage, QueueChange, QueueEnd, RemovedMessage, Withdrawal},
     store::{
         pipeline::Param,
         queue_numbers::{APPLIED, delivery_number, reason_number, withdrawn_status},
@@ -21,10 +21,10 @@ pub(super) struct QueueColumns<'a> {
 impl<'a> From<&'a QueueChange<'_>> for QueueColumns<'a> {
     fn from(change: &'a QueueChange<'_>) -> Self {
         let QueueChange {
-            joins,
-            leave,
-            hurried,
-            calmed,
+            added: joins,
+            removed: leave,
+            promoted_to_asap: hurried,
+            cleared_turn_starts: calmed,
         } = change;
         Self {
             joins: JoiningColumns::from(*joins),
@@ -74,9 +74,9 @@ struct JoiningColumns<'a> {
     request: Option<&'a str>,
 }
 
-impl<'a> From<Option<Joining<'a>>> for JoiningColumns<'a> {
-    fn from(joins: Option<Joining<'a>>) -> Self {
-        let Some(Joining {
+impl<'a> From<Option<NewQueuedMessage<'a>>> for JoiningColumns<'a> {
+    fn from(joins: Option<NewQueuedMessage<'a>>) -> Self {
+        let Some(NewQueuedMessage {
             message,
             body,
             blobs: _,
@@ -127,10 +127,10 @@ struct LeavingColumns<'a> {
     reasons: Vec<Option<i16>>,
 }
 
-impl<'a> From<&'a [Leaving]> for LeavingColumns<'a> {
-    fn from(leaving: &'a [Leaving]) -> Self {
+impl<'a> From<&'a [RemovedMessage]> for LeavingColumns<'a> {
+    fn from(leaving: &'a [RemovedMessage]) -> Self {
         let mut columns = Self::default();
-        for Leaving {
+        for RemovedMessage {
             message,
             end,
             event,

@@ -9,7 +9,7 @@ use crate::{
 
 /// What the events of a commit refer to.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Refers<'a> {
+pub(super) struct ReferencedContent<'a> {
     /// Messages that the commit wrote.
     pub(super) messages: &'a [Message],
     /// Results of calls that the commit completed.
@@ -23,7 +23,7 @@ pub(super) fn add(
     recent: &mut Vec<RecentEvent>,
     change: &Change<'_>,
     events: Vec<StoredEvent>,
-    refers: Refers<'_>,
+    refers: ReferencedContent<'_>,
     bytes_of: impl Fn(&str) -> u64,
 ) {
     for event in events {
@@ -37,7 +37,7 @@ pub(super) fn add(
 fn shown(
     change: &Change<'_>,
     event: StoredEvent,
-    Refers { messages, results }: Refers<'_>,
+    ReferencedContent { messages, results }: ReferencedContent<'_>,
     bytes_of: impl Fn(&str) -> u64,
 ) -> Option<RecentEvent> {
     let ends = change.seq_of_end() == Some(event.seq);

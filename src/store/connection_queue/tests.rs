@@ -55,7 +55,7 @@ fn new_requests_get_a_share_while_what_runs_always_waits() {
         held = got(&mut commit).unwrap();
         ahead += 1;
     }
-    assert_eq!(ahead, NEW_EVERY - 1);
+    assert_eq!(ahead, NEW_REQUEST_INTERVAL - 1);
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn rights_to_connections_without_room_are_taken_back_and_granted_again_one_by_on
     drop(held);
     let held = got(&mut waits).expect("it waits for the one that there is");
     let mut waits = enter(&queue, None);
-    queue.has_room();
+    queue.record_accepted();
     let more = taken(&queue);
     assert_eq!(queue.capacity(), 2);
     drop(held);

@@ -11,7 +11,7 @@ mod draft;
 mod revert;
 mod summary;
 
-pub(in crate::turn) use draft::{Order, Survey};
+pub(in crate::turn) use draft::{CompactionInput, CompactionRequest};
 
 use std::{collections::BTreeSet, convert::Infallible, future::Future, sync::Arc, time::Duration};
 
@@ -22,9 +22,9 @@ use crate::{
     codec,
     context::{
         budget::Budget,
-        compact::{self, InForce, ladder::Need},
+        compact::{self, ActiveCompaction, ladder::Urgency},
     },
-    fair::FairPlace,
+    fair::FairPermit,
     model::{
         Compaction, CompactionId, CompactionState, Failure, FailureReason, Payload, SessionKey,
         TenantId, UsagePurpose, UsageTotals,
@@ -33,22 +33,22 @@ use crate::{
         event::{StepPosition, UsageRecorded},
         policy::Changeable as _,
     },
-    provider::registry::Resolved,
+    provider::registry::ResolvedModel,
     session::{
-        compaction::{Beginning, GivenUp},
+        compaction::{FailedCompaction, NewCompaction},
         compaction_rows::{Cost, Replacement},
         rows::{NewMessage, Rows},
     },
     store::{
         self, Reach,
-        compaction::{Compacted, CompactionStatus},
+        compaction::{CompactionOutcome, CompactionStatus},
     },
     telemetry::Trace,
     turn::{
         Error,
         context::{
             compact::draft::{Draft, in_force_of},
-            prune::unasked,
+            prune::unkeyed,
             session_view::SessionView,
             stats::budget,
         },
@@ -71,20 +71,20 @@ const ROUND: u32 = 32;
 
 /// The outcome of beginning a compaction.
 #[derive(Debug)]
-enum Begun {
+enum BeginOutcome {
     /// It has begun.
-    Mine(Box<Compaction>),
+    Begun(Box<Compaction>),
     /// Another one is running.
     Running(CompactionId),
     /// The same request began this one before.
-    Known(CompactionId),
+    BegunBefore(CompactionId),
     /// The context changed concurrently.
     Moved,
 }
 
 /// Why a context is currently not compacted automatically.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::turn) enum TriedLast {
+pub(in crate::turn) enum CompactionBlocker {
     /// A compaction is running.
     Running,
     /// A compaction failed, and would fail again.
@@ -93,7 +93,7 @@ pub(in crate::turn) enum TriedLast {
 
 /// The outcome of a compaction that no client requested.
 #[derive(Debug)]
-pub(in crate::turn) enum Tried {
+pub(in crate::turn) enum CompactionAttempt {
     /// No message can be compacted.
     Nothing,
     /// The context changed concurrently, or another compaction had to be awaited.
@@ -133,9 +133,9 @@ impl Engine {
             session: _,
         } = command;
         if let Some(known) = self.compacted_before(key, idempotency).await? {
-            return self.seen_through(key, &known, *wait).await.map(Some);
+            return self.await_compaction(key, &known, *wait).await.map(Some);
         }
-        let memory = self.memory_for(key, 0).await?;
+        let memory = self.reserve_session_memory(key, 0).await?;
         let (survey, timeout, order) = self
             .survey_idle(key, overrides, instructions, *target)
             .await?;
@@ -143,7 +143,7 @@ impl Engine {
         let Some(plan) = survey.plan(&order) else {
             // The same request may have compacted between the two reads.
             return match self.compacted_before(key, idempotency).await? {
-                Some(known) => self.seen_through(key, &known, *wait).await.map(Some),
+                Some(known) => self.await_compaction(key, &known, *wait).await.map(Some),
                 None => Err(Error::CompactionNoGain {
                     before,
                     after: survey.smallest(&order).unwrap_or(before),
@@ -156,16 +156,18 @@ impl Engine {
         }
         self.quotas.check_tokens(&key.tenant)?;
         let tenant = &key.tenant;
-        let admit = |all, own| self.has_room(tenant, all, own);
+        let admit = |all, own| self.check_running_limits(tenant, all, own);
         let place = self.leases.compact(tenant, admit)?;
         match self
             .begin_compaction(key, &survey, forecast, idempotency)
             .await?
         {
-            Begun::Moved => Ok(None),
-            Begun::Running(running) => Err(Error::CompactionInProgress(running)),
-            Begun::Known(known) => self.seen_through(key, &known, *wait).await.map(Some),
-            Begun::Mine(begun) => {
+            BeginOutcome::Moved => Ok(None),
+            BeginOutcome::Running(running) => Err(Error::CompactionInProgress(running)),
+            BeginOutcome::BegunBefore(known) => {
+                self.await_compaction(key, &known, *wait).await.map(Some)
+            }
+            BeginOutcome::Begun(begun) => {
                 let made = Compaction::clone(&begun);
                 let task =
                     self.make_beside(key, (survey, order), made, timeout, (place, Some(memory)));
@@ -181,54 +183,59 @@ impl Engine {
     fn make_beside(
         self: &Arc<Self>,
         key: &SessionKey,
-        (survey, order): (Survey, Order),
+        (survey, order): (CompactionInput, CompactionRequest),
         begun: Compaction,
         timeout: Duration,
-        held: (CompactionPlace, Option<FairPlace>),
+        held: (CompactionPlace, Option<FairPermit>),
     ) -> JoinHandle<Result<Compaction, Error>> {
         let engine = Arc::clone(self);
         let key = key.clone();
         let making = async move {
             let _held = held;
-            let made =
-                engine.make_compaction(&key, &survey, &order, begun, engine.cut_short(timeout));
+            let made = engine.make_compaction(
+                &key,
+                &survey,
+                &order,
+                begun,
+                engine.compaction_stop_reason(timeout),
+            );
             Box::pin(made).await.inspect_err(|error| {
                 tracing::warn!(session.id = %key.session, %error, "compaction abandoned; its lease will expire");
             })
         };
         self.tasks
-            .spawn(Reach::kept(Trace::current().scope(making)))
+            .spawn(Reach::in_current_scope(Trace::current().scope(making)))
     }
 
     /// Starts a compaction of the survey in parallel to its turn, if it gains anything.
-    pub(in crate::turn) async fn compact_beside(
+    pub(in crate::turn) async fn compact_in_background(
         self: &Arc<Self>,
         key: &SessionKey,
-        survey: Survey,
-        order: Order,
+        survey: CompactionInput,
+        order: CompactionRequest,
         timeout: Duration,
     ) -> Result<(), Error> {
         let Some(plan) = survey.plan(&order) else {
             return Ok(());
         };
         match self
-            .begin_compaction(key, &survey, survey.forecast(&order, &plan), &unasked())
+            .begin_compaction(key, &survey, survey.forecast(&order, &plan), &unkeyed())
             .await?
         {
-            Begun::Mine(begun) => {
+            BeginOutcome::Begun(begun) => {
                 // The turn that needs it is running: the compaction must not wait for another turn.
                 let Ok(place) = self
                     .leases
                     .compact(&key.tenant, |_, _| Ok::<_, Infallible>(()));
                 drop(self.make_beside(key, (survey, order), *begun, timeout, (place, None)));
             }
-            Begun::Moved | Begun::Running(_) | Begun::Known(_) => {}
+            BeginOutcome::Moved | BeginOutcome::Running(_) | BeginOutcome::BegunBefore(_) => {}
         }
         Ok(())
     }
 
     /// Resolves with the reason when a compaction that belongs to no turn has to stop.
-    pub(in crate::turn) async fn cut_short(&self, timeout: Duration) -> &'static str {
+    pub(in crate::turn) async fn compaction_stop_reason(&self, timeout: Duration) -> &'static str {
         tokio::select! {
             () = self.aborting.cancelled() => "the server is shutting down",
             () = tokio::time::sleep(timeout) => "it exceeded the turn timeout",
@@ -242,7 +249,7 @@ impl Engine {
         overrides: &CompactionOverrides,
         instructions: &(String, InstructionsMode),
         target: Option<u32>,
-    ) -> Result<(Survey, Duration, Order), Error> {
+    ) -> Result<(CompactionInput, Duration, CompactionRequest), Error> {
         let looked = self.session_view(key).await?;
         let config = &looked.session.config;
         let policy = self.policy(config)?.context;
@@ -252,34 +259,34 @@ impl Engine {
             self.model(model)?;
         }
         let survey = self
-            .survey(key, &looked, &model, budget(&policy, &model)?)
+            .compaction_input(key, &looked, &model, budget(&policy, &model)?)
             .await?;
         let timeout = self.limits(config, &looked.request).turn_timeout;
-        let order = Order {
+        let order = CompactionRequest {
             trigger: Trigger::Manual,
             policy: compaction.within(survey.budget.window),
             instructions: instructions.clone(),
             target,
             was_pruned: false,
             need: if target.is_some() || survey.budget.overflows(survey.at_most()) {
-                Need::AtAnyCost
+                Urgency::LastResort
             } else {
-                Need::Wish
+                Urgency::Optional
             },
         };
         Ok((survey, timeout, order))
     }
 
     /// What a compaction of a session's next prompt is planned from.
-    pub(in crate::turn) async fn survey(
+    pub(in crate::turn) async fn compaction_input(
         &self,
         key: &SessionKey,
         looked: &SessionView,
-        model: &Resolved,
+        model: &ResolvedModel,
         budget: Budget,
-    ) -> Result<Survey, Error> {
+    ) -> Result<CompactionInput, Error> {
         let size = looked.size(model);
-        Ok(Survey {
+        Ok(CompactionInput {
             tenant: key.tenant.clone(),
             messages: looked.messages.clone(),
             version: looked.session.context_version,
@@ -288,25 +295,25 @@ impl Engine {
             budget,
             non_transcript_tokens: size.non_transcript_tokens(),
             size: size.size().count,
-            lesson: size.lesson(),
+            lesson: size.correction(),
         })
     }
 
     /// Why this version of the context should currently not be compacted, from the outcome of the
     /// newest compaction.
-    pub(in crate::turn) async fn tried_last(
+    pub(in crate::turn) async fn compaction_blocker(
         &self,
         key: &SessionKey,
         version: i64,
-    ) -> Result<Option<TriedLast>, Error> {
+    ) -> Result<Option<CompactionBlocker>, Error> {
         let Some((newest, made_from)) = self.store.newest_compaction(key).await? else {
             return Ok(None);
         };
         let no_gain =
             newest.failure.is_some_and(|failure| !failure.recoverable) && made_from == version;
         Ok(match newest.state {
-            CompactionState::Running => Some(TriedLast::Running),
-            CompactionState::Failed => no_gain.then_some(TriedLast::NoGain),
+            CompactionState::Running => Some(CompactionBlocker::Running),
+            CompactionState::Failed => no_gain.then_some(CompactionBlocker::NoGain),
             CompactionState::Planned | CompactionState::Applied | CompactionState::Reverted => None,
         })
     }
@@ -316,7 +323,7 @@ impl Engine {
     pub(in crate::turn) async fn in_force(
         &self,
         key: &SessionKey,
-    ) -> Result<Option<InForce>, Error> {
+    ) -> Result<Option<ActiveCompaction>, Error> {
         Ok(self
             .store
             .compaction_in_force(key)
@@ -328,10 +335,10 @@ impl Engine {
     async fn begin_compaction(
         &self,
         key: &SessionKey,
-        survey: &Survey,
+        survey: &CompactionInput,
         forecast: Compaction,
         idempotency: &Idempotency,
-    ) -> Result<Begun, Error> {
+    ) -> Result<BeginOutcome, Error> {
         let id = CompactionId::new(Uuid::now_v7().to_string());
         let compaction = Compaction {
             id: Some(id.clone()),
@@ -341,7 +348,7 @@ impl Engine {
             ..forecast
         };
         let started = Payload::CompactionStarted(Box::new(compaction.clone()));
-        let beginning = Beginning {
+        let beginning = NewCompaction {
             compaction: &id,
             seen: survey.version,
             info: &codec::compaction::encode(&compaction),
@@ -354,25 +361,29 @@ impl Engine {
             .await
         {
             Ok(begun) => begun,
-            Err(store::Error::Duplicate(_)) => return Ok(Begun::Moved),
+            Err(store::Error::Duplicate(_)) => return Ok(BeginOutcome::Moved),
             Err(error) => return Err(error.into()),
         };
-        if let Some(moved) = begun.moved {
-            self.nudge(key, moved.last_seq);
-            return Ok(Begun::Mine(Box::new(compaction)));
+        if let Some(moved) = begun.update {
+            self.notify_readers(key, moved.last_seq);
+            return Ok(BeginOutcome::Begun(Box::new(compaction)));
         }
-        if let Some(remembered) = begun.remembered {
+        if let Some(remembered) = begun.stored_request {
             if remembered.hash != idempotency.hash {
                 return Err(mismatch(idempotency));
             }
-            return Ok(Begun::Known(CompactionId::new(remembered.result)));
+            return Ok(BeginOutcome::BegunBefore(CompactionId::new(
+                remembered.result,
+            )));
         }
         match (begun.context_version, begun.running) {
             (None, _) => Err(Error::SessionNotFound(key.session.clone())),
             // The begin was committed, but its response was lost.
-            (Some(_), Some(running)) if running == id => Ok(Begun::Mine(Box::new(compaction))),
-            (Some(_), Some(running)) => Ok(Begun::Running(running)),
-            (Some(_), None) => Ok(Begun::Moved),
+            (Some(_), Some(running)) if running == id => {
+                Ok(BeginOutcome::Begun(Box::new(compaction)))
+            }
+            (Some(_), Some(running)) => Ok(BeginOutcome::Running(running)),
+            (Some(_), None) => Ok(BeginOutcome::Moved),
         }
     }
 
@@ -381,30 +392,30 @@ impl Engine {
     pub(in crate::turn) async fn compact_now(
         &self,
         key: &SessionKey,
-        survey: &Survey,
-        order: &Order,
+        survey: &CompactionInput,
+        order: &CompactionRequest,
         cut: impl Future<Output = &'static str> + Send,
-    ) -> Result<Tried, Error> {
+    ) -> Result<CompactionAttempt, Error> {
         let Some(plan) = survey.plan(order) else {
-            return Ok(Tried::Nothing);
+            return Ok(CompactionAttempt::Nothing);
         };
         match self
-            .begin_compaction(key, survey, survey.forecast(order, &plan), &unasked())
+            .begin_compaction(key, survey, survey.forecast(order, &plan), &unkeyed())
             .await?
         {
-            Begun::Moved => Ok(Tried::Changed),
-            Begun::Known(other) | Begun::Running(other) => {
+            BeginOutcome::Moved => Ok(CompactionAttempt::Changed),
+            BeginOutcome::BegunBefore(other) | BeginOutcome::Running(other) => {
                 tokio::select! {
                     _ = cut => {}
-                    seen = self.seen_through(key, &other, true) => drop(seen?),
+                    seen = self.await_compaction(key, &other, true) => drop(seen?),
                 }
-                Ok(Tried::Changed)
+                Ok(CompactionAttempt::Changed)
             }
-            Begun::Mine(begun) => {
+            BeginOutcome::Begun(begun) => {
                 let made = self
                     .make_compaction(key, survey, order, *begun, cut)
                     .await?;
-                Ok(Tried::Ended(Box::new(made)))
+                Ok(CompactionAttempt::Ended(Box::new(made)))
             }
         }
     }
@@ -414,8 +425,8 @@ impl Engine {
     async fn make_compaction(
         &self,
         key: &SessionKey,
-        survey: &Survey,
-        order: &Order,
+        survey: &CompactionInput,
+        order: &CompactionRequest,
         begun: Compaction,
         cut: impl Future<Output = &'static str> + Send,
     ) -> Result<Compaction, Error> {
@@ -447,8 +458,8 @@ impl Engine {
     /// Tries one way after the other.
     async fn draft(
         &self,
-        survey: &Survey,
-        order: &Order,
+        survey: &CompactionInput,
+        order: &CompactionRequest,
         begun: &Compaction,
         cost: &mut Cost,
     ) -> Result<Draft, Failure> {
@@ -481,14 +492,14 @@ impl Engine {
             let draft = survey.draft(order, begun, plan, written);
             let after = draft
                 .plan
-                .after(&situation, draft.summary.as_ref().map_or(0, message_tokens));
+                .size_after(&situation, draft.summary.as_ref().map_or(0, message_tokens));
             let told = draft
                 .compaction
                 .tokens_after
                 .as_ref()
                 .map_or(after, |after| after.tokens);
             let bound = order.bound().filter(|bound| told > *bound);
-            let exceeds = way.takes_unanswered() && survey.exceeds(told);
+            let exceeds = way.replaces_unanswered() && survey.exceeds(told);
             if bound.is_none() && !exceeds && compact::gain::gained_enough(situation.size, after) {
                 return Ok(draft);
             }
@@ -556,14 +567,14 @@ impl Engine {
         let swapped = self
             .insist(|| self.store.swap_compaction(key, id, &replacement))
             .await?;
-        if let Some(moved) = swapped.moved {
+        if let Some(moved) = swapped.update {
             tracing::info!(
                 session.id = %key.session, compaction.id = %id, tokens.before = compaction.tokens_before.tokens,
                 tokens.after = compaction.tokens_after.as_ref().map_or(0, |after| after.tokens),
                 messages = compaction.messages_compacted, strategy = ?compaction.strategy, "context compacted"
             );
             self.metrics.compacted(&compaction);
-            self.nudge(key, moved.last_seq);
+            self.notify_readers(key, moved.last_seq);
         } else if swapped.status == Some(CompactionStatus::Running) {
             let failure = given_up("the context changed during the compaction");
             self.give_up_compaction(key, id, compaction, failure, cost)
@@ -597,7 +608,7 @@ impl Engine {
         for payload in std::iter::once(failed).chain(accounts(cost, id, None, ratio)) {
             rows.event(payload, StepPosition::default());
         }
-        let failed = GivenUp {
+        let failed = FailedCompaction {
             rows: &rows,
             info: &info,
             cost,
@@ -605,16 +616,19 @@ impl Engine {
         let failed = self
             .insist(|| self.store.fail_compaction(key, id, &failed))
             .await?;
-        if let Some(moved) = failed.moved {
-            self.nudge(key, moved.last_seq);
+        if let Some(moved) = failed.update {
+            self.notify_readers(key, moved.last_seq);
         }
         Ok(())
     }
 
     /// Repeats a write until the database responds. A repetition returns what the first one wrote.
-    async fn insist<F>(&self, write: impl Fn() -> F + Send + Sync) -> Result<Compacted, Error>
+    async fn insist<F>(
+        &self,
+        write: impl Fn() -> F + Send + Sync,
+    ) -> Result<CompactionOutcome, Error>
     where
-        F: Future<Output = Result<Compacted, store::Error>> + Send,
+        F: Future<Output = Result<CompactionOutcome, store::Error>> + Send,
     {
         for _ in 1..WRITES {
             match write().await {
@@ -644,14 +658,14 @@ impl Engine {
         let Some(request) = &idempotency.request else {
             return Ok(None);
         };
-        match self.store.remembered(key, request).await? {
+        match self.store.stored_request(key, request).await? {
             Some(known) if known.hash != idempotency.hash => Err(mismatch(idempotency)),
             known => Ok(known.map(|known| CompactionId::new(known.result))),
         }
     }
 
     /// The state of a compaction. With `wait`, its state when it has ended.
-    async fn seen_through(
+    async fn await_compaction(
         &self,
         key: &SessionKey,
         id: &CompactionId,
@@ -686,7 +700,7 @@ impl Engine {
 
     /// Gives up abandoned compactions. A session in which that fails does not hold up the others.
     /// Returns the first error.
-    pub async fn tend_compactions(&self) -> Result<(), Error> {
+    pub async fn expire_abandoned_compactions(&self) -> Result<(), Error> {
         let mut first = Ok(());
         while !self.draining.is_cancelled() {
             let found = self.store.abandoned_compactions(ROUND).await?;
@@ -695,7 +709,7 @@ impl Engine {
             for key in found {
                 match self.store.expire_compaction(&key).await {
                     Ok(()) => {
-                        self.wake(crate::turn::live::wakeups::Wakeup::News(key.clone()));
+                        self.wake(crate::turn::live::wakeups::Wakeup::NewEvents(key.clone()));
                         given_up.insert(key);
                     }
                     Err(error) => {
@@ -704,7 +718,7 @@ impl Engine {
                     }
                 }
             }
-            first = first.and(self.look_for_news_of(&given_up).await);
+            first = first.and(self.poll_events_of_sessions(&given_up).await);
             if !is_full || given_up.is_empty() {
                 break;
             }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     context::{
-        count::{Counting, Counts},
+        count::{CountInput, Counts},
         estimate,
         estimator::Estimator,
         media::leave_out,
@@ -16,7 +16,7 @@ use crate::{
         SessionKey, TenantId, Tool, ToolSet, Transcript,
         command::{CountTokens, TurnRequest},
     },
-    provider::registry::Resolved,
+    provider::registry::ResolvedModel,
     turn::{
         Error,
         context::{estimators::template, media::cannot_read, reasoning, session_view::SessionView},
@@ -30,7 +30,7 @@ const FIRST_STEP: u32 = 1;
 
 /// What the session contributes to the prompt.
 #[derive(Default)]
-struct Ground {
+struct SessionPrompt {
     model: String,
     system: String,
     tools: ToolSet,
@@ -65,13 +65,13 @@ impl Engine {
         let mut ground = match session {
             Some(session) => {
                 let key = SessionKey::new(tenant.clone(), session);
-                _memory = Some(self.memory_for(&key, 0).await?);
-                self.ground(&key).await?
+                _memory = Some(self.reserve_session_memory(&key, 0).await?);
+                self.session_prompt(&key).await?
             }
-            None => Ground {
+            None => SessionPrompt {
                 model: self.rules.default_model.clone(),
                 system,
-                ..Ground::default()
+                ..SessionPrompt::default()
             },
         };
         let model = self.model(model.as_ref().unwrap_or(&ground.model))?;
@@ -98,7 +98,7 @@ impl Engine {
         let arranged = |messages| model.provider.arrangement(&ground.system, messages);
         let all = arranged(&messages);
         let before = arranged(&messages[..messages.len() - single]);
-        let counting = Counting {
+        let counting = CountInput {
             template: template(&model),
             calibration: self.calibration(&tenant, &model.reference).await?,
             system: ground.system,
@@ -119,7 +119,7 @@ impl Engine {
         };
         // Counting a long conversation takes a while, so that it runs on a blocking thread. The
         // place is held until the count is done, even if the caller disconnects.
-        let place = self.counts.enter(&tenant).await;
+        let place = self.counts.acquire(&tenant).await;
         let counts = tokio::task::spawn_blocking(move || {
             let _place = place;
             counting.count(reported)
@@ -129,10 +129,10 @@ impl Engine {
     }
 
     /// The contents of a session's next prompt.
-    async fn ground(&self, key: &SessionKey) -> Result<Ground, Error> {
+    async fn session_prompt(&self, key: &SessionKey) -> Result<SessionPrompt, Error> {
         let view = self.session_view(key).await?;
         let config = view.session.config.clone();
-        Ok(Ground {
+        Ok(SessionPrompt {
             system: prompt::system(&config),
             model: config.model.clone(),
             tools: config.tools.clone(),
@@ -147,14 +147,14 @@ impl Engine {
     async fn reported(
         &self,
         tenant: &TenantId,
-        model: &Resolved,
-        (counting, provider_tools): (&Counting, Vec<String>),
+        model: &ResolvedModel,
+        (counting, provider_tools): (&CountInput, Vec<String>),
         own: &[NewContent],
     ) -> Result<Option<u32>, Error> {
         let Ok(transcript) = Transcript::new(counting.messages.clone()).close() else {
             return Ok(None);
         };
-        if !model.provider.counts() {
+        if !model.provider.can_count_tokens() {
             return Ok(None);
         }
         let (transcript, carried) = self.contents(tenant, model, transcript, own).await?;

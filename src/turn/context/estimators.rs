@@ -4,12 +4,12 @@ use std::sync::Once;
 
 use crate::{
     context::{estimator::Estimator, template::Template},
-    provider::registry::Resolved,
+    provider::registry::ResolvedModel,
 };
 
 /// The template of a model: by its service if that is known, otherwise by the provider's configured
 /// name.
-pub fn template(model: &Resolved) -> &'static Template {
+pub fn template(model: &ResolvedModel) -> &'static Template {
     static TOLD: Once = Once::new();
     let service = model.provider.service().unwrap_or(&model.provider_name);
     let template = Template::of(service, &model.info.name);
@@ -26,6 +26,6 @@ pub fn template(model: &Resolved) -> &'static Template {
 }
 
 /// The estimator for content that is stored for a model.
-pub(in crate::turn) fn estimator(model: &Resolved) -> Estimator {
+pub(in crate::turn) fn estimator(model: &ResolvedModel) -> Estimator {
     Estimator::of(template(model))
 }

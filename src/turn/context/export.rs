@@ -3,22 +3,22 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    fair::FairPlace,
-    model::{Contents, Media, Message, PromptShape, Role, Seq, SessionKey},
+    fair::FairPermit,
+    model::{Contents, Media, Message, PromptFormat, Role, Seq, SessionKey},
     provider::{
-        foreign::{self, Written},
-        responses::TextCalls,
+        foreign::{self, WrittenMessage},
+        responses::CustomCalls,
     },
-    store::message::{Page, Placed, View},
+    store::message::{Page, PlacedMessage, View},
     turn::{Error, engine::Engine},
 };
 
 /// A message in the format of another API.
 #[derive(Debug)]
 pub struct Exported {
-    pub written: Written,
+    pub written: WrittenMessage,
     /// The memory held for its media.
-    pub memory: Option<FairPlace>,
+    pub memory: Option<FairPermit>,
 }
 
 /// Messages read by one query while looking for the response that made the calls.
@@ -33,14 +33,14 @@ impl Engine {
         key: &SessionKey,
         at: Option<Seq>,
         place: Seq,
-    ) -> Result<TextCalls, Error> {
-        let mut calls = TextCalls::default();
+    ) -> Result<CustomCalls, Error> {
+        let mut calls = CustomCalls::default();
         let page = Page::Before(Seq(place.0.saturating_add(1)));
         let read = self
             .store
             .messages_within(key, View::All, at, page, (READ, READ_BYTES))
             .await?;
-        for Placed { message, .. } in read.items {
+        for PlacedMessage { message, .. } in read.items {
             calls.add(&message);
             if message.role != Role::Tool {
                 break;
@@ -55,21 +55,21 @@ impl Engine {
     pub async fn exported(
         &self,
         key: &SessionKey,
-        shape: PromptShape,
+        shape: PromptFormat,
         message: &Message,
-        text_calls: &TextCalls,
+        text_calls: &CustomCalls,
     ) -> Result<Exported, Error> {
         let most = self.rules.max_prompt_media_bytes;
         let mut wanted = BTreeMap::new();
         let mut bytes: u64 = 0;
-        for kept in message.media().filter_map(Media::kept) {
+        for kept in message.media().filter_map(Media::blob) {
             let with = bytes.saturating_add(kept.bytes);
             if with <= most && wanted.insert(&kept.id, kept.bytes).is_none() {
                 bytes = with;
             }
         }
         let memory = if bytes > 0 {
-            Some(self.memory(&key.tenant, bytes).await?)
+            Some(self.reserve_memory(&key.tenant, bytes).await?)
         } else {
             None
         };

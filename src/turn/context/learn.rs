@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     model::{Calibration, Prompt, TenantId},
-    provider::registry::Resolved,
+    provider::registry::ResolvedModel,
     turn::{
         Error,
         context::{estimators::template, reasoning},
@@ -16,25 +16,25 @@ use crate::{
 };
 
 /// Larger prompts are not used: counting them takes longer than the result is worth.
-const MOST_BYTES: usize = 256 << 10;
+const MAX_PROMPT_BYTES: usize = 256 << 10;
 
 /// Larger transcripts are not read for calibration: most of them exceed [`MOST_BYTES`].
-const MOST_TOKENS: i64 = 64 << 10;
+const MAX_TRANSCRIPT_TOKENS: i64 = 64 << 10;
 
-/// Calls of one model between two writes (`worker/mod.rs`: `LESSONS`) after which a transcript is
+/// Calls of one model between two writes (`worker/mod.rs`: `CALIBRATION_SAVE_INTERVAL`) after which a transcript is
 /// no longer read only for calibration.
 const ENOUGH: u32 = 4;
 
 /// Most calls of one model that are used between two writes. Each takes as long as counting its
 /// whole prompt; some dozens are as informative as some thousands.
-const MOST_CALLS: u32 = 64;
+const MAX_CALIBRATION_CALLS: u32 = 64;
 
 impl Engine {
     /// Compares a prompt's estimate with the reported usage, in the background.
     pub(in crate::turn) fn learn(
         self: &Arc<Self>,
         tenant: &TenantId,
-        model: &Resolved,
+        model: &ResolvedModel,
         prompt: Arc<Prompt>,
         reported: u32,
     ) {
@@ -43,7 +43,7 @@ impl Engine {
         }
         let subject = (tenant.clone(), model.reference.clone());
         let known = self.calibration_memory.of(&subject);
-        if known.is_some_and(|known| known.calls >= MOST_CALLS) {
+        if known.is_some_and(|known| known.calls >= MAX_CALIBRATION_CALLS) {
             return;
         }
         let Ok(place) = Arc::clone(&self.calibration_memory.places).try_acquire_owned() else {
@@ -63,10 +63,10 @@ impl Engine {
     pub(in crate::turn) fn is_instructive(
         &self,
         tenant: &TenantId,
-        model: &Resolved,
+        model: &ResolvedModel,
         transcript: i64,
     ) -> bool {
-        transcript <= MOST_TOKENS
+        transcript <= MAX_TRANSCRIPT_TOKENS
             && self
                 .calibration_memory
                 .of(&(tenant.clone(), model.reference.clone()))
@@ -78,7 +78,7 @@ impl Engine {
     pub(in crate::turn) async fn learn_now(
         &self,
         tenant: &TenantId,
-        model: &Resolved,
+        model: &ResolvedModel,
         prompt: Prompt,
         reported: u32,
     ) -> Result<(), Error> {
@@ -154,7 +154,7 @@ impl Engine {
 }
 
 /// The estimate for the prompt that is sent.
-fn predicted(model: &Resolved, prompt: &Prompt) -> u32 {
+fn predicted(model: &ResolvedModel, prompt: &Prompt) -> u32 {
     let Prompt {
         tools,
         generation,
@@ -179,5 +179,5 @@ fn teaches(prompt: &Prompt, reported: u32) -> bool {
             .iter()
             .any(|message| message.media().next().is_some())
     };
-    reported > 0 && prompt.bytes() <= MOST_BYTES && !shows()
+    reported > 0 && prompt.bytes() <= MAX_PROMPT_BYTES && !shows()
 }

@@ -12,13 +12,13 @@ use crate::{
         picture_size,
     },
     model::{
-        BlobId, Closed, Content, Contents, Media, Message, NewContent, Part, Payload, PromptNote,
-        PromptNoteKind, Role, TenantId, Transcript,
+        BlobId, ClosedTranscript, Content, Contents, Media, Message, NewContent, Part, Payload,
+        PromptNote, PromptNoteKind, Role, TenantId, Transcript,
         event::UnsupportedPart,
-        media::{Kept, Kind, LeftOut, Source},
+        media::{BlobRef, Kind, OmittedMedia, Source},
     },
-    provider::{media_limits, registry::Resolved},
-    store::blob::Beginning,
+    provider::{media_limits, registry::ResolvedModel},
+    store::blob::FirstChunk,
     turn::{Error, engine::Engine},
 };
 
@@ -30,24 +30,24 @@ const TOO_MANY: &str = "The request is at the service's limit of pictures withou
 
 /// The media of a prompt: the content that is sent, and what was replaced by notes.
 #[derive(Debug, Default)]
-pub(in crate::turn) struct Carried {
+pub(in crate::turn) struct PromptMedia {
     contents: Contents,
     replaced: Vec<Replaced>,
 }
 
-impl Carried {
+impl PromptMedia {
     /// The content of the last prompt's media.
     pub(in crate::turn) fn contents(&self) -> Contents {
         self.contents.clone()
     }
 
     /// Frees the content. The next prompt reads it again.
-    pub(in crate::turn) fn let_go(&mut self) {
+    pub(in crate::turn) fn release_contents(&mut self) {
         self.contents = Contents::default();
     }
 
     /// The events for media that the last prompt left out and the ones before did not.
-    pub(in crate::turn) fn told(&mut self, model: &Resolved) -> Vec<Payload> {
+    pub(in crate::turn) fn take_events(&mut self, model: &ResolvedModel) -> Vec<Payload> {
         let event = |Replaced {
                          left_out,
                          is_new: _,
@@ -81,7 +81,7 @@ struct Wanted {
 impl Wanted {
     /// Why a medium is left out. Returns `None` if it is sent.
     fn leaves_out(&self, media: &Media) -> Option<String> {
-        let id = &media.kept()?.id;
+        let id = &media.blob()?.id;
         let why = if self.too_many.contains(id) {
             TOO_MANY
         } else if self.contents.contains_key(id) {
@@ -100,18 +100,18 @@ impl Engine {
         &self,
         tenant: &TenantId,
         named: &[BlobId],
-    ) -> Result<BTreeMap<BlobId, Kept>, Error> {
-        let known = |Beginning {
+    ) -> Result<BTreeMap<BlobId, BlobRef>, Error> {
+        let known = |FirstChunk {
                          id,
                          bytes,
-                         beginning,
+                         chunk: beginning,
                      }| {
             let pixels = picture_size::pixels(&beginning);
-            (BlobId::clone(&id), Kept { id, bytes, pixels })
+            (BlobId::clone(&id), BlobRef { id, bytes, pixels })
         };
         Ok(self
             .store
-            .beginnings(tenant, named)
+            .first_chunks(tenant, named)
             .await?
             .into_iter()
             .map(known)
@@ -172,13 +172,13 @@ impl Engine {
 
     /// Prepares a transcript for the model: reads the content of the media that it accepts, and
     /// replaces the others by notes. Content that is already `carried` is not read again.
-    pub(in crate::turn) async fn carry(
+    pub(in crate::turn) async fn load_media(
         &self,
         tenant: &TenantId,
-        model: &Resolved,
-        transcript: Closed,
-        carried: &mut Carried,
-    ) -> Result<Closed, Error> {
+        model: &ResolvedModel,
+        transcript: ClosedTranscript,
+        carried: &mut PromptMedia,
+    ) -> Result<ClosedTranscript, Error> {
         if transcript
             .messages()
             .iter()
@@ -202,7 +202,7 @@ impl Engine {
             }
         }
         let refused = |media: &Media, role| {
-            let kept = media.kept();
+            let kept = media.blob();
             let is_lost = kept.is_some_and(|kept| lost.contains(&&kept.id));
             cannot_read(model, media, role)
                 .or_else(|| wanted.leaves_out(media))
@@ -213,7 +213,7 @@ impl Engine {
     }
 
     /// Bytes of the media that a prompt of these messages contains.
-    pub(in crate::turn) fn media_bytes(&self, messages: &[Message], model: &Resolved) -> u64 {
+    pub(in crate::turn) fn media_bytes(&self, messages: &[Message], model: &ResolvedModel) -> u64 {
         let wanted = newest(messages, model, self.rules.max_prompt_media_bytes);
         wanted.contents.values().sum()
     }
@@ -222,26 +222,28 @@ impl Engine {
     pub(in crate::turn) async fn contents(
         &self,
         tenant: &TenantId,
-        model: &Resolved,
-        transcript: Closed,
+        model: &ResolvedModel,
+        transcript: ClosedTranscript,
         own: &[NewContent],
-    ) -> Result<(Closed, Carried), Error> {
-        let mut carried = Carried::default();
+    ) -> Result<(ClosedTranscript, PromptMedia), Error> {
+        let mut carried = PromptMedia::default();
         for content in own {
             carried
                 .contents
                 .insert(content.id().clone(), content.bytes().into());
         }
-        let transcript = self.carry(tenant, model, transcript, &mut carried).await?;
+        let transcript = self
+            .load_media(tenant, model, transcript, &mut carried)
+            .await?;
         Ok((transcript, carried))
     }
 
     /// Like [`Engine::contents`], without the content.
     pub(in crate::turn) fn references(
         &self,
-        model: &Resolved,
-        transcript: Closed,
-    ) -> Result<(Closed, Carried), Error> {
+        model: &ResolvedModel,
+        transcript: ClosedTranscript,
+    ) -> Result<(ClosedTranscript, PromptMedia), Error> {
         let mut messages = transcript.into_messages();
         let wanted = newest(&messages, model, self.rules.max_prompt_media_bytes);
         let refused = |media: &Media, role| {
@@ -250,7 +252,7 @@ impl Engine {
         let replaced = leave_out(&mut messages, &model.reference, refused);
         Ok((
             closed(messages)?,
-            Carried {
+            PromptMedia {
                 contents: Contents::default(),
                 replaced,
             },
@@ -282,22 +284,26 @@ impl Engine {
 }
 
 /// Why a medium is not sent to a model. Returns `None` if it is sent.
-pub(in crate::turn) fn cannot_read(model: &Resolved, media: &Media, role: Role) -> Option<String> {
+pub(in crate::turn) fn cannot_read(
+    model: &ResolvedModel,
+    media: &Media,
+    role: Role,
+) -> Option<String> {
     model
         .provider
-        .cannot_read(&model.info, media, role)
-        .or_else(|| media_limits::of(model.provider.service()).refuses(media))
+        .unsupported_media(&model.info, media, role)
+        .or_else(|| media_limits::of(model.provider.service()).rejection_reason(media))
 }
 
 /// Closes the transcript again. Only media were replaced, so that calls and results still match.
-fn closed(messages: Vec<Message>) -> Result<Closed, Error> {
+fn closed(messages: Vec<Message>) -> Result<ClosedTranscript, Error> {
     Transcript::new(messages)
         .close()
         .map_err(|error| Error::Internal(error.to_string()))
 }
 
-fn note(left_out: &LeftOut) -> PromptNote {
-    let LeftOut {
+fn note(left_out: &OmittedMedia) -> PromptNote {
+    let OmittedMedia {
         message,
         part,
         media_type,
@@ -318,12 +324,12 @@ fn note(left_out: &LeftOut) -> PromptNote {
 }
 
 /// The stored content that the model accepts, newest first until a limit is reached, with lengths.
-fn newest(messages: &[Message], model: &Resolved, most: u64) -> Wanted {
+fn newest(messages: &[Message], model: &ResolvedModel, most: u64) -> Wanted {
     let limits = media_limits::of(model.provider.service());
     let window = model.info.context_window.map(|limit| limit.tokens);
     let mut left = limits.bytes().map_or(most, |bytes| bytes.min(most));
     let mut wanted = Wanted::default();
-    let mut pictures: Vec<&Kept> = Vec::new();
+    let mut pictures: Vec<&BlobRef> = Vec::new();
     let media = messages.iter().rev().flat_map(|message| {
         let media: Vec<&Media> = message.media().collect();
         media.into_iter().rev().map(|media| (message.role, media))
@@ -349,7 +355,7 @@ fn newest(messages: &[Message], model: &Resolved, most: u64) -> Wanted {
         pictures.extend(is_picture.then_some(kept));
     }
     if let Some(most) = limits.side_of(pictures.len()) {
-        let is_wide = |kept: &&Kept| {
+        let is_wide = |kept: &&BlobRef| {
             kept.pixels
                 .is_some_and(|pixels| pixels.width.max(pixels.height).get() > most)
         };

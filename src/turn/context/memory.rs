@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use crate::{
-    fair::FairPlace,
-    model::{PromptShape, SessionKey, TenantId},
+    fair::FairPermit,
+    model::{PromptFormat, SessionKey, TenantId},
     turn::{Error, engine::Engine},
 };
 
@@ -15,58 +15,66 @@ use crate::{
 /// body and the response.
 const COPIES: u64 = 5;
 /// How long a call waits for memory before it is refused with OVERLOADED.
-const PATIENCE: Duration = Duration::from_secs(20);
+const MEMORY_TIMEOUT: Duration = Duration::from_secs(20);
 /// Messages of at least this many bytes are large.
-const SMALL: usize = 64 << 10;
+const LARGE_BYTES: usize = 64 << 10;
 
 impl Engine {
     /// Waits until memory is available for what a call reads of a session, plus this many bytes of
     /// other content. The caller holds the place for as long as it holds any of that.
-    pub(in crate::turn) async fn memory_for(
+    pub(in crate::turn) async fn reserve_session_memory(
         &self,
         key: &SessionKey,
         content: u64,
-    ) -> Result<FairPlace, Error> {
+    ) -> Result<FairPermit, Error> {
         let bytes = self.store.live_bytes(key).await?;
-        self.memory(&key.tenant, bytes.saturating_add(content))
+        self.reserve_memory(&key.tenant, bytes.saturating_add(content))
             .await
     }
 
-    /// Like [`Engine::memory_for`], for this many bytes in total.
-    pub(in crate::turn) async fn memory(
+    /// Like [`Engine::reserve_session_memory`], for this many bytes in total.
+    pub(in crate::turn) async fn reserve_memory(
         &self,
         tenant: &TenantId,
         bytes: u64,
-    ) -> Result<FairPlace, Error> {
-        let entered = timeout(PATIENCE, self.patient_memory(tenant, bytes)).await;
+    ) -> Result<FairPermit, Error> {
+        let entered = timeout(
+            MEMORY_TIMEOUT,
+            self.reserve_memory_without_timeout(tenant, bytes),
+        )
+        .await;
         entered.map_err(|_| Error::Overloaded)
     }
 
     /// Like [`Engine::memory`], without a timeout, for a turn, which has its own.
-    pub(in crate::turn) async fn patient_memory(&self, tenant: &TenantId, bytes: u64) -> FairPlace {
+    pub(in crate::turn) async fn reserve_memory_without_timeout(
+        &self,
+        tenant: &TenantId,
+        bytes: u64,
+    ) -> FairPermit {
         let wanted = bytes.saturating_mul(COPIES);
         let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
-        self.prompt_memory.enter_with(tenant, wanted).await
+        self.prompt_memory.acquire_many(tenant, wanted).await
     }
 
     /// The limit of media bytes in a prompt of a session.
-    pub(in crate::turn) async fn most_media(
+    pub(in crate::turn) async fn max_media_bytes(
         &self,
         key: &SessionKey,
-        shape: PromptShape,
+        shape: PromptFormat,
     ) -> Result<u64, Error> {
         match shape {
-            PromptShape::Neutral => return Ok(0),
-            PromptShape::Native
-            | PromptShape::OpenAiChat
-            | PromptShape::OpenAiResponses
-            | PromptShape::Anthropic
-            | PromptShape::Gemini
-            | PromptShape::AiSdk
-            | PromptShape::AiSdk7 => {}
+            PromptFormat::Neutral => return Ok(0),
+            PromptFormat::Native
+            | PromptFormat::OpenAiChat
+            | PromptFormat::OpenAiResponses
+            | PromptFormat::Anthropic
+            | PromptFormat::Gemini
+            | PromptFormat::AiSdk
+            | PromptFormat::AiSdk7 => {}
         }
         let session = self.store.session(key).await?;
-        let has_media = session.is_some_and(|session| session.holds.media);
+        let has_media = session.is_some_and(|session| session.model_dependent.media);
         Ok(if has_media {
             self.rules.max_prompt_media_bytes
         } else {
@@ -87,5 +95,5 @@ impl Engine {
 /// Whether a message is large enough to check the size of its session first. The total of small
 /// ones is bounded by the turns that answer them.
 pub(in crate::turn) fn is_large(bytes: usize) -> bool {
-    bytes >= SMALL
+    bytes >= LARGE_BYTES
 }

@@ -14,25 +14,25 @@ use crate::{
         prune::{Pruning, choose, is_due},
     },
     model::{
-        Applied, Category, CompactionState, PrepareReport, PromptShape, PruneReport, SessionKey,
-        TenantId, TokenCount,
+        AppliedMessage, Category, CompactionState, PrepareReport, PromptFormat, PruneReport,
+        SessionKey, TenantId, TokenCount,
         command::PrepareContext,
         compaction::{CompactionPolicy, Trigger},
         config::PrunePolicy,
-        ledger::{Occupant, Share},
+        ledger::{CategoryTokens, ContextCategory},
     },
-    provider::registry::Resolved,
-    store::{self, idempotency::Remembered},
+    provider::registry::ResolvedModel,
+    store::{self, idempotency::StoredRequest},
     turn::{
         Error,
         context::{
-            compact::{Order, Tried},
-            prune::{report, unasked},
+            compact::{CompactionAttempt, CompactionRequest},
+            prune::{report, unkeyed},
             render::Rendered,
             session_view::SessionView,
             size::{Excerpt, unsupported},
             stats::budget,
-            take_queue::Gathered,
+            take_queue::TakeOutcome,
         },
         engine::Engine,
         optimistic::retry_with,
@@ -43,7 +43,7 @@ use crate::{
 #[derive(Debug, Default)]
 struct Progress {
     /// The messages taken from the queue. `None` means the queue was not taken yet.
-    applied: Option<Vec<Applied>>,
+    applied: Option<Vec<AppliedMessage>>,
     /// The prune and the compaction.
     report: Option<PrepareReport>,
 }
@@ -73,8 +73,8 @@ impl Engine {
     ) -> Result<(Rendered, PrepareReport), Error> {
         self.supervised(async move |engine| {
             let key = SessionKey::new(tenant, command.session.clone());
-            let media = engine.most_media(&key, command.shape).await?;
-            let memory = engine.memory_for(&key, media).await?;
+            let media = engine.max_media_bytes(&key, command.format).await?;
+            let memory = engine.reserve_session_memory(&key, media).await?;
             let (engine, key, command) = (&engine, &key, &command);
             let (rendered, report) = retry_with(Progress::default(), |mut so_far| async move {
                 let tried = Box::pin(engine.try_prepare(key, command, &mut so_far)).await?;
@@ -106,13 +106,13 @@ impl Engine {
         let model = view.model(command.model.as_deref());
         let model = self.model_to_call(model, &view.session.config).await?;
         if command.applies_queued && done.is_none() && so_far.applied.is_none() {
-            so_far.applied = match self.gather(key, &view, &model).await? {
-                Gathered::Nothing => Some(Vec::new()),
-                Gathered::Taken(applied) => {
+            so_far.applied = match self.take_queued_messages(key, &view, &model).await? {
+                TakeOutcome::Nothing => Some(Vec::new()),
+                TakeOutcome::Taken(applied) => {
                     so_far.applied = Some(applied);
                     return Ok(None);
                 }
-                Gathered::Moved => return Ok(None),
+                TakeOutcome::Moved => return Ok(None),
             }
         }
         // Check first: if the prompt cannot be built, nothing more is done for it.
@@ -122,7 +122,7 @@ impl Engine {
         let budget = budget(&policy, &model)?;
         if let Some(report) = done {
             return self
-                .fitting(key, &view, &model, command.shape, budget)
+                .fitting(key, &view, &model, command.format, budget)
                 .await
                 .map(|shown| Some((shown, report)));
         }
@@ -164,7 +164,7 @@ impl Engine {
             return Ok(None);
         }
         let shown = self
-            .fitting(key, &view, &model, command.shape, budget)
+            .fitting(key, &view, &model, command.format, budget)
             .await?;
         let report = PrepareReport {
             compacted: size.count,
@@ -183,7 +183,7 @@ impl Engine {
         let Some(request) = &command.idempotency.request else {
             return Ok(None);
         };
-        let remembered = self.store.remembered(key, request).await?;
+        let remembered = self.store.stored_request(key, request).await?;
         remembered
             .map(|remembered| same(&remembered, command))
             .transpose()
@@ -202,7 +202,7 @@ impl Engine {
         let Some(planned) = report.prune.clone() else {
             return Ok(None);
         };
-        let led = codec::receipt::write_prepared(&report);
+        let led = codec::receipt::write_prepare_report(&report);
         let version = view.session.context_version;
         let cleared = self
             .clear(key, pruning, planned, version, (&command.idempotency, &led))
@@ -217,7 +217,7 @@ impl Engine {
         let view = self.session_view(key).await?;
         let model = self.model(view.model(command.model.as_deref()))?;
         let budget = budget(&self.policy(&view.session.config)?.context, &model)?;
-        self.fitting(key, &view, &model, command.shape, budget)
+        self.fitting(key, &view, &model, command.format, budget)
             .await
             .map(|shown| Some((shown, report)))
     }
@@ -234,7 +234,7 @@ impl Engine {
         let planned = report.prune.clone().unwrap_or_default();
         let version = view.session.context_version;
         let cleared = self
-            .clear(key, pruning, planned, version, (&unasked(), ""))
+            .clear(key, pruning, planned, version, (&unkeyed(), ""))
             .await?;
         let Some(cleared) = cleared else {
             return Ok(());
@@ -260,22 +260,23 @@ impl Engine {
         key: &SessionKey,
         view: &SessionView,
         policy: &CompactionPolicy,
-        (model, budget): (&Resolved, Budget),
+        (model, budget): (&ResolvedModel, Budget),
         trigger: Trigger,
         report: &mut PrepareReport,
     ) -> Result<bool, Error> {
-        let survey = self.survey(key, view, model, budget).await?;
-        let order = Order::of_policy(policy, &survey, trigger, None, report.prune.is_some());
+        let survey = self.compaction_input(key, view, model, budget).await?;
+        let order =
+            CompactionRequest::of_policy(policy, &survey, trigger, None, report.prune.is_some());
         let timeout = self
             .limits(&view.session.config, &view.request)
             .turn_timeout;
         match self
-            .compact_now(key, &survey, &order, self.cut_short(timeout))
+            .compact_now(key, &survey, &order, self.compaction_stop_reason(timeout))
             .await?
         {
-            Tried::Nothing => Ok(false),
-            Tried::Changed => Ok(true),
-            Tried::Ended(made) => {
+            CompactionAttempt::Nothing => Ok(false),
+            CompactionAttempt::Changed => Ok(true),
+            CompactionAttempt::Ended(made) => {
                 let applied = made.state == CompactionState::Applied;
                 report.compaction = Some(made);
                 Ok(applied)
@@ -299,8 +300,14 @@ impl Engine {
             .as_ref()
             .and_then(|prune| prune.at)
             .map_or(0, |seq| seq.0);
-        let led = format!("{pruned_at}{}", codec::receipt::write_prepared(report));
-        let first = self.store.remember(key, &command.idempotency, &led).await?;
+        let led = format!(
+            "{pruned_at}{}",
+            codec::receipt::write_prepare_report(report)
+        );
+        let first = self
+            .store
+            .store_request_result(key, &command.idempotency, &led)
+            .await?;
         first.map(|first| same(&first, command)).transpose()
     }
 
@@ -313,8 +320,8 @@ impl Engine {
         &self,
         key: &SessionKey,
         view: &SessionView,
-        model: &Resolved,
-        shape: PromptShape,
+        model: &ResolvedModel,
+        shape: PromptFormat,
         budget: Budget,
     ) -> Result<Rendered, Error> {
         let used = view.size(model).size().count.tokens;
@@ -330,7 +337,10 @@ impl Engine {
             .iter()
             .filter(|share| share.in_total())
             .max_by_key(|share| share.tokens);
-        let largest = largest.map_or(Occupant::User, |Share { occupant, .. }| *occupant);
+        let largest = largest.map_or(
+            ContextCategory::User,
+            |CategoryTokens { occupant, .. }| *occupant,
+        );
         Err(Error::ContextOverflow {
             used,
             window: budget.window,
@@ -346,7 +356,7 @@ impl SessionView {
     pub(in crate::turn) fn due(
         &self,
         policy: &PrunePolicy,
-        model: &Resolved,
+        model: &ResolvedModel,
         budget: Budget,
         compacts: bool,
     ) -> Option<(Pruning, PrepareReport)> {
@@ -364,9 +374,10 @@ impl SessionView {
             return None;
         }
         // The measured size does not apply to a pruned prompt.
-        let left = size.with_rewritten(self.session.context_tokens - i64::from(pruning.saved));
+        let left =
+            size.with_rewritten_transcript(self.session.context_tokens - i64::from(pruning.saved));
         let left = left
-            .without(self.unsupported_without_results(model))
+            .without_unsupported(self.unsupported_without_results(model))
             .size()
             .count;
         let prune: PruneReport = report(&pruning, rebilled);
@@ -383,7 +394,7 @@ impl SessionView {
 
     /// Tokens of the transcript that are not sent to the model, without tool results: pruned results
     /// lose their media too.
-    fn unsupported_without_results(&self, model: &Resolved) -> i64 {
+    fn unsupported_without_results(&self, model: &ResolvedModel) -> i64 {
         let unsupported = unsupported(model, &Excerpt::whole(&self.messages)).into_iter();
         unsupported
             .filter(|(category, _)| *category != Category::ToolResults)
@@ -393,13 +404,14 @@ impl SessionView {
 }
 
 /// The remembered outcome, if it was stored for this request.
-fn same(remembered: &Remembered, command: &PrepareContext) -> Result<PrepareReport, Error> {
+fn same(remembered: &StoredRequest, command: &PrepareContext) -> Result<PrepareReport, Error> {
     match &command.idempotency.request {
         Some(request) if remembered.hash != command.idempotency.hash => {
             Err(Error::IdempotencyMismatch(request.clone()))
         }
         Some(_) | None => {
-            Ok(codec::receipt::read_prepared(&remembered.result).map_err(store::Error::from)?)
+            Ok(codec::receipt::read_prepare_report(&remembered.result)
+                .map_err(store::Error::from)?)
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::{
     codec,
     context::{
         compact,
-        prune::{Output, Pruning, choose, choose_all, placeholder},
+        prune::{Output, Pruning, choose, choose_all, placeholder_tokens},
     },
     model::{
         PruneReport, RequestId, Restored, Seq, SessionKey, TenantId,
@@ -14,7 +14,7 @@ use crate::{
         event::{Payload, StoredEvent},
         policy::Changeable as _,
     },
-    session::{mark_rows::Place, marks::Marking},
+    session::{mark_rows::PartPosition, marks::Marking},
     store,
     turn::{
         Error,
@@ -36,7 +36,7 @@ impl Engine {
     ) -> Result<PruneReport, Error> {
         self.supervised(async move |engine| {
             let key = SessionKey::new(tenant, command.session.clone());
-            let _memory = engine.memory_for(&key, 0).await?;
+            let _memory = engine.reserve_session_memory(&key, 0).await?;
             retry_on_change(|| engine.try_prune(&key, &command)).await
         })
         .await
@@ -55,7 +55,7 @@ impl Engine {
             idempotency,
         } = command;
         let session = self.session(key).await?;
-        if let Some(told) = self.told(key, idempotency).await? {
+        if let Some(told) = self.remembered_outcome(key, idempotency).await? {
             return told.map_or(Ok(Some(PruneReport::default())), |event| {
                 pruned(&event).map(Some)
             });
@@ -69,7 +69,7 @@ impl Engine {
             choose_all(&seen.messages, &policy)
         };
         let (Some(pruning), Some(version)) = (chosen, seen.context_version) else {
-            let nothing = *dry_run || self.nothing(key, idempotency).await?;
+            let nothing = *dry_run || self.remember_no_effect(key, idempotency).await?;
             return Ok(nothing.then(PruneReport::default));
         };
         let model = self.model(&session.config.model).ok();
@@ -99,12 +99,12 @@ impl Engine {
         version: i64,
         (idempotency, led): (&Idempotency, &str),
     ) -> Result<Option<PruneReport>, Error> {
-        let places: Vec<Place> = pruning
+        let places: Vec<PartPosition> = pruning
             .outputs
             .iter()
             .map(|output| (output.message.clone(), output.position))
             .collect();
-        let saved = |output: &Output| i64::from(output.tokens) - i64::from(placeholder());
+        let saved = |output: &Output| i64::from(output.tokens) - i64::from(placeholder_tokens());
         let pruned = Payload::ContextPruned {
             report: report.clone(),
         };
@@ -115,7 +115,9 @@ impl Engine {
             event: &pruned,
         };
         let request = (idempotency, led);
-        let pruned = self.store().prune(key, &marking, placeholder(), request);
+        let pruned = self
+            .store()
+            .prune(key, &marking, placeholder_tokens(), request);
         let Some(moved) = pruned.await? else {
             return Ok(None);
         };
@@ -124,7 +126,7 @@ impl Engine {
             tokens.rebilled = report.rebilled, "pruned old tool results"
         );
         self.metrics.pruned(report.saved);
-        self.nudge(key, moved.last_seq);
+        self.notify_readers(key, moved.last_seq);
         Ok(Some(PruneReport {
             at: Some(moved.last_seq),
             ..report
@@ -157,7 +159,7 @@ impl Engine {
             && let Some(report) = planned.prune
         {
             let version = looked.session.context_version;
-            self.clear(key, &pruning, report, version, (&unasked(), ""))
+            self.clear(key, &pruning, report, version, (&unkeyed(), ""))
                 .await?;
         }
         Ok(())
@@ -192,7 +194,7 @@ impl Engine {
             pruned_at: *pruned_at,
             ..Restored::default()
         };
-        if let Some(told) = self.told(key, idempotency).await? {
+        if let Some(told) = self.remembered_outcome(key, idempotency).await? {
             return told.map_or(Ok(Some(nothing)), |event| {
                 codec::ledger::decode_restored(&event.payload)
                     .map(Some)
@@ -203,7 +205,10 @@ impl Engine {
             return Err(Error::PruneNotFound(*pruned_at));
         }
         if found.results.is_empty() {
-            return Ok(self.nothing(key, idempotency).await?.then_some(nothing));
+            return Ok(self
+                .remember_no_effect(key, idempotency)
+                .await?
+                .then_some(nothing));
         }
         let restored = Restored {
             pruned_at: *pruned_at,
@@ -220,7 +225,7 @@ impl Engine {
         };
         let tokens = found.results.iter().map(|result| i64::from(result.saved));
         let tokens = tokens.sum();
-        let places: Vec<Place> = found
+        let places: Vec<PartPosition> = found
             .results
             .into_iter()
             .map(|result| result.place)
@@ -241,13 +246,13 @@ impl Engine {
         let Some(moved) = returned else {
             return Ok(None);
         };
-        self.nudge(key, moved.last_seq);
+        self.notify_readers(key, moved.last_seq);
         Ok(Some(restored))
     }
 
     /// The stored outcome of the same request: its event, or that there was nothing to do. Returns
     /// `None` if the request is new.
-    async fn told(
+    async fn remembered_outcome(
         &self,
         key: &SessionKey,
         idempotency: &Idempotency,
@@ -255,7 +260,7 @@ impl Engine {
         let Some(request) = &idempotency.request else {
             return Ok(None);
         };
-        let Some(remembered) = self.store().remembered(key, request).await? else {
+        let Some(remembered) = self.store().stored_request(key, request).await? else {
             return Ok(None);
         };
         if remembered.hash != idempotency.hash {
@@ -280,11 +285,19 @@ impl Engine {
 
     /// Remembers that there was nothing to do. Returns `false` if the same request pruned
     /// concurrently; then that outcome is the response.
-    async fn nothing(&self, key: &SessionKey, idempotency: &Idempotency) -> Result<bool, Error> {
+    async fn remember_no_effect(
+        &self,
+        key: &SessionKey,
+        idempotency: &Idempotency,
+    ) -> Result<bool, Error> {
         let Some(request) = &idempotency.request else {
             return Ok(true);
         };
-        match self.store().remember(key, idempotency, "").await? {
+        match self
+            .store()
+            .store_request_result(key, idempotency, "")
+            .await?
+        {
             Some(first) if first.hash != idempotency.hash => {
                 Err(Error::IdempotencyMismatch(request.clone()))
             }
@@ -310,7 +323,7 @@ pub(in crate::turn) fn report(pruning: &Pruning, rebilled: u32) -> PruneReport {
 }
 
 /// The idempotency of an automatic prune or compaction: no key.
-pub(in crate::turn) fn unasked() -> Idempotency {
+pub(in crate::turn) fn unkeyed() -> Idempotency {
     Idempotency {
         request: None::<RequestId>,
         hash: String::new(),
@@ -318,6 +331,6 @@ pub(in crate::turn) fn unasked() -> Idempotency {
 }
 
 fn pruned(event: &StoredEvent) -> Result<PruneReport, Error> {
-    codec::ledger::decode_pruned(&event.payload, event.seq)
+    codec::ledger::decode_prune_report(&event.payload, event.seq)
         .map_err(|error| store::Error::from(error).into())
 }

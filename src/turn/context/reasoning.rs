@@ -10,7 +10,7 @@ use crate::{
         message::StoredPart,
         transcript::{calling_turns, loop_begins},
     },
-    provider::{PastReasoning, registry::Resolved},
+    provider::{PastReasoning, registry::ResolvedModel},
 };
 
 /// The position of a part of a response.
@@ -35,7 +35,7 @@ pub(in crate::turn) struct SentLoop {
 }
 
 /// Whether a part is reasoning or a provider item that is not sent with the next prompt.
-pub(in crate::turn) fn is_unsent(model: &Resolved, part: &Part, place: Place) -> bool {
+pub(in crate::turn) fn is_unsent(model: &ResolvedModel, part: &Part, place: Place) -> bool {
     match &part.content {
         Content::Reasoning { .. } => !sends(model, part, place),
         Content::ProviderItem(item) => !model.provider.sends_item(&item.provider, place.own),
@@ -51,7 +51,7 @@ pub(in crate::turn) fn is_unsent(model: &Resolved, part: &Part, place: Place) ->
 /// The part of a response's reasoning that is sent with the next prompt. After a response with
 /// calls, the next prompt is in the same loop; otherwise it follows a user message.
 pub(in crate::turn) fn kept(
-    model: &Resolved,
+    model: &ResolvedModel,
     answer: &[StoredPart],
     before: SentLoop,
 ) -> KeptReasoning {
@@ -82,7 +82,7 @@ pub(in crate::turn) fn ends_loop(answer: &[StoredPart]) -> bool {
 }
 
 /// The state of the tool loop in a prompt that was sent.
-pub(in crate::turn) fn of_loop(model: &Resolved, sent: &[Message]) -> SentLoop {
+pub(in crate::turn) fn tool_loop(model: &ResolvedModel, sent: &[Message]) -> SentLoop {
     let begins = loop_begins(sent);
     let calls = sent.iter().skip(begins).any(Message::calls);
     let passing = |message: &Message| {
@@ -128,7 +128,7 @@ pub(in crate::turn) fn of_loop(model: &Resolved, sent: &[Message]) -> SentLoop {
 
 /// The messages as sent with the next prompt, without the parts that are left out.
 pub(in crate::turn) fn as_sent<'a>(
-    model: &Resolved,
+    model: &ResolvedModel,
     messages: &'a [Message],
 ) -> Cow<'a, [Message]> {
     let loop_begins = loop_begins(messages);
@@ -165,14 +165,14 @@ pub(in crate::turn) fn as_sent<'a>(
     Cow::Owned(messages.iter().enumerate().map(without).collect())
 }
 
-fn sends(model: &Resolved, part: &Part, place: Place) -> bool {
+fn sends(model: &ResolvedModel, part: &Part, place: Place) -> bool {
     let Place {
         own,
         in_loop,
         in_calling_turn,
     } = place;
     let reasoning = PastReasoning {
-        attached: part.provider_metadata.is_some(),
+        has_metadata: part.provider_metadata.is_some(),
         own,
         in_loop,
         in_calling_turn,
@@ -185,7 +185,7 @@ fn is_reasoning(part: &Part) -> bool {
 }
 
 /// Whether this model produced the response of a message.
-pub(in crate::turn) fn is_own(model: &Resolved, response: Option<&ModelResponse>) -> bool {
+pub(in crate::turn) fn is_own(model: &ResolvedModel, response: Option<&ModelResponse>) -> bool {
     response.is_some_and(|response| {
         response.provider == model.provider_name && response.model == model.reference
     })
@@ -210,25 +210,25 @@ pub(in crate::turn) mod tests {
     };
 
     /// A model of a service with this dialect.
-    pub(in crate::turn) fn model(dialect: &'static Dialect) -> Resolved {
+    pub(in crate::turn) fn model(dialect: &'static Dialect) -> ResolvedModel {
         let provider =
             OpenAi::new("main", Settings::nowhere(), dialect, BTreeMap::new()).expect("a provider");
         resolved(Arc::new(provider))
     }
 
-    fn responses(dialect: &'static responses::dialect::Dialect) -> Resolved {
+    fn responses(dialect: &'static responses::dialect::Dialect) -> ResolvedModel {
         let provider = Responses::new("main", Settings::nowhere(), dialect, BTreeMap::new())
             .expect("a provider");
         resolved(Arc::new(provider))
     }
 
-    fn anthropic() -> Resolved {
+    fn anthropic() -> ResolvedModel {
         let provider =
             Anthropic::new("main", Settings::nowhere(), BTreeMap::new()).expect("a provider");
         resolved(Arc::new(provider))
     }
 
-    fn resolved(provider: Arc<dyn Provider>) -> Resolved {
+    fn resolved(provider: Arc<dyn Provider>) -> ResolvedModel {
         Registry::default()
             .with("main", provider)
             .resolve("main/m")
@@ -388,7 +388,7 @@ pub(in crate::turn) mod tests {
         let messages = conversation();
         for (name, expected, within, after) in table {
             let model = model(dialect::named(name).expect("a dialect"));
-            let before = of_loop(&model, &messages);
+            let before = tool_loop(&model, &messages);
             let sent = SentLoop {
                 passing: expected,
                 calls: true,

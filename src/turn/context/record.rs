@@ -11,14 +11,15 @@ use crate::{
         size::{ContextSize, Counters, ReportedCall, Size},
     },
     model::{
-        Anchor, Content, FinishReason, Message, ModelResponse, Recorded, Role, Seq, SessionConfig,
-        SessionKey, TenantId, Usage, UsagePurpose, command::RecordUsage, ledger::ModelDependent,
+        Anchor, Content, FinishReason, Message, ModelResponse, Role, Seq, SessionConfig,
+        SessionKey, TenantId, Usage, UsagePurpose, UsageReceipt, command::RecordUsage,
+        ledger::ModelDependent,
     },
-    provider::registry::Resolved,
+    provider::registry::ResolvedModel,
     session::usage::Report,
     store::{
-        self, idempotency::Remembered, import::Tail, session::Session, usage::Since,
-        version::transcript_of,
+        self, idempotency::StoredRequest, import::Tail, session::Session,
+        usage::TranscriptDistance, version::transcript_of,
     },
     turn::{
         Error,
@@ -36,22 +37,22 @@ use crate::{
 };
 
 /// What the first request with the same id recorded. Returns `None` if this is the first one.
-fn repeated(tail: &Tail, command: &RecordUsage) -> Result<Option<Recorded>, Error> {
-    let (Some(Remembered { hash, result }), Some(request)) =
-        (&tail.remembered, &command.idempotency.request)
+fn repeated(tail: &Tail, command: &RecordUsage) -> Result<Option<UsageReceipt>, Error> {
+    let (Some(StoredRequest { hash, result }), Some(request)) =
+        (&tail.stored_request, &command.idempotency.request)
     else {
         return Ok(None);
     };
     if *hash != command.idempotency.hash {
         return Err(Error::IdempotencyMismatch(request.clone()));
     }
-    let recorded = codec::receipt::read_recorded(result).map_err(store::Error::from)?;
+    let recorded = codec::receipt::read_recorded_usage(result).map_err(store::Error::from)?;
     Ok(Some(recorded))
 }
 
 /// The prompt of the reported call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Described {
+struct ReportedPrompt {
     /// Tokens of its transcript.
     transcript: i64,
     /// Tokens of the response message. `None` if it is not appended.
@@ -65,7 +66,7 @@ impl Engine {
         self: &Arc<Self>,
         tenant: TenantId,
         command: RecordUsage,
-    ) -> Result<(Recorded, f64), Error> {
+    ) -> Result<(UsageReceipt, f64), Error> {
         self.supervised(async move |engine| {
             let key = SessionKey::new(tenant, command.session.clone());
             retry_on_change(|| engine.try_record(&key, &command)).await
@@ -79,7 +80,7 @@ impl Engine {
         &self,
         key: &SessionKey,
         command: &RecordUsage,
-    ) -> Result<Option<(Recorded, f64)>, Error> {
+    ) -> Result<Option<(UsageReceipt, f64)>, Error> {
         let tail = self
             .store
             .tail(key, command.idempotency.request.as_ref())
@@ -105,7 +106,7 @@ impl Engine {
         let own = self.model(&config.model).ok();
         let models = (model.as_ref(), own.as_ref());
         let answer = message.as_ref();
-        let variable = Variable::default();
+        let variable = ModelDependentMessages::default();
         let mut call = HostCall {
             command,
             tail: &tail,
@@ -117,7 +118,7 @@ impl Engine {
         };
         call.variable = self.variable(key, &call, since).await?;
         let window = self.window_of(model.as_ref(), &config);
-        let described = call.described(since);
+        let described = call.reported_prompt(since);
         let described = described.filter(|described| call.is_believed(described, window));
         let (recorded, measured) = call.outcome(described);
         let ratio = self.ratio(&key.tenant, reference).await;
@@ -140,12 +141,12 @@ impl Engine {
             message: command.message.as_ref().zip(info.as_deref()),
             measured: measured.as_ref(),
         };
-        let result = codec::receipt::write_recorded(&recorded);
+        let result = codec::receipt::write_recorded_usage(&recorded);
         let request = (&command.idempotency, result.as_str());
         let Some(last) = self.store.record_usage(key, &report, request).await? else {
             return Ok(None);
         };
-        self.nudge(key, last);
+        self.notify_readers(key, last);
         if let (Some(model), Some(_)) = (&model, described)
             && self.is_instructive(&key.tenant, model, tail.tokens)
         {
@@ -158,7 +159,7 @@ impl Engine {
         )))
     }
 
-    fn window_of(&self, model: Option<&Resolved>, config: &SessionConfig) -> Option<u32> {
+    fn window_of(&self, model: Option<&ResolvedModel>, config: &SessionConfig) -> Option<u32> {
         let policy = self.policy_or_default(config).ok()?;
         known_window(&policy.context, model?)
     }
@@ -168,7 +169,7 @@ impl Engine {
         &self,
         key: &SessionKey,
         command: &RecordUsage,
-    ) -> Result<(Option<Message>, Option<Since>), Error> {
+    ) -> Result<(Option<Message>, Option<TranscriptDistance>), Error> {
         let Some(id) = &command.message else {
             return Ok((None, None));
         };
@@ -180,7 +181,7 @@ impl Engine {
         let found =
             found.filter(|message| message.role == Role::Assistant && message.voided_at.is_none());
         let message = found.ok_or_else(|| Error::MessageNotFound(id.clone()))?;
-        Ok((Some(message), self.store.since(key, id).await?))
+        Ok((Some(message), self.store.distance_to_end(key, id).await?))
     }
 
     /// The messages that the counters do not determine, for the session's prompts. Their text is
@@ -189,15 +190,15 @@ impl Engine {
         &self,
         key: &SessionKey,
         call: &HostCall<'_>,
-        since: Option<Since>,
-    ) -> Result<Variable, Error> {
+        since: Option<TranscriptDistance>,
+    ) -> Result<ModelDependentMessages, Error> {
         let ModelDependent {
             media,
             reasoning,
             items,
-        } = call.tail.holds;
+        } = call.tail.model_dependent;
         if !(media || reasoning || items) {
-            return Ok(Variable::default());
+            return Ok(ModelDependentMessages::default());
         }
         let [called, own] = call.models();
         let with_reasoning = called.withholds_parts() || own.withholds_parts();
@@ -206,7 +207,7 @@ impl Engine {
             .variable(key, with_reasoning, &[LATEST, call.before()])
             .await?;
         if all.iter().all(|message| message.parts.is_empty()) {
-            return Ok(Variable::default());
+            return Ok(ModelDependentMessages::default());
         }
         let counters = Counters::from(call.tail);
         let [of_called, of_own] = [called, own]
@@ -220,7 +221,7 @@ impl Engine {
             }
             false => Vec::new(),
         };
-        Ok(Variable { all, newest })
+        Ok(ModelDependentMessages { all, newest })
     }
 
     /// Calibrates with the prompt that the host sent: the messages before the response. This runs
@@ -229,7 +230,7 @@ impl Engine {
     async fn learn_from(
         &self,
         key: &SessionKey,
-        model: &Resolved,
+        model: &ResolvedModel,
         answer: Option<&Message>,
         reported: u32,
     ) {
@@ -253,7 +254,7 @@ impl Engine {
 /// The messages that the counters do not determine: those with parts that a model may not read or
 /// be sent, reduced to these parts.
 #[derive(Debug, Default)]
-struct Variable {
+struct ModelDependentMessages {
     all: Vec<Message>,
     /// The newest messages, with or without such parts: at least those that no call measured.
     newest: Vec<Message>,
@@ -275,9 +276,9 @@ struct HostCall<'a> {
     config: &'a SessionConfig,
     reference: &'a str,
     /// The called model, and the session's own.
-    models: (Option<&'a Resolved>, Option<&'a Resolved>),
+    models: (Option<&'a ResolvedModel>, Option<&'a ResolvedModel>),
     /// The parts of their prompts that depend on the model.
-    variable: Variable,
+    variable: ModelDependentMessages,
     /// The message that the call produced, if it is appended.
     answer: Option<&'a Message>,
 }
@@ -286,7 +287,7 @@ impl HostCall<'_> {
     /// The prompt of the reported call. Returns `None` if it is unknown or was changed. Since the
     /// version that the host names, there may have been only appends, the first of which began with
     /// the response, and no change of the configuration.
-    fn described(&self, since: Option<Since>) -> Option<Described> {
+    fn reported_prompt(&self, since: Option<TranscriptDistance>) -> Option<ReportedPrompt> {
         let sent = self.command.version?;
         let now = self.tail.version.number();
         let Usage {
@@ -304,14 +305,14 @@ impl HostCall<'_> {
                 let before = self.tail.tokens - since.tokens - i64::from(answer);
                 let only_appends =
                     since.version == Some(transcript_of(sent)) && sent + 1 + since.later == now;
-                only_appends.then_some(Described {
+                only_appends.then_some(ReportedPrompt {
                     transcript: before,
                     answer: Some(answer),
                 })
             }
             (Some(_), None) => None,
             (None, _) => {
-                let prompt = Described {
+                let prompt = ReportedPrompt {
                     transcript: self.tail.tokens,
                     answer: None,
                 };
@@ -321,7 +322,7 @@ impl HostCall<'_> {
     }
 
     /// Whether the reported usage is plausible as the size of the prompt.
-    fn is_believed(&self, described: &Described, window: Option<u32>) -> bool {
+    fn is_believed(&self, described: &ReportedPrompt, window: Option<u32>) -> bool {
         let [called, _] = self.models();
         let counters = Counters {
             transcript_tokens: described.transcript,
@@ -336,7 +337,7 @@ impl HostCall<'_> {
         let prompt = SentPrompt {
             estimated,
             certain: estimated.saturating_sub(of_models_choice),
-            holds_unknown: self.tail.holds.media,
+            has_unknown_parts: self.tail.model_dependent.media,
             window,
         };
         is_believed(
@@ -347,11 +348,11 @@ impl HostCall<'_> {
     }
 
     /// The response, and the size that the call measured.
-    fn outcome(&self, described: Option<Described>) -> (Recorded, Option<Anchor>) {
+    fn outcome(&self, described: Option<ReportedPrompt>) -> (UsageReceipt, Option<Anchor>) {
         let usage = &self.command.usage;
-        let Some(Described { transcript, answer }) = described else {
+        let Some(ReportedPrompt { transcript, answer }) = described else {
             return (
-                Recorded {
+                UsageReceipt {
                     estimate: None,
                     size: self.next(None).count,
                 },
@@ -367,8 +368,8 @@ impl HostCall<'_> {
         let size = self.size(named, counters, self.before());
         let predicted = size.size().count;
         let written = self.answer.map(|message| &message.parts);
-        let of_loop =
-            called.map(|model| reasoning::of_loop(model, sent(&self.variable.all, self.before())));
+        let of_loop = called
+            .map(|model| reasoning::tool_loop(model, sent(&self.variable.all, self.before())));
         let of_loop = of_loop.unwrap_or_default();
         let measured = size.anchor_after(ReportedCall {
             model: self.reference,
@@ -378,7 +379,7 @@ impl HostCall<'_> {
                 (_, None) => 0,
                 (Some(model), Some(parts)) => {
                     let kept = reasoning::kept(model, parts, of_loop);
-                    estimator(model).answer(parts, usage, kept)
+                    estimator(model).response(parts, usage, kept)
                 }
                 (None, Some(_)) => usage.output,
             },
@@ -386,12 +387,12 @@ impl HostCall<'_> {
                 (Some(_), Some(parts)) if reasoning::ends_loop(parts) => of_loop.passing,
                 (Some(_) | None, Some(_) | None) => 0,
             },
-            in_rounds: false,
+            ran_provider_tools: false,
         });
         let estimate = compared(&predicted, usage);
         let size = self.next(Some(&measured)).count;
         (
-            Recorded {
+            UsageReceipt {
                 estimate: Some(estimate),
                 size,
             },
@@ -431,7 +432,7 @@ impl HostCall<'_> {
         before: Seq,
     ) -> ContextSize<'c> {
         let size = own_size(self.config, model, counters);
-        let Variable { all, newest } = &self.variable;
+        let ModelDependentMessages { all, newest } = &self.variable;
         let excerpt = match size.is_anchored() {
             true => Excerpt::end(sent(newest, before)),
             false => Excerpt::whole(sent(all, before)),

@@ -2,15 +2,15 @@
 
 use crate::{
     context::{compact::trigger, notes::notes, prompt},
-    fair::FairPlace,
+    fair::FairPermit,
     model::{
-        Contents, Message, Prompt, PromptNote, PromptShape, Seq, SessionKey, TenantId, TokenCount,
+        Contents, Message, Prompt, PromptFormat, PromptNote, Seq, SessionKey, TenantId, TokenCount,
         Transcript,
         command::{RenderContext, TurnRequest},
         message::{Pruned, StoredPart},
         transcript::NotClosed,
     },
-    provider::{self, Request, registry::Resolved},
+    provider::{self, Request, registry::ResolvedModel},
     session::SessionState,
     store::{
         message::{Page, View},
@@ -38,7 +38,7 @@ pub struct Rendered {
     /// What was left out of the prompt, and why.
     pub notes: Vec<PromptNote>,
     /// The memory held for it.
-    pub memory: Option<FairPlace>,
+    pub memory: Option<FairPermit>,
 }
 
 impl Engine {
@@ -51,12 +51,12 @@ impl Engine {
         let RenderContext {
             session,
             model,
-            shape,
+            format: shape,
             at,
         } = command;
         let key = SessionKey::new(tenant, session);
-        let media = self.most_media(&key, shape).await?;
-        let memory = Some(self.memory_for(&key, media).await?);
+        let media = self.max_media_bytes(&key, shape).await?;
+        let memory = Some(self.reserve_session_memory(&key, media).await?);
         match at {
             Some(at) => {
                 let view = self.standing_at(&key, at).await?;
@@ -91,7 +91,7 @@ impl Engine {
     fn as_sent_next(
         &self,
         mut view: SessionView,
-        model: &Resolved,
+        model: &ResolvedModel,
     ) -> Result<(SessionView, TokenCount), Error> {
         let size = view.size(model).size();
         let policy = self.policy(&view.session.config)?.context;
@@ -120,7 +120,7 @@ impl Engine {
                     pruned: Some(pruned),
                     ..stored.clone()
                 }
-                .seen();
+                .as_sent_to_model();
             }
         }
         Ok((view, planned.pruned))
@@ -131,12 +131,12 @@ impl Engine {
     async fn rendered(
         &self,
         tenant: &TenantId,
-        model: &Resolved,
+        model: &ResolvedModel,
         prompt: Prompt,
-        shape: PromptShape,
+        shape: PromptFormat,
     ) -> Result<Rendered, Error> {
         match shape {
-            PromptShape::Neutral => {
+            PromptFormat::Neutral => {
                 let (transcript, carried) = self.references(model, prompt.transcript)?;
                 Ok(rendered(
                     model,
@@ -148,13 +148,13 @@ impl Engine {
                     carried.notes(),
                 ))
             }
-            PromptShape::Native
-            | PromptShape::OpenAiChat
-            | PromptShape::OpenAiResponses
-            | PromptShape::Anthropic
-            | PromptShape::Gemini
-            | PromptShape::AiSdk
-            | PromptShape::AiSdk7 => {
+            PromptFormat::Native
+            | PromptFormat::OpenAiChat
+            | PromptFormat::OpenAiResponses
+            | PromptFormat::Anthropic
+            | PromptFormat::Gemini
+            | PromptFormat::AiSdk
+            | PromptFormat::AiSdk7 => {
                 let (transcript, carried) =
                     self.contents(tenant, model, prompt.transcript, &[]).await?;
                 let contents = carried.contents();
@@ -177,8 +177,8 @@ impl Engine {
         &self,
         key: &SessionKey,
         view: &SessionView,
-        model: &Resolved,
-        shape: PromptShape,
+        model: &ResolvedModel,
+        shape: PromptFormat,
     ) -> Result<Rendered, Error> {
         let prompt = Prompt {
             size: view.size(model).size().count,
@@ -276,13 +276,13 @@ impl Engine {
     pub(in crate::turn) fn prompt(
         &self,
         view: &SessionView,
-        model: &Resolved,
+        model: &ResolvedModel,
     ) -> Result<Prompt, Error> {
         self.prompt_of(view, view.messages.clone(), model)
     }
 
     /// Like [`Engine::prompt`], without copying the messages.
-    fn prompt_from(&self, mut view: SessionView, model: &Resolved) -> Result<Prompt, Error> {
+    fn prompt_from(&self, mut view: SessionView, model: &ResolvedModel) -> Result<Prompt, Error> {
         let messages = std::mem::take(&mut view.messages);
         self.prompt_of(&view, messages, model)
     }
@@ -291,7 +291,7 @@ impl Engine {
         &self,
         view: &SessionView,
         messages: Vec<Message>,
-        model: &Resolved,
+        model: &ResolvedModel,
     ) -> Result<Prompt, Error> {
         let SessionView {
             session,
@@ -309,7 +309,7 @@ impl Engine {
             })?;
         let tools = view.tools();
         let (generation, _) = call_settings::fitting(model, &session.config, request, tools, *step);
-        let asked = prompt::Asked {
+        let asked = prompt::ModelCallSettings {
             provider: &model.provider_name,
             model: &model.info.name,
             supports_tools: model.info.supports_tools,
@@ -323,21 +323,21 @@ impl Engine {
 /// A prompt in its shape, without the content of its media. A model whose provider builds no
 /// request gets the neutral prompt. `unsupported`: the notes on parts that were replaced.
 fn rendered(
-    model: &Resolved,
+    model: &ResolvedModel,
     prompt: Prompt,
-    shape: PromptShape,
+    shape: PromptFormat,
     unsupported: Vec<PromptNote>,
 ) -> Rendered {
     let own = || model.provider.request(&prompt);
     let request = match shape {
-        PromptShape::Neutral => None,
-        PromptShape::Native => own(),
-        PromptShape::OpenAiChat
-        | PromptShape::OpenAiResponses
-        | PromptShape::Anthropic
-        | PromptShape::Gemini
-        | PromptShape::AiSdk
-        | PromptShape::AiSdk7 => own()
+        PromptFormat::Neutral => None,
+        PromptFormat::Native => own(),
+        PromptFormat::OpenAiChat
+        | PromptFormat::OpenAiResponses
+        | PromptFormat::Anthropic
+        | PromptFormat::Gemini
+        | PromptFormat::AiSdk
+        | PromptFormat::AiSdk7 => own()
             .filter(|own| own.shape == shape)
             .or_else(|| provider::request_in(shape, &prompt, &model.provider_name)),
     };

@@ -3,7 +3,7 @@
 use crate::{
     context::size::ContextSize,
     model::{Message, ToolSet, command::TurnRequest},
-    provider::registry::Resolved,
+    provider::registry::ResolvedModel,
     store::{session::Session, version::Version},
     turn::{context::size::PromptCall, run::step_tools::tools_in_force},
 };
@@ -38,12 +38,16 @@ impl SessionView {
     }
 
     /// The size of the prompt.
-    pub(in crate::turn) fn size(&self, model: &Resolved) -> ContextSize<'_> {
+    pub(in crate::turn) fn size(&self, model: &ResolvedModel) -> ContextSize<'_> {
         self.size_with(self.tools(), model)
     }
 
     /// The size of the prompt with these tools.
-    pub(in crate::turn) fn size_with(&self, tools: &ToolSet, model: &Resolved) -> ContextSize<'_> {
+    pub(in crate::turn) fn size_with(
+        &self,
+        tools: &ToolSet,
+        model: &ResolvedModel,
+    ) -> ContextSize<'_> {
         let Self {
             session,
             request,

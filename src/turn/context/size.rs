@@ -11,15 +11,15 @@ use crate::{
         size::{ContextSize, Counters},
     },
     model::{
-        Category, Counted, InputMessage, Message, ModelResponse, Part, Role, Seq, SessionConfig,
+        Category, InputMessage, Message, ModelResponse, Part, PartSize, Role, Seq, SessionConfig,
         SessionKey, Tool, ToolSet, command::TurnRequest, ledger::ModelDependent,
         transcript::calling_turns,
     },
-    provider::registry::Resolved,
+    provider::registry::ResolvedModel,
     session::{change::Answer, rows::NewMessage},
     store::{
-        import::Tail, message::Placed, owned::Owned, session::Session, session_memory::Basis,
-        stats::Stats,
+        import::Tail, message::PlacedMessage, owned::OwnedTurn, session::Session,
+        session_memory::PrepareInput, stats::Stats,
     },
     turn::{
         Error,
@@ -27,7 +27,7 @@ use crate::{
         engine::Engine,
         run::{
             call_settings,
-            measured::{LONG_TEXT, beside_others, counted},
+            measured::{LONG_TEXT, count_without_blocking, counted},
         },
     },
 };
@@ -36,7 +36,7 @@ use crate::{
 pub(in crate::turn) const LATEST: Seq = Seq(i64::MAX);
 /// Messages read by one query, and in total, to find the response of the last measured call.
 const NEWEST: u32 = 64;
-const MOST_NEWEST: usize = 512;
+const MAX_NEWEST_MESSAGES: usize = 512;
 /// Tokens of messages that are read in addition to twice the new tokens.
 pub(in crate::turn) const SLACK: i64 = 4_096;
 
@@ -57,12 +57,12 @@ pub(in crate::turn) struct PromptCall<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(in crate::turn) struct CalledModel<'a> {
     pub(in crate::turn) reference: &'a str,
-    pub(in crate::turn) resolved: Option<&'a Resolved>,
+    pub(in crate::turn) resolved: Option<&'a ResolvedModel>,
 }
 
 impl<'a> CalledModel<'a> {
     /// A model that a host or a configuration names.
-    pub(in crate::turn) fn named(reference: &'a str, resolved: Option<&'a Resolved>) -> Self {
+    pub(in crate::turn) fn named(reference: &'a str, resolved: Option<&'a ResolvedModel>) -> Self {
         Self {
             reference: resolved.map_or(reference, |model| &model.reference),
             resolved,
@@ -81,8 +81,8 @@ impl<'a> CalledModel<'a> {
     }
 }
 
-impl<'a> From<&'a Resolved> for CalledModel<'a> {
-    fn from(model: &'a Resolved) -> Self {
+impl<'a> From<&'a ResolvedModel> for CalledModel<'a> {
+    fn from(model: &'a ResolvedModel) -> Self {
         Self {
             reference: &model.reference,
             resolved: Some(model),
@@ -125,7 +125,7 @@ impl PromptCall<'_> {
         } else {
             bytes
         };
-        beside_others(new, estimator, || {
+        count_without_blocking(new, estimator, || {
             estimator
                 .non_transcript(&system, sent(), &generation)
                 .with_provider_tools(estimator, &provider_tools)
@@ -192,9 +192,9 @@ impl<'a> From<&'a Session> for Counters<'a> {
     }
 }
 
-impl<'a> From<&'a Basis> for Counters<'a> {
-    fn from(basis: &'a Basis) -> Self {
-        let Basis {
+impl<'a> From<&'a PrepareInput> for Counters<'a> {
+    fn from(basis: &'a PrepareInput) -> Self {
+        let PrepareInput {
             context_tokens,
             context_version,
             anchor,
@@ -208,9 +208,9 @@ impl<'a> From<&'a Basis> for Counters<'a> {
     }
 }
 
-impl<'a> From<&'a Owned> for Counters<'a> {
-    fn from(owned: &'a Owned) -> Self {
-        let Owned {
+impl<'a> From<&'a OwnedTurn> for Counters<'a> {
+    fn from(owned: &'a OwnedTurn) -> Self {
+        let OwnedTurn {
             context_tokens,
             context_version,
             anchor,
@@ -290,7 +290,7 @@ impl<'a> Excerpt<'a> {
 pub(in crate::turn) struct PromptMessage<'a> {
     role: Role,
     response: Option<&'a ModelResponse>,
-    parts: Vec<(&'a Part, Counted)>,
+    parts: Vec<(&'a Part, PartSize)>,
     overhead: u32,
 }
 
@@ -300,7 +300,7 @@ impl<'a> PromptMessage<'a> {
         let counted = |answer: &'a Answer| {
             (
                 &answer.part,
-                Counted {
+                PartSize {
                     tokens: answer.tokens,
                     category: Category::ToolResults,
                 },
@@ -319,7 +319,7 @@ impl<'a> PromptMessage<'a> {
         let counted = |part| {
             (
                 part,
-                Counted {
+                PartSize {
                     tokens: 0,
                     category: Category::ToolResults,
                 },
@@ -349,7 +349,7 @@ impl<'a> PromptMessage<'a> {
     }
 
     /// Tokens of the message as sent to the model with the next prompt.
-    pub(in crate::turn) fn sent_tokens(&self, model: &Resolved) -> i64 {
+    pub(in crate::turn) fn sent_tokens(&self, model: &ResolvedModel) -> i64 {
         self.tokens()
             - self
                 .unsupported(model, true, true)
@@ -376,7 +376,7 @@ impl<'a> PromptMessage<'a> {
     /// tool calls.
     fn unsupported(
         &self,
-        model: &Resolved,
+        model: &ResolvedModel,
         in_loop: bool,
         in_calling_turn: bool,
     ) -> impl Iterator<Item = (Category, u32)> {
@@ -445,13 +445,13 @@ pub(in crate::turn) fn size_with<'c>(
     };
     let measured = excerpt.messages.len() - size.unmeasured(&excerpt.messages).len();
     let unsupported = unsupported_from(measured, model, excerpt, following);
-    grown.without(unsupported.values().copied().map(i64::from).sum())
+    grown.without_unsupported(unsupported.values().copied().map(i64::from).sum())
 }
 
 /// Tokens of a transcript that are not sent to a model, by category: media that are replaced by
 /// notes, reasoning, and items of another provider.
 pub(in crate::turn) fn unsupported(
-    model: &Resolved,
+    model: &ResolvedModel,
     excerpt: &Excerpt<'_>,
 ) -> BTreeMap<Category, u32> {
     unsupported_from(0, model, excerpt, &[])
@@ -460,7 +460,7 @@ pub(in crate::turn) fn unsupported(
 /// Like [`unsupported`], without the first messages, and with messages that are about to follow.
 fn unsupported_from(
     first: usize,
-    model: &Resolved,
+    model: &ResolvedModel,
     Excerpt {
         messages,
         results,
@@ -530,7 +530,7 @@ impl Engine {
         let excerpt = match size.is_anchored() {
             true => {
                 let messages = self
-                    .newest(key, |newest| size.is_end_enough(newest, SLACK))
+                    .newest(key, |newest| size.is_suffix_sufficient(newest, SLACK))
                     .await?;
                 Excerpt {
                     messages: Cow::Owned(messages),
@@ -552,7 +552,7 @@ impl Engine {
     pub(in crate::turn) async fn model_dependent(
         &self,
         key: &SessionKey,
-        model: &Resolved,
+        model: &ResolvedModel,
         ModelDependent {
             media: _,
             reasoning,
@@ -582,12 +582,12 @@ impl Engine {
         loop {
             let read = self.store().newest(key, at, NEWEST).await?;
             let was_last = read.len() < NEWEST as usize;
-            for Placed { place, message } in read {
+            for PlacedMessage { place, message } in read {
                 at = place;
                 newest.push(message);
             }
             newest.reverse();
-            if was_last || is_enough(&newest) || newest.len() >= MOST_NEWEST {
+            if was_last || is_enough(&newest) || newest.len() >= MAX_NEWEST_MESSAGES {
                 return Ok(newest);
             }
             newest.reverse();

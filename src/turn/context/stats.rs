@@ -5,12 +5,12 @@ use crate::{
         budget::Budget,
         compact,
         size::Size,
-        stats::{Breakdown, Forecast, Whole, breakdown, forecast, largest_tools},
+        stats::{Breakdown, BreakdownInput, Forecast, breakdown, forecast, largest_tools},
     },
     model::{
         Compaction, SessionKey, Tool, ToolCategory, command::TurnRequest, config::ContextPolicy,
     },
-    provider::{ModelInfo, registry::Resolved},
+    provider::{ModelInfo, registry::ResolvedModel},
     store::stats::Stats,
     turn::{
         Error,
@@ -19,7 +19,7 @@ use crate::{
             size::{PromptCall, definition_bytes, size_with, unsupported},
         },
         engine::Engine,
-        run::measured::beside_others,
+        run::measured::count_without_blocking,
     },
 };
 
@@ -84,18 +84,25 @@ impl Engine {
             model: (&model).into(),
         };
         let size = call.size_of_all((&stats).into());
-        let excerpt = self.excerpt(key, &size, call.model, stats.holds).await?;
+        let excerpt = self
+            .excerpt(key, &size, call.model, stats.model_dependent)
+            .await?;
         let context = size_with(size, call.model, &excerpt, &[]);
         let size = context.size();
-        let excerpt = match context.is_anchored() && (stats.holds.media || stats.holds.items) {
+        let excerpt = match context.is_anchored()
+            && (stats.model_dependent.media || stats.model_dependent.items)
+        {
             // The categories are those of the whole transcript.
-            true => self.model_dependent(key, &model, stats.holds).await?,
+            true => {
+                self.model_dependent(key, &model, stats.model_dependent)
+                    .await?
+            }
             false => excerpt,
         };
         let ledger = &stats.ledger.less(&unsupported(&model, &excerpt));
         let estimator = estimator(&model);
         let non_transcript = context.non_transcript();
-        let whole = Whole {
+        let whole = BreakdownInput {
             config,
             supports_tools: model.info.supports_tools,
             provider: &model.provider_name,
@@ -131,7 +138,7 @@ impl Engine {
 }
 
 /// The size of the prompt by category, and the tool definitions that are sent, largest first.
-fn measured(whole: &Whole<'_>) -> (Breakdown, Vec<(String, ToolCategory, u32)>) {
+fn measured(whole: &BreakdownInput<'_>) -> (Breakdown, Vec<(String, ToolCategory, u32)>) {
     let config = whole.config;
     let estimator = whole.estimator;
     // The single blocks and the deferred tools are not part of the prompt size, so that they were
@@ -140,7 +147,7 @@ fn measured(whole: &Whole<'_>) -> (Breakdown, Vec<(String, ToolCategory, u32)>) 
     let tools = config.tools.tools.iter();
     let deferred = tools.filter(|tool| tool.deferred).map(definition_bytes);
     let bytes = blocks.chain(deferred).sum();
-    let (breakdown, sized) = beside_others(bytes, estimator, || {
+    let (breakdown, sized) = count_without_blocking(bytes, estimator, || {
         (
             breakdown(whole),
             largest_tools(&config.tools, whole.supports_tools, estimator),
@@ -151,7 +158,7 @@ fn measured(whole: &Whole<'_>) -> (Breakdown, Vec<(String, ToolCategory, u32)>) 
 }
 
 /// The window of a model under a policy. Returns `None` if it is unknown.
-pub(in crate::turn) fn known_window(policy: &ContextPolicy, model: &Resolved) -> Option<u32> {
+pub(in crate::turn) fn known_window(policy: &ContextPolicy, model: &ResolvedModel) -> Option<u32> {
     budget(policy, model)
         .ok()
         .filter(|budget| !budget.assumed)
@@ -163,7 +170,10 @@ pub(in crate::turn) fn known_window(policy: &ContextPolicy, model: &Resolved) ->
 /// # Errors
 ///
 /// [`Error::ContextWindowUnknown`] if the window is unknown and the policy requires a known one.
-pub(in crate::turn) fn budget(policy: &ContextPolicy, model: &Resolved) -> Result<Budget, Error> {
+pub(in crate::turn) fn budget(
+    policy: &ContextPolicy,
+    model: &ResolvedModel,
+) -> Result<Budget, Error> {
     let ModelInfo {
         context_window,
         max_output,

@@ -11,12 +11,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     model::{SessionKey, TenantId, TurnId},
-    store::{self, lease::Held},
+    store::{self, lease::HeldTurn},
 };
 
 /// Most sessions with an uncertain grant that are tracked individually. Beyond that, all turns of
 /// the replica are searched.
-const MOST_UNCERTAIN: usize = 1000;
+const MAX_UNCERTAIN: usize = 1000;
 
 /// The leases that this replica knows of. Its heartbeat renews every turn that the database assigns
 /// to it, so turns that are assigned to it but may not run here are tracked as uncertain.
@@ -37,9 +37,9 @@ struct LeaseTable {
     compactions: BTreeMap<TenantId, usize>,
     uncertain: BTreeMap<SessionKey, Uncertain>,
     /// Until this time, turns may have been granted that are neither held nor tracked as uncertain.
-    doubt: Option<Instant>,
+    unknown_grants_until: Option<Instant>,
     /// When the last heartbeat that the database confirmed was sent.
-    beaten: Option<Instant>,
+    last_heartbeat: Option<Instant>,
 }
 
 /// A session in which this replica may own a turn without knowing it.
@@ -155,7 +155,7 @@ impl LeaseTable {
         if let Some(known) = self.uncertain.get_mut(key) {
             known.since = now;
             known.ran = known.ran.max(ran);
-        } else if self.uncertain.len() < MOST_UNCERTAIN {
+        } else if self.uncertain.len() < MAX_UNCERTAIN {
             let uncertain = Uncertain {
                 since: now,
                 ran,
@@ -163,7 +163,7 @@ impl LeaseTable {
             };
             self.uncertain.insert(key.clone(), uncertain);
         } else {
-            self.doubt = Some(now);
+            self.unknown_grants_until = Some(now);
         }
     }
 }
@@ -307,7 +307,7 @@ impl Leases {
     /// Records that at `asked` no action was needed for this uncertain grant. The grant is removed
     /// if the statement that may have made it was sent at least `ttl` before: that statement is
     /// over.
-    pub fn settle(&self, key: &SessionKey, ttl: Duration, asked: Instant) {
+    pub fn clear_uncertain(&self, key: &SessionKey, ttl: Duration, asked: Instant) {
         let mut table = self.lock();
         let is_over = |since: Instant| asked.saturating_duration_since(since) >= ttl;
         if table
@@ -320,22 +320,22 @@ impl Leases {
     }
 
     /// Records that turns unknown to this replica may have been granted to it until `until`.
-    pub fn doubt(&self, until: Instant) {
+    pub fn mark_unknown_grants(&self, until: Instant) {
         let mut table = self.lock();
-        table.doubt = table.doubt.max(Some(until));
+        table.unknown_grants_until = table.unknown_grants_until.max(Some(until));
     }
 
     /// Until when unknown turns may have been granted. Returns `None` if there is no doubt.
-    pub fn in_doubt(&self) -> Option<Instant> {
-        self.lock().doubt
+    pub fn unknown_grants_until(&self) -> Option<Instant> {
+        self.lock().unknown_grants_until
     }
 
     /// Records that no unknown turns were found at `asked`. A doubt that is younger than `ttl`
     /// stays: a turn that was granted just now may not be visible yet.
-    pub fn no_doubt(&self, ttl: Duration, asked: Instant) {
+    pub fn clear_unknown_grants(&self, ttl: Duration, asked: Instant) {
         let mut table = self.lock();
-        table.doubt = table
-            .doubt
+        table.unknown_grants_until = table
+            .unknown_grants_until
             .filter(|until| asked.saturating_duration_since(*until) < ttl);
     }
 
@@ -386,10 +386,10 @@ impl Leases {
     }
 
     /// The turns that run here.
-    pub fn held(&self) -> Vec<Held> {
+    pub fn held(&self) -> Vec<HeldTurn> {
         let held = |(key, lease): (&SessionKey, &Arc<Lease>)| {
             let Lease { turn, epoch, .. } = lease.as_ref();
-            Held {
+            HeldTurn {
                 key: key.clone(),
                 turn: turn.clone(),
                 epoch: *epoch,
@@ -425,10 +425,10 @@ impl Leases {
 
     /// Records that the database confirmed the heartbeat that was sent at `sent`. Leases that
     /// expired before `now` stay lost: another replica may have the turn.
-    pub fn beaten(&self, sent: Instant, ttl: Duration, now: Instant) {
+    pub fn confirm_heartbeat(&self, sent: Instant, ttl: Duration, now: Instant) {
         self.expire(ttl, now);
         let mut table = self.lock();
-        table.beaten = table.beaten.max(Some(sent));
+        table.last_heartbeat = table.last_heartbeat.max(Some(sent));
     }
 
     /// Expires every lease whose grant and last heartbeat are both at least `ttl` old by this
@@ -436,7 +436,7 @@ impl Leases {
     pub fn expire(&self, ttl: Duration, now: Instant) {
         let table = self.lock();
         for lease in table.held.values() {
-            let known = table.beaten.max(Some(lease.granted));
+            let known = table.last_heartbeat.max(Some(lease.granted));
             if known.is_none_or(|known| now.saturating_duration_since(known) >= ttl) {
                 lease.lost.cancel();
             }
@@ -487,8 +487,8 @@ mod tests {
             let leases = Leases::default();
             let lease = leases.hold(&key("s"), &turn(), 1, at(5));
             if let Some(sent) = beaten {
-                leases.beaten(at(sent), ttl, at(sent));
-                leases.beaten(at(1), ttl, at(sent));
+                leases.confirm_heartbeat(at(sent), ttl, at(sent));
+                leases.confirm_heartbeat(at(1), ttl, at(sent));
             }
             leases.expire(ttl, at(now));
             assert_eq!(lease.lost().is_cancelled(), lost, "{what}");
@@ -566,7 +566,7 @@ mod tests {
         drop(leases.request(&key("left")));
         let settle = |session, after| {
             let asked = begun + Duration::from_secs(after);
-            leases.settle(&key(session), ttl, asked);
+            leases.clear_uncertain(&key(session), ttl, asked);
         };
         settle("lost", 9);
         settle("left", 9);
@@ -580,15 +580,19 @@ mod tests {
         let leases = Arc::new(Leases::default());
         let ttl = Duration::from_secs(10);
         let noted = |n: usize| leases.abandon(&key(&n.to_string()), 1, Instant::now());
-        (0..MOST_UNCERTAIN).for_each(noted);
+        (0..MAX_UNCERTAIN).for_each(noted);
         noted(0);
-        assert_eq!(leases.in_doubt(), None);
-        noted(MOST_UNCERTAIN);
-        let since = leases.in_doubt().expect("one was not noted");
-        leases.no_doubt(ttl, since + ttl / 2);
-        assert_eq!(leases.in_doubt(), Some(since), "it may not be found yet");
-        leases.no_doubt(ttl, since + ttl);
-        assert_eq!(leases.in_doubt(), None);
+        assert_eq!(leases.unknown_grants_until(), None);
+        noted(MAX_UNCERTAIN);
+        let since = leases.unknown_grants_until().expect("one was not noted");
+        leases.clear_unknown_grants(ttl, since + ttl / 2);
+        assert_eq!(
+            leases.unknown_grants_until(),
+            Some(since),
+            "it may not be found yet"
+        );
+        leases.clear_unknown_grants(ttl, since + ttl);
+        assert_eq!(leases.unknown_grants_until(), None);
     }
 
     #[test]

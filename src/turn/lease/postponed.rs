@@ -9,13 +9,13 @@ use std::{
 use crate::{model::SessionKey, turn::Error};
 
 /// The first backoff of a session. It doubles with each failure.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const MIN_BACKOFF: Duration = Duration::from_secs(1);
 
 /// The longest backoff.
-const LONGEST_PAUSE: Duration = Duration::from_mins(5);
+const MAX_BACKOFF: Duration = Duration::from_mins(5);
 
 /// Most sessions with a backoff. Beyond that, a session is tried again in each round.
-const MOST_POSTPONED: usize = 10_000;
+const MAX_POSTPONED: usize = 10_000;
 
 /// Sessions whose turn could not be taken over, for example because a stored row cannot be read, or
 /// whose queued message could not start one, for example because its model is no longer configured.
@@ -35,8 +35,8 @@ impl Postponed {
     pub(in crate::turn) fn postpone(&self, key: &SessionKey, now: Instant, most: Duration) -> bool {
         let mut paused = self.lock();
         let before = paused.get(key).map(|pause| pause.length);
-        if before.is_some() || paused.len() < MOST_POSTPONED {
-            let length = before.map_or(FIRST_PAUSE, |length| (length * 2).min(most));
+        if before.is_some() || paused.len() < MAX_POSTPONED {
+            let length = before.map_or(MIN_BACKOFF, |length| (length * 2).min(most));
             paused.insert(
                 key.clone(),
                 Pause {
@@ -56,7 +56,7 @@ impl Postponed {
     /// is removed: its turn continued elsewhere.
     pub(in crate::turn) fn at(&self, now: Instant) -> Vec<SessionKey> {
         let mut paused = self.lock();
-        paused.retain(|_, pause| now < pause.until + LONGEST_PAUSE);
+        paused.retain(|_, pause| now < pause.until + MAX_BACKOFF);
         paused
             .iter()
             .filter(|(_, pause)| now < pause.until)
@@ -82,12 +82,12 @@ impl Postponed {
 
 /// The longest backoff after this error. An error of a busy or unavailable database is unrelated to
 /// the session.
-pub(in crate::turn) fn longest_pause(error: &Error) -> Duration {
+pub(in crate::turn) fn max_backoff(error: &Error) -> Duration {
     let of_the_database = matches!(error, Error::Store(error) if error.is_transient());
     if of_the_database {
-        FIRST_PAUSE
+        MIN_BACKOFF
     } else {
-        LONGEST_PAUSE
+        MAX_BACKOFF
     }
 }
 
@@ -105,7 +105,7 @@ mod tests {
         let postponed = Postponed::default();
         let begun = Instant::now();
         let after = |seconds| begun + Duration::from_secs(seconds);
-        assert!(postponed.postpone(&key(0), begun, LONGEST_PAUSE));
+        assert!(postponed.postpone(&key(0), begun, MAX_BACKOFF));
         assert_eq!(
             (postponed.at(begun), postponed.at(after(1))),
             (vec![key(0)], vec![])
@@ -115,7 +115,7 @@ mod tests {
             (vec![], vec![key(0)])
         );
         assert!(
-            !postponed.postpone(&key(0), after(1), LONGEST_PAUSE),
+            !postponed.postpone(&key(0), after(1), MAX_BACKOFF),
             "it is known"
         );
         assert_eq!(
@@ -123,7 +123,7 @@ mod tests {
             (vec![key(0)], vec![])
         );
         for _ in 0..20 {
-            postponed.postpone(&key(0), begun, LONGEST_PAUSE);
+            postponed.postpone(&key(0), begun, MAX_BACKOFF);
         }
         assert_eq!(
             (postponed.at(after(299)), postponed.at(after(300))),
@@ -131,7 +131,7 @@ mod tests {
         );
         assert_eq!(postponed.at(after(600)), []);
         assert!(
-            postponed.postpone(&key(0), after(600), LONGEST_PAUSE),
+            postponed.postpone(&key(0), after(600), MAX_BACKOFF),
             "it was forgotten"
         );
         postponed.forget(&key(0));
@@ -139,7 +139,7 @@ mod tests {
             postponed.postpone(
                 &key(0),
                 begun,
-                longest_pause(&Error::Store(store::Error::Busy)),
+                max_backoff(&Error::Store(store::Error::Busy)),
             );
         }
         assert_eq!(
@@ -148,9 +148,9 @@ mod tests {
             "a busy database lengthens no pause"
         );
         postponed.forget(&key(0));
-        for n in 0..=MOST_POSTPONED {
-            postponed.postpone(&key(n), begun, LONGEST_PAUSE);
+        for n in 0..=MAX_POSTPONED {
+            postponed.postpone(&key(n), begun, MAX_BACKOFF);
         }
-        assert_eq!(postponed.at(begun).len(), MOST_POSTPONED);
+        assert_eq!(postponed.at(begun).len(), MAX_POSTPONED);
     }
 }

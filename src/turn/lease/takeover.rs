@@ -14,14 +14,14 @@ use crate::{
     session::SessionState,
     store::{
         grant::Grant,
-        lease::{Candidate, Followed, Held, Interruption},
-        lost_commits::{Mark, Verdict},
+        lease::{Followed, HeldTurn, Interruption, TakeoverCandidate},
+        lost_commits::{SeenEvent, SeenEventCheck},
     },
     telemetry::metrics::Takeover,
     turn::{
         Error,
         engine::Engine,
-        lease::{leases::Claim, postponed::longest_pause},
+        lease::{leases::Claim, postponed::max_backoff},
         live::{hub::Channel, wakeups::Wakeup},
         run::cause::Cause,
     },
@@ -32,20 +32,21 @@ const PAGE: u32 = 128;
 /// Queries in one round, while there are more turns.
 const PAGES: u32 = 32;
 /// Turns that are taken over concurrently.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_TAKEOVERS: usize = 8;
 
 impl Engine {
     /// Sends a heartbeat, which renews the leases of the turns that run here.
-    pub async fn beat(&self) -> Result<(), Error> {
+    pub async fn send_heartbeat(&self) -> Result<(), Error> {
         let sent = Instant::now();
-        self.store.beat().await?;
-        self.leases.beaten(sent, self.trust(), Instant::now());
+        self.store.send_heartbeat().await?;
+        self.leases
+            .confirm_heartbeat(sent, self.max_heartbeat_age(), Instant::now());
         Ok(())
     }
 
     /// Announces that this replica stops, so that others immediately look for the turns that it
     /// left.
-    pub async fn leave(&self) {
+    pub async fn announce_shutdown(&self) {
         if let Err(error) = self.store.leave().await {
             tracing::warn!(%error, "failed to announce the shutdown to other replicas");
         }
@@ -53,23 +54,23 @@ impl Engine {
 
     /// How long a turn may run here without a heartbeat. Shorter than the lease, so that two owners
     /// never run the turn at the same time.
-    pub fn trust(&self) -> Duration {
+    pub fn max_heartbeat_age(&self) -> Duration {
         self.store.lease() * 4 / 5
     }
 
     /// Stops the turns whose lease was not renewed in time by this replica's clock, even if the
     /// database is unreachable.
     pub fn expire(&self) {
-        self.leases.expire(self.trust(), Instant::now());
+        self.leases.expire(self.max_heartbeat_age(), Instant::now());
     }
 
     /// Looks for cancel requests and lost leases of the turns that run here.
-    pub async fn look_for_cancels(&self) -> Result<(), Error> {
-        self.look_for_cancels_in(self.leases.held()).await
+    pub async fn poll_cancels(&self) -> Result<(), Error> {
+        self.poll_cancels_of_leases(self.leases.held()).await
     }
 
-    /// Like [`Engine::look_for_cancels`], for the turns of these sessions only.
-    pub(in crate::turn) async fn look_for_cancels_of(
+    /// Like [`Engine::poll_cancels`], for the turns of these sessions only.
+    pub(in crate::turn) async fn poll_cancels_of_sessions(
         &self,
         sessions: &BTreeSet<SessionKey>,
     ) -> Result<(), Error> {
@@ -78,42 +79,42 @@ impl Engine {
             .held()
             .into_iter()
             .filter(|held| sessions.contains(&held.key));
-        self.look_for_cancels_in(held.collect()).await
+        self.poll_cancels_of_leases(held.collect()).await
     }
 
-    async fn look_for_cancels_in(&self, held: Vec<Held>) -> Result<(), Error> {
+    async fn poll_cancels_of_leases(&self, held: Vec<HeldTurn>) -> Result<(), Error> {
         if held.is_empty() {
             return Ok(());
         }
         let mut lost = BTreeSet::new();
-        for (Held { key, turn, epoch }, why) in self.store.cancels(&held).await? {
+        for (HeldTurn { key, turn, epoch }, why) in self.store.interrupted_turns(&held).await? {
             match why {
                 Interruption::Cancelled => self.leases.cancel(&key, &turn, epoch),
-                Interruption::Lost => {
+                Interruption::LeaseLost => {
                     self.leases.lose(&key, epoch);
                     lost.insert(key);
                 }
             }
         }
         // A takeover wrote events, or the session was deleted.
-        self.look_for_news_of(&lost).await
+        self.poll_events_of_sessions(&lost).await
     }
 
     /// Reads new events of the sessions that are followed here, and which of their turns run on
     /// other replicas.
-    pub async fn look_for_news(&self) -> Result<(), Error> {
+    pub async fn poll_events(&self) -> Result<(), Error> {
         let channels = self.hub.channels();
         let now = Instant::now();
         channels.iter().for_each(|channel| channel.tidy(now));
-        self.look_for_news_in(channels).await
+        self.poll_events_of_channels(channels).await
     }
 
-    /// Like [`Engine::look_for_news`], for these sessions only, if they are followed here.
-    pub(in crate::turn) async fn look_for_news_of(
+    /// Like [`Engine::poll_events`], for these sessions only, if they are followed here.
+    pub(in crate::turn) async fn poll_events_of_sessions(
         &self,
         sessions: &BTreeSet<SessionKey>,
     ) -> Result<(), Error> {
-        self.look_for_news_in(
+        self.poll_events_of_channels(
             sessions
                 .iter()
                 .filter_map(|key| self.hub.get(key))
@@ -122,7 +123,7 @@ impl Engine {
         .await
     }
 
-    async fn look_for_news_in(&self, channels: Vec<Arc<Channel>>) -> Result<(), Error> {
+    async fn poll_events_of_channels(&self, channels: Vec<Arc<Channel>>) -> Result<(), Error> {
         let followed: Vec<Followed> = channels
             .iter()
             .map(|channel| Followed {
@@ -141,8 +142,8 @@ impl Engine {
         for channel in channels {
             let head = heads.get(channel.key());
             let running = head.is_some_and(|(_, state)| *state == SessionState::Running);
-            channel.set_elsewhere(running && !self.leases.runs(channel.key()));
-            if channel.is_elsewhere() && channel.has_readers() {
+            channel.set_runs_remotely(running && !self.leases.runs(channel.key()));
+            if channel.runs_remotely() && channel.has_readers() {
                 self.wake(Wakeup::Follow(channel.key().clone()));
             }
             if let Some((seq, state)) = head {
@@ -158,14 +159,14 @@ impl Engine {
     /// Checks that the database still has the events that readers here have seen. A failover may
     /// lose the newest ones, and the rest of such a stream would belong to a history that no longer
     /// exists. Its streams end.
-    pub async fn look_for_lost_events(&self) -> Result<(), Error> {
+    pub async fn check_lost_events(&self) -> Result<(), Error> {
         let asked: Vec<_> = self
             .hub
             .channels()
             .into_iter()
             .map(|channel| (channel.marks(), channel))
             .collect();
-        let marks = |(marks, channel): &(Vec<Mark>, Arc<Channel>)| {
+        let marks = |(marks, channel): &(Vec<SeenEvent>, Arc<Channel>)| {
             marks
                 .iter()
                 .map(|mark| (channel.key().clone(), *mark))
@@ -175,7 +176,7 @@ impl Engine {
         if all.is_empty() {
             return Ok(());
         }
-        let mut found: BTreeMap<SessionKey, Vec<(Seq, Verdict)>> = BTreeMap::new();
+        let mut found: BTreeMap<SessionKey, Vec<(Seq, SeenEventCheck)>> = BTreeMap::new();
         for (key, seq, verdict) in self.store.check_marks(&all).await? {
             found.entry(key).or_default().push((seq, verdict));
         }
@@ -186,7 +187,7 @@ impl Engine {
                 .unwrap_or_default();
             if found
                 .iter()
-                .any(|(_, verdict)| matches!(verdict, Verdict::Lost(_)))
+                .any(|(_, verdict)| matches!(verdict, SeenEventCheck::Lost(_)))
             {
                 tracing::error!(session.id = %channel.key().session, "the database lost events that were delivered to readers");
             }
@@ -208,15 +209,15 @@ impl Engine {
         let owned = self.store.owned_here(&keys).await?;
         for key in keys {
             if self.leases.runs(&key) || owned.iter().all(|(owned, _)| *owned != key) {
-                self.leases.settle(&key, self.store.lease(), asked);
+                self.leases.clear_uncertain(&key, self.store.lease(), asked);
             }
         }
         self.resolve_all(owned).await
     }
 
     /// Looks for turns that this replica owns without knowing it, if there may be any.
-    async fn resolve_doubts(self: &Arc<Self>) -> Result<(), Error> {
-        if self.leases.in_doubt().is_none() {
+    async fn resolve_unknown_grants(self: &Arc<Self>) -> Result<(), Error> {
+        if self.leases.unknown_grants_until().is_none() {
             return Ok(());
         }
         let asked = Instant::now();
@@ -228,16 +229,17 @@ impl Engine {
             .collect();
         let owned = self.store.owned_unknown(&held, PAGE).await?;
         if owned.is_empty() {
-            self.leases.no_doubt(self.store.lease(), asked);
+            self.leases.clear_unknown_grants(self.store.lease(), asked);
         }
         self.resolve_all(owned).await
     }
 
     /// Records that this replica may own turns that it does not know of. There should be none.
-    pub fn doubt(&self) {
+    pub fn mark_unknown_grants(&self) {
         let now = Instant::now();
         let young = self.store.lease();
-        self.leases.doubt(now.checked_sub(young).unwrap_or(now));
+        self.leases
+            .mark_unknown_grants(now.checked_sub(young).unwrap_or(now));
     }
 
     async fn resolve_all(self: &Arc<Self>, owned: Vec<(SessionKey, Grant)>) -> Result<(), Error> {
@@ -271,7 +273,7 @@ impl Engine {
         let mut request = self.leases.request(key);
         if let Some(grant) = request.answered(self.store.adopt_owned(key, grant).await)? {
             tracing::info!(session.id = %key.session, turn.id = %grant.turn, "adopted a turn after the response to its grant was lost");
-            self.start(key.clone(), grant, request.sent(), Cause::GoesOn);
+            self.start(key.clone(), grant, request.sent(), Cause::Continued);
         }
         Ok(())
     }
@@ -281,7 +283,7 @@ impl Engine {
         if let Some(grant) = request.answered(self.store.repeat(key, grant).await)? {
             tracing::warn!(session.id = %key.session, turn.id = %grant.turn, "repeating the step of a turn whose task failed on this replica");
             self.metrics.takeover(Takeover::Taken);
-            self.start(key.clone(), grant, request.sent(), Cause::GoesOn);
+            self.start(key.clone(), grant, request.sent(), Cause::Continued);
         }
         Ok(())
     }
@@ -291,8 +293,8 @@ impl Engine {
     pub async fn take_over(self: &Arc<Self>) -> Result<(), Error> {
         // A grant that cannot be resolved yet must not delay the takeovers.
         let resolved = self.resolve_uncertain().await;
-        let resolved = resolved.and(self.resolve_doubts().await);
-        let signs = self.store.signs().await?;
+        let resolved = resolved.and(self.resolve_unknown_grants().await);
+        let signs = self.store.orphan_reports().await?;
         let again = self.postponed.due(Instant::now());
         let orphans = !signs.is_empty() || !again.is_empty();
         let Some(found) = self.take_over_in_pages(orphans).await? else {
@@ -304,7 +306,7 @@ impl Engine {
             .filter(|key| !found.contains_key(key))
             .for_each(|key| self.postponed.forget(key));
         if !signs.is_empty() && found.values().all(|waiting| *waiting) {
-            self.store.settle(&signs).await?;
+            self.store.clear_orphan_reports(&signs).await?;
         }
         resolved
     }
@@ -328,10 +330,12 @@ impl Engine {
             let postponed = self.postponed.at(Instant::now());
             let found = self.store.candidates(orphans, PAGE, &postponed).await?;
             let more = found.len() == PAGE as usize;
-            let each = |candidate: &Candidate| (candidate.key.clone(), candidate.waiting);
+            let each = |candidate: &TakeoverCandidate| (candidate.key.clone(), candidate.waiting);
             all.extend(found.iter().map(each));
             stream::iter(found)
-                .for_each_concurrent(AT_ONCE, |candidate| self.try_take_over(candidate))
+                .for_each_concurrent(MAX_CONCURRENT_TAKEOVERS, |candidate| {
+                    self.try_take_over(candidate)
+                })
                 .await;
             if !more {
                 return Ok(Some(all));
@@ -340,7 +344,7 @@ impl Engine {
         Ok(None)
     }
 
-    async fn try_take_over(self: &Arc<Self>, candidate: Candidate) {
+    async fn try_take_over(self: &Arc<Self>, candidate: TakeoverCandidate) {
         if !self.may_start() {
             return;
         }
@@ -353,7 +357,7 @@ impl Engine {
 
     fn takeover_failed(&self, key: &SessionKey, error: &Error) {
         self.metrics.takeover(Takeover::Failed);
-        let pause = longest_pause(error);
+        let pause = max_backoff(error);
         if self.postponed.postpone(key, Instant::now(), pause) {
             tracing::warn!(session.id = %key.session, %error, "turn takeover failed; retrying later");
         } else {
@@ -361,8 +365,8 @@ impl Engine {
         }
     }
 
-    async fn take_over_one(self: &Arc<Self>, candidate: Candidate) -> Result<(), Error> {
-        let Candidate {
+    async fn take_over_one(self: &Arc<Self>, candidate: TakeoverCandidate) -> Result<(), Error> {
+        let TakeoverCandidate {
             key,
             epoch,
             waiting,
@@ -370,10 +374,10 @@ impl Engine {
         if waiting && self.close_overdue(&key).await? {
             return Ok(());
         }
-        self.own(key, epoch).await
+        self.acquire_turn(key, epoch).await
     }
 
-    async fn own(self: &Arc<Self>, key: SessionKey, epoch: i64) -> Result<(), Error> {
+    async fn acquire_turn(self: &Arc<Self>, key: SessionKey, epoch: i64) -> Result<(), Error> {
         let mut request = self.leases.request(&key);
         let Some(grant) = request.answered(self.store.takeover(&key, epoch).await)? else {
             self.metrics.takeover(Takeover::Lost);
@@ -381,7 +385,7 @@ impl Engine {
         };
         tracing::info!(session.id = %key.session, turn.id = %grant.turn, "took over a turn");
         self.metrics.takeover(Takeover::Taken);
-        self.start(key, grant, request.sent(), Cause::GoesOn);
+        self.start(key, grant, request.sent(), Cause::Continued);
         Ok(())
     }
 }

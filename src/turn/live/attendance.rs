@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use crate::{
     model::{CancelCause, command::Idempotency},
-    store::attendance::Attended,
+    store::attendance::AttendedTurn,
     turn::{Error, engine::Engine},
 };
 
 /// Rounds that a replica may miss before its readers are considered gone.
-const MISSED: u32 = 3;
+const MAX_MISSED_ROUNDS: u32 = 3;
 
 impl Engine {
     /// Reports the turns that are read here, and cancels overdue turns without any reader.
-    pub async fn look_for_readers(self: &Arc<Self>) -> Result<(), Error> {
+    pub async fn check_readers(self: &Arc<Self>) -> Result<(), Error> {
         let (here, elsewhere): (Vec<_>, Vec<_>) = self
             .store
             .attended()
@@ -22,7 +22,7 @@ impl Engine {
             .partition(|it| self.is_read_here(it));
         if !here.is_empty() {
             self.store
-                .seen(&here, self.rules.poll_interval * MISSED)
+                .record_readers(&here, self.rules.poll_interval * MAX_MISSED_ROUNDS)
                 .await?;
         }
         for turn in elsewhere.into_iter().filter(|turn| turn.overdue) {
@@ -31,14 +31,14 @@ impl Engine {
         Ok(())
     }
 
-    fn is_read_here(&self, turn: &Attended) -> bool {
+    fn is_read_here(&self, turn: &AttendedTurn) -> bool {
         self.hub
             .get(&turn.key)
             .is_some_and(|channel| channel.has_readers())
     }
 
-    async fn cancel_unread(self: &Arc<Self>, turn: Attended) -> Result<(), Error> {
-        let Attended {
+    async fn cancel_unread(self: &Arc<Self>, turn: AttendedTurn) -> Result<(), Error> {
+        let AttendedTurn {
             key,
             turn,
             overdue: _,
@@ -51,7 +51,11 @@ impl Engine {
             .await;
         let cancelled = request.answered(cancelled)?;
         let Some(live) = &cancelled.turn else {
-            return self.store.unattend(&key, &turn).await.map_err(Error::from);
+            return self
+                .store
+                .unregister_attended_turn(&key, &turn)
+                .await
+                .map_err(Error::from);
         };
         tracing::info!(session.id = %key.session, turn.id = %turn, "cancelling a turn that no client reads");
         self.end_cancelled(&key, cancelled.fence.map(|fence| (live, fence)), &request);

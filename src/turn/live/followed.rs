@@ -8,28 +8,28 @@ use crate::model::SessionKey;
 
 /// Most sessions in memory. Beyond that, every session is assumed to be followed for as long as one
 /// more entry would be.
-const MOST: usize = 10_000;
+const MAX_FOLLOWED: usize = 10_000;
 
 /// The sessions with readers on other replicas.
 #[derive(Debug, Default)]
-pub(in crate::turn) struct Followed {
-    hearing: Hearing,
+pub(in crate::turn) struct FollowedSessions {
+    reception: Reception,
     until: BTreeMap<SessionKey, Instant>,
 }
 
 /// Whether a session without an entry may be followed nevertheless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Hearing {
+enum Reception {
     /// Notifications do not arrive.
     #[default]
-    Nothing,
+    Disconnected,
     /// Some notifications may have been missed. They are repeated before this time.
-    MissedSome(Instant),
+    Incomplete(Instant),
     /// All notifications arrive.
-    Everything,
+    Complete,
 }
 
-impl Followed {
+impl FollowedSessions {
     /// Records that a replica follows the session until `now + lasts`. Returns whether the session
     /// was not known to be followed.
     pub(in crate::turn) fn follow(
@@ -38,10 +38,10 @@ impl Followed {
         lasts: Duration,
         now: Instant,
     ) -> bool {
-        if self.until.len() >= MOST && !self.until.contains_key(&key) {
-            self.forget_those_that_left(now);
-            if self.until.len() >= MOST {
-                self.hearing = self.hearing.missed_some(now + lasts);
+        if self.until.len() >= MAX_FOLLOWED && !self.until.contains_key(&key) {
+            self.remove_expired(now);
+            if self.until.len() >= MAX_FOLLOWED {
+                self.reception = self.reception.with_missed(now + lasts);
                 return true;
             }
         }
@@ -52,35 +52,35 @@ impl Followed {
 
     /// Whether the session may be followed.
     pub(in crate::turn) fn has(&self, key: &SessionKey) -> bool {
-        self.hearing != Hearing::Everything || self.until.contains_key(key)
+        self.reception != Reception::Complete || self.until.contains_key(key)
     }
 
     /// Removes expired entries.
-    pub(in crate::turn) fn forget_those_that_left(&mut self, now: Instant) {
+    pub(in crate::turn) fn remove_expired(&mut self, now: Instant) {
         self.until.retain(|_, until| *until > now);
-        if matches!(self.hearing, Hearing::MissedSome(until) if until <= now) {
-            self.hearing = Hearing::Everything;
+        if matches!(self.reception, Reception::Incomplete(until) if until <= now) {
+            self.reception = Reception::Complete;
         }
     }
 
     /// Notifications arrive from now on. Those missed before are repeated until `repeated_by`;
     /// `None` means none was missed.
-    pub(in crate::turn) fn hears_from_now(&mut self, repeated_by: Option<Instant>) {
-        self.hearing = repeated_by.map_or(Hearing::Everything, Hearing::MissedSome);
+    pub(in crate::turn) fn start_receiving(&mut self, repeated_by: Option<Instant>) {
+        self.reception = repeated_by.map_or(Reception::Complete, Reception::Incomplete);
     }
 
     /// Notifications no longer arrive.
-    pub(in crate::turn) fn hears_nothing(&mut self) {
-        self.hearing = Hearing::Nothing;
+    pub(in crate::turn) fn stop_receiving(&mut self) {
+        self.reception = Reception::Disconnected;
     }
 }
 
-impl Hearing {
-    fn missed_some(self, until: Instant) -> Self {
+impl Reception {
+    fn with_missed(self, until: Instant) -> Self {
         match self {
-            Self::Nothing => Self::Nothing,
-            Self::MissedSome(before) => Self::MissedSome(before.max(until)),
-            Self::Everything => Self::MissedSome(until),
+            Self::Disconnected => Self::Disconnected,
+            Self::Incomplete(before) => Self::Incomplete(before.max(until)),
+            Self::Complete => Self::Incomplete(until),
         }
     }
 }
@@ -98,47 +98,47 @@ mod tests {
 
     #[test]
     fn a_session_is_followed_until_its_announcement_is_not_repeated() {
-        let mut followed = Followed::default();
+        let mut followed = FollowedSessions::default();
         let begun = Instant::now();
-        followed.hears_from_now(None);
+        followed.start_receiving(None);
         assert!(!followed.has(&key(1)));
         assert!(followed.follow(key(1), LASTS, begun));
         assert!(
             !followed.follow(key(1), LASTS, begun + LASTS / 2),
             "it was known"
         );
-        followed.forget_those_that_left(begun + LASTS);
+        followed.remove_expired(begun + LASTS);
         assert_eq!(
             [followed.has(&key(1)), followed.has(&key(2))],
             [true, false]
         );
-        followed.forget_those_that_left(begun + LASTS * 3 / 2);
+        followed.remove_expired(begun + LASTS * 3 / 2);
         assert!(!followed.has(&key(1)));
     }
 
     #[test]
     fn after_missed_notifications_every_session_counts_as_followed() {
-        let mut followed = Followed::default();
+        let mut followed = FollowedSessions::default();
         let begun = Instant::now();
         assert!(followed.has(&key(1)), "nothing is heard yet");
-        followed.hears_from_now(Some(begun + LASTS));
-        followed.forget_those_that_left(begun + LASTS / 2);
+        followed.start_receiving(Some(begun + LASTS));
+        followed.remove_expired(begun + LASTS / 2);
         assert!(followed.has(&key(1)), "it may be repeated");
-        followed.forget_those_that_left(begun + LASTS);
+        followed.remove_expired(begun + LASTS);
         assert!(!followed.has(&key(1)), "it was not");
-        followed.hears_nothing();
-        followed.forget_those_that_left(begun + LASTS * 10);
+        followed.stop_receiving();
+        followed.remove_expired(begun + LASTS * 10);
         assert!(followed.has(&key(1)));
     }
 
     #[test]
     fn more_sessions_than_are_remembered_count_as_followed() {
-        let mut followed = Followed::default();
+        let mut followed = FollowedSessions::default();
         let begun = Instant::now();
-        followed.hears_from_now(None);
-        assert!((0..=MOST).all(|session| followed.follow(key(session), LASTS, begun)));
-        assert!(followed.has(&key(MOST)));
-        followed.forget_those_that_left(begun + LASTS);
-        assert!((0..=MOST).all(|session| !followed.has(&key(session))));
+        followed.start_receiving(None);
+        assert!((0..=MAX_FOLLOWED).all(|session| followed.follow(key(session), LASTS, begun)));
+        assert!(followed.has(&key(MAX_FOLLOWED)));
+        followed.remove_expired(begun + LASTS);
+        assert!((0..=MAX_FOLLOWED).all(|session| !followed.has(&key(session))));
     }
 }

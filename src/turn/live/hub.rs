@@ -9,7 +9,7 @@
 mod announced;
 mod marks;
 
-pub use announced::Announced;
+pub use announced::Announcement;
 
 use std::{
     collections::BTreeMap,
@@ -25,13 +25,13 @@ use tokio::sync::watch;
 use crate::{
     model::{
         Delta, MessageId, Seq, SessionKey, TurnId,
-        delta::{DeltaKind, Stretch},
+        delta::{DeltaBatch, DeltaKind},
         event::StepPosition,
     },
     session::SessionState,
     store::{
-        chunk::Elsewhere,
-        lost_commits::{Mark, Verdict},
+        chunk::RemoteSession,
+        lost_commits::{SeenEvent, SeenEventCheck},
     },
 };
 
@@ -51,11 +51,11 @@ pub struct Channel {
     hub: Hub,
     head: watch::Sender<Head>,
     pulse: watch::Sender<()>,
-    open: Mutex<Option<Open>>,
+    open: Mutex<Option<OpenResponse>>,
     announced: Mutex<announced::Announcements>,
     marks: Mutex<marks::Marks>,
     /// The session's turn ran on another replica when that was last checked.
-    elsewhere: AtomicBool,
+    runs_remotely: AtomicBool,
 }
 
 /// The newest state of a session that this replica knows of.
@@ -64,19 +64,19 @@ pub struct Head {
     /// The newest seq.
     pub seq: Seq,
     /// The session was deleted.
-    pub gone: bool,
+    pub is_deleted: bool,
     /// How often events of the session were found to be lost.
     pub losses: u32,
 }
 
 /// Live output, which is sent to readers but not stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Live {
+pub struct LiveOutput {
     /// Seq of the durable event that it follows.
     pub after: Seq,
     pub turn: TurnId,
     pub at: StepPosition,
-    pub what: LiveKind,
+    pub kind: LiveKind,
 }
 
 /// The kinds of live output.
@@ -106,7 +106,7 @@ pub struct OpenMessage {
 
 /// A model call, from its beginning until shortly after its commit, for slow readers.
 #[derive(Debug)]
-struct Open {
+struct OpenResponse {
     after: Seq,
     turn: TurnId,
     at: StepPosition,
@@ -126,7 +126,7 @@ struct Open {
 
 /// How much of the open message a reader has been sent.
 #[derive(Debug, Clone, Default)]
-pub struct Shown {
+pub struct SentPosition {
     /// The newest call that the reader was notified of, by the seq that it follows.
     called: Option<Seq>,
     message: Option<MessageId>,
@@ -143,7 +143,7 @@ pub struct Subscription {
     pub head: watch::Receiver<Head>,
     /// Fires when there is new live output.
     pub pulse: watch::Receiver<()>,
-    shown: Shown,
+    shown: SentPosition,
     heard: usize,
     losses: u32,
 }
@@ -164,7 +164,7 @@ impl Hub {
             open: Mutex::new(None),
             announced: Mutex::default(),
             marks: Mutex::default(),
-            elsewhere: AtomicBool::new(false),
+            runs_remotely: AtomicBool::new(false),
         });
         channels.insert(key.clone(), Arc::downgrade(&channel));
         channel
@@ -206,26 +206,26 @@ impl Channel {
                 channels.remove(&self.key);
             }
         }
-        self.head.send_modify(|head| head.gone = true);
+        self.head.send_modify(|head| head.is_deleted = true);
     }
 
     /// Records an event that a reader has seen.
-    pub fn mark(&self, mark: Mark) {
+    pub fn mark(&self, mark: SeenEvent) {
         lock(&self.marks).add(mark);
     }
 
     /// The events to compare with the database.
-    pub fn marks(&self) -> Vec<Mark> {
+    pub fn marks(&self) -> Vec<SeenEvent> {
         let newest = self.seq();
         lock(&self.marks).all(newest)
     }
 
     /// Applies the result of comparing the marks in `asked` with the database. If the session lost
     /// events, its newest seq is reset, and the open message is discarded.
-    pub fn compared(&self, asked: &[Mark], found: &[(Seq, Verdict)]) {
+    pub fn compared(&self, asked: &[SeenEvent], found: &[(Seq, SeenEventCheck)]) {
         let lost = found.iter().find_map(|(_, verdict)| match verdict {
-            Verdict::Lost(last) => Some(*last),
-            Verdict::Written(_) => None,
+            SeenEventCheck::Lost(last) => Some(*last),
+            SeenEventCheck::Written(_) => None,
         });
         match lost {
             Some(last) => {
@@ -234,7 +234,7 @@ impl Channel {
                 self.head.send_modify(|head| {
                     *head = Head {
                         seq: last,
-                        gone: head.gone,
+                        is_deleted: head.is_deleted,
                         losses: head.losses + 1,
                     }
                 });
@@ -259,25 +259,25 @@ impl Channel {
     }
 
     /// Records whether the session's turn runs on another replica.
-    pub fn set_elsewhere(&self, runs: bool) {
-        self.elsewhere.store(runs, Ordering::Relaxed);
+    pub fn set_runs_remotely(&self, runs: bool) {
+        self.runs_remotely.store(runs, Ordering::Relaxed);
     }
 
     /// Whether the session's turn ran on another replica when that was last checked.
-    pub fn is_elsewhere(&self) -> bool {
-        self.elsewhere.load(Ordering::Relaxed)
+    pub fn runs_remotely(&self) -> bool {
+        self.runs_remotely.load(Ordering::Relaxed)
     }
 
     /// Publishes live output.
-    pub fn show(&self, live: Live) {
+    pub fn show(&self, live: LiveOutput) {
         let mut open = lock(&self.open);
         // A stale owner must not overwrite output that follows a newer event.
         if open.as_ref().is_none_or(|open| open.after <= live.after) {
-            match live.what {
+            match live.kind {
                 LiveKind::Thinking { model } => {
-                    *open = Some(Open {
+                    *open = Some(OpenResponse {
                         model: Some(model),
-                        ..Open::at(live.after, live.turn, live.at)
+                        ..OpenResponse::at(live.after, live.turn, live.at)
                     });
                 }
                 LiveKind::Delta(delta) => add(&mut open, live.after, &live.turn, live.at, delta),
@@ -288,7 +288,7 @@ impl Channel {
     }
 
     /// Notifies readers of a queued message.
-    pub fn announce(&self, announced: Announced) {
+    pub fn announce(&self, announced: Announcement) {
         lock(&self.announced).add(announced);
         self.pulse.send_replace(());
     }
@@ -312,7 +312,7 @@ impl Channel {
     }
 
     /// The message whose chunks were applied, and the newest of them.
-    pub fn taken(&self) -> (Option<MessageId>, i32) {
+    pub fn applied_chunk(&self) -> (Option<MessageId>, i32) {
         let open = lock(&self.open);
         open.as_ref()
             .filter(|open| open.chunk > 0)
@@ -320,8 +320,8 @@ impl Channel {
     }
 
     /// Applies the chunks of another replica.
-    pub fn take_in(&self, seen: Elsewhere) {
-        let Elsewhere {
+    pub fn apply_chunks(&self, seen: RemoteSession) {
+        let RemoteSession {
             key: _,
             last_seq: _,
             state,
@@ -345,7 +345,7 @@ impl Channel {
             if known.map_or(newer && chunk.n == 1, |known| {
                 known > 0 && chunk.n == known + 1
             }) {
-                let Stretch {
+                let DeltaBatch {
                     after,
                     turn,
                     at,
@@ -369,13 +369,13 @@ impl Channel {
 
     /// The text added since `shown` to the message that is written on this replica. Returns `None`
     /// if there is none.
-    pub fn stretch(&self, shown: &mut Shown) -> Option<Stretch> {
+    pub fn take_unshared_text(&self, shown: &mut SentPosition) -> Option<DeltaBatch> {
         let open = lock(&self.open);
         let open = open
             .as_ref()
             .filter(|open| open.chunk == 0 && !open.closed)?;
         let deltas = open.since(shown);
-        (!deltas.is_empty()).then(|| Stretch {
+        (!deltas.is_empty()).then(|| DeltaBatch {
             after: open.after,
             turn: open.turn.clone(),
             at: open.at,
@@ -389,8 +389,8 @@ impl Channel {
     pub fn subscribe(self: &Arc<Self>) -> Subscription {
         let mut pulse = self.pulse.subscribe();
         pulse.mark_changed();
-        let heard = lock(&self.announced).in_all();
-        let mut shown = Shown::default();
+        let heard = lock(&self.announced).total();
+        let mut shown = SentPosition::default();
         if let Some(closed) = lock(&self.open).as_ref().filter(|open| open.closed) {
             closed.mark_shown(&mut shown);
         }
@@ -420,16 +420,16 @@ impl Subscription {
     }
 
     /// New live output, if `is_wanted` accepts the seq that it follows.
-    pub fn more_after(&mut self, is_wanted: impl Fn(Seq) -> bool) -> Vec<Live> {
+    pub fn more_after(&mut self, is_wanted: impl Fn(Seq) -> bool) -> Vec<LiveOutput> {
         let open = lock(&self.channel.open);
         let Some(open) = open.as_ref().filter(|open| is_wanted(open.after)) else {
             return Vec::new();
         };
-        let live = |what| Live {
+        let live = |what| LiveOutput {
             after: open.after,
             turn: open.turn.clone(),
             at: open.at,
-            what,
+            kind: what,
         };
         let mut more = Vec::new();
         if let Some(model) = &open.model
@@ -449,10 +449,10 @@ impl Subscription {
     }
 
     /// Messages queued since the last call.
-    pub fn queued(&mut self) -> Vec<Announced> {
+    pub fn queued(&mut self) -> Vec<Announcement> {
         let announced = lock(&self.channel.announced);
         let new = announced.after(self.heard);
-        self.heard = announced.in_all();
+        self.heard = announced.total();
         new
     }
 
@@ -466,7 +466,7 @@ impl Subscription {
 
     /// The open message with its text so far, which then counts as sent. Returns `None` if there is
     /// none, or `current` rejects the seq that it follows.
-    pub fn so_far(&mut self, current: impl Fn(Seq) -> bool) -> Option<OpenMessage> {
+    pub fn open_message(&mut self, current: impl Fn(Seq) -> bool) -> Option<OpenMessage> {
         let open = lock(&self.channel.open);
         let open = open
             .as_ref()
@@ -485,14 +485,14 @@ impl Subscription {
     }
 }
 
-impl Shown {
+impl SentPosition {
     /// The message that this state describes. `None` before the first one.
     pub fn message(&self) -> Option<&MessageId> {
         self.message.as_ref()
     }
 }
 
-impl Open {
+impl OpenResponse {
     fn at(after: Seq, turn: TurnId, at: StepPosition) -> Self {
         Self {
             after,
@@ -509,7 +509,7 @@ impl Open {
 
     /// The text after `shown`, one delta per part with new text. The first delta of a part may be
     /// empty: it announces a tool call. The returned deltas count as shown.
-    fn since(&self, shown: &mut Shown) -> Vec<Delta> {
+    fn since(&self, shown: &mut SentPosition) -> Vec<Delta> {
         let Some(message) = &self.message else {
             return Vec::new();
         };
@@ -536,7 +536,7 @@ impl Open {
     }
 
     /// Marks the call and its text so far as shown.
-    fn mark_shown(&self, shown: &mut Shown) {
+    fn mark_shown(&self, shown: &mut SentPosition) {
         shown.called = Some(self.after);
         shown.message.clone_from(&self.message);
         shown.parts = self
@@ -560,7 +560,7 @@ impl Drop for Channel {
 }
 
 /// Appends a delta to the open message, or opens a new one.
-fn add(open: &mut Option<Open>, after: Seq, turn: &TurnId, at: StepPosition, delta: Delta) {
+fn add(open: &mut Option<OpenResponse>, after: Seq, turn: &TurnId, at: StepPosition, delta: Delta) {
     let Delta {
         message,
         part,
@@ -571,7 +571,7 @@ fn add(open: &mut Option<Open>, after: Seq, turn: &TurnId, at: StepPosition, del
     if open.as_ref().is_none_or(|open| {
         open.after != after || open.message.as_ref().is_some_and(|it| *it != message)
     }) {
-        *open = Some(Open::at(after, turn.clone(), at));
+        *open = Some(OpenResponse::at(after, turn.clone(), at));
     }
     if let Some(open) = open {
         open.message = Some(message);

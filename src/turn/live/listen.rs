@@ -16,7 +16,7 @@ use crate::{
     turn::{
         Error,
         engine::Engine,
-        live::wakeups::{Heard, Wakeup},
+        live::wakeups::{ReceivedWakeup, Wakeup},
     },
 };
 
@@ -33,7 +33,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// What to look up after wake-ups were received.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Look {
+struct Lookups {
     /// Sessions that are followed here and have new events.
     news: BTreeSet<SessionKey>,
     /// Sessions whose turns run here and may have to stop.
@@ -53,12 +53,12 @@ impl Engine {
     }
 
     /// Whether this replica receives wake-ups of others.
-    pub fn hears_wakeups(&self) -> bool {
+    pub fn receives_wakeups(&self) -> bool {
         self.wakeups.listening.load(Ordering::Relaxed)
     }
 
     /// Sends wake-ups until `stop` fires, including those queued by then.
-    pub async fn tell_wakeups(self: Arc<Self>, stop: CancellationToken) {
+    pub async fn send_wakeups(self: Arc<Self>, stop: CancellationToken) {
         let mut last = false;
         while !last {
             last = tokio::select! {
@@ -83,11 +83,11 @@ impl Engine {
     }
 
     /// Receives wake-ups until `stop` fires.
-    pub async fn hear_wakeups(self: Arc<Self>, stop: CancellationToken) {
+    pub async fn receive_wakeups(self: Arc<Self>, stop: CancellationToken) {
         loop {
             let heard = stop.run_until_cancelled(self.listen()).await;
             self.wakeups.listening.store(false, Ordering::Relaxed);
-            self.sharing.hears_nothing();
+            self.sharing.stop_receiving();
             match heard {
                 None | Some(Ok(())) => return,
                 Some(Err(error)) => {
@@ -110,42 +110,42 @@ impl Engine {
         // Earlier wake-ups were missed. Replicas that follow the turns that run here repeat theirs
         // with their next poll.
         self.sharing
-            .hears_from_now(self.leases.count() > 0, self.follow_lasts());
+            .start_receiving(self.leases.count() > 0, self.follow_lasts());
         self.wakeups.listening.store(true, Ordering::Relaxed);
-        self.look_for_news().await?;
-        self.look_for_cancels().await?;
-        self.look(Look {
+        self.poll_events().await?;
+        self.poll_cancels().await?;
+        self.run_lookups(Lookups {
             queues: true,
             orphans: true,
-            ..Look::default()
+            ..Lookups::default()
         })
         .await?;
         loop {
-            let look = self.hear(&mut listener).await?;
-            self.look(look).await?;
+            let look = self.collect_wakeups(&mut listener).await?;
+            self.run_lookups(look).await?;
         }
     }
 
     /// Waits for the next wake-up and collects those right after it.
-    async fn hear(&self, listener: &mut Listener) -> Result<Look, Error> {
-        let mut look = Look::default();
-        self.concerns(&listener.next().await?, &mut look);
+    async fn collect_wakeups(&self, listener: &mut Listener) -> Result<Lookups, Error> {
+        let mut look = Lookups::default();
+        self.add_wakeup(&listener.next().await?, &mut look);
         let looked_at = Instant::now() + LISTEN;
         while let Ok(told) = timeout_at(looked_at, listener.next()).await {
-            self.concerns(&told?, &mut look);
+            self.add_wakeup(&told?, &mut look);
         }
         Ok(look)
     }
 
     /// Ignores wake-ups that do not concern this replica.
-    fn concerns(&self, told: &str, look: &mut Look) {
-        let Some(Heard { wakeup, from }) = Heard::read(told) else {
+    fn add_wakeup(&self, told: &str, look: &mut Lookups) {
+        let Some(ReceivedWakeup { wakeup, from }) = ReceivedWakeup::read(told) else {
             return;
         };
-        self.metrics.wakeups(Direction::Heard, 1);
+        self.metrics.wakeups(Direction::Received, 1);
         match wakeup {
             // Readers here are notified directly of this replica's own writes.
-            Wakeup::News(key) => {
+            Wakeup::NewEvents(key) => {
                 let own = from.map_or_else(
                     || self.leases.runs(&key),
                     |from| from == self.store.replica(),
@@ -170,8 +170,8 @@ impl Engine {
         }
     }
 
-    async fn look(self: &Arc<Self>, look: Look) -> Result<(), Error> {
-        let Look {
+    async fn run_lookups(self: &Arc<Self>, look: Lookups) -> Result<(), Error> {
+        let Lookups {
             news,
             cancels,
             queues,
@@ -179,10 +179,10 @@ impl Engine {
             followed,
         } = look;
         if !news.is_empty() {
-            self.look_for_news_of(&news).await?;
+            self.poll_events_of_sessions(&news).await?;
         }
         if !cancels.is_empty() {
-            self.look_for_cancels_of(&cancels).await?;
+            self.poll_cancels_of_sessions(&cancels).await?;
         }
         if queues {
             self.start_waiting_turns().await?;
@@ -191,7 +191,7 @@ impl Engine {
             self.take_over_all().await?;
         }
         if followed {
-            self.hand_out().await?;
+            self.store_shared_text().await?;
         }
         Ok(())
     }

@@ -13,25 +13,25 @@ use tokio::time::Instant;
 use crate::{
     model::SessionKey,
     session::SessionState,
-    store::chunk::Asked,
+    store::chunk::ChunkCursor,
     turn::{
         Error,
         engine::Engine,
         live::{
             hub::{Channel, Subscription},
-            sharing::Shared,
+            sharing::SharedMessage,
             wakeups::Wakeup,
         },
     },
 };
 
 /// Most bytes written by one statement. The rest is written by the next one.
-const MOST_BYTES: usize = 4 << 20;
+const MAX_BYTES_PER_WRITE: usize = 4 << 20;
 /// Sessions read by one statement.
-const ASKED: usize = 256;
+const SESSIONS_PER_READ: usize = 256;
 
 /// Polls that a following replica may miss before chunks are no longer stored for it.
-const MISSED: u32 = 3;
+const MAX_MISSED_POLLS: u32 = 3;
 /// Additional time for the delivery of its wake-up.
 const SPARE: Duration = Duration::from_secs(5);
 
@@ -39,26 +39,26 @@ impl Engine {
     /// Stores the new text of messages that are written here, and reads the new text of messages
     /// that are written on other replicas.
     pub async fn share(&self) -> Result<(), Error> {
-        self.hand_out().await?;
+        self.store_shared_text().await?;
         let elsewhere = self
             .hub
             .channels()
             .into_iter()
-            .filter(|it| it.is_elsewhere() && it.has_readers());
-        self.look_elsewhere(&elsewhere.collect::<Vec<_>>()).await
+            .filter(|it| it.runs_remotely() && it.has_readers());
+        self.read_shared_text(&elsewhere.collect::<Vec<_>>()).await
     }
 
     /// How long a replica is assumed to follow a session after its last wake-up.
     pub(in crate::turn) fn follow_lasts(&self) -> Duration {
-        self.rules.poll_interval * MISSED + SPARE
+        self.rules.poll_interval * MAX_MISSED_POLLS + SPARE
     }
 
     /// Stores the new text of messages that are written here and followed on other replicas.
-    pub(in crate::turn) async fn hand_out(&self) -> Result<(), Error> {
+    pub(in crate::turn) async fn store_shared_text(&self) -> Result<(), Error> {
         let held = self.leases.held();
         let followed: Vec<bool> = {
             let mut followed = self.sharing.followed();
-            followed.forget_those_that_left(Instant::now());
+            followed.remove_expired(Instant::now());
             held.iter().map(|held| followed.has(&held.key)).collect()
         };
         let mut sharing = self.sharing.shared.lock().await;
@@ -74,12 +74,12 @@ impl Engine {
             };
             let shared = sharing
                 .entry(held.key.clone())
-                .or_insert_with(|| Shared::new(held));
+                .or_insert_with(|| SharedMessage::new(held));
             if let Some(chunk) = shared.next(&held.key, &channel) {
                 bytes += chunk.body.len();
                 chunks.push(chunk.clone());
             }
-            if bytes >= MOST_BYTES {
+            if bytes >= MAX_BYTES_PER_WRITE {
                 break;
             }
         }
@@ -99,8 +99,8 @@ impl Engine {
     pub async fn subscribe(&self, key: &SessionKey) -> Result<Subscription, Error> {
         let channel = self.hub.enter(key);
         if self.rules.share_interval.is_some() {
-            self.look_elsewhere(&[Arc::clone(&channel)]).await?;
-            if channel.is_elsewhere() {
+            self.read_shared_text(&[Arc::clone(&channel)]).await?;
+            if channel.runs_remotely() {
                 self.wake(Wakeup::Follow(key.clone()));
             }
         }
@@ -108,29 +108,29 @@ impl Engine {
     }
 
     /// Reads the new text of these sessions that other replicas have stored.
-    async fn look_elsewhere(&self, channels: &[Arc<Channel>]) -> Result<(), Error> {
+    async fn read_shared_text(&self, channels: &[Arc<Channel>]) -> Result<(), Error> {
         let channels: BTreeMap<&SessionKey, &Arc<Channel>> = channels
             .iter()
             .filter(|channel| !self.leases.runs(channel.key()))
             .map(|channel| (channel.key(), channel))
             .collect();
         let asked = |channel: &&Arc<Channel>| {
-            let (message, n) = channel.taken();
-            Asked {
+            let (message, n) = channel.applied_chunk();
+            ChunkCursor {
                 key: channel.key().clone(),
                 message,
                 n,
             }
         };
-        let asked: Vec<Asked> = channels.values().map(asked).collect();
-        for some in asked.chunks(ASKED) {
-            for seen in self.store.elsewhere(some).await? {
+        let asked: Vec<ChunkCursor> = channels.values().map(asked).collect();
+        for some in asked.chunks(SESSIONS_PER_READ) {
+            for seen in self.store.remote_sessions(some).await? {
                 let Some(channel) = channels.get(&seen.key) else {
                     continue;
                 };
-                channel.set_elsewhere(seen.state == SessionState::Running);
+                channel.set_runs_remotely(seen.state == SessionState::Running);
                 let last_seq = seen.last_seq;
-                channel.take_in(seen);
+                channel.apply_chunks(seen);
                 channel.advance(last_seq);
             }
         }

@@ -7,19 +7,19 @@ use tokio::{sync::Mutex, time::Instant};
 
 use crate::{
     codec,
-    model::{SessionKey, TurnId, delta::Stretch},
-    store::{chunk::NewChunk, lease::Held},
+    model::{SessionKey, TurnId, delta::DeltaBatch},
+    store::{chunk::NewChunk, lease::HeldTurn},
     turn::live::{
-        followed::Followed,
-        hub::{Channel, Shown},
+        followed::FollowedSessions,
+        hub::{Channel, SentPosition},
     },
 };
 
 /// How much of its open messages this replica has stored, and which sessions are followed.
 #[derive(Debug, Default)]
 pub(in crate::turn) struct Sharing {
-    pub(super) shared: Mutex<BTreeMap<SessionKey, Shared>>,
-    pub(super) followed: std::sync::Mutex<Followed>,
+    pub(super) shared: Mutex<BTreeMap<SessionKey, SharedMessage>>,
+    pub(super) followed: std::sync::Mutex<FollowedSessions>,
 }
 
 impl Sharing {
@@ -31,17 +31,17 @@ impl Sharing {
 
     /// Wake-ups are received from now on. `missed`: earlier ones may still be relevant, and are
     /// repeated within `repeated`.
-    pub(in crate::turn) fn hears_from_now(&self, missed: bool, repeated: Duration) {
+    pub(in crate::turn) fn start_receiving(&self, missed: bool, repeated: Duration) {
         self.followed()
-            .hears_from_now(missed.then(|| Instant::now() + repeated));
+            .start_receiving(missed.then(|| Instant::now() + repeated));
     }
 
     /// Wake-ups are no longer received.
-    pub(in crate::turn) fn hears_nothing(&self) {
-        self.followed().hears_nothing();
+    pub(in crate::turn) fn stop_receiving(&self) {
+        self.followed().stop_receiving();
     }
 
-    pub(super) fn followed(&self) -> std::sync::MutexGuard<'_, Followed> {
+    pub(super) fn followed(&self) -> std::sync::MutexGuard<'_, FollowedSessions> {
         self.followed
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -50,29 +50,29 @@ impl Sharing {
 
 /// How much of one session's open message is stored.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct SharedMessage {
     turn: TurnId,
     epoch: i64,
-    pub(in crate::turn) shown: Shown,
+    pub(in crate::turn) shown: SentPosition,
     pub(in crate::turn) n: i32,
     /// The chunk that is being written. If the response is lost, it is written again unchanged,
     /// since it may be stored.
     pub(in crate::turn) unsent: Option<NewChunk>,
 }
 
-impl Shared {
-    pub(in crate::turn) fn new(held: &Held) -> Self {
+impl SharedMessage {
+    pub(in crate::turn) fn new(held: &HeldTurn) -> Self {
         Self {
             turn: held.turn.clone(),
             epoch: held.epoch,
-            shown: Shown::default(),
+            shown: SentPosition::default(),
             n: 0,
             unsent: None,
         }
     }
 
     /// Whether this state belongs to the lease.
-    pub(in crate::turn) fn is_of(&self, held: &Held) -> bool {
+    pub(in crate::turn) fn is_of(&self, held: &HeldTurn) -> bool {
         self.turn == held.turn && self.epoch == held.epoch
     }
 
@@ -84,7 +84,7 @@ impl Shared {
     ) -> Option<&NewChunk> {
         let before = self.shown.message().cloned();
         if self.unsent.is_none()
-            && let Some(stretch) = channel.stretch(&mut self.shown)
+            && let Some(stretch) = channel.take_unshared_text(&mut self.shown)
         {
             self.n = if self.shown.message() == before.as_ref() {
                 self.n + 1
@@ -96,7 +96,7 @@ impl Shared {
         self.unsent.as_ref()
     }
 
-    fn chunk(&self, key: &SessionKey, stretch: &Stretch) -> Option<NewChunk> {
+    fn chunk(&self, key: &SessionKey, stretch: &DeltaBatch) -> Option<NewChunk> {
         Some(NewChunk {
             key: key.clone(),
             turn: self.turn.clone(),

@@ -13,13 +13,13 @@ use tokio::sync::Notify;
 use crate::model::{SessionId, SessionKey, TenantId};
 
 /// Most wake-ups that wait to be sent. Others are dropped; polling covers them.
-const MOST: usize = 10_000;
+const MAX_PENDING_WAKEUPS: usize = 10_000;
 
 /// A change that another replica may be waiting for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wakeup {
     /// A session has new events.
-    News(SessionKey),
+    NewEvents(SessionKey),
     /// The session's turn should be cancelled, or was taken over.
     Cancel(SessionKey),
     /// The session has a queued message that starts a turn.
@@ -42,7 +42,7 @@ pub struct Wakeups {
 impl Wakeups {
     pub(super) fn add(&self, wakeup: Wakeup) {
         let mut due = self.due();
-        if due.len() < MOST && due.insert(wakeup) {
+        if due.len() < MAX_PENDING_WAKEUPS && due.insert(wakeup) {
             self.bell.notify_one();
         }
     }
@@ -62,7 +62,7 @@ impl Wakeups {
 
 /// A received wake-up.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Heard {
+pub(super) struct ReceivedWakeup {
     pub(super) wakeup: Wakeup,
     /// The sending replica. `None` for versions that do not send it.
     pub(super) from: Option<String>,
@@ -73,7 +73,7 @@ impl Wakeup {
     /// spaces. Fields may be added at the end; older versions read the first three.
     pub(super) fn write(&self, replica: &str) -> String {
         let (kind, key) = match self {
-            Self::News(key) => ("news", key),
+            Self::NewEvents(key) => ("news", key),
             Self::Cancel(key) => ("cancel", key),
             Self::Start(key) => ("start", key),
             Self::HandOver(key) => ("hand-over", key),
@@ -88,7 +88,7 @@ impl Wakeup {
     }
 }
 
-impl Heard {
+impl ReceivedWakeup {
     /// Parses a payload. Returns `None` if it is malformed or from a later version.
     pub(super) fn read(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
@@ -100,7 +100,7 @@ impl Heard {
             SessionId::new(unescape(session)),
         );
         let wakeup = match kind {
-            "news" => Wakeup::News(key),
+            "news" => Wakeup::NewEvents(key),
             "cancel" => Wakeup::Cancel(key),
             "start" => Wakeup::Start(key),
             "hand-over" => Wakeup::HandOver(key),
@@ -141,45 +141,52 @@ mod tests {
         ] {
             let key = SessionKey::new(TenantId::new(tenant), SessionId::new(session));
             for wakeup in [
-                Wakeup::News(key.clone()),
+                Wakeup::NewEvents(key.clone()),
                 Wakeup::Cancel(key.clone()),
                 Wakeup::Start(key.clone()),
                 Wakeup::HandOver(key.clone()),
                 Wakeup::Follow(key.clone()),
             ] {
-                let heard = Heard {
+                let heard = ReceivedWakeup {
                     wakeup: wakeup.clone(),
                     from: Some("replica 1".to_owned()),
                 };
-                assert_eq!(Heard::read(&wakeup.write("replica 1")), Some(heard));
+                assert_eq!(
+                    ReceivedWakeup::read(&wakeup.write("replica 1")),
+                    Some(heard)
+                );
             }
         }
     }
 
     #[test]
     fn wakeups_of_the_previous_version_are_read_and_future_ones_ignored() {
-        let news = Heard {
-            wakeup: Wakeup::News(key("s")),
+        let news = ReceivedWakeup {
+            wakeup: Wakeup::NewEvents(key("s")),
             from: None,
         };
-        assert_eq!(Heard::read("news t s"), Some(news));
-        let news = Heard {
-            wakeup: Wakeup::News(key("s")),
+        assert_eq!(ReceivedWakeup::read("news t s"), Some(news));
+        let news = ReceivedWakeup {
+            wakeup: Wakeup::NewEvents(key("s")),
             from: Some("r".to_owned()),
         };
-        assert_eq!(Heard::read("news t s r more"), Some(news));
+        assert_eq!(ReceivedWakeup::read("news t s r more"), Some(news));
         for told in ["", "news", "news t", "sing t s"] {
-            assert_eq!(Heard::read(told), None, "{told:?}");
+            assert_eq!(ReceivedWakeup::read(told), None, "{told:?}");
         }
         // The previous version reads the first three fields.
-        assert!(Wakeup::News(key("s")).write("r").starts_with("news t s "));
+        assert!(
+            Wakeup::NewEvents(key("s"))
+                .write("r")
+                .starts_with("news t s ")
+        );
     }
 
     #[test]
     fn equal_wakeups_are_sent_once() {
         let wakeups = Wakeups::default();
         for _ in 0..3 {
-            wakeups.add(Wakeup::News(key("s")));
+            wakeups.add(Wakeup::NewEvents(key("s")));
         }
         wakeups.add(Wakeup::Cancel(key("s")));
         assert_eq!(wakeups.take("r"), ["news t s r", "cancel t s r"]);

@@ -11,9 +11,11 @@ use crate::{
         Delivery, InputMessage, Media, MessageId, Part, SessionKey, TenantId,
         command::{CancelQueuedMessage, ClearQueue, EnqueueMessage, Idempotency, TurnRequest},
     },
-    session::{SessionState, queue::Which, queue_rows::Withdrawal},
+    session::{SessionState, queue::MessageSelection, queue_rows::Withdrawal},
     store::{
-        queue::{Enqueued, NewQueued, Place, QueueState, Queued, Unqueued},
+        queue::{
+            Enqueued, EnqueuedMessage, NewQueued, QueueState, QueuedMessage, WithdrawalOutcome,
+        },
         session::Session,
     },
     turn::{
@@ -21,7 +23,7 @@ use crate::{
         context::memory::is_large,
         engine::Engine,
         lease::leases::GrantRequest,
-        live::{hub::Announced, wakeups::Wakeup},
+        live::{hub::Announcement, wakeups::Wakeup},
         run::{cause::Cause, starting_point::StartingPoint},
     },
 };
@@ -40,13 +42,13 @@ pub(in crate::turn) struct Incoming<'a> {
 
 /// The outcome of queueing a message.
 #[derive(Debug)]
-pub(in crate::turn) enum Put {
+pub(in crate::turn) enum EnqueueOutcome {
     /// It was queued now.
-    Fresh(Place),
+    New(EnqueuedMessage),
     /// The same request queued it before.
-    Before(Place),
+    QueuedBefore(EnqueuedMessage),
     /// Not queued: the same request had another outcome before.
-    Elsewhere,
+    NotQueued,
 }
 
 impl Engine {
@@ -55,7 +57,7 @@ impl Engine {
         self: &Arc<Self>,
         tenant: TenantId,
         command: EnqueueMessage,
-    ) -> Result<Place, Error> {
+    ) -> Result<EnqueuedMessage, Error> {
         self.supervised(async move |engine| {
             let EnqueueMessage {
                 session,
@@ -78,8 +80,8 @@ impl Engine {
                 idempotency: &idempotency,
             };
             match engine.put(&key, incoming, &session).await? {
-                Put::Fresh(place) | Put::Before(place) => Ok(place),
-                Put::Elsewhere => Err(Error::Internal(
+                EnqueueOutcome::New(place) | EnqueueOutcome::QueuedBefore(place) => Ok(place),
+                EnqueueOutcome::NotQueued => Err(Error::Internal(
                     "the result stored for an enqueue belongs to another kind of request"
                         .to_owned(),
                 )),
@@ -94,7 +96,7 @@ impl Engine {
         key: &SessionKey,
         incoming: Incoming<'_>,
         session: &Session,
-    ) -> Result<Put, Error> {
+    ) -> Result<EnqueueOutcome, Error> {
         let Incoming {
             message,
             delivery,
@@ -133,7 +135,7 @@ impl Engine {
         };
         let admission = planned
             .as_ref()
-            .map(crate::turn::queue::following::Planned::admission);
+            .map(crate::turn::queue::following::PlannedTurn::admission);
         let new = NewQueued {
             message: &id,
             body: &body,
@@ -148,7 +150,7 @@ impl Engine {
         let place =
             match request.answered(self.store.enqueue(key, &new, admission.as_ref()).await)? {
                 Enqueued::Queued(place) => place,
-                Enqueued::Elsewhere(_) => return Ok(Put::Elsewhere),
+                Enqueued::OtherEffect(_) => return Ok(EnqueueOutcome::NotQueued),
                 Enqueued::Full => {
                     if let Some(exceeded) = exceeded {
                         return Err(exceeded.into());
@@ -162,18 +164,18 @@ impl Engine {
                 Enqueued::Mismatch => return Err(mismatch(idempotency)),
             };
         if place.message != id {
-            return Ok(Put::Before(place));
+            return Ok(EnqueueOutcome::QueuedBefore(place));
         }
         self.announce(key, &place, delivery);
-        self.go_on(key, &place, delivery, starts_turn, &request);
-        Ok(Put::Fresh(place))
+        self.start_or_interrupt(key, &place, delivery, starts_turn, &request);
+        Ok(EnqueueOutcome::New(place))
     }
 
     /// Starts the turn that a message begins, and ends the one that it interrupts.
-    fn go_on(
+    fn start_or_interrupt(
         self: &Arc<Self>,
         key: &SessionKey,
-        place: &Place,
+        place: &EnqueuedMessage,
         delivery: Delivery,
         starts_turn: bool,
         request: &GrantRequest,
@@ -182,13 +184,14 @@ impl Engine {
             .interrupts
             .as_ref()
             .map(|(turn, fence)| (turn, *fence));
-        if interrupts.is_some() || delivery == Delivery::Interrupt && place.met.is_live() {
+        if interrupts.is_some() || delivery == Delivery::Interrupt && place.session_state.is_live()
+        {
             self.end_cancelled(key, interrupts, request);
         }
         match &place.grant {
             Some(grant) => self.start(key.clone(), grant.clone(), request.sent(), Cause::Queued),
             // The configuration changed concurrently.
-            None if starts_turn && place.met == SessionState::Idle => {
+            None if starts_turn && place.session_state == SessionState::Idle => {
                 self.wake(Wakeup::Start(key.clone()));
                 self.start_waiting_soon(key);
             }
@@ -197,12 +200,12 @@ impl Engine {
     }
 
     /// Shows the queued message to the readers that follow the session here.
-    fn announce(&self, key: &SessionKey, place: &Place, delivery: Delivery) {
+    fn announce(&self, key: &SessionKey, place: &EnqueuedMessage, delivery: Delivery) {
         let (Some(channel), QueueState::Pending { position }) = (self.hub.get(key), &place.state)
         else {
             return;
         };
-        channel.announce(Announced {
+        channel.announce(Announcement {
             turn: place.turn.clone(),
             message: place.message.clone(),
             position: *position,
@@ -215,7 +218,7 @@ impl Engine {
         self: &Arc<Self>,
         tenant: TenantId,
         command: CancelQueuedMessage,
-    ) -> Result<Queued, Error> {
+    ) -> Result<QueuedMessage, Error> {
         self.supervised(async move |engine| {
             let CancelQueuedMessage {
                 session,
@@ -231,9 +234,9 @@ impl Engine {
                 .await?
                 .ok_or_else(not_found)?;
             engine
-                .take_back(
+                .withdraw_for_request(
                     &key,
-                    Which::These(std::slice::from_ref(&message)),
+                    MessageSelection::These(std::slice::from_ref(&message)),
                     &idempotency,
                 )
                 .await?;
@@ -260,7 +263,7 @@ impl Engine {
             let key = SessionKey::new(tenant, session);
             engine.must_exist(&key).await?;
             engine
-                .take_back(&key, Which::All, &idempotency)
+                .withdraw_for_request(&key, MessageSelection::All, &idempotency)
                 .await
                 .map(|gone| gone.messages)
         })
@@ -273,12 +276,12 @@ impl Engine {
             .ok_or_else(|| Error::SessionNotFound(key.session.clone()))
     }
 
-    async fn take_back(
+    async fn withdraw_for_request(
         &self,
         key: &SessionKey,
-        which: Which<'_>,
+        which: MessageSelection<'_>,
         idempotency: &Idempotency,
-    ) -> Result<Unqueued, Error> {
+    ) -> Result<WithdrawalOutcome, Error> {
         let gone = self
             .store
             .unqueue(key, which, Withdrawal::Cancelled, b"", idempotency)
@@ -291,14 +294,14 @@ impl Engine {
             return Err(mismatch(idempotency));
         }
         if let Some(seq) = gone.last_seq {
-            self.nudge(key, seq);
+            self.notify_readers(key, seq);
         }
         Ok(gone)
     }
 }
 
 fn blob(media: &Media) -> Option<&str> {
-    media.kept().map(|kept| kept.id.as_str())
+    media.blob().map(|kept| kept.id.as_str())
 }
 
 fn mismatch(idempotency: &Idempotency) -> Error {

@@ -3,7 +3,7 @@
 use crate::{
     codec,
     model::{DropReason, MessageId, Payload, SessionKey, command::Idempotency},
-    session::{queue::Which, queue_rows::Withdrawal},
+    session::{queue::MessageSelection, queue_rows::Withdrawal},
     turn::{Error, engine::Engine},
 };
 
@@ -16,12 +16,12 @@ impl Engine {
     pub async fn expire_queued_messages(&self) -> Result<(), Error> {
         let mut first = Ok(());
         while !self.draining.is_cancelled() {
-            let found = self.store.expiring(ROUND).await?;
+            let found = self.store.sessions_with_expired_messages(ROUND).await?;
             let is_full = found.len() == ROUND as usize;
             let mut removed = 0;
             for key in found {
                 let expired = self
-                    .withdraw(&key, Which::All, Withdrawal::Expired, b"")
+                    .withdraw(&key, MessageSelection::All, Withdrawal::Expired, b"")
                     .await;
                 match &expired {
                     Ok(()) => removed += 1,
@@ -39,7 +39,7 @@ impl Engine {
     }
 
     /// Drops a queued message.
-    pub(in crate::turn) async fn give_up(
+    pub(in crate::turn) async fn drop_queued_message(
         &self,
         key: &SessionKey,
         message: &MessageId,
@@ -49,7 +49,7 @@ impl Engine {
             message: message.clone(),
             reason: why,
         });
-        let which = Which::These(std::slice::from_ref(message));
+        let which = MessageSelection::These(std::slice::from_ref(message));
         self.withdraw(key, which, Withdrawal::Dropped(why), &payload.payload)
             .await
     }
@@ -58,7 +58,7 @@ impl Engine {
     pub(in crate::turn) async fn withdraw(
         &self,
         key: &SessionKey,
-        which: Which<'_>,
+        which: MessageSelection<'_>,
         why: Withdrawal,
         payload: &[u8],
     ) -> Result<(), Error> {
@@ -68,7 +68,7 @@ impl Engine {
             .unqueue(key, which, why, payload, &unkeyed)
             .await?;
         if let Some(seq) = gone.last_seq {
-            self.nudge(key, seq);
+            self.notify_readers(key, seq);
         }
         Ok(())
     }

@@ -21,15 +21,15 @@ use crate::{
     store::{
         Reach,
         admission::Admission,
-        following::{NextTurn, Starters},
-        queue::Queued,
+        following::{NextTurn, TurnStarters},
+        queue::QueuedMessage,
     },
     telemetry::Trace,
     turn::{
         Error,
         context::stats::budget,
         engine::Engine,
-        lease::postponed::longest_pause,
+        lease::postponed::max_backoff,
         optimistic::attempts,
         run::{
             cause::Cause,
@@ -44,11 +44,11 @@ const PAGE: u32 = 128;
 /// Queries in one round, while there are more sessions.
 const PAGES: u32 = 32;
 /// Turns that are started concurrently.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_STARTS: usize = 8;
 
 /// A turn that is about to begin for a queued message.
 #[derive(Debug)]
-pub(in crate::turn) struct Planned {
+pub(in crate::turn) struct PlannedTurn {
     message: MessageId,
     turn: TurnId,
     rows: Rows,
@@ -59,7 +59,7 @@ pub(in crate::turn) struct Planned {
     model: String,
 }
 
-impl Planned {
+impl PlannedTurn {
     /// The admission of the turn in an idle session.
     pub(in crate::turn) fn admission(&self) -> Admission<'_> {
         Admission {
@@ -119,7 +119,12 @@ impl Engine {
         if session.state != SessionState::Idle || session.open_calls > 0 {
             return Ok(Break(()));
         }
-        let Some(starter) = self.store.ahead(key, Starters::All).await?.starter else {
+        let Some(starter) = self
+            .store
+            .queue_at_turn_end(key, TurnStarters::AfterCompletion)
+            .await?
+            .starter
+        else {
             return Ok(Break(()));
         };
         let start = StartingPoint::of(&session);
@@ -150,7 +155,7 @@ impl Engine {
             }
         };
         self.tasks
-            .spawn(Reach::kept(Trace::current().scope(starting)));
+            .spawn(Reach::in_current_scope(Trace::current().scope(starting)));
     }
 
     /// Whether one more turn of the tenant may begin here.
@@ -168,9 +173,9 @@ impl Engine {
     pub(in crate::turn) async fn plan_for(
         &self,
         key: &SessionKey,
-        starter: &Queued,
+        starter: &QueuedMessage,
         start: StartingPoint<'_>,
-    ) -> Result<Option<Planned>, Error> {
+    ) -> Result<Option<PlannedTurn>, Error> {
         let readable = codec::queue::decode(&starter.body).and_then(|_| match &starter.execute {
             Some(request) => codec::turn::decode_request(request),
             None => Ok(TurnRequest::default()),
@@ -181,7 +186,7 @@ impl Engine {
                 .map(Some),
             Err(error) => {
                 tracing::error!(session.id = %key.session, message.id = %starter.message, %error, "cannot decode a queued message; dropping it");
-                self.give_up(key, &starter.message, DropReason::Unreadable)
+                self.drop_queued_message(key, &starter.message, DropReason::Unreadable)
                     .await?;
                 Ok(None)
             }
@@ -195,7 +200,7 @@ impl Engine {
         request_id: Option<RequestId>,
         request: &TurnRequest,
         start: StartingPoint<'_>,
-    ) -> Result<Planned, Error> {
+    ) -> Result<PlannedTurn, Error> {
         let StartingPoint {
             config, revision, ..
         } = start;
@@ -221,7 +226,7 @@ impl Engine {
             turn_timeout: Some(limits.turn_timeout),
             ..request.limits
         };
-        Ok(Planned {
+        Ok(PlannedTurn {
             message: message.clone(),
             turn,
             rows,
@@ -249,10 +254,13 @@ impl Engine {
             let full = self.tenants_without_room();
             let full: Vec<&str> = full.iter().map(TenantId::as_str).collect();
             let postponed = self.postponed_starts.at(Instant::now());
-            let found = self.store.starting(PAGE, &full, &postponed).await?;
+            let found = self
+                .store
+                .sessions_to_start(PAGE, &full, &postponed)
+                .await?;
             let more = found.len() == PAGE as usize;
             stream::iter(found)
-                .for_each_concurrent(AT_ONCE, |key| self.start_or_postpone(key))
+                .for_each_concurrent(MAX_CONCURRENT_STARTS, |key| self.start_or_postpone(key))
                 .await;
             if !more {
                 break;
@@ -266,7 +274,7 @@ impl Engine {
             self.postponed_starts.forget(&key);
             return;
         };
-        let pause = longest_pause(&error);
+        let pause = max_backoff(&error);
         if self.postponed_starts.postpone(&key, Instant::now(), pause) {
             tracing::warn!(session.id = %key.session, %error, "could not start a turn for a queued message; retrying later");
         } else {

@@ -8,20 +8,20 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    fair::FairPlace,
+    fair::FairPermit,
     model::{
         CallId, Delta, FailurePhase, MessageId, Part, Prompt, Seq, Tally, TenantId, TurnId, derive,
         event::StepPosition,
     },
     provider::{
-        self, Answer,
-        assemble::{Assembled, Assembly, Progress},
+        self, ResponseStream,
+        assemble::{AssembledResponse, Assembly, Progress},
         error::Kind,
-        registry::Resolved,
+        registry::ResolvedModel,
     },
     turn::{
         lease::leases::Lease,
-        live::hub::{Channel, Live, LiveKind},
+        live::hub::{Channel, LiveKind, LiveOutput},
     },
 };
 
@@ -32,7 +32,7 @@ const FLUSH_BYTES: usize = 4096;
 #[derive(Debug)]
 pub(in crate::turn) struct Call<'a> {
     pub(in crate::turn) tenant: &'a TenantId,
-    pub(in crate::turn) model: &'a Resolved,
+    pub(in crate::turn) model: &'a ResolvedModel,
     pub(in crate::turn) prompt: Arc<Prompt>,
     /// The message to write.
     pub(in crate::turn) message: MessageId,
@@ -46,15 +46,15 @@ pub(in crate::turn) struct Call<'a> {
     pub(in crate::turn) room: Option<u32>,
     /// Deltas that arrive within this time are sent together.
     pub(in crate::turn) flush: Duration,
-    pub(in crate::turn) audience: Audience<'a>,
+    pub(in crate::turn) publisher: Publisher<'a>,
     /// Memory reserved for the prompt. Released when the response begins, since the request has
     /// then been sent.
-    pub(in crate::turn) memory: &'a mut Option<FairPlace>,
+    pub(in crate::turn) memory: &'a mut Option<FairPermit>,
 }
 
 /// Where the response is streamed to.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::turn) struct Audience<'a> {
+pub(in crate::turn) struct Publisher<'a> {
     pub(in crate::turn) channel: &'a Arc<Channel>,
     pub(in crate::turn) turn: &'a TurnId,
     /// Seq of the newest durable event.
@@ -64,18 +64,18 @@ pub(in crate::turn) struct Audience<'a> {
 
 /// How a call ended.
 #[derive(Debug)]
-pub(in crate::turn) enum End {
+pub(in crate::turn) enum CallEnd {
     /// The response is complete.
-    Complete(Assembled),
+    Complete(AssembledResponse),
     /// The call failed.
-    Failed(Broken),
+    Failed(FailedCall),
     /// The call was cut short. Contains the parts received so far.
-    Cut(Cut, Vec<Part>),
+    Cut(CutReason, Vec<Part>),
 }
 
 /// A failed call.
 #[derive(Debug)]
-pub(in crate::turn) struct Broken {
+pub(in crate::turn) struct FailedCall {
     pub(in crate::turn) error: provider::Error,
     /// The phase in which it failed.
     pub(in crate::turn) phase: FailurePhase,
@@ -85,16 +85,16 @@ pub(in crate::turn) struct Broken {
 
 /// Why a call was cut short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(in crate::turn) enum Cut {
+pub(in crate::turn) enum CutReason {
     Cancelled,
     /// The turn's time has passed.
     Deadline,
     /// The lease is lost: nothing may be written.
-    Lost,
+    LeaseLost,
     /// The server is aborting its turns to shut down.
     Aborted,
     /// The response would exceed the window.
-    Full,
+    WindowFull,
 }
 
 /// Durations of a call.
@@ -111,11 +111,11 @@ pub(in crate::turn) async fn call(
     call: Call<'_>,
     lease: &Lease,
     aborting: &CancellationToken,
-) -> (End, Timing, Tally) {
+) -> (CallEnd, Timing, Tally) {
     let begun = Instant::now();
     let mut timing = Timing::default();
     let mut written = Tally::default();
-    call.audience.show(LiveKind::Thinking {
+    call.publisher.show(LiveKind::Thinking {
         model: call.model.reference.clone(),
     });
     let answer = call.model.call(call.tenant, call.prompt);
@@ -124,7 +124,7 @@ pub(in crate::turn) async fn call(
         provider: &call.model.provider_name,
         message: &call.message,
         outbox: Outbox {
-            audience: call.audience,
+            audience: call.publisher,
             flush: call.flush,
             pending: None,
             shown: None,
@@ -151,26 +151,26 @@ struct Arriving<'a> {
     timing: &'a mut Timing,
     room: Option<u32>,
     written: &'a mut Tally,
-    memory: &'a mut Option<FairPlace>,
+    memory: &'a mut Option<FairPermit>,
 }
 
 impl Arriving<'_> {
     async fn until(
         mut self,
-        mut answer: Answer,
+        mut answer: ResponseStream,
         mut assembly: Assembly,
         deadline: Instant,
         lease: &Lease,
         aborting: &CancellationToken,
-    ) -> End {
+    ) -> CallEnd {
         let mut calls = 0;
         loop {
             let chunk = tokio::select! {
                 biased;
-                () = lease.lost().cancelled() => return End::Cut(Cut::Lost, Vec::new()),
-                () = aborting.cancelled() => return End::Cut(Cut::Aborted, Vec::new()),
-                () = lease.cancelled().cancelled() => return End::Cut(Cut::Cancelled, assembly.into_partial()),
-                () = sleep_until(deadline) => return End::Cut(Cut::Deadline, assembly.into_partial()),
+                () = lease.lost().cancelled() => return CallEnd::Cut(CutReason::LeaseLost, Vec::new()),
+                () = aborting.cancelled() => return CallEnd::Cut(CutReason::Aborted, Vec::new()),
+                () = lease.cancelled().cancelled() => return CallEnd::Cut(CutReason::Cancelled, assembly.into_partial()),
+                () = sleep_until(deadline) => return CallEnd::Cut(CutReason::Deadline, assembly.into_partial()),
                 () = self.outbox.due() => { self.outbox.send(); continue }
                 chunk = answer.next() => chunk,
             };
@@ -187,7 +187,7 @@ impl Arriving<'_> {
             *self.memory = None;
             calls += 1;
             match assembly.apply(chunk, || derive::call(self.message, calls)) {
-                Ok(Progress::Quiet) => {}
+                Ok(Progress::NoDelta) => {}
                 Ok(Progress::Delta(delta)) => {
                     self.timing
                         .first
@@ -195,20 +195,20 @@ impl Arriving<'_> {
                     *self.written = self.written.plus(&delta.text);
                     self.outbox.push(delta);
                     if self.room.is_some_and(|room| self.written.tokens() > room) {
-                        return End::Cut(Cut::Full, Vec::new());
+                        return CallEnd::Cut(CutReason::WindowFull, Vec::new());
                     }
                 }
                 Ok(Progress::Finished(finish)) => {
                     self.outbox.send();
-                    return End::Complete(assembly.finish(finish));
+                    return CallEnd::Complete(assembly.finish(finish));
                 }
                 Err(malformed) => return self.failed(malformed.into_error(self.provider), phase),
             }
         }
     }
 
-    fn failed(&self, error: provider::Error, phase: FailurePhase) -> End {
-        End::Failed(Broken {
+    fn failed(&self, error: provider::Error, phase: FailurePhase) -> CallEnd {
+        CallEnd::Failed(FailedCall {
             error,
             phase,
             shown: self.outbox.shown.is_some(),
@@ -219,7 +219,7 @@ impl Arriving<'_> {
 /// Deltas to be sent to readers. The first is sent immediately; later ones are collected for the
 /// duration `flush`.
 struct Outbox<'a> {
-    audience: Audience<'a>,
+    audience: Publisher<'a>,
     flush: Duration,
     pending: Option<Delta>,
     shown: Option<Instant>,
@@ -263,13 +263,13 @@ impl Outbox<'_> {
     }
 }
 
-impl Audience<'_> {
+impl Publisher<'_> {
     fn show(&self, what: LiveKind) {
-        self.channel.show(Live {
+        self.channel.show(LiveOutput {
             after: self.after,
             turn: self.turn.clone(),
             at: self.at,
-            what,
+            kind: what,
         });
     }
 }

@@ -5,30 +5,30 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     context::{prompt, sent_prompt::SentPrompt},
     model::{
-        CancelOutcome, Closed, CompletionReason, Ending, Failure, FailurePhase, FinishReason,
-        MessageId, Part, Payload, Prompt, Tally, Usage, derive,
+        CancelOutcome, ClosedTranscript, CompletionReason, Ending, Failure, FailurePhase,
+        FinishReason, MessageId, Part, Payload, Prompt, Tally, Usage, derive,
         event::{Estimate, TurnRetrying},
     },
-    provider::{self, Finish, assemble::Assembled, error::Kind},
+    provider::{self, Finish, assemble::AssembledResponse, error::Kind},
     session::{cost::StepCost, rows::Rows},
-    store::written::Written,
+    store::written::WriteOutcome,
     telemetry::Trace,
     turn::{
         Error,
         context::reasoning,
         run::{
-            answer::{self, Audience, Broken, Cut, End, Timing},
+            answer::{self, CallEnd, CutReason, FailedCall, Publisher, Timing},
             call_settings,
-            decide::{Step, ending_of},
+            decide::{TurnAction, ending_of},
             fallback::Fallback,
             measured::{assistant, call_ids, compared, response, usage_recorded},
-            retry::Failed,
+            retry::RetryInput,
             spans,
             state::{Flow, Run, StepContext},
             watch::model_call,
             window,
         },
-        tools::batch::Handing,
+        tools::batch::BatchBuilder,
     },
 };
 
@@ -47,13 +47,13 @@ impl Run<'_> {
     pub(super) async fn call(
         &mut self,
         scene: &StepContext<'_>,
-        transcript: Closed,
+        transcript: ClosedTranscript,
     ) -> Result<Flow, Error> {
         let predicted = scene.size.count.tokens;
         let quotas = &self.engine.quotas;
         let Ok(mut tokens) = quotas.reserve(&self.key.tenant, predicted, scene.most_output())
         else {
-            return Ok(Flow::On); // another call of the tenant took the tokens concurrently
+            return Ok(Flow::Continue); // another call of the tenant took the tokens concurrently
         };
         let message = derive::answer(self.turn, scene.at);
         self.writing = Some(message.clone());
@@ -65,10 +65,10 @@ impl Run<'_> {
             taken.extend(self.engine.store.call_ids(self.key).await?);
         }
         let owned = scene.owned;
-        let config = &scene.owned.made_for.config;
+        let config = &scene.owned.prepared_for.config;
         let (generation, _) =
             call_settings::fitting(scene.model, config, &owned.request, scene.tools, owned.step);
-        let asked = prompt::Asked {
+        let asked = prompt::ModelCallSettings {
             provider: &scene.model.provider_name,
             model: &scene.model.info.name,
             supports_tools: scene.model.info.supports_tools,
@@ -76,13 +76,13 @@ impl Run<'_> {
             generation,
         };
         let prompt = self.prompt(scene, transcript, &asked).await?;
-        let of_loop = reasoning::of_loop(scene.model, prompt.transcript.messages());
+        let of_loop = reasoning::tool_loop(scene.model, prompt.transcript.messages());
         let sent = window::sent(scene, &prompt);
         // A large prompt is not kept while the response arrives: it would not be used for
         // calibration.
         let teaches = self.memory.is_none().then(|| Arc::clone(&prompt));
         if self.memory.is_some() {
-            self.carried.let_go();
+            self.prompt_media.release_contents();
             self.media = 0;
         }
         let call = answer::Call {
@@ -95,7 +95,7 @@ impl Run<'_> {
             time_left: scene.time_left(),
             room: Self::room_for_answer(scene),
             flush: self.engine.rules.delta_flush,
-            audience: Audience {
+            publisher: Publisher {
                 channel: self.channel,
                 turn: self.turn,
                 after: self.seq,
@@ -115,16 +115,16 @@ impl Run<'_> {
         self.watch
             .answered(metrics, model_call(scene.model), &end, timing);
         // A prompt that was too long is read again immediately.
-        if !matches!(&end, End::Failed(broken) if broken.error.kind == Kind::TooLong) {
+        if !matches!(&end, CallEnd::Failed(broken) if broken.error.kind == Kind::TooLong) {
             self.memory = None;
         }
         match end {
-            End::Complete(assembled) => {
+            CallEnd::Complete(assembled) => {
                 self.answered(scene, teaches, &message, assembled, (of_loop, sent, timing))
                     .await
             }
-            End::Failed(broken) => self.failed(scene, &message, broken).await,
-            End::Cut(cut, partial) => self.cut(scene, &message, cut, partial, timing).await,
+            CallEnd::Failed(broken) => self.failed(scene, &message, broken).await,
+            CallEnd::Cut(cut, partial) => self.cut(scene, &message, cut, partial, timing).await,
         }
     }
 
@@ -134,7 +134,7 @@ impl Run<'_> {
         scene: &StepContext<'_>,
         prompt: Option<Arc<Prompt>>,
         message: &MessageId,
-        answer: Assembled,
+        answer: AssembledResponse,
         (of_loop, sent, timing): (reasoning::SentLoop, SentPrompt, Timing),
     ) -> Result<Flow, Error> {
         // Read before the calibration: the report is compared with the ratio at the time of the
@@ -150,8 +150,8 @@ impl Run<'_> {
             size_report,
             estimate,
         };
-        if self.calls_again(scene, &answer) {
-            return self.call_again(scene, message, &answer, &reported).await;
+        if self.must_retry_empty(scene, &answer) {
+            return self.retry_empty(scene, message, &answer, &reported).await;
         }
         self.commit(scene, message, answer, timing, (of_loop, &reported))
             .await
@@ -166,14 +166,14 @@ impl Run<'_> {
         finish: &Finish,
         size_report: Option<&Usage>,
     ) -> Option<Estimate> {
-        let usage = size_report.filter(|_| !finish.ran_in_rounds())?;
+        let usage = size_report.filter(|_| !finish.ran_provider_tools())?;
         let (engine, predicted) = (self.engine, &scene.size.count);
         if let Some(prompt) = prompt {
             engine.learn(&self.key.tenant, scene.model, prompt, usage.input);
         }
         engine
             .metrics
-            .estimated(&scene.model.reference, predicted.tokens, usage.input);
+            .prompt_estimated(&scene.model.reference, predicted.tokens, usage.input);
         Some(compared(predicted, usage))
     }
 
@@ -183,11 +183,11 @@ impl Run<'_> {
         &mut self,
         scene: &StepContext<'_>,
         message: &MessageId,
-        answer: Assembled,
+        answer: AssembledResponse,
         timing: Timing,
         (of_loop, reported): (reasoning::SentLoop, &Reported),
     ) -> Result<Flow, Error> {
-        let Assembled {
+        let AssembledResponse {
             mut parts,
             calls,
             pictures,
@@ -196,11 +196,11 @@ impl Run<'_> {
         self.engine
             .keep_made(&self.key.tenant, &mut parts, &pictures)
             .await?;
-        let mut rows = self.told(scene);
+        let mut rows = self.rows_with_media_events(scene);
         let response = response(scene.model, &finish, timing);
         let answer = assistant(message, parts.clone(), response, scene.estimator);
         let measured = reported.size_report.as_ref().map(|usage| {
-            let usage = (usage, finish.ran_in_rounds());
+            let usage = (usage, finish.ran_provider_tools());
             window::measured(scene, usage, &answer, of_loop)
         });
         if !parts.is_empty() {
@@ -225,9 +225,9 @@ impl Run<'_> {
             let written = self
                 .engine
                 .store
-                .append(self.key, self.right(), &rows, &cost, None)
+                .append(self.key, self.turn_fence(), &rows, &cost, None)
                 .await?;
-            return self.after(written);
+            return self.apply_written(written);
         }
         if calls.is_empty() {
             let is_silent = parts.iter().all(Part::is_silent);
@@ -235,7 +235,7 @@ impl Run<'_> {
                 .end_after(scene, rows, cost, (finish.reason, is_silent))
                 .await;
         }
-        let handing = Handing {
+        let handing = BatchBuilder {
             tools: scene.tools,
             execution: scene.policy.execution,
             timeout: scene.limits.tool_timeout,
@@ -248,13 +248,13 @@ impl Run<'_> {
         let written = self
             .engine
             .store
-            .append(self.key, self.right(), &rows, &cost, Some(&batch))
+            .append(self.key, self.turn_fence(), &rows, &cost, Some(&batch))
             .await?;
         // A turn that is being cancelled closes its calls, and runs none.
-        if matches!(written, Written::Applied(ack) if !ack.cancelled) {
+        if matches!(written, WriteOutcome::Applied(ack) if !ack.cancelled) {
             self.engine.run_mcp_calls(self.key, &batch.requested());
         }
-        self.after(written)
+        self.apply_written(written)
     }
 
     /// Ends the turn after a response without calls, which may be empty.
@@ -266,16 +266,16 @@ impl Run<'_> {
         (finish, is_silent): (FinishReason, bool),
     ) -> Result<Flow, Error> {
         match ending_of(finish) {
-            Step::Finish if scene.is_over() => {
+            TurnAction::Finish if scene.is_over() => {
                 let ending = Ending::Completed(CompletionReason::Deadline);
                 self.stop(scene, rows, Some(cost), ending, Some(finish))
                     .await
             }
-            Step::Stop(ending) => {
+            TurnAction::Stop(ending) => {
                 self.stop(scene, rows, Some(cost), ending, Some(finish))
                     .await
             }
-            Step::Call | Step::Begin | Step::Take { .. } | Step::Finish => {
+            TurnAction::Call | TurnAction::Begin | TurnAction::Take { .. } | TurnAction::Finish => {
                 let reason = if is_silent {
                     CompletionReason::Empty
                 } else {
@@ -289,7 +289,7 @@ impl Run<'_> {
 
     /// Whether to call the model again because it stopped with an empty response. This happens once
     /// per step, if another attempt is allowed and there is time.
-    fn calls_again(&self, scene: &StepContext<'_>, answer: &Assembled) -> bool {
+    fn must_retry_empty(&self, scene: &StepContext<'_>, answer: &AssembledResponse) -> bool {
         let stopped = matches!(
             answer.finish.reason,
             FinishReason::Stop | FinishReason::ToolCalls
@@ -303,11 +303,11 @@ impl Run<'_> {
 
     /// Begins the next attempt at a step with an empty response. Reasoning that readers were sent
     /// is void, but its tokens count.
-    async fn call_again(
+    async fn retry_empty(
         &mut self,
         scene: &StepContext<'_>,
         message: &MessageId,
-        answer: &Assembled,
+        answer: &AssembledResponse,
         Reported {
             ratio, estimate, ..
         }: &Reported,
@@ -338,11 +338,11 @@ impl Run<'_> {
     /// The wait before a call that failed like this is retried. Returns `None` if it is not
     /// retried.
     fn retry_delay(&self, scene: &StepContext<'_>, error: &provider::Error) -> Option<Duration> {
-        self.engine.rules.retries.wait(Failed {
+        self.engine.rules.retries.wait(RetryInput {
             error,
             calls: self.calls.1,
             time_left: scene.time_left().saturating_sub(scene.read.elapsed()),
-            jitter: derive::share(self.turn, scene.at),
+            jitter: derive::jitter(self.turn, scene.at),
         })
     }
 
@@ -351,9 +351,9 @@ impl Run<'_> {
         &mut self,
         scene: &StepContext<'_>,
         message: &MessageId,
-        broken: Broken,
+        broken: FailedCall,
     ) -> Result<Flow, Error> {
-        let Broken {
+        let FailedCall {
             error,
             phase,
             shown,
@@ -391,7 +391,7 @@ impl Run<'_> {
         let flow = self
             .begin_attempt(scene, rows, &cost, (failure, delay, voided))
             .await?;
-        if flow == Flow::On {
+        if flow == Flow::Continue {
             self.wait(delay).await;
         }
         Ok(flow)
@@ -415,14 +415,14 @@ impl Run<'_> {
         let written = self
             .engine
             .store
-            .retry(self.key, self.right(), &rows, cost, None)
+            .retry(self.key, self.turn_fence(), &rows, cost, None)
             .await?;
-        self.after(written)
+        self.apply_written(written)
     }
 
     /// Waits for `delay`, or until an event that the turn has to handle.
     pub(super) async fn wait(&mut self, delay: Duration) {
-        self.is_as_left = false;
+        self.is_just_committed = false;
         tokio::select! {
             () = self.lease.lost().cancelled() => {}
             () = self.lease.cancelled().cancelled() => {}
@@ -437,25 +437,25 @@ impl Run<'_> {
         &mut self,
         scene: &StepContext<'_>,
         message: &MessageId,
-        cut: Cut,
+        cut: CutReason,
         partial: Vec<Part>,
         timing: Timing,
     ) -> Result<Flow, Error> {
         let ending = match cut {
-            Cut::Lost => return Ok(Flow::Over),
-            Cut::Aborted => return self.hand_over().await,
-            Cut::Full => return self.restart(scene, message).await,
-            Cut::Deadline => Ending::Completed(CompletionReason::Deadline),
-            Cut::Cancelled => {
+            CutReason::LeaseLost => return Ok(Flow::Stop),
+            CutReason::Aborted => return self.hand_over().await,
+            CutReason::WindowFull => return self.restart(scene, message).await,
+            CutReason::Deadline => Ending::Completed(CompletionReason::Deadline),
+            CutReason::Cancelled => {
                 let owned = || {
                     self.engine
                         .store
                         .owned(self.key, self.turn, self.fence.epoch)
                 };
-                let owned = self.patiently(owned).await?;
+                let owned = self.retry_transient(owned).await?;
                 let request = owned.and_then(|owned| owned.cancel);
                 let Some(request) = request else {
-                    return Ok(Flow::On);
+                    return Ok(Flow::Continue);
                 };
                 let outcome = if partial.is_empty() {
                     CancelOutcome::None
@@ -470,7 +470,7 @@ impl Run<'_> {
                     reason,
                     undone: None,
                 };
-                self.undoing(
+                self.with_rollback(
                     ending,
                     Some(&request),
                     (!partial.is_empty()).then_some(message),
@@ -480,7 +480,7 @@ impl Run<'_> {
         };
         let written = (!partial.is_empty()).then_some(message);
         let mut rows = if written.is_some() {
-            self.told(scene)
+            self.rows_with_media_events(scene)
         } else {
             Self::no_rows(scene)
         };
@@ -541,14 +541,14 @@ fn empty(scene: &StepContext<'_>) -> provider::Error {
 
 /// Tokens used by a call: as reported, or else the estimate plus what arrived. A call that the
 /// provider refused or did not answer used none.
-fn tokens_used(end: &End, predicted: u32, written: Tally) -> u64 {
+fn tokens_used(end: &CallEnd, predicted: u32, written: Tally) -> u64 {
     let counted = u64::from(predicted) + u64::from(written.tokens());
     match end {
-        End::Complete(assembled) => match &assembled.finish.usage {
+        CallEnd::Complete(assembled) => match &assembled.finish.usage {
             Some(usage) => u64::from(usage.input) + u64::from(usage.output),
             None => counted,
         },
-        End::Failed(_) if written == Tally::default() => 0,
-        End::Failed(_) | End::Cut(..) => counted,
+        CallEnd::Failed(_) if written == Tally::default() => 0,
+        CallEnd::Failed(_) | CallEnd::Cut(..) => counted,
     }
 }

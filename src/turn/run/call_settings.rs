@@ -11,12 +11,12 @@ use crate::{
         event::UnsupportedSetting,
         generation::{Setting, Unsupported},
     },
-    provider::registry::Resolved,
+    provider::registry::ResolvedModel,
 };
 
 /// The settings for the call of that step, and what was left out of them.
 pub(in crate::turn) fn fitting(
-    model: &Resolved,
+    model: &ResolvedModel,
     config: &SessionConfig,
     request: &TurnRequest,
     tools: &ToolSet,
@@ -24,17 +24,17 @@ pub(in crate::turn) fn fitting(
 ) -> (Generation, Vec<Unsupported>) {
     let wanted = model
         .provider
-        .fitted(&model.info, &request.generation.or(&config.generation));
+        .nearest_supported(&model.info, &request.generation.or(&config.generation));
     let told = tools.visible().filter(|_| model.info.supports_tools);
     // A forced call applies to the first step only, and so do the settings that the model does not
     // support together with it.
     let in_step = fit_settings::in_step(&wanted, step);
-    let mut refused = model.provider.cannot_take(&model.info, &in_step);
+    let mut refused = model.provider.unsupported_settings(&model.info, &in_step);
     let has_tools = tools.visible().next().is_some() || !tools.provider_tools.is_empty();
     if has_tools && model.info.supports_tools {
         let beside = model
             .provider
-            .cannot_take_beside_tools(&model.info, &in_step);
+            .unsupported_settings_with_tools(&model.info, &in_step);
         let known: BTreeSet<Setting> = refused.iter().map(|it| it.setting).collect();
         refused.extend(beside.into_iter().filter(|it| !known.contains(&it.setting)));
     }
@@ -43,7 +43,7 @@ pub(in crate::turn) fn fitting(
 }
 
 /// The provider tools that are not sent, with the reason. Returns `None` if all are sent.
-fn tools_of_others(model: &Resolved, tools: &ToolSet) -> Option<Unsupported> {
+fn tools_of_others(model: &ResolvedModel, tools: &ToolSet) -> Option<Unsupported> {
     let others: BTreeSet<&str> = tools
         .provider_tools
         .iter()
@@ -58,7 +58,7 @@ fn tools_of_others(model: &Resolved, tools: &ToolSet) -> Option<Unsupported> {
 }
 
 /// The event for a setting that was left out.
-pub(in crate::turn) fn left_out(model: &Resolved, unsupported: Unsupported) -> Payload {
+pub(in crate::turn) fn left_out(model: &ResolvedModel, unsupported: Unsupported) -> Payload {
     Payload::UnsupportedSetting(UnsupportedSetting {
         unsupported,
         provider: model.provider_name.clone(),

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Poll interval for the end of a turn that is being cancelled, in case the end is not announced.
-const LOOK: Duration = Duration::from_millis(250);
+const END_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The outcome of a cancel request: the turn that it named, or that was live.
 #[derive(Debug)]
@@ -113,7 +113,7 @@ impl Engine {
                     last_seq: Seq(0),
                 },
                 request.sent(),
-                Cause::GoesOn,
+                Cause::Continued,
             );
         }
         self.leases.cancel(key, turn, fence.epoch);
@@ -134,7 +134,7 @@ impl Engine {
                 return Ok(found);
             }
             // Continue on a new event, or after the interval.
-            let _ = tokio::time::timeout(LOOK, news.head.changed()).await;
+            let _ = tokio::time::timeout(END_POLL_INTERVAL, news.head.changed()).await;
         }
     }
 }

@@ -12,5 +12,5 @@ pub(in crate::turn) enum Cause {
     /// The last missing tool result arrived.
     Answered,
     /// It continues after another owner, or after a grant with a lost response.
-    GoesOn,
+    Continued,
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::model::{
-    CancelOutcome, Closed, CompletionReason, Ending, Failure, FailureReason, FinishReason, Limits,
-    Role, TurnId, UsageTotals,
+    CancelOutcome, ClosedTranscript, CompletionReason, Ending, Failure, FailureReason,
+    FinishReason, Limits, Role, TurnId, UsageTotals,
 };
 
 /// The committed state of a turn, and its remaining time.
@@ -33,7 +33,7 @@ pub struct TurnProgress {
     /// The limits in force.
     pub limits: Limits,
     /// The newest message.
-    pub last: Option<Last>,
+    pub last: Option<LastMessage>,
     /// There are queued messages for the turn.
     pub waiting: bool,
     /// The step has taken a message, and the policy leaves the others to the next step.
@@ -42,7 +42,7 @@ pub struct TurnProgress {
 
 /// The newest message of the transcript.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Last {
+pub struct LastMessage {
     pub role: Role,
     /// The step of this turn that wrote it. 0 for input and for messages of earlier turns.
     pub step: u32,
@@ -54,7 +54,7 @@ pub struct Last {
 
 /// The next action of a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum TurnAction {
     Call,
     /// Begin the next step, then call the model.
     Begin,
@@ -68,9 +68,9 @@ pub enum Step {
     Stop(Ending),
 }
 
-impl Last {
+impl LastMessage {
     /// The newest message of a transcript, relative to the turn.
-    pub fn of(transcript: &Closed, turn: &TurnId) -> Option<Self> {
+    pub fn of(transcript: &ClosedTranscript, turn: &TurnId) -> Option<Self> {
         let mut newest = transcript.messages().iter().rev();
         let message = newest.next()?;
         let response = match message.role {
@@ -109,7 +109,7 @@ impl Last {
 }
 
 /// Decides a turn's next step.
-pub fn next_step(progress: &TurnProgress) -> Step {
+pub fn next_action(progress: &TurnProgress) -> TurnAction {
     if let Some((cause, reason)) = &progress.cancel {
         let outcome = if progress.open_calls > 0 {
             CancelOutcome::ToolsInProgress
@@ -118,7 +118,7 @@ pub fn next_step(progress: &TurnProgress) -> Step {
         };
         let cause = *cause;
         let reason = reason.clone();
-        return Step::Stop(Ending::Cancelled {
+        return TurnAction::Stop(Ending::Cancelled {
             cause,
             outcome,
             reason,
@@ -126,21 +126,23 @@ pub fn next_step(progress: &TurnProgress) -> Step {
         });
     }
     if progress.takeovers > progress.max_takeovers {
-        return Step::Stop(Ending::Failed(poisoned(progress.takeovers)));
+        return TurnAction::Stop(Ending::Failed(poisoned(progress.takeovers)));
     }
     let here = progress
         .last
         .filter(|last| progress.step > 0 && last.step == progress.step);
-    if let Some(end) = here.and_then(said_its_last) {
+    if let Some(end) = here.and_then(end_after_response) {
         return match end {
             // The last step of a turn is not repeated.
-            Step::Finish if progress.waiting && progress.time_left.is_zero() => {
+            TurnAction::Finish if progress.waiting && progress.time_left.is_zero() => {
                 completed(CompletionReason::Deadline)
             }
-            Step::Finish if progress.waiting => go_on(progress),
-            end @ (Step::Call | Step::Begin | Step::Take { .. } | Step::Finish | Step::Stop(_)) => {
-                end
-            }
+            TurnAction::Finish if progress.waiting => action_after_step(progress),
+            end @ (TurnAction::Call
+            | TurnAction::Begin
+            | TurnAction::Take { .. }
+            | TurnAction::Finish
+            | TurnAction::Stop(_)) => end,
         };
     }
     let is_answered = progress.step > 0 && (here.is_some() || progress.is_answered);
@@ -149,36 +151,38 @@ pub fn next_step(progress: &TurnProgress) -> Step {
     if progress.time_left.is_zero() && (progress.grace_left.is_zero() || !concludes) {
         return completed(CompletionReason::Deadline);
     }
-    let needs_no_answer = progress.last.is_none_or(Last::needs_no_answer);
+    let needs_no_answer = progress.last.is_none_or(LastMessage::needs_no_answer);
     match here {
-        Some(_) => go_on(progress),
+        Some(_) => action_after_step(progress),
         // A compaction has hidden the response and the results of its calls.
-        None if is_answered && (progress.waiting || !needs_no_answer) => go_on(progress),
+        None if is_answered && (progress.waiting || !needs_no_answer) => {
+            action_after_step(progress)
+        }
         // A compaction used the remaining tokens.
         None if is_spent(&progress.spent, &progress.limits) => completed(CompletionReason::Budget),
-        None if progress.waiting && !progress.has_taken => Step::Take {
+        None if progress.waiting && !progress.has_taken => TurnAction::Take {
             advance: progress.step == 0,
         },
         // The queued message that started the turn was withdrawn.
-        None if needs_no_answer => Step::Finish,
+        None if needs_no_answer => TurnAction::Finish,
         // The message that started the turn was withdrawn, but there is other input to respond to.
-        None if progress.step == 0 => Step::Begin,
-        None => Step::Call,
+        None if progress.step == 0 => TurnAction::Begin,
+        None => TurnAction::Call,
     }
 }
 
 /// The action after a completed step.
-fn go_on(progress: &TurnProgress) -> Step {
+fn action_after_step(progress: &TurnProgress) -> TurnAction {
     match after_step(progress.step, &progress.spent, &progress.limits) {
         Some(reason) => completed(reason),
-        None if progress.waiting => Step::Take { advance: true },
-        None => Step::Begin,
+        None if progress.waiting => TurnAction::Take { advance: true },
+        None => TurnAction::Begin,
     }
 }
 
 /// How a turn ends after the model's last response. Returns `None` if the turn continues: with the
 /// results of its calls, or because the provider only paused it.
-fn said_its_last(last: Last) -> Option<Step> {
+fn end_after_response(last: LastMessage) -> Option<TurnAction> {
     let finish = last.finish.unwrap_or(FinishReason::Stop);
     let goes_on = match finish {
         FinishReason::Paused => true,
@@ -193,15 +197,15 @@ fn said_its_last(last: Last) -> Option<Step> {
 }
 
 /// How a turn ends after a response without calls that can be run.
-pub fn ending_of(finish: FinishReason) -> Step {
+pub fn ending_of(finish: FinishReason) -> TurnAction {
     match finish {
-        FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Paused => Step::Finish,
+        FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Paused => TurnAction::Finish,
         FinishReason::Length => completed(CompletionReason::Length),
         FinishReason::ContentFilter | FinishReason::Refusal => {
             completed(CompletionReason::ContentFilter)
         }
         FinishReason::Error | FinishReason::Cancelled => {
-            Step::Stop(Ending::Failed(Failure::local(
+            TurnAction::Stop(Ending::Failed(Failure::local(
                 FailureReason::ProviderBroken,
                 "the response ended early",
                 true,
@@ -228,8 +232,8 @@ fn is_spent(spent: &UsageTotals, limits: &Limits) -> bool {
         .is_some_and(|most| spent.total() >= most)
 }
 
-fn completed(reason: CompletionReason) -> Step {
-    Step::Stop(Ending::Completed(reason))
+fn completed(reason: CompletionReason) -> TurnAction {
+    TurnAction::Stop(Ending::Completed(reason))
 }
 
 fn poisoned(takeovers: u32) -> Failure {
@@ -245,7 +249,7 @@ mod tests {
     use super::*;
     use crate::model::CancelCause;
 
-    fn progress(last: Option<Last>) -> TurnProgress {
+    fn progress(last: Option<LastMessage>) -> TurnProgress {
         TurnProgress {
             step: 2,
             is_answered: false,
@@ -275,8 +279,8 @@ mod tests {
         }
     }
 
-    fn last(role: Role, step: u32, finish: Option<FinishReason>) -> Option<Last> {
-        Some(Last {
+    fn last(role: Role, step: u32, finish: Option<FinishReason>) -> Option<LastMessage> {
+        Some(LastMessage {
             role,
             step,
             finish,
@@ -286,23 +290,26 @@ mod tests {
 
     #[test]
     fn the_last_message_decides_whether_to_call_begin_or_finish() {
-        let stop = |reason| Step::Stop(Ending::Completed(reason));
+        let stop = |reason| TurnAction::Stop(Ending::Completed(reason));
         let table = [
-            (None, Step::Finish),
-            (last(Role::User, 0, None), Step::Call),
+            (None, TurnAction::Finish),
+            (last(Role::User, 0, None), TurnAction::Call),
             (
                 last(Role::Tool, 0, Some(FinishReason::ToolCalls)),
-                Step::Call,
+                TurnAction::Call,
             ),
             (
                 last(Role::Tool, 1, Some(FinishReason::ToolCalls)),
-                Step::Call,
+                TurnAction::Call,
             ),
             (
                 last(Role::Tool, 2, Some(FinishReason::ToolCalls)),
-                Step::Begin,
+                TurnAction::Begin,
             ),
-            (last(Role::Tool, 2, Some(FinishReason::Stop)), Step::Begin),
+            (
+                last(Role::Tool, 2, Some(FinishReason::Stop)),
+                TurnAction::Begin,
+            ),
             (
                 last(Role::Tool, 2, Some(FinishReason::Length)),
                 stop(CompletionReason::Length),
@@ -313,7 +320,7 @@ mod tests {
             ),
             (
                 last(Role::Assistant, 2, Some(FinishReason::Stop)),
-                Step::Finish,
+                TurnAction::Finish,
             ),
             (
                 last(Role::Assistant, 2, Some(FinishReason::Length)),
@@ -325,30 +332,30 @@ mod tests {
             ),
             (
                 last(Role::Assistant, 2, Some(FinishReason::Paused)),
-                Step::Begin,
+                TurnAction::Begin,
             ),
             (
                 last(Role::Assistant, 1, Some(FinishReason::Paused)),
-                Step::Call,
+                TurnAction::Call,
             ),
             (
                 last(Role::Assistant, 1, Some(FinishReason::Stop)),
-                Step::Finish,
+                TurnAction::Finish,
             ),
             (
                 last(Role::Assistant, 0, Some(FinishReason::Stop)),
-                Step::Finish,
+                TurnAction::Finish,
             ),
         ];
         for (last, expected) in table {
-            assert_eq!(next_step(&progress(last)), expected, "{last:?}");
+            assert_eq!(next_action(&progress(last)), expected, "{last:?}");
         }
     }
 
     /// Row D10
     #[test]
     fn pending_messages_are_taken_between_steps_and_before_the_end() {
-        let take = |advance| Step::Take { advance };
+        let take = |advance| TurnAction::Take { advance };
         let table = [
             (None, take(false)),
             (last(Role::User, 0, None), take(false)),
@@ -375,7 +382,7 @@ mod tests {
         ];
         for (last, expected) in table {
             assert_eq!(
-                next_step(&TurnProgress {
+                next_action(&TurnProgress {
                     waiting: true,
                     ..progress(last)
                 }),
@@ -392,14 +399,14 @@ mod tests {
             ..done.limits
         };
         assert_eq!(
-            next_step(&TurnProgress {
+            next_action(&TurnProgress {
                 limits,
                 ..done.clone()
             }),
             completed(CompletionReason::MaxSteps)
         );
         assert_eq!(
-            next_step(&TurnProgress {
+            next_action(&TurnProgress {
                 time_left: Duration::ZERO,
                 ..done
             }),
@@ -412,15 +419,15 @@ mod tests {
         let input = last(Role::User, 0, None);
         let other = last(Role::Assistant, 0, Some(FinishReason::Stop));
         let table = [
-            (input, false, Step::Begin),
-            (input, true, Step::Take { advance: true }),
-            (other, false, Step::Finish),
-            (other, true, Step::Take { advance: true }),
-            (None, false, Step::Finish),
+            (input, false, TurnAction::Begin),
+            (input, true, TurnAction::Take { advance: true }),
+            (other, false, TurnAction::Finish),
+            (other, true, TurnAction::Take { advance: true }),
+            (None, false, TurnAction::Finish),
         ];
         for (last, waiting, expected) in table {
             assert_eq!(
-                next_step(&TurnProgress {
+                next_action(&TurnProgress {
                     is_answered: true,
                     waiting,
                     ..progress(last)
@@ -431,12 +438,12 @@ mod tests {
         }
         // The first step has not begun.
         assert_eq!(
-            next_step(&TurnProgress {
+            next_action(&TurnProgress {
                 step: 0,
                 is_answered: true,
                 ..progress(input)
             }),
-            Step::Begin
+            TurnAction::Begin
         );
     }
 
@@ -446,13 +453,13 @@ mod tests {
         let asked = last(Role::User, 0, None);
         let over = last(Role::Tool, 2, Some(FinishReason::ToolCalls));
         let table = [
-            (asked, false, Step::Take { advance: false }),
-            (asked, true, Step::Call),
-            (over, true, Step::Take { advance: true }),
+            (asked, false, TurnAction::Take { advance: false }),
+            (asked, true, TurnAction::Call),
+            (over, true, TurnAction::Take { advance: true }),
         ];
         for (last, has_taken, expected) in table {
             assert_eq!(
-                next_step(&TurnProgress {
+                next_action(&TurnProgress {
                     waiting: true,
                     has_taken,
                     ..progress(last)
@@ -467,29 +474,29 @@ mod tests {
     fn a_turn_takes_its_starting_messages_before_the_first_step() {
         let tool = last(Role::Tool, 0, Some(FinishReason::ToolCalls));
         let table = [
-            (None, true, Step::Take { advance: true }),
+            (None, true, TurnAction::Take { advance: true }),
             (
                 last(Role::Assistant, 0, Some(FinishReason::Stop)),
                 true,
-                Step::Take { advance: true },
+                TurnAction::Take { advance: true },
             ),
             (
                 last(Role::User, 0, None),
                 true,
-                Step::Take { advance: true },
+                TurnAction::Take { advance: true },
             ),
-            (None, false, Step::Finish),
+            (None, false, TurnAction::Finish),
             (
                 last(Role::Assistant, 0, Some(FinishReason::Stop)),
                 false,
-                Step::Finish,
+                TurnAction::Finish,
             ),
-            (last(Role::User, 0, None), false, Step::Begin),
-            (tool, false, Step::Begin),
+            (last(Role::User, 0, None), false, TurnAction::Begin),
+            (tool, false, TurnAction::Begin),
         ];
         for (last, waiting, expected) in table {
             assert_eq!(
-                next_step(&TurnProgress {
+                next_action(&TurnProgress {
                     step: 0,
                     waiting,
                     ..progress(last)
@@ -507,14 +514,14 @@ mod tests {
         let table = [
             (2, Some(99), over, completed(CompletionReason::MaxSteps)),
             (3, Some(99), over, completed(CompletionReason::Budget)),
-            (3, Some(100), over, Step::Begin),
-            (2, Some(100), begun, Step::Call),
+            (3, Some(100), over, TurnAction::Begin),
+            (2, Some(100), begun, TurnAction::Call),
             (2, Some(99), begun, completed(CompletionReason::Budget)),
             (
                 2,
                 Some(99),
                 last(Role::Assistant, 2, Some(FinishReason::Stop)),
-                Step::Finish,
+                TurnAction::Finish,
             ),
         ];
         for (max_steps, max_total_tokens, last, expected) in table {
@@ -525,7 +532,7 @@ mod tests {
                 ..progress.limits
             };
             assert_eq!(
-                next_step(&progress),
+                next_action(&progress),
                 expected,
                 "{max_steps} {max_total_tokens:?} {last:?}"
             );
@@ -553,18 +560,18 @@ mod tests {
                 reason,
                 undone: None,
             };
-            assert_eq!(next_step(&progress), Step::Stop(ending));
+            assert_eq!(next_action(&progress), TurnAction::Stop(ending));
         }
     }
 
     #[test]
     fn a_turn_with_too_many_takeovers_is_poisoned() {
         for (takeovers, poisoned) in [(5, false), (6, true)] {
-            let step = next_step(&TurnProgress {
+            let step = next_action(&TurnProgress {
                 takeovers,
                 ..progress(None)
             });
-            let failed = matches!(&step, Step::Stop(Ending::Failed(f)) if f.reason == FailureReason::Poisoned);
+            let failed = matches!(&step, TurnAction::Stop(Ending::Failed(f)) if f.reason == FailureReason::Poisoned);
             assert_eq!(failed, poisoned, "{takeovers}: {step:?}");
         }
     }
@@ -572,18 +579,18 @@ mod tests {
     #[test]
     fn a_turn_timeout_ends_a_turn_unless_its_answer_is_complete() {
         let up = |last| {
-            next_step(&TurnProgress {
+            next_action(&TurnProgress {
                 time_left: Duration::ZERO,
                 ..progress(last)
             })
         };
         assert_eq!(
             up(None),
-            Step::Stop(Ending::Completed(CompletionReason::Deadline))
+            TurnAction::Stop(Ending::Completed(CompletionReason::Deadline))
         );
         assert_eq!(
             up(last(Role::Assistant, 2, Some(FinishReason::Stop))),
-            Step::Finish
+            TurnAction::Finish
         );
     }
 
@@ -591,16 +598,16 @@ mod tests {
     fn a_turn_may_take_one_last_step_in_its_grace_period() {
         let over = last(Role::Tool, 2, Some(FinishReason::ToolCalls));
         let before = last(Role::Tool, 1, Some(FinishReason::ToolCalls));
-        let deadline = Step::Stop(Ending::Completed(CompletionReason::Deadline));
+        let deadline = TurnAction::Stop(Ending::Completed(CompletionReason::Deadline));
         let table = [
-            ("results are in", over, 60, false, 50, Step::Begin),
+            ("results are in", over, 60, false, 50, TurnAction::Begin),
             (
                 "the last step is not answered",
                 before,
                 60,
                 true,
                 50,
-                Step::Call,
+                TurnAction::Call,
             ),
             (
                 "a step before it is not answered",
@@ -608,7 +615,7 @@ mod tests {
                 60,
                 false,
                 50,
-                Step::Call,
+                TurnAction::Call,
             ),
             (
                 "the last step called tools",
@@ -637,7 +644,7 @@ mod tests {
             };
             progress.grace_left = Duration::from_secs(grace);
             progress.limits.max_steps = max_steps;
-            assert_eq!(next_step(&progress), expected, "{what}");
+            assert_eq!(next_action(&progress), expected, "{what}");
         }
         let progress = TurnProgress {
             time_left: Duration::ZERO,
@@ -646,8 +653,8 @@ mod tests {
             ..progress(None)
         };
         assert_eq!(
-            next_step(&progress),
-            Step::Stop(Ending::Completed(CompletionReason::Deadline)),
+            next_action(&progress),
+            TurnAction::Stop(Ending::Completed(CompletionReason::Deadline)),
             "calls are open"
         );
     }

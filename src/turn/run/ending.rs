@@ -8,36 +8,36 @@ use crate::{
         CompletionReason, Ending, Failure, FailureReason, FinishReason, MessageId, TurnResult,
         event::{CallCancelReason, StepPosition},
     },
-    session::{CancelRequest, SessionState, cost::StepCost, ending::End, rows::Rows},
+    session::{CancelRequest, SessionState, cost::StepCost, ending::TurnEnd, rows::Rows},
     store::{
         admission::Admission,
-        following::{NextTurn, Starters},
+        following::{NextTurn, TurnStarters},
         grant::Grant,
-        written::Written,
+        written::WriteOutcome,
     },
     telemetry::failure_reason,
     turn::{
         Error,
         lease::leases::GrantRequest,
-        queue::following::Planned,
+        queue::following::PlannedTurn,
         run::{
             cause::Cause,
             starting_point::StartingPoint,
-            state::{Flow, NotLeft, Run, StepContext},
+            state::{Flow, NotReleased, Run, StepContext},
         },
-        tools::result_words::synthetic,
+        tools::result_texts::synthetic,
     },
 };
 
 /// What to consider at the end of a turn.
-struct Ahead {
+struct QueueAtEnd {
     /// There are queued messages for this turn.
     waiting: bool,
     /// The turn that follows.
-    next: Option<Planned>,
+    next: Option<PlannedTurn>,
 }
 
-impl Ahead {
+impl QueueAtEnd {
     /// The next turn with its admission.
     fn next_turn<'a>(&'a self, admission: Option<&'a Admission<'a>>) -> Option<NextTurn<'a>> {
         let (next, admission) = self.next.as_ref().zip(admission)?;
@@ -58,31 +58,40 @@ impl Run<'_> {
         let cost = cost.unwrap_or_default();
         let ending = Ending::Completed(reason);
         let result = self.result(scene, &cost, finish);
-        let end = End {
+        let end = TurnEnd {
             ending: &ending,
             result: &result,
             synthetic: synthetic(CallCancelReason::TurnEnded, scene.estimator),
         };
         let mut request = self.engine.leases.request(self.key);
         let store = &self.engine.store;
-        let at_once = store.finish_at_once(self.key, self.right(), &rows, &cost, &end);
+        let at_once = store.finish_at_once(self.key, self.turn_fence(), &rows, &cost, &end);
         if let Some(written) = at_once.await? {
             return self.ended(scene, &ending, (written, None), (false, &request));
         }
-        let ahead = self.ahead(scene, Starters::All).await?;
+        let ahead = self
+            .read_queue_at_end(scene, TurnStarters::AfterCompletion)
+            .await?;
         if ahead.waiting && rows.count() > 0 {
             // The turn continues with the queued messages.
             let written = self
                 .engine
                 .store
-                .append(self.key, self.right(), &rows, &cost, None)
+                .append(self.key, self.turn_fence(), &rows, &cost, None)
                 .await?;
-            return self.after(written);
+            return self.apply_written(written);
         }
-        let admission = ahead.next.as_ref().map(Planned::admission);
+        let admission = ahead.next.as_ref().map(PlannedTurn::admission);
         let next = ahead.next_turn(admission.as_ref());
         let ended = store
-            .finish_and_start(self.key, self.right(), &rows, &cost, &end, next.as_ref())
+            .finish_and_start(
+                self.key,
+                self.turn_fence(),
+                &rows,
+                &cost,
+                &end,
+                next.as_ref(),
+            )
             .await;
         let ended = request.answered(ended)?;
         self.ended(scene, &ending, ended, (next.is_some(), &request))
@@ -103,33 +112,44 @@ impl Run<'_> {
             Ending::Cancelled { .. } => CallCancelReason::TurnCancelled,
             Ending::Completed(_) | Ending::Failed(_) => CallCancelReason::TurnEnded,
         };
-        let end = End {
+        let end = TurnEnd {
             ending: &ending,
             result: &result,
             synthetic: synthetic(reason, scene.estimator),
         };
         let starters = match ending {
-            Ending::Completed(_) => Starters::All,
-            Ending::Cancelled { .. } | Ending::Failed(_) => Starters::InAnyCase,
+            Ending::Completed(_) => TurnStarters::AfterCompletion,
+            Ending::Cancelled { .. } | Ending::Failed(_) => TurnStarters::AfterAnyEnd,
         };
-        let ahead = self.ahead(scene, starters).await?;
-        let admission = ahead.next.as_ref().map(Planned::admission);
+        let ahead = self.read_queue_at_end(scene, starters).await?;
+        let admission = ahead.next.as_ref().map(PlannedTurn::admission);
         let next = ahead.next_turn(admission.as_ref());
         let mut request = self.engine.leases.request(self.key);
         let store = &self.engine.store;
         let ended = store
-            .stop_and_start(self.key, self.right(), &rows, &cost, &end, next.as_ref())
+            .stop_and_start(
+                self.key,
+                self.turn_fence(),
+                &rows,
+                &cost,
+                &end,
+                next.as_ref(),
+            )
             .await;
         let ended = request.answered(ended)?;
         self.ended(scene, &ending, ended, (next.is_some(), &request))
     }
 
     /// Reads the queued messages that keep the turn from ending, and plans the turn that follows.
-    async fn ahead(&self, scene: &StepContext<'_>, starters: Starters) -> Result<Ahead, Error> {
+    async fn read_queue_at_end(
+        &self,
+        scene: &StepContext<'_>,
+        starters: TurnStarters,
+    ) -> Result<QueueAtEnd, Error> {
         let found = self
-            .patiently(|| self.engine.store.ahead(self.key, starters))
+            .retry_transient(|| self.engine.store.queue_at_turn_end(self.key, starters))
             .await?;
-        let mut ahead = Ahead {
+        let mut ahead = QueueAtEnd {
             waiting: found.waiting,
             next: None,
         };
@@ -160,11 +180,11 @@ impl Run<'_> {
         &mut self,
         scene: &StepContext<'_>,
         ending: &Ending,
-        (written, grant): (Written, Option<Grant>),
+        (written, grant): (WriteOutcome, Option<Grant>),
         (planned, request): (bool, &GrantRequest),
     ) -> Result<Flow, Error> {
-        let idle = matches!(written, Written::Applied(ack) if ack.state == SessionState::Idle);
-        let flow = self.after(written)?;
+        let idle = matches!(written, WriteOutcome::Applied(ack) if ack.state == SessionState::Idle);
+        let flow = self.apply_written(written)?;
         if idle {
             self.engine.metrics.turn_ended(ending);
             self.spans.turn_ended(ending);
@@ -186,7 +206,7 @@ impl Run<'_> {
 
     /// Adds the messages to be rolled back to the ending, including the partial response. No other
     /// message is added to a turn that is being cancelled.
-    pub(super) async fn undoing(
+    pub(super) async fn with_rollback(
         &self,
         mut ending: Ending,
         request: Option<&CancelRequest>,
@@ -196,7 +216,7 @@ impl Run<'_> {
             && request.is_some_and(|request| request.rollback)
         {
             let mut all = self
-                .patiently(|| self.engine.store.undone(self.key, self.turn))
+                .retry_transient(|| self.engine.store.undone(self.key, self.turn))
                 .await?;
             all.messages.extend(partial.cloned());
             *undone = Some(all);
@@ -206,7 +226,7 @@ impl Run<'_> {
 
     /// Handles an error of the loop. A transient one leaves the turn to its next owner; any other
     /// ends it.
-    pub(super) async fn give_up(&mut self, error: &Error) -> Result<(), NotLeft> {
+    pub(super) async fn give_up(&mut self, error: &Error) -> Result<(), NotReleased> {
         if matches!(error, Error::Store(error) if error.is_transient()) {
             tracing::warn!(
                 session.id = %self.key.session, turn.id = %self.turn, %error,
@@ -252,7 +272,7 @@ impl Run<'_> {
                 session.id = %self.key.session, turn.id = %self.turn, tenant.id = %self.key.tenant, %error,
                 end.error = %not_ended, "failed to end the turn"
             );
-            return Err(NotLeft);
+            return Err(NotReleased);
         }
         Ok(())
     }
@@ -280,7 +300,7 @@ impl Run<'_> {
             elapsed: owned.elapsed(),
             ..TurnResult::default()
         };
-        let end = End {
+        let end = TurnEnd {
             ending: &ending,
             result: &result,
             synthetic: synthetic(CallCancelReason::TurnEnded, estimator),
@@ -289,9 +309,15 @@ impl Run<'_> {
         let written = self
             .engine
             .store
-            .stop(self.key, self.right(), &rows, &StepCost::default(), &end)
+            .stop(
+                self.key,
+                self.turn_fence(),
+                &rows,
+                &StepCost::default(),
+                &end,
+            )
             .await?;
-        self.after(written)?;
+        self.apply_written(written)?;
         if self.is_over {
             self.engine.metrics.turn_ended(&ending);
             self.spans.turn_ended(&ending);

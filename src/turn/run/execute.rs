@@ -13,11 +13,11 @@ use crate::{
         derive,
         ledger::ModelDependent,
     },
-    provider::registry::Resolved,
+    provider::registry::ResolvedModel,
     session::rows::NewMessage,
     store::{
-        admission::Admission, following::Fate, queue::QueueState, session::Session,
-        session_memory::Basis,
+        admission::Admission, following::QueuedOutcome, queue::QueueState, session::Session,
+        session_memory::PrepareInput,
     },
     turn::{
         Error,
@@ -30,7 +30,7 @@ use crate::{
         engine::Engine,
         live::hub::Subscription,
         optimistic::retry_on_change,
-        queue::enqueue::{Incoming, Put},
+        queue::enqueue::{EnqueueOutcome, Incoming},
         run::{
             cause::Cause,
             measured::host_message,
@@ -45,17 +45,17 @@ use crate::{
 #[derive(Debug)]
 pub struct Admitted {
     pub key: SessionKey,
-    pub follows: Follows,
-    pub how: How,
+    pub stream_end: StreamEnd,
+    pub admission: AdmissionKind,
     /// The stream continues after this seq.
     pub after: Seq,
     /// A subscription from before the turn's first output, for a turn that was started now.
-    pub news: Option<Subscription>,
+    pub subscription: Option<Subscription>,
 }
 
 /// What ends the stream of an ExecuteTurn.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Follows {
+pub enum StreamEnd {
     Turn(TurnId),
     /// The turn that takes this queued message.
     Message(MessageId),
@@ -65,7 +65,7 @@ pub enum Follows {
 
 /// How the turn of an ExecuteTurn was started.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum How {
+pub enum AdmissionKind {
     /// The request started it.
     Started {
         /// The session was created with it.
@@ -88,13 +88,13 @@ pub enum How {
 
 /// Timing of an ExecuteTurn request.
 #[derive(Debug, Clone, Copy)]
-struct Caller {
+struct RequestTiming {
     received: Instant,
     deadline: Option<Instant>,
 }
 
-impl Caller {
-    fn has_left(self) -> bool {
+impl RequestTiming {
+    fn is_past_deadline(self) -> bool {
         self.deadline
             .is_some_and(|deadline| deadline <= Instant::now())
     }
@@ -102,7 +102,7 @@ impl Caller {
 
 /// The session in which a turn will begin.
 #[derive(Debug, Clone, Copy)]
-struct Base<'a> {
+struct TargetSession<'a> {
     start: StartingPoint<'a>,
     /// The session is created with the turn.
     creates: bool,
@@ -111,7 +111,7 @@ struct Base<'a> {
     holds: ModelDependent,
 }
 
-impl<'a> Base<'a> {
+impl<'a> TargetSession<'a> {
     /// A new session with this configuration.
     fn new(config: &'a SessionConfig) -> Self {
         Self {
@@ -123,12 +123,12 @@ impl<'a> Base<'a> {
     }
 
     /// An existing session.
-    fn of(basis: &'a Basis) -> Self {
+    fn of(basis: &'a PrepareInput) -> Self {
         Self {
             start: StartingPoint::of_basis(basis),
             creates: false,
             queued: basis.queued,
-            holds: basis.holds,
+            holds: basis.model_dependent,
         }
     }
 }
@@ -142,7 +142,7 @@ impl Engine {
         command: ExecuteTurn,
         deadline: Option<Instant>,
     ) -> Result<Admitted, Error> {
-        let caller = Caller {
+        let caller = RequestTiming {
             received: Instant::now(),
             deadline,
         };
@@ -154,7 +154,7 @@ impl Engine {
         self: &Arc<Self>,
         tenant: TenantId,
         mut command: ExecuteTurn,
-        caller: Caller,
+        caller: RequestTiming,
     ) -> Result<Admitted, Error> {
         self.keep(&tenant, &command.contents).await?;
         // Attaching to a known turn does not need the MCP servers.
@@ -214,7 +214,7 @@ impl Engine {
         self: &Arc<Self>,
         key: &SessionKey,
         command: &ExecuteTurn,
-        caller: Caller,
+        caller: RequestTiming,
     ) -> Result<Option<Admitted>, Error> {
         let refused = match self.try_begin(key, command, caller).await {
             Ok(Some(admitted)) => return Ok(Some(admitted)),
@@ -242,7 +242,7 @@ impl Engine {
         self: &Arc<Self>,
         key: &SessionKey,
         command: &ExecuteTurn,
-        caller: Caller,
+        caller: RequestTiming,
     ) -> Result<Option<Admitted>, Error> {
         if self.draining.is_cancelled() {
             return Err(Error::Draining);
@@ -251,11 +251,11 @@ impl Engine {
         if command.session.is_none() {
             self.check_room(&key.tenant)?;
         }
-        if let Some(begun) = self.try_begin_as_left(key, command, caller).await {
+        if let Some(begun) = self.try_begin_from_memory(key, command, caller).await {
             return begun;
         }
         let session = self.store.session(key).await?;
-        if caller.has_left() {
+        if caller.is_past_deadline() {
             return Err(Error::DeadlinePassed);
         }
         match (session, &command.create) {
@@ -275,15 +275,16 @@ impl Engine {
                 ))
             }
             (Some(session), _) => {
-                self.something_to_answer(key, command, session.queued)
-                    .await?;
-                let basis = Basis::from(session);
-                self.begin(key, command, Base::of(&basis), caller).await
+                self.check_has_input(key, command, session.queued).await?;
+                let basis = PrepareInput::from(session);
+                self.begin(key, command, TargetSession::of(&basis), caller)
+                    .await
             }
             (None, Some(_)) if !matches!(command.start, Start::Input(_)) => Err(Error::NoInput),
             (None, Some(draft)) => {
                 let config = self.complete(draft.clone())?;
-                self.begin(key, command, Base::new(&config), caller).await
+                self.begin(key, command, TargetSession::new(&config), caller)
+                    .await
             }
             (None, None)
                 if command.session.is_none() && !matches!(command.start, Start::Input(_)) =>
@@ -292,7 +293,8 @@ impl Engine {
             }
             (None, None) if command.session.is_none() => {
                 let config = self.complete(SessionDraft::default())?;
-                self.begin(key, command, Base::new(&config), caller).await
+                self.begin(key, command, TargetSession::new(&config), caller)
+                    .await
             }
             (None, None) => Err(Error::SessionNotFound(key.session.clone())),
         }
@@ -301,23 +303,23 @@ impl Engine {
     /// Like [`Engine::try_begin`], for input to an idle session in this replica's memory. Returns
     /// `None` if the session is not in memory, or the turn is refused: the session may have
     /// changed, so the database decides.
-    async fn try_begin_as_left(
+    async fn try_begin_from_memory(
         self: &Arc<Self>,
         key: &SessionKey,
         command: &ExecuteTurn,
-        caller: Caller,
+        caller: RequestTiming,
     ) -> Option<Result<Option<Admitted>, Error>> {
         let may_begin = command.session.is_some()
             && matches!(command.start, Start::Input(_))
-            && !caller.has_left();
-        let basis = may_begin.then(|| self.store.remembered_idle(key))??;
-        let begun = self.begin(key, command, Base::of(&basis), caller);
+            && !caller.is_past_deadline();
+        let basis = may_begin.then(|| self.store.cached_idle(key))??;
+        let begun = self.begin(key, command, TargetSession::of(&basis), caller);
         Some(begun.await).filter(|begun| matches!(begun, Ok(_) | Err(Error::Store(_))))
     }
 
     /// Checks that an idle session has something for the model to respond to. The statement checks
     /// again under its lock.
-    async fn something_to_answer(
+    async fn check_has_input(
         &self,
         key: &SessionKey,
         command: &ExecuteTurn,
@@ -343,7 +345,7 @@ impl Engine {
         let Some(head) = self.store.head(key, Some(request)).await? else {
             return Ok(None);
         };
-        let Some(remembered) = head.remembered else {
+        let Some(remembered) = head.stored_request else {
             return Ok(None);
         };
         if remembered.hash != command.idempotency.hash {
@@ -356,19 +358,19 @@ impl Engine {
         }
         let turn = TurnId::new(remembered.result.clone());
         let (follows, first) = match self.store.turn(key, &turn).await? {
-            Some(found) => (Follows::Turn(turn), Seq(found.first_seq.0 - 1)),
+            Some(found) => (StreamEnd::Turn(turn), Seq(found.first_seq.0 - 1)),
             None => {
                 let message = MessageId::new(remembered.result);
                 match self
                     .store
-                    .fate(key, &message)
+                    .queued_outcome(key, &message)
                     .await?
                     .ok_or(Error::TurnNotFound(turn))?
                 {
-                    Fate::Waiting => (Follows::Message(message), head.last_seq),
-                    Fate::Taken { turn, after } => (Follows::Turn(turn), after),
-                    Fate::Ended(seq) if command.after >= seq => (Follows::Nothing, seq),
-                    Fate::Ended(seq) => (Follows::Message(message), Seq(seq.0 - 1)),
+                    QueuedOutcome::Waiting => (StreamEnd::Message(message), head.last_seq),
+                    QueuedOutcome::Taken { turn, after } => (StreamEnd::Turn(turn), after),
+                    QueuedOutcome::Ended(seq) if command.after >= seq => (StreamEnd::Nothing, seq),
+                    QueuedOutcome::Ended(seq) => (StreamEnd::Message(message), Seq(seq.0 - 1)),
                 }
             }
         };
@@ -381,10 +383,10 @@ impl Engine {
         };
         Ok(Some(Admitted {
             key: key.clone(),
-            follows,
-            how: How::Attached,
+            stream_end: follows,
+            admission: AdmissionKind::Attached,
             after,
-            news: None,
+            subscription: None,
         }))
     }
 
@@ -430,8 +432,8 @@ impl Engine {
             idempotency: &command.idempotency,
         };
         let place = match self.put(key, incoming, &session).await? {
-            Put::Fresh(place) => place,
-            Put::Before(_) | Put::Elsewhere => return Ok(None),
+            EnqueueOutcome::New(place) => place,
+            EnqueueOutcome::QueuedBefore(_) | EnqueueOutcome::NotQueued => return Ok(None),
         };
         let position = match place.state {
             QueueState::Pending { position } => position,
@@ -442,15 +444,15 @@ impl Engine {
         };
         Ok(Some(Admitted {
             key: key.clone(),
-            follows: Follows::Message(place.message.clone()),
-            how: How::Queued {
+            stream_end: StreamEnd::Message(place.message.clone()),
+            admission: AdmissionKind::Queued {
                 running: session.current_turn,
                 message: place.message,
                 position,
                 ignored: command.request.paths(),
             },
             after: session.last_seq,
-            news: None,
+            subscription: None,
         }))
     }
 
@@ -459,12 +461,12 @@ impl Engine {
         self: &Arc<Self>,
         key: &SessionKey,
         command: &ExecuteTurn,
-        base: Base<'_>,
-        caller: Caller,
+        base: TargetSession<'_>,
+        caller: RequestTiming,
     ) -> Result<Option<Admitted>, Error> {
         // Checked before anything is read, and again at the start.
         self.check_room(&key.tenant)?;
-        let Base { start, creates, .. } = base;
+        let TargetSession { start, creates, .. } = base;
         let StartingPoint {
             config, revision, ..
         } = start;
@@ -539,12 +541,12 @@ impl Engine {
         self.start(key.clone(), grant, asked.sent(), cause);
         Ok(Some(Admitted {
             key: key.clone(),
-            follows: Follows::Turn(turn),
-            how: How::Started {
+            stream_end: StreamEnd::Turn(turn),
+            admission: AdmissionKind::Started {
                 session_created: creates,
             },
             after,
-            news,
+            subscription: news,
         }))
     }
 
@@ -567,11 +569,11 @@ impl Engine {
         &self,
         key: &SessionKey,
         command: &ExecuteTurn,
-        base: &Base<'a>,
-        model: &Resolved,
+        base: &TargetSession<'a>,
+        model: &ResolvedModel,
         input: Option<&NewMessage>,
     ) -> Result<ContextSize<'a>, Error> {
-        let Base { start, holds, .. } = base;
+        let TargetSession { start, holds, .. } = base;
         let config = start.config;
         let request = &command.request;
         let tools = request.tools.as_ref().unwrap_or(&config.tools);

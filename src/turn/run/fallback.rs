@@ -9,16 +9,16 @@ use crate::{
         config::Policy,
         event::{ModelFallback, StepPosition, TurnRetrying},
     },
-    provider::{self, registry::Resolved},
+    provider::{self, registry::ResolvedModel},
     session::{cost::StepCost, rows::Rows},
-    store::owned::Owned,
+    store::owned::OwnedTurn,
     turn::{
         Error,
         context::{estimators::estimator, stats::budget},
         engine::Engine,
         run::{
             call_settings,
-            state::{Flow, Making, Run, StepContext},
+            state::{ContextReductions, Flow, Run, StepContext},
             step_tools::tools_in_force,
         },
     },
@@ -28,7 +28,7 @@ use crate::{
 pub(super) struct Fallback<'a> {
     /// Reference of the model that could not be called.
     pub(super) from: &'a str,
-    pub(super) to: Resolved,
+    pub(super) to: ResolvedModel,
     pub(super) failure: Failure,
     /// The open message, which becomes void.
     pub(super) voided: Option<MessageId>,
@@ -36,7 +36,7 @@ pub(super) struct Fallback<'a> {
 
 impl Engine {
     /// The model to use when the model `from` cannot be called. Returns `None` if none is left.
-    pub(super) fn fallback(&self, policy: &Policy, from: &str) -> Option<Resolved> {
+    pub(super) fn fallback(&self, policy: &Policy, from: &str) -> Option<ResolvedModel> {
         let reference = |listed: &str| match self.model(listed) {
             Ok(model) => model.reference,
             Err(_) => listed.to_owned(),
@@ -60,7 +60,7 @@ impl Run<'_> {
         &self,
         scene: &StepContext<'_>,
         error: &provider::Error,
-    ) -> Option<Resolved> {
+    ) -> Option<ResolvedModel> {
         let has_time = scene.read.elapsed() < scene.time_left();
         self.engine
             .fallback(&scene.policy, &scene.model.reference)
@@ -70,11 +70,11 @@ impl Run<'_> {
     /// Handles a turn whose model is no longer configured.
     pub(super) async fn without_model(
         &mut self,
-        owned: &Owned,
+        owned: &OwnedTurn,
         from: &str,
         error: Error,
     ) -> Result<Flow, Error> {
-        let policy = self.engine.policy(&owned.made_for.config)?;
+        let policy = self.engine.policy(&owned.prepared_for.config)?;
         let is_gone = matches!(error, Error::ModelNotFound(_)) && owned.step > 0;
         let Some(to) = self
             .engine
@@ -98,7 +98,7 @@ impl Run<'_> {
     /// Continues with another model, for the next attempt at the step and the rest of the turn.
     pub(super) async fn fall_back(
         &mut self,
-        owned: &Owned,
+        owned: &OwnedTurn,
         fallback: Fallback<'_>,
         mut rows: Rows,
         cost: StepCost<'_>,
@@ -130,26 +130,26 @@ impl Run<'_> {
         let written = self
             .engine
             .store
-            .retry(self.key, self.right(), &rows, &cost, Some(&request))
+            .retry(self.key, self.turn_fence(), &rows, &cost, Some(&request))
             .await?;
         // Attempts and recoveries of this step belong to the previous model.
         self.calls = (owned.step, 0);
         self.recovered = None;
-        self.making = Making::default();
-        self.after(written)
+        self.reductions = ContextReductions::default();
+        self.apply_written(written)
     }
 
     /// The events of a fallback: the failure, the new model, and the settings that it does not
     /// support.
     fn announced(
         &self,
-        owned: &Owned,
+        owned: &OwnedTurn,
         from: &str,
-        to: &Resolved,
+        to: &ResolvedModel,
         failure: Failure,
         voided: Option<MessageId>,
     ) -> Result<Vec<Payload>, Error> {
-        let config = &owned.made_for.config;
+        let config = &owned.prepared_for.config;
         let budget = budget(&self.engine.policy(config)?.context, to).ok();
         let switched = Payload::ModelFallback(ModelFallback {
             from: from.to_owned(),

@@ -4,15 +4,15 @@
 use std::time::Duration;
 
 use crate::{
-    context::compact::trigger::{due, is_ahead, room_for_answer},
+    context::compact::trigger::{due, guard_stream_limit, is_background_due},
     model::{CompactionState, Failure, FailureReason, Message, MessageId, compaction::Trigger},
     turn::{
         Error,
         context::{
-            compact::{Order, Survey, Tried, TriedLast},
+            compact::{CompactionAttempt, CompactionBlocker, CompactionInput, CompactionRequest},
             stats::budget,
         },
-        run::state::{Flow, Room, Run, StepContext},
+        run::state::{Flow, PromptFit, Run, StepContext},
     },
 };
 
@@ -22,21 +22,24 @@ impl Run<'_> {
         &mut self,
         scene: &StepContext<'_>,
         messages: &[Message],
-    ) -> Result<Room, Error> {
-        let forced = self.making.forced.take();
+    ) -> Result<PromptFit, Error> {
+        let forced = self.reductions.forced.take();
         let due = || self.due(scene).map(|trigger| (trigger, None));
         match forced.map(|(why, target)| (why, Some(target))).or_else(due) {
             Some((trigger, target))
                 if target.is_some() || self.may_compact(scene, trigger).await? =>
             {
                 if self.compact(scene, messages, trigger, target).await? {
-                    return Ok(Room::Changed);
+                    return Ok(PromptFit::Changed);
                 }
             }
             Some(_) => {}
-            None => self.compact_beside(scene, messages).await?,
+            None => self.compact_in_background(scene, messages).await?,
         }
-        Ok(self.too_large(scene).await?.map_or(Room::Fits, Room::Over))
+        Ok(self
+            .too_large(scene)
+            .await?
+            .map_or(PromptFit::Fits, PromptFit::TooLarge))
     }
 
     /// Most tokens of a response before the window is too full. Returns `None` if that is not
@@ -44,7 +47,7 @@ impl Run<'_> {
     pub(super) fn room_for_answer(scene: &StepContext<'_>) -> Option<u32> {
         let policy = &scene.policy.context;
         let budget = budget(policy, scene.model).ok()?;
-        let most = room_for_answer(&policy.compaction, budget, scene.model.provider.is_local())?;
+        let most = guard_stream_limit(&policy.compaction, budget, scene.model.provider.is_local())?;
         Some(most.saturating_sub(scene.size.count.tokens))
     }
 
@@ -55,7 +58,7 @@ impl Run<'_> {
         scene: &StepContext<'_>,
         message: &MessageId,
     ) -> Result<Flow, Error> {
-        let (step, before) = self.making.restarts;
+        let (step, before) = self.reductions.restarts;
         let restarts = if step == scene.at.step { before + 1 } else { 1 };
         let words = format!(
             "the response filled the context window of {}",
@@ -68,8 +71,8 @@ impl Run<'_> {
             let ending = self.overflow(scene, failure).await?;
             return self.stop(scene, rows, Some(cost), ending, None).await;
         }
-        self.making.restarts = (scene.at.step, restarts);
-        self.making.forced = Some((Trigger::Threshold, scene.size.count.tokens / 2));
+        self.reductions.restarts = (scene.at.step, restarts);
+        self.reductions.forced = Some((Trigger::Threshold, scene.size.count.tokens / 2));
         tracing::warn!(
             session.id = %self.key.session, turn.id = %self.turn, step = scene.at.step, restarts,
             "a response filled the context window; reducing the context"
@@ -87,9 +90,9 @@ impl Run<'_> {
             Trigger::Threshold => {
                 let last = self
                     .engine
-                    .tried_last(self.key, scene.owned.context_version)
+                    .compaction_blocker(self.key, scene.owned.context_version)
                     .await?;
-                Ok(last != Some(TriedLast::NoGain))
+                Ok(last != Some(CompactionBlocker::NoGain))
             }
         }
     }
@@ -104,14 +107,19 @@ impl Run<'_> {
         {
             Trigger::Overflow | Trigger::Manual | Trigger::ProviderOverflow => true,
             Trigger::Threshold => {
-                !policy.compaction.summarises_beside() && self.making.step != Some(scene.at.step)
+                !policy.compaction.summarises_in_background()
+                    && self.reductions.step != Some(scene.at.step)
             }
         })
     }
 
     /// What a compaction would be planned from.
-    async fn survey(&self, scene: &StepContext<'_>, messages: &[Message]) -> Result<Survey, Error> {
-        Ok(Survey {
+    async fn compaction_input(
+        &self,
+        scene: &StepContext<'_>,
+        messages: &[Message],
+    ) -> Result<CompactionInput, Error> {
+        Ok(CompactionInput {
             tenant: self.key.tenant.clone(),
             messages: messages.to_vec(),
             version: scene.owned.context_version,
@@ -120,19 +128,19 @@ impl Run<'_> {
             budget: budget(&scene.policy.context, scene.model)?,
             non_transcript_tokens: scene.context.non_transcript_tokens(),
             size: scene.size.count.clone(),
-            lesson: scene.context.lesson(),
+            lesson: scene.context.correction(),
         })
     }
 
-    fn order(
+    fn compaction_request(
         &self,
         scene: &StepContext<'_>,
-        survey: &Survey,
+        survey: &CompactionInput,
         trigger: Trigger,
         target: Option<u32>,
-    ) -> Order {
-        let was_pruned = self.making.pruned == Some(scene.at.step);
-        Order::of_policy(
+    ) -> CompactionRequest {
+        let was_pruned = self.reductions.pruned == Some(scene.at.step);
+        CompactionRequest::of_policy(
             &scene.policy.context.compaction,
             survey,
             trigger,
@@ -152,9 +160,9 @@ impl Run<'_> {
         if !policy.compaction.enabled || budget(policy, scene.model).is_err() {
             return Ok(false);
         }
-        let survey = self.survey(scene, messages).await?;
+        let survey = self.compaction_input(scene, messages).await?;
         Ok(survey
-            .plan(&self.order(scene, &survey, trigger, Some(target)))
+            .plan(&self.compaction_request(scene, &survey, trigger, Some(target)))
             .is_some())
     }
 
@@ -166,26 +174,26 @@ impl Run<'_> {
         trigger: Trigger,
         target: Option<u32>,
     ) -> Result<bool, Error> {
-        let survey = self.survey(scene, messages).await?;
-        let order = self.order(scene, &survey, trigger, target);
+        let survey = self.compaction_input(scene, messages).await?;
+        let order = self.compaction_request(scene, &survey, trigger, target);
         let tried = self
             .engine
-            .compact_now(self.key, &survey, &order, self.called_away(scene))
+            .compact_now(self.key, &survey, &order, self.stop_waiting_reason(scene))
             .await?;
         self.watch.waited();
         match tried {
-            Tried::Nothing => Ok(false),
-            Tried::Changed => Ok(true),
-            Tried::Ended(made) => {
-                self.making.step = Some(scene.at.step);
-                Ok(made.state == CompactionState::Applied || self.is_called_away(scene))
+            CompactionAttempt::Nothing => Ok(false),
+            CompactionAttempt::Changed => Ok(true),
+            CompactionAttempt::Ended(made) => {
+                self.reductions.step = Some(scene.at.step);
+                Ok(made.state == CompactionState::Applied || self.must_stop_waiting(scene))
             }
         }
     }
 
     /// Starts a compaction in parallel to the turn, if the policy allows it and one will be needed
     /// soon. It continues after the end of the turn.
-    async fn compact_beside(
+    async fn compact_in_background(
         &mut self,
         scene: &StepContext<'_>,
         messages: &[Message],
@@ -195,19 +203,25 @@ impl Run<'_> {
         let size = scene.size.at_most();
         let local = scene.model.provider.is_local();
         let ahead = budget(policy, scene.model)
-            .is_ok_and(|it| is_ahead(&policy.compaction, it, size, local));
-        if !ahead || self.engine.tried_last(self.key, version).await?.is_some() {
+            .is_ok_and(|it| is_background_due(&policy.compaction, it, size, local));
+        if !ahead
+            || self
+                .engine
+                .compaction_blocker(self.key, version)
+                .await?
+                .is_some()
+        {
             return Ok(());
         }
-        let survey = self.survey(scene, messages).await?;
-        let order = self.order(scene, &survey, Trigger::Threshold, None);
+        let survey = self.compaction_input(scene, messages).await?;
+        let order = self.compaction_request(scene, &survey, Trigger::Threshold, None);
         self.engine
-            .compact_beside(self.key, survey, order, scene.limits.turn_timeout)
+            .compact_in_background(self.key, survey, order, scene.limits.turn_timeout)
             .await
     }
 
     /// Resolves with the reason when the turn must stop waiting.
-    async fn called_away(&self, scene: &StepContext<'_>) -> &'static str {
+    async fn stop_waiting_reason(&self, scene: &StepContext<'_>) -> &'static str {
         tokio::select! {
             () = self.lease.lost().cancelled() => "the turn has another owner",
             () = self.lease.cancelled().cancelled() => "the turn was cancelled",
@@ -216,7 +230,7 @@ impl Run<'_> {
         }
     }
 
-    fn is_called_away(&self, scene: &StepContext<'_>) -> bool {
+    fn must_stop_waiting(&self, scene: &StepContext<'_>) -> bool {
         self.lease.lost().is_cancelled()
             || self.lease.cancelled().is_cancelled()
             || self.engine.aborting.is_cancelled()

@@ -7,12 +7,12 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use crate::{
     context::{estimator::Estimator, sent_prompt::SentPrompt},
     model::{
-        CallId, Category, Content, Counted, InputMessage, Message, MessageId, ModelResponse, Part,
+        CallId, Category, Content, InputMessage, Message, MessageId, ModelResponse, Part, PartSize,
         Payload, Role, TokenCount, Usage, UsagePurpose,
         event::{Estimate, UsageRecorded},
         message::StoredPart,
     },
-    provider::{Finish, registry::Resolved},
+    provider::{Finish, registry::ResolvedModel},
     session::rows::NewMessage,
     turn::run::answer::Timing,
 };
@@ -45,7 +45,7 @@ pub(in crate::turn) fn stored(part: Part, role: Role, estimator: Estimator) -> S
 }
 
 /// The size of a part.
-pub(in crate::turn) fn counted(part: &Part, role: Role, estimator: Estimator) -> Counted {
+pub(in crate::turn) fn counted(part: &Part, role: Role, estimator: Estimator) -> PartSize {
     let bytes = match &part.content {
         Content::Text(text) | Content::Reasoning { text, redacted: _ } | Content::Refusal(text) => {
             text.len()
@@ -55,12 +55,12 @@ pub(in crate::turn) fn counted(part: &Part, role: Role, estimator: Estimator) ->
         Content::ProviderItem(item) => item.json.len(),
         Content::Media(_) | Content::Unknown(_) => 0,
     };
-    beside_others(bytes, estimator, || estimator.part(part, role))
+    count_without_blocking(bytes, estimator, || estimator.part(part, role))
 }
 
 /// Counts texts of this many bytes. Longer texts are counted without blocking other tasks of the
 /// thread.
-pub(in crate::turn) fn beside_others<T>(
+pub(in crate::turn) fn count_without_blocking<T>(
     bytes: usize,
     estimator: Estimator,
     count: impl FnOnce() -> T,
@@ -145,7 +145,7 @@ pub(in crate::turn) fn new_message(
 }
 
 pub(in crate::turn) fn response(
-    model: &Resolved,
+    model: &ResolvedModel,
     finish: &Finish,
     timing: Timing,
 ) -> ModelResponse {
@@ -185,7 +185,7 @@ pub(in crate::turn) fn is_believed(
     prompt: SentPrompt,
     (reported, predicted): (u32, u32),
 ) -> bool {
-    let doubt = prompt.doubt(reported);
+    let doubt = prompt.implausibility(reported);
     if let Some(doubt) = doubt {
         tracing::warn!(
             model,
@@ -200,7 +200,7 @@ pub(in crate::turn) fn is_believed(
 
 /// The usage record of a turn's model call.
 pub(in crate::turn) fn usage_recorded(
-    model: &Resolved,
+    model: &ResolvedModel,
     (usage, estimate): (Option<&Usage>, Option<Estimate>),
     ratio: f64,
     message: Option<&MessageId>,

@@ -10,7 +10,7 @@ use futures_util::FutureExt as _;
 use super::state::{Run, StepContext};
 use crate::{
     model::Message,
-    store::owned::{Owned, Seen},
+    store::owned::{OwnedTurn, VisibleTranscript},
     turn::Error,
 };
 
@@ -19,44 +19,46 @@ use crate::{
 const LARGE: usize = 1 << 19;
 
 /// The outcome of reading a turn.
-pub(super) enum Looked {
+pub(super) enum TurnRead {
     /// The turn has another owner, or is over.
-    Gone,
+    NotOwned,
     /// The wait for memory was interrupted: read again.
-    Again,
+    Interrupted,
     /// The committed state. Contains no messages if the turn ends regardless of them.
-    At(Box<Owned>, Seen),
+    Current(Box<OwnedTurn>, VisibleTranscript),
 }
 
 impl Run<'_> {
     /// Reads the committed state. Waits for memory before it reads large messages.
-    pub(super) async fn look(&mut self) -> Result<Looked, Error> {
-        let is_as_left = std::mem::take(&mut self.is_as_left);
+    pub(super) async fn read_turn(&mut self) -> Result<TurnRead, Error> {
+        let is_as_left = std::mem::take(&mut self.is_just_committed);
         if is_as_left && let Some(looked) = self.recall() {
             return Ok(looked);
         }
         if self.memory.is_none() {
             let Some((owned, seen)) = self.read(LARGE).await? else {
-                return Ok(Looked::Gone);
+                return Ok(TurnRead::NotOwned);
             };
             if seen.bytes < LARGE && self.media == 0 {
-                return Ok(Looked::At(owned, seen));
+                return Ok(TurnRead::Current(owned, seen));
             }
             if self.ends_now(&owned) {
-                return Ok(Looked::At(owned, Seen::default()));
+                return Ok(TurnRead::Current(owned, VisibleTranscript::default()));
             }
             drop(seen);
-            if self.waited_for_memory(&owned).await? {
-                return Ok(Looked::Again);
+            if self.wait_for_memory(&owned).await? {
+                return Ok(TurnRead::Interrupted);
             }
         }
         let read = self.read(usize::MAX).await?;
-        Ok(read.map_or(Looked::Gone, |(owned, seen)| Looked::At(owned, seen)))
+        Ok(read.map_or(TurnRead::NotOwned, |(owned, seen)| {
+            TurnRead::Current(owned, seen)
+        }))
     }
 
     /// The state as this replica's last commit left it. Returns `None` if it is not in memory, or a
     /// cancel was announced since.
-    fn recall(&self) -> Option<Looked> {
+    fn recall(&self) -> Option<TurnRead> {
         if self.lease.cancelled().is_cancelled() {
             return None;
         }
@@ -66,38 +68,45 @@ impl Run<'_> {
             (None, _) => return None,
         };
         let store = &self.engine.store;
-        let (owned, seen) = store.remembered_turn(self.key, self.right(), most_bytes)?;
-        Some(Looked::At(Box::new(owned), seen))
+        let (owned, seen) = store.cached_turn(self.key, self.turn_fence(), most_bytes)?;
+        Some(TurnRead::Current(Box::new(owned), seen))
     }
 
-    async fn read(&self, most_bytes: usize) -> Result<Option<(Box<Owned>, Seen)>, Error> {
+    async fn read(
+        &self,
+        most_bytes: usize,
+    ) -> Result<Option<(Box<OwnedTurn>, VisibleTranscript)>, Error> {
         let store = &self.engine.store;
         // Only the owner writes messages, so that the two need not be one snapshot.
         let both =
             || store.owned_with_transcript(self.key, self.turn, self.fence.epoch, most_bytes);
-        let (owned, seen) = self.patiently(both).await?;
+        let (owned, seen) = self.retry_transient(both).await?;
         Ok(owned.map(|owned| (Box::new(owned), seen)))
     }
 
     /// Whether the turn ends regardless of its messages.
-    fn ends_now(&self, owned: &Owned) -> bool {
+    fn ends_now(&self, owned: &OwnedTurn) -> bool {
         owned.cancel.is_some()
             || owned.takeovers > self.engine.rules.max_takeovers
             || self.time_with_grace(owned).is_zero()
     }
 
-    fn time_with_grace(&self, owned: &Owned) -> Duration {
-        let limits = self.engine.limits(&owned.made_for.config, &owned.request);
+    fn time_with_grace(&self, owned: &OwnedTurn) -> Duration {
+        let limits = self
+            .engine
+            .limits(&owned.prepared_for.config, &owned.request);
         owned.time_with_grace(limits.grace)
     }
 
     /// Waits for memory. Returns `true` if the wait was interrupted and the turn has to be read
     /// again.
-    async fn waited_for_memory(&mut self, owned: &Owned) -> Result<bool, Error> {
+    async fn wait_for_memory(&mut self, owned: &OwnedTurn) -> Result<bool, Error> {
         let engine = self.engine;
-        let messages = self.patiently(|| engine.store.live_bytes(self.key)).await?;
+        let messages = self
+            .retry_transient(|| engine.store.live_bytes(self.key))
+            .await?;
         let bytes = messages.saturating_add(self.media);
-        let mut entering = pin!(engine.patient_memory(&self.key.tenant, bytes));
+        let mut entering = pin!(engine.reserve_memory_without_timeout(&self.key.tenant, bytes));
         if let Some(place) = entering.as_mut().now_or_never() {
             self.memory = Some(place);
             return Ok(false);
@@ -119,7 +128,7 @@ impl Run<'_> {
     /// Whether a prompt's media exceed the memory that the turn holds. If so, the turn releases
     /// what it holds, and waits for the total at the next read: a waiting turn must not hold
     /// memory.
-    pub(super) fn lacks_memory_for_media(
+    pub(super) fn release_memory_for_media(
         &mut self,
         scene: &StepContext<'_>,
         messages: &[Message],

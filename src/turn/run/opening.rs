@@ -7,7 +7,7 @@ use crate::{
         command::TurnRequest,
         event::{StepPosition, StepStarted, TurnStarted},
     },
-    provider::registry::Resolved,
+    provider::registry::ResolvedModel,
     session::rows::{NewMessage, Rows},
     turn::{
         context::estimators::estimator,
@@ -23,7 +23,7 @@ pub(in crate::turn) struct Opening<'a> {
     /// The size of the first step's prompt, if the step begins with the turn. Otherwise the step
     /// begins when the queued messages are taken, so that its size includes them.
     pub(in crate::turn) size: Option<ContextSize<'a>>,
-    pub(in crate::turn) model: &'a Resolved,
+    pub(in crate::turn) model: &'a ResolvedModel,
     pub(in crate::turn) limits: Limits,
     pub(in crate::turn) budget: Option<Budget>,
     pub(in crate::turn) start: StartingPoint<'a>,
@@ -91,7 +91,7 @@ pub(in crate::turn) fn opening(new: Opening<'_>) -> Rows {
 /// The event that begins a step. The statement fills in its tokens; `expected` provides the margin.
 /// `budget` is the window under the policy in force, if one is known or assumed.
 pub(in crate::turn) fn step_started(
-    model: &Resolved,
+    model: &ResolvedModel,
     revision: i64,
     expected: TokenCount,
     budget: Option<Budget>,

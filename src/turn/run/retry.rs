@@ -13,14 +13,14 @@ pub struct Retries {
     /// Upper bound of the wait before the second call. It doubles with each further call.
     pub base: Duration,
     /// Longest wait from the doubling.
-    pub most: Duration,
+    pub max_delay: Duration,
     /// Longest wait that the provider may request.
-    pub most_asked: Duration,
+    pub max_retry_after: Duration,
 }
 
 /// The state after a failed call.
 #[derive(Debug, Clone, Copy)]
-pub struct Failed<'a> {
+pub struct RetryInput<'a> {
     pub error: &'a Error,
     /// Calls made for this step so far.
     pub calls: u32,
@@ -35,17 +35,17 @@ impl Retries {
     ///
     /// The wait is random between zero and a bound that doubles (full jitter), so that the callers
     /// of a recovering service do not return all at once. A wait that the service requests is
-    /// always waited in full, plus jitter. If it exceeds `most_asked` or the remaining time of the
+    /// always waited in full, plus jitter. If it exceeds `max_retry_after` or the remaining time of the
     /// turn, the failure is reported immediately.
-    pub fn wait(&self, failed: Failed<'_>) -> Option<Duration> {
-        let Failed {
+    pub fn wait(&self, failed: RetryInput<'_>) -> Option<Duration> {
+        let RetryInput {
             error,
             calls,
             time_left,
             jitter,
         } = failed;
         let asked = error.retry_after.unwrap_or_default();
-        if !error.is_retryable() || calls >= self.attempts || asked > self.most_asked {
+        if !error.is_retryable() || calls >= self.attempts || asked > self.max_retry_after {
             return None;
         }
         let doubled = self.base.saturating_mul(
@@ -53,7 +53,8 @@ impl Retries {
                 .checked_shl(calls.saturating_sub(1))
                 .unwrap_or(u32::MAX),
         );
-        let wait = asked.saturating_add(doubled.min(self.most).mul_f64(jitter.clamp(0.0, 1.0)));
+        let wait =
+            asked.saturating_add(doubled.min(self.max_delay).mul_f64(jitter.clamp(0.0, 1.0)));
         (wait < time_left).then_some(wait)
     }
 }
@@ -69,8 +70,8 @@ mod tests {
         Retries {
             attempts: 5,
             base: SECOND,
-            most: SECOND * 6,
-            most_asked: SECOND * 60,
+            max_delay: SECOND * 6,
+            max_retry_after: SECOND * 60,
         }
     }
 
@@ -99,7 +100,7 @@ mod tests {
         ];
         for (calls, jitter, expected) in table.into_iter().chain(halves) {
             let error = error(Kind::Overloaded, None);
-            let wait = retries().wait(Failed {
+            let wait = retries().wait(RetryInput {
                 error: &error,
                 calls,
                 time_left: SECOND * 3600,
@@ -127,7 +128,7 @@ mod tests {
         for (asked, time_left, expected) in table {
             let error = error(Kind::RateLimited, asked);
             let time_left = Duration::from_secs(time_left);
-            let wait = retries().wait(Failed {
+            let wait = retries().wait(RetryInput {
                 error: &error,
                 calls: 1,
                 time_left,
@@ -160,7 +161,7 @@ mod tests {
                 should_retry,
                 ..error(kind, None)
             };
-            let wait = retries().wait(Failed {
+            let wait = retries().wait(RetryInput {
                 error: &error,
                 calls: 1,
                 time_left: SECOND * 60,
@@ -175,11 +176,11 @@ mod tests {
         let retries = Retries {
             attempts: u32::MAX,
             base: Duration::MAX,
-            most: SECOND,
-            most_asked: SECOND,
+            max_delay: SECOND,
+            max_retry_after: SECOND,
         };
         let error = error(Kind::Broken, None);
-        let wait = retries.wait(Failed {
+        let wait = retries.wait(RetryInput {
             error: &error,
             calls: 1_000_000,
             time_left: Duration::MAX,

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crate::{
     model::{Ending, Message, Role, SessionKey, TurnId, event::StepPosition},
-    store::owned::Owned,
-    telemetry::{Span, Trace, Traces, spans::ModelAnswer},
+    store::owned::OwnedTurn,
+    telemetry::{Span, Trace, Traces, spans::ResponseAttributes},
     turn::run::{
-        answer::{End, Timing},
+        answer::{CallEnd, Timing},
         cause::Cause,
         watch,
     },
@@ -36,7 +36,7 @@ impl Spans {
     pub(super) fn at(
         &mut self,
         (traces, key, turn): (&Traces, &SessionKey, &TurnId),
-        owned: &Owned,
+        owned: &OwnedTurn,
         messages: &[Message],
     ) -> Trace {
         let begun = || traces.of_stored(owned.trace.as_deref()).turn(key, turn);
@@ -66,7 +66,7 @@ impl Spans {
 }
 
 /// How long the turn waited for the tools of its last response.
-fn waited(owned: &Owned, messages: &[Message]) -> Option<Duration> {
+fn waited(owned: &OwnedTurn, messages: &[Message]) -> Option<Duration> {
     let asked = messages.iter().rfind(|it| it.role == Role::Assistant)?;
     owned
         .read_at
@@ -76,12 +76,12 @@ fn waited(owned: &Owned, messages: &[Message]) -> Option<Duration> {
 }
 
 /// Records the end of a model call.
-pub(super) fn answered(span: &Span, end: &End, timing: Timing) {
+pub(super) fn answered(span: &Span, end: &CallEnd, timing: Timing) {
     let finish = match end {
-        End::Complete(answer) => Some(&answer.finish),
-        End::Failed(_) | End::Cut(..) => None,
+        CallEnd::Complete(answer) => Some(&answer.finish),
+        CallEnd::Failed(_) | CallEnd::Cut(..) => None,
     };
-    span.model_answered(ModelAnswer {
+    span.model_answered(ResponseAttributes {
         usage: finish.and_then(|finish| finish.usage.as_ref()),
         model: finish.map_or("", |finish| &finish.provider_model),
         id: finish.map_or("", |finish| &finish.response_id),

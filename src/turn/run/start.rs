@@ -21,7 +21,7 @@ impl Engine {
         match cause {
             Cause::Executed(_) => self.metrics.turn_started(TurnOrigin::Execute),
             Cause::Queued => self.metrics.turn_started(TurnOrigin::Queue),
-            Cause::Answered | Cause::GoesOn => {}
+            Cause::Answered | Cause::Continued => {}
         }
         self.metrics.turn_running(1);
         let lease = self.leases.hold(&key, &grant.turn, grant.fence.epoch, sent);
@@ -29,7 +29,7 @@ impl Engine {
         channel.advance(grant.last_seq);
         // The statement that granted it wrote events that readers on other replicas may be waiting
         // for.
-        self.wake(Wakeup::News(key.clone()));
+        self.wake(Wakeup::NewEvents(key.clone()));
         let reach = Reach::Tenant(key.tenant.clone());
         let admitted = AdmittedAt(self.quotas.last_read().at());
         let mut running = Running {

@@ -5,9 +5,9 @@ use crate::{
     model::SessionConfig,
     session::creation::FIRST_REVISION,
     store::{
-        owned::{Owned, Revision},
+        owned::{OwnedTurn, Revision},
         session::Session,
-        session_memory::Basis,
+        session_memory::PrepareInput,
     },
 };
 
@@ -35,7 +35,7 @@ impl<'a> StartingPoint<'a> {
     }
 
     /// The state after a turn that runs here.
-    pub(in crate::turn) fn after(owned: &'a Owned) -> Self {
+    pub(in crate::turn) fn after(owned: &'a OwnedTurn) -> Self {
         let Revision { number, config } = owned.in_force();
         Self {
             config,
@@ -54,7 +54,7 @@ impl<'a> StartingPoint<'a> {
     }
 
     /// A session as read, or from this replica's memory.
-    pub(in crate::turn) fn of_basis(basis: &'a Basis) -> Self {
+    pub(in crate::turn) fn of_basis(basis: &'a PrepareInput) -> Self {
         let Revision { number, config } = &*basis.revision;
         Self {
             config,

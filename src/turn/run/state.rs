@@ -8,20 +8,20 @@ use std::{
 
 use crate::{
     context::{
-        budget::ASSUMED,
+        budget::ASSUMED_WINDOW_AND_RESERVE,
         estimator::Estimator,
         prune::Pruning,
         size::{ContextSize, Size},
     },
-    fair::FairPlace,
+    fair::FairPermit,
     model::{
         Category, Ending, Fence, Limits, MessageId, Seq, SessionKey, ToolSet, TurnId, Usage,
         compaction::Trigger, config::Policy, event::StepPosition,
     },
-    provider::registry::Resolved,
-    store::owned::Owned,
+    provider::registry::ResolvedModel,
+    store::owned::OwnedTurn,
     turn::{
-        context::media::Carried,
+        context::media::PromptMedia,
         engine::Engine,
         lease::leases::Lease,
         live::hub::Channel,
@@ -35,15 +35,15 @@ const CONFIG_TRIES: u32 = 10;
 
 /// A turn was neither ended nor left to another owner.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::turn) struct NotLeft;
+pub(in crate::turn) struct NotReleased;
 
 /// Whether the loop continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flow {
     /// With the next read of the committed state.
-    On,
+    Continue,
     /// The turn does not continue here.
-    Over,
+    Stop,
 }
 
 /// A turn that this replica owns.
@@ -56,11 +56,11 @@ pub(super) struct Run<'a> {
     pub(super) fence: Fence,
     pub(super) seq: Seq,
     /// The turn has not waited since its last commit.
-    pub(super) is_as_left: bool,
+    pub(super) is_just_committed: bool,
     pub(super) last_usage: Option<Usage>,
     pub(super) writing: Option<MessageId>,
     /// How often the next step could not begin because the session had changed.
-    pub(super) moved: u32,
+    pub(super) conflicts: u32,
     /// It is recorded that the turn has a reader.
     pub(super) attended: bool,
     /// A step, and the calls that this owner made for it.
@@ -69,17 +69,17 @@ pub(super) struct Run<'a> {
     pub(super) recovered: Option<u32>,
     /// The step whose model was called again because its response was empty.
     pub(super) called_again: Option<u32>,
-    pub(super) making: Making,
+    pub(super) reductions: ContextReductions,
     /// The turn ended here.
     pub(super) is_over: bool,
     /// The transcript is at least as large as the minimum saving of a prune.
     pub(super) is_worth_pruning: bool,
     /// Memory reserved for the prompt, if its messages or media are large.
-    pub(super) memory: Option<FairPlace>,
+    pub(super) memory: Option<FairPermit>,
     /// Bytes of media that `memory` covers, or that the turn waits for.
     pub(super) media: u64,
     /// The media of its prompts.
-    pub(super) carried: Carried,
+    pub(super) prompt_media: PromptMedia,
     pub(super) watch: Watch,
     pub(super) spans: Spans,
 }
@@ -87,14 +87,14 @@ pub(super) struct Run<'a> {
 impl Run<'_> {
     /// Whether the next step begins even if the configuration has changed.
     pub(super) fn begins_in_any_case(&self) -> bool {
-        self.moved >= CONFIG_TRIES
+        self.conflicts >= CONFIG_TRIES
     }
 }
 
 /// The state of one step.
 pub(super) struct StepContext<'a> {
-    pub(super) owned: &'a Owned,
-    pub(super) model: &'a Resolved,
+    pub(super) owned: &'a OwnedTurn,
+    pub(super) model: &'a ResolvedModel,
     /// The estimator for stored content.
     pub(super) estimator: Estimator,
     pub(super) limits: Limits,
@@ -135,7 +135,7 @@ impl StepContext<'_> {
     pub(super) fn most_output(&self) -> u32 {
         let of_model = self.model.info.max_output.map(|limit| limit.tokens);
         let limit = self.limits.max_output_tokens.or(of_model);
-        limit.unwrap_or(ASSUMED.1)
+        limit.unwrap_or(ASSUMED_WINDOW_AND_RESERVE.1)
     }
 
     /// Whether the turn's time has passed: no more tools are called.
@@ -145,18 +145,18 @@ impl StepContext<'_> {
 }
 
 /// Whether the model can be called.
-pub(super) enum Room {
+pub(super) enum PromptFit {
     /// The prompt fits.
     Fits,
     /// The context changed, or the turn has to read its state again.
     Changed,
     /// The prompt does not fit and cannot be made to.
-    Over(Ending),
+    TooLarge(Ending),
 }
 
 /// Attempts to make the context smaller.
 #[derive(Debug, Default)]
-pub(super) struct Making {
+pub(super) struct ContextReductions {
     /// A compaction that is required for the next call, with its target in tokens.
     pub(super) forced: Option<(Trigger, u32)>,
     /// The step for which the context was pruned.

@@ -4,21 +4,21 @@ use crate::{
     codec,
     context::{coalesce::coalesce, estimator::Estimator},
     model::{
-        Applied, DropReason, InputMessage, Message, MessageId, Payload, Seq, TakeMode, TurnId,
-        derive, event::StepPosition,
+        AppliedMessage, DropReason, InputMessage, Message, MessageId, Payload, Seq, TakeMode,
+        TurnId, derive, event::StepPosition,
     },
-    provider::registry::Resolved,
+    provider::registry::ResolvedModel,
     session::{
-        queue::Which,
+        queue::MessageSelection,
         queue_rows::Withdrawal,
         rows::{NewMessage, Rows},
-        take::{Advance, Taken},
+        take::{Advance, TakenMessage},
     },
     store::{
         owned::Revision,
-        queue::{Look, Queued},
-        take::Take,
-        written::Written,
+        queue::{QueueSnapshot, QueuedMessage},
+        take::TakeOutcome,
+        written::WriteOutcome,
     },
     turn::{
         Error,
@@ -45,7 +45,7 @@ const OPTIMISTIC_TAKES: u32 = 2;
 pub(in crate::turn) struct Choice {
     pub expired: Vec<MessageId>,
     pub dropped: Vec<(MessageId, DropReason)>,
-    pub taken: Vec<(Applied, InputMessage)>,
+    pub taken: Vec<(AppliedMessage, InputMessage)>,
 }
 
 impl Run<'_> {
@@ -58,12 +58,12 @@ impl Run<'_> {
         advance: bool,
     ) -> Result<Flow, Error> {
         let Some(look) = self.waiting().await? else {
-            return Ok(Flow::Over);
+            return Ok(Flow::Stop);
         };
         let revision = if advance {
             scene.owned.in_force()
         } else {
-            &scene.owned.made_for
+            &scene.owned.prepared_for
         };
         let Revision { number, config } = revision;
         let request = &scene.owned.request;
@@ -85,14 +85,14 @@ impl Run<'_> {
             fits(message, &model, window, non_transcript_tokens)
         });
         if !choice.expired.is_empty() {
-            let expired = Which::These(&choice.expired);
+            let expired = MessageSelection::These(&choice.expired);
             self.engine
                 .withdraw(self.key, expired, Withdrawal::Expired, b"")
                 .await?;
-            return Ok(Flow::On);
+            return Ok(Flow::Continue);
         }
         if choice.taken.is_empty() && choice.dropped.is_empty() {
-            return Ok(Flow::On);
+            return Ok(Flow::Continue);
         }
         let advance = advance && !choice.taken.is_empty();
         let message = taken_message(self.turn, choice.taken, estimator(&model));
@@ -110,16 +110,18 @@ impl Run<'_> {
         let (rows, ends) = take_rows(rows, scene.at, choice.dropped, started, message);
         let step = match advance {
             false => Advance::Stay,
-            true if self.begins_in_any_case() => Advance::InAnyCase,
-            true => Advance::MadeFor(*number),
+            true if self.begins_in_any_case() => Advance::AnyRevision,
+            true => Advance::IfRevision(*number),
         };
         self.write_take(look.last_seq, &rows, &ends, step).await
     }
 
     /// The queue of this turn. Returns `None` if the turn has another owner, or is over.
-    async fn waiting(&self) -> Result<Option<Look>, Error> {
-        let look = self.patiently(|| self.engine.store.look(self.key)).await?;
-        let is_owned = |look: &Look| {
+    async fn waiting(&self) -> Result<Option<QueueSnapshot>, Error> {
+        let look = self
+            .retry_transient(|| self.engine.store.queue_snapshot(self.key))
+            .await?;
+        let is_owned = |look: &QueueSnapshot| {
             look.fence.epoch == self.fence.epoch && look.turn.as_ref() == Some(self.turn)
         };
         Ok(look.filter(is_owned))
@@ -133,21 +135,21 @@ impl Run<'_> {
         ends: &Ends,
         step: Advance,
     ) -> Result<Flow, Error> {
-        let seen = (self.moved < OPTIMISTIC_TAKES).then_some(last_seq);
+        let seen = (self.conflicts < OPTIMISTIC_TAKES).then_some(last_seq);
         let taken = self
             .engine
             .store
-            .take(self.key, self.right(), seen, rows, &ends.taken(), step)
+            .take(self.key, self.turn_fence(), seen, rows, &ends.taken(), step)
             .await?;
         match taken {
-            Take::Applied(ack) => {
-                self.moved = 0;
-                self.after(Written::Applied(ack))
+            TakeOutcome::Applied(ack) => {
+                self.conflicts = 0;
+                self.apply_written(WriteOutcome::Applied(ack))
             }
-            Take::Fenced => self.after(Written::Fenced),
-            Take::Moved => {
-                self.moved += 1;
-                Ok(Flow::On)
+            TakeOutcome::Fenced => self.apply_written(WriteOutcome::Fenced),
+            TakeOutcome::Stale => {
+                self.conflicts += 1;
+                Ok(Flow::Continue)
             }
         }
     }
@@ -156,10 +158,10 @@ impl Run<'_> {
 /// The message that the taken ones are merged into. Returns `None` if no message is taken.
 fn taken_message(
     turn: &TurnId,
-    taken: Vec<(Applied, InputMessage)>,
+    taken: Vec<(AppliedMessage, InputMessage)>,
     estimator: Estimator,
-) -> Option<(Vec<Applied>, NewMessage)> {
-    let (applied, inputs): (Vec<Applied>, Vec<InputMessage>) = taken.into_iter().unzip();
+) -> Option<(Vec<AppliedMessage>, NewMessage)> {
+    let (applied, inputs): (Vec<AppliedMessage>, Vec<InputMessage>) = taken.into_iter().unzip();
     let id = derive::taken(turn, &applied.first()?.message);
     let message = user_message(id, coalesce(inputs)?, &applied, estimator);
     Some((applied, message))
@@ -171,7 +173,7 @@ fn take_rows(
     at: StepPosition,
     dropped: Vec<(MessageId, DropReason)>,
     started: Option<Payload>,
-    message: Option<(Vec<Applied>, NewMessage)>,
+    message: Option<(Vec<AppliedMessage>, NewMessage)>,
 ) -> (Rows, Ends) {
     let at = match started {
         Some(_) => StepPosition {
@@ -218,7 +220,7 @@ impl Ends {
     /// Merges these messages into `message`.
     pub(in crate::turn) fn apply(
         &mut self,
-        applied: Vec<Applied>,
+        applied: Vec<AppliedMessage>,
         message: NewMessage,
         rows: &mut Rows,
         at: StepPosition,
@@ -240,9 +242,9 @@ impl Ends {
     }
 
     /// The parameters of the take's statement.
-    pub(in crate::turn) fn taken(&self) -> Vec<Taken<'_>> {
+    pub(in crate::turn) fn taken(&self) -> Vec<TakenMessage<'_>> {
         let ends = self.0.iter();
-        ends.map(|(message, end, event)| Taken {
+        ends.map(|(message, end, event)| TakenMessage {
             message,
             end: end.as_ref().map_err(|reason| *reason),
             event: *event,
@@ -253,7 +255,7 @@ impl Ends {
 
 /// Decides about the messages queued for a turn, in their order.
 pub(in crate::turn) fn choose(
-    waiting: Vec<Queued>,
+    waiting: Vec<QueuedMessage>,
     mode: TakeMode,
     fits: impl Fn(&InputMessage) -> bool,
 ) -> Choice {
@@ -265,12 +267,12 @@ pub(in crate::turn) fn choose(
         }
         match codec::queue::decode(&queued.body) {
             Ok(message) if fits(&message) => {
-                let Queued {
+                let QueuedMessage {
                     message: id,
                     enqueued_at,
                     ..
                 } = queued;
-                let applied = Applied {
+                let applied = AppliedMessage {
                     message: id,
                     queued_at: enqueued_at,
                     metadata: message.metadata.clone(),
@@ -303,7 +305,7 @@ pub(in crate::turn) fn choose(
 /// prompt outside of the transcript.
 pub(in crate::turn) fn fits(
     message: &InputMessage,
-    model: &Resolved,
+    model: &ResolvedModel,
     window: Option<u32>,
     non_transcript_tokens: u32,
 ) -> bool {
@@ -316,7 +318,7 @@ pub(in crate::turn) fn fits(
 pub(in crate::turn) fn user_message(
     id: MessageId,
     input: InputMessage,
-    applied: &[Applied],
+    applied: &[AppliedMessage],
     estimator: Estimator,
 ) -> NewMessage {
     // The labels stay with the queued messages.
@@ -337,9 +339,9 @@ mod tests {
         store::queue::QueueState,
     };
 
-    fn queued(id: &str) -> Queued {
+    fn queued(id: &str) -> QueuedMessage {
         let message = InputMessage::new(Role::User, vec![Part::text(id)]);
-        Queued {
+        QueuedMessage {
             message: MessageId::new(id),
             state: QueueState::Pending { position: 1 },
             cursor: 1,
@@ -399,11 +401,11 @@ mod tests {
     #[test]
     fn expired_undecodable_and_oversized_messages_do_not_block_the_queue() {
         let waiting = vec![
-            Queued {
+            QueuedMessage {
                 expired: true,
                 ..queued("late")
             },
-            Queued {
+            QueuedMessage {
                 body: b"\xff".to_vec(),
                 ..queued("broken")
             },

@@ -6,7 +6,7 @@ use super::state::{Run, StepContext};
 impl Run<'_> {
     /// Waits until the tenant has tokens, or until an event that the turn has to handle. Returns
     /// whether it waited.
-    pub(super) async fn waited_for_tokens(&mut self, scene: &StepContext<'_>) -> bool {
+    pub(super) async fn wait_for_tokens(&mut self, scene: &StepContext<'_>) -> bool {
         let engine = self.engine;
         let tenant = &self.key.tenant;
         let Some(delay) = engine.quotas.token_wait(tenant) else {
@@ -18,7 +18,7 @@ impl Run<'_> {
             "the tenant has used up its tokens per minute; the next model call waits"
         );
         tokio::select! {
-            () = engine.quotas.tokens_available(tenant) => {}
+            () = engine.quotas.wait_for_tokens(tenant) => {}
             () = self.wait(scene.time_left()) => return true,
         }
         self.watch.waited();

@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use crate::{
     model::UsagePurpose,
-    provider::registry::Resolved,
+    provider::registry::ResolvedModel,
     telemetry::{
         Metrics,
         metrics::{CallOutcome, ModelCall, Phase},
     },
     turn::run::{
-        answer::{Cut, End, Timing},
+        answer::{CallEnd, CutReason, Timing},
         cause::Cause,
     },
 };
@@ -35,7 +35,7 @@ impl Watch {
     pub(super) fn new(cause: Cause, sent: Instant) -> Self {
         let requested = match cause {
             Cause::Executed(received) => Some(received),
-            Cause::Queued | Cause::Answered | Cause::GoesOn => None,
+            Cause::Queued | Cause::Answered | Cause::Continued => None,
         };
         Self {
             requested,
@@ -62,7 +62,7 @@ impl Watch {
         &mut self,
         metrics: &Metrics,
         call: ModelCall<'_>,
-        end: &End,
+        end: &CallEnd,
         timing: Timing,
     ) {
         let outcome = CallOutcome {
@@ -78,14 +78,17 @@ impl Watch {
             metrics.first_token(requested.elapsed().saturating_sub(rest));
         }
         match end {
-            End::Complete(answer) => {
+            CallEnd::Complete(answer) => {
                 self.answered = Some(Instant::now());
                 if let Some(usage) = &answer.finish.usage {
                     metrics.tokens_used(call, usage);
                 }
             }
-            End::Cut(Cut::Cancelled | Cut::Deadline, _) => self.answered = Some(Instant::now()),
-            End::Cut(Cut::Lost | Cut::Aborted | Cut::Full, _) | End::Failed(_) => {}
+            CallEnd::Cut(CutReason::Cancelled | CutReason::Deadline, _) => {
+                self.answered = Some(Instant::now())
+            }
+            CallEnd::Cut(CutReason::LeaseLost | CutReason::Aborted | CutReason::WindowFull, _)
+            | CallEnd::Failed(_) => {}
         }
         self.working = Instant::now();
     }
@@ -106,7 +109,7 @@ impl Watch {
 }
 
 /// The labels of a turn's model call.
-pub(super) fn model_call(model: &Resolved) -> ModelCall<'_> {
+pub(super) fn model_call(model: &ResolvedModel) -> ModelCall<'_> {
     ModelCall {
         provider: &model.provider_name,
         model: &model.info.name,
@@ -115,14 +118,14 @@ pub(super) fn model_call(model: &Resolved) -> ModelCall<'_> {
 }
 
 /// The error label of a call. Returns `None` if the call completed.
-pub(super) fn error(end: &End) -> Option<&'static str> {
+pub(super) fn error(end: &CallEnd) -> Option<&'static str> {
     match end {
-        End::Complete(_) => None,
-        End::Failed(broken) => Some(broken.error.kind.name()),
-        End::Cut(Cut::Cancelled, _) => Some("cancelled"),
-        End::Cut(Cut::Deadline, _) => Some("deadline"),
-        End::Cut(Cut::Lost, _) => Some("lease_lost"),
-        End::Cut(Cut::Aborted, _) => Some("aborted"),
-        End::Cut(Cut::Full, _) => Some("window_full"),
+        CallEnd::Complete(_) => None,
+        CallEnd::Failed(broken) => Some(broken.error.kind.name()),
+        CallEnd::Cut(CutReason::Cancelled, _) => Some("cancelled"),
+        CallEnd::Cut(CutReason::Deadline, _) => Some("deadline"),
+        CallEnd::Cut(CutReason::LeaseLost, _) => Some("lease_lost"),
+        CallEnd::Cut(CutReason::Aborted, _) => Some("aborted"),
+        CallEnd::Cut(CutReason::WindowFull, _) => Some("window_full"),
     }
 }

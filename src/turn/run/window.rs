@@ -5,15 +5,15 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     context::{
-        prompt::{self, Asked},
+        prompt::{self, ModelCallSettings},
         prune::{self, choose, is_due},
         sent_prompt::{SentPrompt, uncertain_tokens},
         size::ReportedCall,
-        stats::{Whole, breakdown},
+        stats::{BreakdownInput, breakdown},
     },
     model::{
-        Anchor, Closed, Ending, Failure, FailureReason, MessageId, Prompt, SessionConfig, Usage,
-        compaction::Trigger, config::PrunePolicy, ledger::Share,
+        Anchor, ClosedTranscript, Ending, Failure, FailureReason, MessageId, Prompt, SessionConfig,
+        Usage, compaction::Trigger, config::PrunePolicy, ledger::CategoryTokens,
     },
     provider::Finish,
     session::{
@@ -23,9 +23,9 @@ use crate::{
     turn::{
         Error,
         context::{
-            compact::TriedLast,
+            compact::CompactionBlocker,
             estimators::estimator,
-            prune::{report, unasked},
+            prune::{report, unkeyed},
             reasoning,
             stats::{budget, known_window},
         },
@@ -38,7 +38,7 @@ use crate::{
 
 /// After the provider rejected a prompt as too long, a prune has to save at least one part in this
 /// many of it. Otherwise the context is also compacted.
-const WORTH_A_TRY: u32 = 4;
+const MIN_SAVING_DIVISOR: u32 = 4;
 
 impl Run<'_> {
     /// Prunes old tool results, if the policy requires it. Returns `false` if there is nothing to
@@ -46,7 +46,7 @@ impl Run<'_> {
     pub(super) async fn prune(
         &self,
         scene: &StepContext<'_>,
-        transcript: &Closed,
+        transcript: &ClosedTranscript,
     ) -> Result<bool, Error> {
         let policy = &scene.policy.context;
         let Some(pruning) = choose(transcript.messages(), &policy.prune) else {
@@ -66,19 +66,19 @@ impl Run<'_> {
             }
             match self
                 .engine
-                .tried_last(self.key, scene.owned.context_version)
+                .compaction_blocker(self.key, scene.owned.context_version)
                 .await?
             {
-                Some(TriedLast::Running) => return Ok(false),
-                Some(TriedLast::NoGain) if !by_itself => return Ok(false),
-                Some(TriedLast::NoGain) | None => {}
+                Some(CompactionBlocker::Running) => return Ok(false),
+                Some(CompactionBlocker::NoGain) if !by_itself => return Ok(false),
+                Some(CompactionBlocker::NoGain) | None => {}
             }
         }
         let report = report(&pruning, rebilled);
         let version = scene.owned.context_version;
         let cleared = self
             .engine
-            .clear(self.key, &pruning, report, version, (&unasked(), ""))
+            .clear(self.key, &pruning, report, version, (&unkeyed(), ""))
             .await?;
         Ok(cleared.is_some())
     }
@@ -129,14 +129,14 @@ impl Run<'_> {
         // The excess is unknown, so that a small reduction may not suffice.
         let forced = (Trigger::ProviderOverflow, scene.size.count.tokens / 2);
         let compacts = again
-            && cleared < scene.size.count.tokens / WORTH_A_TRY
+            && cleared < scene.size.count.tokens / MIN_SAVING_DIVISOR
             && self.can_compact(scene, &seen.messages, forced).await?;
         if !again || chosen.is_none() && !compacts {
             let ending = self.overflow(scene, failure).await?;
             return self.stop(scene, rows, Some(cost), ending, None).await;
         }
         self.recovered = Some(scene.at.step);
-        self.making.forced = compacts.then_some(forced);
+        self.reductions.forced = compacts.then_some(forced);
         tracing::warn!(
             session.id = %self.key.session, turn.id = %self.turn, step = scene.at.step, tokens.estimated = scene.size.count.tokens,
             "the provider rejected the prompt as too long; reducing the context"
@@ -148,12 +148,12 @@ impl Run<'_> {
         let flow = self
             .begin_attempt(scene, rows, &cost, (failure, Duration::ZERO, voided))
             .await?;
-        if let (Flow::On, Some((pruning, version))) = (flow, chosen) {
+        if let (Flow::Continue, Some((pruning, version))) = (flow, chosen) {
             let report = report(&pruning, scene.rebilled(&pruning));
             // If the context changed concurrently, the prune does not apply. The changed prompt is
             // then tried as is.
             self.engine
-                .clear(self.key, &pruning, report, version, (&unasked(), ""))
+                .clear(self.key, &pruning, report, version, (&unkeyed(), ""))
                 .await?;
         }
         Ok(flow)
@@ -163,24 +163,34 @@ impl Run<'_> {
     pub(super) async fn prompt(
         &mut self,
         scene: &StepContext<'_>,
-        transcript: Closed,
-        asked: &Asked<'_>,
+        transcript: ClosedTranscript,
+        asked: &ModelCallSettings<'_>,
     ) -> Result<Arc<Prompt>, Error> {
         let transcript = self
             .engine
-            .carry(&self.key.tenant, scene.model, transcript, &mut self.carried)
+            .load_media(
+                &self.key.tenant,
+                scene.model,
+                transcript,
+                &mut self.prompt_media,
+            )
             .await?;
-        let prompt = prompt::build(&scene.owned.made_for.config, scene.tools, transcript, asked);
+        let prompt = prompt::build(
+            &scene.owned.prepared_for.config,
+            scene.tools,
+            transcript,
+            asked,
+        );
         Ok(Arc::new(Prompt {
-            contents: self.carried.contents(),
+            contents: self.prompt_media.contents(),
             ..prompt
         }))
     }
 
     /// New rows, with the events for media that the last prompt left out.
-    pub(super) fn told(&mut self, scene: &StepContext<'_>) -> Rows {
+    pub(super) fn rows_with_media_events(&mut self, scene: &StepContext<'_>) -> Rows {
         let mut rows = Self::no_rows(scene);
-        for left_out in self.carried.told(scene.model) {
+        for left_out in self.prompt_media.take_events(scene.model) {
             rows.event(left_out, scene.at);
         }
         rows
@@ -196,9 +206,9 @@ impl Run<'_> {
             Some(stats) => {
                 let config = SessionConfig {
                     tools: scene.tools.clone(),
-                    ..scene.owned.made_for.config.clone()
+                    ..scene.owned.prepared_for.config.clone()
                 };
-                let whole = Whole {
+                let whole = BreakdownInput {
                     config: &config,
                     supports_tools: scene.model.info.supports_tools,
                     provider: &scene.model.provider_name,
@@ -229,7 +239,7 @@ pub(super) fn size_report<'f>(
 ) -> Option<&'f Usage> {
     let usage = finish.size_report()?;
     let sent = SentPrompt {
-        holds_unknown: sent.holds_unknown || finish.ran_in_rounds(),
+        has_unknown_parts: sent.has_unknown_parts || finish.ran_provider_tools(),
         ..sent
     };
     let numbers = (usage.input, scene.size.count.tokens);
@@ -251,7 +261,7 @@ pub(super) fn sent(scene: &StepContext<'_>, prompt: &Prompt) -> SentPrompt {
     SentPrompt {
         estimated: stored.max(of_characters),
         certain: of_characters.saturating_sub(uncertain_tokens(messages)),
-        holds_unknown: shows,
+        has_unknown_parts: shows,
         window: known_window(&scene.policy.context, scene.model),
     }
 }
@@ -275,14 +285,17 @@ pub(super) fn measured(
         } else {
             0
         },
-        output: estimator(scene.model).answer(&answer.parts, usage, kept),
+        output: estimator(scene.model).response(&answer.parts, usage, kept),
         dropped_input: if ends_loop { of_loop.passing } else { 0 },
-        in_rounds,
+        ran_provider_tools: in_rounds,
     })
 }
 
-fn largest_first(shares: Vec<Share>) -> Vec<Share> {
-    let mut shares: Vec<Share> = shares.into_iter().filter(Share::in_total).collect();
+fn largest_first(shares: Vec<CategoryTokens>) -> Vec<CategoryTokens> {
+    let mut shares: Vec<CategoryTokens> = shares
+        .into_iter()
+        .filter(CategoryTokens::in_total)
+        .collect();
     shares.sort_by_key(|share| std::cmp::Reverse(share.tokens));
     shares
 }

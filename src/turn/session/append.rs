@@ -14,18 +14,18 @@ use crate::{
     model::{
         BlobId, CallId, Content, InputMessage, MessageId, SessionConfig, SessionKey, TenantId,
         TokenCount,
-        append::{Fit, Misfit, OpenCall, Place, fit, with_unique_calls},
-        command::AppendMessages,
+        append::{AppendError, CallChanges, OpenCall, Place, fit, with_unique_calls},
+        command::{AppendMessages, Idempotency},
         derive,
         event::StepPosition,
     },
     session::{
         import::Import,
-        import_rows::{Imported, ImportedCall},
+        import_rows::{ImportRows, ImportedCall},
         mark_rows,
         rows::{NewMessage, Rows},
     },
-    store::{idempotency::Remembered, import::Tail, version::transcript_of},
+    store::{idempotency::StoredRequest, import::Tail, version::transcript_of},
     turn::{
         Error,
         context::{
@@ -51,7 +51,7 @@ pub struct Receipt {
 
 /// The stored outcome of an append, from which a repeated request is answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Led {
+struct AppendRecord {
     /// Name of the append. The ids of its messages are derived from it.
     append: String,
     /// Version of the transcript after the append.
@@ -88,15 +88,8 @@ impl Engine {
         let tail = self.store.tail(key, request).await?;
         let tail = tail.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
         let config = self.session(key).await?.config;
-        if let (Some(Remembered { hash, result }), Some(request)) = (&tail.remembered, request) {
-            if *hash != command.idempotency.hash {
-                return Err(Error::IdempotencyMismatch(request.clone()));
-            }
-            // The hash covers the RPC, so that a matching row was written by an append.
-            let led = Led::read(result).ok_or_else(|| {
-                Error::Internal(format!("invalid stored result of an append: {result:?}"))
-            })?;
-            return Ok(Some(self.receipt(&led, command.messages.len(), &config)));
+        if let Some(record) = stored_record(&tail, &command.idempotency)? {
+            return Ok(Some(self.receipt(&record, command.messages.len(), &config)));
         }
         self.quotas.check_storage(&key.tenant)?;
         self.check_session_size(key).await?;
@@ -127,14 +120,14 @@ impl Engine {
             .prepare_messages(key, &append, &appended, &config, &fit, estimator)
             .await?;
         let context = self.size_after(key, &tail, &config, &messages).await?;
-        let led = Led {
+        let record = AppendRecord {
             append,
             version: tail.version.number() + 1,
             tokens: context.of_transcript(),
             size: Some(context.size().count),
         };
-        let place = |place: Place| -> mark_rows::Place {
-            (derive::appended(&led.append, place.message), place.part)
+        let place = |place: Place| -> mark_rows::PartPosition {
+            (derive::appended(&record.append, place.message), place.part)
         };
         let made = fit.made.iter().map(|made| ImportedCall {
             id: made.call.id.clone(),
@@ -151,21 +144,21 @@ impl Engine {
             fence: tail.version.fence(),
             context_version: tail.version.context,
             rows: &rows,
-            with: Imported {
+            with: ImportRows {
                 calls: &made.collect::<Vec<_>>(),
                 answers: &answers.collect::<Vec<_>>(),
                 blobs: &blobs,
-                behind: tail.version.transcript(),
+                version_before: tail.version.transcript(),
             },
             open_calls: u32::try_from(fit.open).unwrap_or(u32::MAX),
         };
-        let result = led.to_string();
+        let result = record.to_string();
         let request = (&command.idempotency, result.as_str());
         let Some(last) = self.store.import(key, &import, request).await? else {
             return Ok(None);
         };
-        self.nudge(key, last);
-        Ok(Some(self.receipt(&led, rows.messages.len(), &config)))
+        self.notify_readers(key, last);
+        Ok(Some(self.receipt(&record, rows.messages.len(), &config)))
     }
 
     /// The calls of the session that are relevant to these messages.
@@ -202,7 +195,7 @@ impl Engine {
         append: &str,
         messages: &[InputMessage],
         config: &SessionConfig,
-        fit: &Fit,
+        fit: &CallChanges,
         estimator: Estimator,
     ) -> Result<Prepared, Error> {
         let policy = self.policy(config)?;
@@ -252,17 +245,19 @@ impl Engine {
         let model = self.model(&config.model).ok();
         let model = CalledModel::named(&config.model, model.as_ref());
         let size = own_size(config, model, tail.into());
-        let excerpt = self.excerpt(key, &size, model, tail.holds).await?;
+        let excerpt = self
+            .excerpt(key, &size, model, tail.model_dependent)
+            .await?;
         let following: Vec<PromptMessage<'_>> = messages.iter().map(Into::into).collect();
         Ok(size_with(size, model, &excerpt, &following))
     }
 
     /// The response.
-    fn receipt(&self, led: &Led, messages: usize, config: &SessionConfig) -> Receipt {
-        let size = led.size.clone().unwrap_or_else(|| {
+    fn receipt(&self, record: &AppendRecord, messages: usize, config: &SessionConfig) -> Receipt {
+        let size = record.size.clone().unwrap_or_else(|| {
             let model = self.model(&config.model).ok();
             let counters = Counters {
-                transcript_tokens: led.tokens,
+                transcript_tokens: record.tokens,
                 context_version: 0,
                 anchor: None,
             };
@@ -275,11 +270,11 @@ impl Engine {
             .count
         });
         let messages = (0..messages)
-            .map(|index| derive::appended(&led.append, index))
+            .map(|index| derive::appended(&record.append, index))
             .collect();
         Receipt {
             messages,
-            version: led.version,
+            version: record.version,
             size,
         }
     }
@@ -310,10 +305,10 @@ impl CallsBefore {
     }
 
     /// Checks whether the messages can follow the transcript.
-    fn fit(&self, messages: &[InputMessage]) -> Result<Fit, Error> {
+    fn fit(&self, messages: &[InputMessage]) -> Result<CallChanges, Error> {
         fit(&self.open, &self.known, messages).map_err(|misfit| match misfit {
-            Misfit::Open(calls) => Error::TranscriptOpen(calls),
-            Misfit::Flawed(flaws) => Error::Misfit(flaws),
+            AppendError::Open(calls) => Error::TranscriptOpen(calls),
+            AppendError::Flawed(flaws) => Error::Misfit(flaws),
         })
     }
 }
@@ -322,7 +317,7 @@ impl CallsBefore {
 #[derive(Default)]
 struct Prepared {
     messages: Vec<NewMessage>,
-    blobs: Vec<(mark_rows::Place, BlobId)>,
+    blobs: Vec<(mark_rows::PartPosition, BlobId)>,
 }
 
 /// The rows of messages that belong to no step.
@@ -332,6 +327,22 @@ fn rows_of(messages: Vec<NewMessage>, estimator: Estimator) -> Rows {
         rows.message(message, StepPosition::default());
     }
     rows
+}
+
+/// The result that is stored with the same request, if it was made before.
+fn stored_record(tail: &Tail, idempotency: &Idempotency) -> Result<Option<AppendRecord>, Error> {
+    let (Some(StoredRequest { hash, result }), Some(request)) =
+        (&tail.stored_request, &idempotency.request)
+    else {
+        return Ok(None);
+    };
+    if *hash != idempotency.hash {
+        return Err(Error::IdempotencyMismatch(request.clone()));
+    }
+    // The hash covers the RPC, so that a matching row was written by an append.
+    let record = AppendRecord::read(result);
+    let invalid = || Error::Internal(format!("invalid stored result of an append: {result:?}"));
+    record.ok_or_else(invalid).map(Some)
 }
 
 /// Refuses the append for reasons that do not depend on the messages.
@@ -379,7 +390,7 @@ fn calls_of(message: &InputMessage) -> impl Iterator<Item = CallId> {
     })
 }
 
-impl Led {
+impl AppendRecord {
     fn read(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let append = words.next()?.to_owned();
@@ -399,7 +410,7 @@ impl Led {
     }
 }
 
-impl std::fmt::Display for Led {
+impl std::fmt::Display for AppendRecord {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {} {}", self.append, self.version, self.tokens)?;
         self.size

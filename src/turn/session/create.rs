@@ -18,7 +18,7 @@ use crate::{
 
 /// How many sessions may be created with one request_id that expires between uses, while all of
 /// them are kept. At one use a week this lasts for two years.
-const MOST_USES: u32 = 100;
+const MAX_USES: u32 = 100;
 
 impl Engine {
     /// Creates a session, or returns the one that the same request created before.
@@ -95,7 +95,7 @@ impl Engine {
         let Some(request) = &idempotency.request else {
             return Err(Error::SessionExists(key.session.clone()));
         };
-        match self.store.remembered(key, request).await? {
+        match self.store.stored_request(key, request).await? {
             Some(remembered) if remembered.hash == idempotency.hash => Ok(()),
             Some(_) => Err(Error::IdempotencyMismatch(request.clone())),
             None => Err(Error::SessionExists(key.session.clone())),
@@ -124,7 +124,7 @@ where
     let mut use_number = 0;
     loop {
         match make(key(derive::session(tenant, request, use_number))).await {
-            Err(Error::SessionExists(_)) if use_number < MOST_USES => use_number += 1,
+            Err(Error::SessionExists(_)) if use_number < MAX_USES => use_number += 1,
             made => return made,
         }
     }

@@ -14,11 +14,11 @@ use crate::{
         command::{DeleteSession, Idempotency},
         event::CallCancelReason,
     },
-    session::{SessionState, ending::End},
-    store::delete::{DELETED, Deletion, Doomed},
+    session::{SessionState, ending::TurnEnd},
+    store::delete::{DELETED, Deletion, DeletionTarget},
     turn::{
         Error, engine::Engine, live::wakeups::Wakeup, optimistic::retry_with,
-        session::update::check_etag, tools::result_words::synthetic,
+        session::update::check_etag, tools::result_texts::synthetic,
     },
 };
 
@@ -80,10 +80,14 @@ impl Engine {
             etag,
             idempotency,
         } = command;
-        let Some(seen) = self.store.doomed(key, idempotency.request.as_ref()).await? else {
+        let Some(seen) = self
+            .store
+            .deletion_target(key, idempotency.request.as_ref())
+            .await?
+        else {
             return self.deleted_before(key, idempotency).await.map(|()| true);
         };
-        if let (Some(first), Some(request)) = (&seen.remembered, &idempotency.request) {
+        if let (Some(first), Some(request)) = (&seen.stored_request, &idempotency.request) {
             // The same request deleted an earlier session with this id. It must not delete this
             // one.
             let same = first.hash == idempotency.hash;
@@ -103,7 +107,7 @@ impl Engine {
         let ending = ending(&seen);
         let result = result.unwrap_or_default();
         let estimator = Estimator::Characters;
-        let end = End {
+        let end = TurnEnd {
             ending: &ending,
             result: &result,
             synthetic: synthetic(CallCancelReason::TurnCancelled, estimator),
@@ -113,7 +117,7 @@ impl Engine {
             revision: etag.map(|_| seen.revision),
             end: seen.turn.as_ref().map(|_| &end),
             estimator: &estimator.name(),
-            stay: self.stay(),
+            retention: self.stay(),
             idempotency,
             unused_for: None,
         };
@@ -122,7 +126,7 @@ impl Engine {
                 if seen.turn.is_some() {
                     self.metrics.turn_ended(&ending);
                 }
-                self.forget(key, seen.fence.epoch, last);
+                self.stop_deleted_session(key, seen.fence.epoch, last);
             }
             None => return Ok(false),
         }
@@ -131,7 +135,7 @@ impl Engine {
 
     /// Stops the turn and the readers of a deleted session on this replica, and notifies other
     /// replicas.
-    pub(in crate::turn) fn forget(&self, key: &SessionKey, epoch: i64, last: Seq) {
+    pub(in crate::turn) fn stop_deleted_session(&self, key: &SessionKey, epoch: i64, last: Seq) {
         tracing::info!(session.id = %key.session, "session deleted");
         self.leases.lose(key, epoch);
         if let Some(channel) = self.hub.get(key) {
@@ -140,7 +144,7 @@ impl Engine {
         }
         // On other replicas: an owner that must stop, and readers.
         self.wake(Wakeup::Cancel(key.clone()));
-        self.wake(Wakeup::News(key.clone()));
+        self.wake(Wakeup::NewEvents(key.clone()));
     }
 
     /// Called if the session does not exist: succeeds for a repetition of the request that deleted
@@ -154,7 +158,7 @@ impl Engine {
         let Some(request) = &idempotency.request else {
             return Err(not_found());
         };
-        match self.store.remembered(key, request).await? {
+        match self.store.stored_request(key, request).await? {
             Some(first) if first.result != DELETED => Err(not_found()),
             Some(first) if first.hash != idempotency.hash => {
                 Err(Error::IdempotencyMismatch(request.clone()))
@@ -167,7 +171,7 @@ impl Engine {
 
 /// The ending of a turn whose session is deleted. Text that its model is still producing is lost,
 /// and its progress does not matter.
-fn ending(seen: &Doomed) -> Ending {
+fn ending(seen: &DeletionTarget) -> Ending {
     let outcome = match seen.state {
         SessionState::AwaitingTools => CancelOutcome::ToolsInProgress,
         SessionState::Running if seen.open_calls > 0 => CancelOutcome::ToolsInProgress,

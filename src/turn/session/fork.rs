@@ -12,7 +12,7 @@ use crate::{
     },
     store::{
         self,
-        fork::{Claimed, Copied, Copying, Most, NewFork, Source},
+        fork::{ClaimedFork, Copied, CopyInProgress, NewFork, PieceLimits, Source},
         session::Session,
     },
     turn::{
@@ -23,14 +23,14 @@ use crate::{
 };
 
 /// Most messages and bytes that are copied in one transaction.
-const MOST: Most = Most {
+const MAX_COPY_PIECE: PieceLimits = PieceLimits {
     messages: 500,
     bytes: 8 << 20,
 };
 /// How long a repeated request waits for the copy made by the first one, in addition to the time
 /// after which the copy of a dead replica counts as abandoned; and how often it checks.
-const PATIENCE: Duration = Duration::from_secs(10);
-const LOOK: Duration = Duration::from_millis(100);
+const COPY_TIMEOUT: Duration = Duration::from_secs(10);
+const COPY_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Engine {
     /// Forks a session, or returns the fork that the same request made before. Rows up to a seq
@@ -77,20 +77,20 @@ impl Engine {
                 .await?
             {
                 None => {}
-                Some(Claimed {
+                Some(ClaimedFork {
                     abandoned: true, ..
                 }) => self.store.purge(&fork).await?,
-                Some(Claimed { hash, .. }) if hash.as_ref() != Some(&idempotency.hash) => {
+                Some(ClaimedFork { hash, .. }) if hash.as_ref() != Some(&idempotency.hash) => {
                     return Err(match (new, &idempotency.request) {
                         (None, Some(request)) => Error::IdempotencyMismatch(request.clone()),
                         (Some(_), _) | (None, None) => Error::SessionExists(fork.session),
                     });
                 }
-                Some(_) if begun.elapsed() > self.store.fork_lease() + PATIENCE => {
+                Some(_) if begun.elapsed() > self.store.fork_lease() + COPY_TIMEOUT => {
                     return Err(Error::ForkInProgress(fork.session));
                 }
                 Some(_) => {
-                    sleep(LOOK).await;
+                    sleep(COPY_POLL_INTERVAL).await;
                     continue;
                 }
             }
@@ -136,7 +136,7 @@ impl Engine {
             config: sized(&seen.config),
             claim: &Uuid::now_v7().to_string(),
             lease: self.store.fork_lease(),
-            most: MOST,
+            most: MAX_COPY_PIECE,
         };
         let claimed = self.store.claim_fork(source, &new, idempotency).await?;
         let Some(mut copying) = claimed else {
@@ -166,7 +166,7 @@ impl Engine {
 
     /// Copies the remaining messages, and opens the fork. Returns `false` if the source no longer
     /// exists.
-    async fn copy_rest(&self, copying: &mut Copying) -> Result<bool, store::Error> {
+    async fn copy_rest(&self, copying: &mut CopyInProgress) -> Result<bool, store::Error> {
         loop {
             match self.store.copy_piece(copying).await? {
                 Copied::Part => {}
@@ -178,7 +178,7 @@ impl Engine {
 
     /// Removes the rows of a failed fork, so that its id is free for the next attempt. If that
     /// fails, they are purged when the fork's lease has expired.
-    async fn clear_fork(&self, fork: &SessionKey, copying: &Copying) {
+    async fn clear_fork(&self, fork: &SessionKey, copying: &CopyInProgress) {
         let cleared = match self.store.give_up_fork(copying).await {
             Ok(()) => self.store.purge(fork).await,
             Err(error) => Err(error),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::turn::{Error, engine::Engine};
 
 /// Longest time that the rows of a deleted session stay.
-const LONGEST_STAY: Duration = Duration::from_mins(1);
+const MAX_PURGE_DELAY: Duration = Duration::from_mins(1);
 /// Sessions purged in one round.
 const ROUND: u32 = 32;
 
@@ -13,7 +13,7 @@ impl Engine {
     /// How long the rows of a deleted session stay for its readers. A lease is many times longer
     /// than readers need to be notified of the deletion.
     pub fn stay(&self) -> Duration {
-        self.store.lease().min(LONGEST_STAY)
+        self.store.lease().min(MAX_PURGE_DELAY)
     }
 
     /// Removes the rows of deleted sessions that can no longer have readers: round after round

@@ -10,7 +10,7 @@ use crate::{
     model::{SessionKey, command::Idempotency},
     store::{
         self,
-        blob::Walk,
+        blob::BlobCursor,
         delete::Deletion,
         sweep::{Swept, ToolSetWalk, UNLIMITED},
     },
@@ -50,7 +50,7 @@ impl Engine {
 
     /// Removes blobs that are unreferenced and were not touched for a day, in bounded batches.
     pub async fn sweep_blobs(&self) -> Result<(), Error> {
-        let mut walk = Walk::default();
+        let mut walk = BlobCursor::default();
         let mut swept = 0;
         while !self.draining.is_cancelled() {
             let Some(round) = self.store.sweep_blobs(&walk).await? else {
@@ -145,7 +145,7 @@ impl Engine {
     async fn expire_session(&self, key: &SessionKey, unused_for: Duration) -> Result<bool, Error> {
         let Some(seen) = self
             .store
-            .doomed(key, None)
+            .deletion_target(key, None)
             .await?
             .filter(|seen| seen.turn.is_none())
         else {
@@ -158,7 +158,7 @@ impl Engine {
             revision: None,
             end: None,
             estimator: &estimator.name(),
-            stay: self.stay(),
+            retention: self.stay(),
             idempotency: &idempotency,
             unused_for: Some(unused_for),
         };
@@ -167,7 +167,7 @@ impl Engine {
         };
         self.metrics.removed("sessions", 1);
         tracing::info!(session.id = %key.session, "deleted a session whose time to live expired");
-        self.forget(key, seen.fence.epoch, last);
+        self.stop_deleted_session(key, seen.fence.epoch, last);
         Ok(true)
     }
 }

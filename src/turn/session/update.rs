@@ -11,7 +11,7 @@ use crate::{
         event::ModelSwitched,
     },
     session::revision::NewRevision,
-    store::{self, idempotency::Remembered, session::Session, update::Updated},
+    store::{self, idempotency::StoredRequest, session::Session, update::Updated},
     turn::{Error, engine::Engine, optimistic::retry_on_change, session::create::sized},
 };
 
@@ -72,7 +72,7 @@ impl Engine {
         let Some(Updated { revision, last_seq }) = updated else {
             return Ok(None);
         };
-        self.nudge(key, last_seq);
+        self.notify_readers(key, last_seq);
         // A queued message whose model was not configured may have one now.
         self.postponed_starts.forget(key);
         Ok(Some(revision))
@@ -87,7 +87,7 @@ impl Engine {
         let Some(request) = &idempotency.request else {
             return Ok(None);
         };
-        let remembered = self.store.remembered(key, request).await?;
+        let remembered = self.store.stored_request(key, request).await?;
         remembered
             .map(|remembered| same(remembered, idempotency))
             .transpose()
@@ -148,7 +148,7 @@ impl Engine {
         }
         let first = self
             .store
-            .remember(key, idempotency, &revision.to_string())
+            .store_request_result(key, idempotency, &revision.to_string())
             .await?;
         first.map_or(Ok(revision), |first| same(first, idempotency))
     }
@@ -171,7 +171,7 @@ pub(in crate::turn) fn check_etag(
 }
 
 /// The remembered revision, if it was stored for this request.
-fn same(remembered: Remembered, idempotency: &Idempotency) -> Result<i64, Error> {
+fn same(remembered: StoredRequest, idempotency: &Idempotency) -> Result<i64, Error> {
     if remembered.hash != idempotency.hash {
         return Err(idempotency.request.clone().map_or_else(
             || Error::Internal("an idempotency record has no key".to_owned()),

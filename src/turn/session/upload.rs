@@ -15,7 +15,7 @@ use crate::{
     },
     store::{
         blob::{Blob, CHUNK_BYTES},
-        upload::{Arrived, Kept},
+        upload::{CompletedUpload, UploadOutcome},
     },
     turn::{Error, engine::Engine},
 };
@@ -70,7 +70,7 @@ impl Engine {
         self.quotas.check_storage(tenant)?;
         let _place = self
             .uploads
-            .try_enter(tenant)
+            .try_acquire(tenant)
             .ok_or(Error::TooManyUploads)?;
         let upload = derive::upload(Uuid::now_v7());
         let mut arriving = Arriving {
@@ -185,7 +185,7 @@ impl Arriving<'_> {
             let rest = std::mem::take(&mut self.pending);
             self.write(&rest).await?;
         }
-        let arrived = Arrived {
+        let arrived = CompletedUpload {
             upload: self.upload,
             chunks: self.chunks,
             id: &id,
@@ -199,8 +199,8 @@ impl Arriving<'_> {
             .keep_upload(self.tenant, &arrived, &idempotency)
             .await?
         {
-            Kept::Blob(blob) => Ok(blob),
-            Kept::Mismatch(request) => Err(Error::IdempotencyMismatch(request)),
+            UploadOutcome::Blob(blob) => Ok(blob),
+            UploadOutcome::Mismatch(request) => Err(Error::IdempotencyMismatch(request)),
         }
     }
 }

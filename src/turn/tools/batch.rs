@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::{
-    context::{calls::executable, estimator::Estimator},
+    context::{calls::check_executable, estimator::Estimator},
     model::{
         CallId, Content, FinishReason, MessageId, Part, Payload, Role, Tool, ToolCall,
         ToolExecution, ToolSet,
@@ -12,17 +12,17 @@ use crate::{
         message::StoredPart,
     },
     session::{
-        new_calls::{Batch, CallFate, NewCall},
+        new_calls::{Batch, CallHandling, NewCall},
         rows::Rows,
     },
     turn::{
         run::measured::{new_message, stored},
-        tools::result_words::not_run,
+        tools::result_texts::not_run,
     },
 };
 
 /// How the calls of a response are requested.
-pub(in crate::turn) struct Handing<'a> {
+pub(in crate::turn) struct BatchBuilder<'a> {
     pub(in crate::turn) tools: &'a ToolSet,
     /// In parallel, or one after the other.
     pub(in crate::turn) execution: ToolExecution,
@@ -37,7 +37,7 @@ pub(in crate::turn) struct Handing<'a> {
     pub(in crate::turn) estimator: Estimator,
 }
 
-impl Handing<'_> {
+impl BatchBuilder<'_> {
     /// The batch of calls of a message with this finish reason, and the events that request them.
     /// Calls that cannot be run are closed with a result that contains the reason.
     pub(in crate::turn) fn batch(
@@ -47,7 +47,7 @@ impl Handing<'_> {
         finish: FinishReason,
         rows: &mut Rows,
     ) -> Batch {
-        let mut out = HandedOut::default();
+        let mut out = RequestedCalls::default();
         let calls = parts
             .iter()
             .enumerate()
@@ -71,9 +71,9 @@ impl Handing<'_> {
                 } else {
                     Ok(())
                 };
-                let runs = ended.and_then(|()| executable(finish, call, self.tools));
+                let runs = ended.and_then(|()| check_executable(finish, call, self.tools));
                 let fate = match (runs, tool) {
-                    (Ok(()), tool) => self.hand_out(call, tool, timeout, &mut out, rows),
+                    (Ok(()), tool) => self.request_call(call, tool, timeout, &mut out, rows),
                     (Err(reason), _) => {
                         let id = call.id.clone();
                         let name = call.name.clone();
@@ -89,21 +89,21 @@ impl Handing<'_> {
                             ord,
                             stored(not_run(id, name, reason), Role::Tool, self.estimator),
                         ));
-                        CallFate::NotRun
+                        CallHandling::NotRun
                     }
                 };
                 NewCall {
                     id: call.id.clone(),
                     name: call.name.clone(),
                     part,
-                    fate,
+                    handling: fate,
                     timeout,
                     executor: tool.map(Tool::executor).unwrap_or_default(),
                 }
             })
             .collect();
         let results = self.results.clone();
-        self.close_or_ask(out, rows);
+        self.close_or_request(out, rows);
         Batch {
             message: message.clone(),
             results,
@@ -113,14 +113,14 @@ impl Handing<'_> {
 
     /// Requests a call that can be run. With sequential execution, only the first call is
     /// requested; the others wait.
-    fn hand_out(
+    fn request_call(
         &self,
         call: &ToolCall,
         tool: Option<&Tool>,
         timeout: Duration,
-        out: &mut HandedOut,
+        out: &mut RequestedCalls,
         rows: &mut Rows,
-    ) -> CallFate {
+    ) -> CallHandling {
         let (waits_for, request) = if tool.is_some_and(|tool| tool.requires_approval) {
             (
                 WaitsFor::Approval,
@@ -138,8 +138,8 @@ impl Handing<'_> {
             };
             (WaitsFor::Result { edited: false }, request)
         };
-        if self.execution == ToolExecution::Sequential && out.asked() {
-            return CallFate::Later {
+        if self.execution == ToolExecution::Sequential && out.has_requests() {
+            return CallHandling::Later {
                 waits_for,
                 request: Box::new(request),
             };
@@ -149,13 +149,13 @@ impl Handing<'_> {
             WaitsFor::Result { .. } => out.requested.push(call.id.clone()),
             WaitsFor::Approval => out.approvals.push(call.id.clone()),
         }
-        CallFate::Asked(waits_for)
+        CallHandling::Requested(waits_for)
     }
 
     /// If no call was requested, the batch is complete. Otherwise the results of closed calls wait
     /// for the others.
-    fn close_or_ask(self, out: HandedOut, rows: &mut Rows) {
-        if !out.asked() {
+    fn close_or_request(self, out: RequestedCalls, rows: &mut Rows) {
+        if !out.has_requests() {
             let parts = out.closed.into_iter().map(|(_, part)| part).collect();
             rows.message(
                 new_message(self.results, Role::Tool, parts, None, self.estimator),
@@ -178,14 +178,14 @@ impl Handing<'_> {
 
 /// The calls so far: requested, awaiting approval, and closed with a result.
 #[derive(Default)]
-struct HandedOut {
+struct RequestedCalls {
     requested: Vec<CallId>,
     approvals: Vec<CallId>,
     closed: Vec<(usize, StoredPart)>,
 }
 
-impl HandedOut {
-    fn asked(&self) -> bool {
+impl RequestedCalls {
+    fn has_requests(&self) -> bool {
         !self.requested.is_empty() || !self.approvals.is_empty()
     }
 }

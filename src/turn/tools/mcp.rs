@@ -7,31 +7,32 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout_at};
 
 use crate::{
-    context::{picture_size::pixels, sanitize::clean},
+    context::{picture_size::pixels, sanitize::sanitize_text},
     mcp::{CallError, Output, Piece},
     model::{
-        CallId, Given, McpTool, Media, SessionKey, TenantId, ToolExecutor, ToolOutcome, ToolSet,
+        CallId, McpTool, Media, OutputPart, SessionKey, TenantId, ToolExecutor, ToolOutcome,
+        ToolSet,
         command::{Idempotency, SubmitToolResults, SubmittedResult},
         event::WaitsFor,
-        media::{Kept, NewContent, Source},
+        media::{BlobRef, NewContent, Source},
     },
     store::{self, AdmittedAt, Reach, tool_call::OpenCall},
-    telemetry::{ToolResult, Trace},
-    turn::{Error, engine::Engine, tools::result_words::UNKNOWN_WORDS},
+    telemetry::{ToolCallOutcome, Trace},
+    turn::{Error, engine::Engine, tools::result_texts::UNKNOWN_WORDS},
 };
 
 /// Interval at which a running call checks whether it is still open.
-const LOOK: Duration = Duration::from_secs(1);
+const CALL_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Pause before a failed read of the calls, or a failed write of a result, is retried.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// How long a statement with a lost response may take to commit, including a short outage of the
 /// database.
-const LANDS_WITHIN: Duration = Duration::from_mins(1);
+const COMMIT_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// How long the read of the calls is retried. Nearly all calls have a shorter deadline.
-const MOST_PATIENCE: Duration = Duration::from_hours(1);
+const BEGIN_RETRY_TIMEOUT: Duration = Duration::from_hours(1);
 
 impl Engine {
     /// Adds the tools that the tenant's MCP servers list to a tool set.
@@ -55,7 +56,7 @@ impl Engine {
         let (engine, key, requested) = (Arc::clone(self), key.clone(), requested.clone());
         let reach = Reach::Tenant(key.tenant.clone());
         let admitted = AdmittedAt(self.quotas.last_read().at());
-        let running = async move { engine.begin_mcp_calls_patiently(&key, &requested).await };
+        let running = async move { engine.begin_mcp_calls_with_retry(&key, &requested).await };
         let running = admitted.scope(Trace::current().scope(running));
         self.tasks.spawn(reach.scope(running));
     }
@@ -74,7 +75,7 @@ impl Engine {
         let (engine, key) = (Arc::clone(self), key.clone());
         let reach = Reach::Tenant(key.tenant.clone());
         let looking = async move {
-            let until = Instant::now() + LANDS_WITHIN;
+            let until = Instant::now() + COMMIT_TIMEOUT;
             while Instant::now() < until && !engine.aborting.is_cancelled() {
                 match engine.store.requested_by(&key, &submission).await {
                     Ok(requested) if !requested.is_empty() => {
@@ -91,7 +92,7 @@ impl Engine {
 
     /// Begins the calls, and retries while the database is unavailable: no other replica begins
     /// them. Calls whose deadline passes before that are closed instead.
-    async fn begin_mcp_calls_patiently(
+    async fn begin_mcp_calls_with_retry(
         self: &Arc<Self>,
         key: &SessionKey,
         requested: &BTreeSet<CallId>,
@@ -102,7 +103,7 @@ impl Engine {
                 return;
             };
             let again = matches!(&error, Error::Store(error) if error.is_transient())
-                && since.elapsed() < MOST_PATIENCE
+                && since.elapsed() < BEGIN_RETRY_TIMEOUT
                 && !self.aborting.is_cancelled();
             tracing::warn!(session.id = %key.session, %error, again, "failed to start MCP tool calls");
             if !again {
@@ -203,21 +204,21 @@ impl McpCall {
         let metrics = self.engine.metrics();
         metrics.tool_called(server, result, begun.elapsed());
         match called {
-            Ok(Ok(output)) => self.gave(output),
+            Ok(Ok(output)) => self.result_of(output),
             Ok(Err(error)) => self.failed(format!("[{error}]")),
             Err(_) => self.failed(UNKNOWN_WORDS.to_owned()),
         }
     }
 
     fn failed(&self, words: String) -> Finished {
-        self.gave(Output {
+        self.result_of(Output {
             pieces: vec![Piece::Text(words)],
             display_text: String::new(),
             is_error: true,
         })
     }
 
-    fn gave(&self, output: Output) -> Finished {
+    fn result_of(&self, output: Output) -> Finished {
         let Output {
             pieces,
             display_text,
@@ -227,14 +228,14 @@ impl McpCall {
         for piece in pieces {
             parts.push(match piece {
                 Piece::Text(text) => {
-                    let text = clean(&text);
+                    let text = sanitize_text(&text);
                     sanitized |= text.replaced;
-                    Given::Text(text.text)
+                    OutputPart::Text(text.text)
                 }
                 Piece::Media { content, filename } => {
                     let medium = medium(&content, filename);
                     contents.push(content);
-                    Given::Media(medium)
+                    OutputPart::Media(medium)
                 }
             });
         }
@@ -247,7 +248,7 @@ impl McpCall {
             } else {
                 ToolOutcome::Success
             },
-            display_text: clean(&display_text).text,
+            display_text: sanitize_text(&display_text).text,
         };
         Finished { result, contents }
     }
@@ -255,7 +256,7 @@ impl McpCall {
     /// Resolves when the call is no longer open: its turn was cancelled or ended, or the host has
     /// answered it.
     async fn closed(&self) {
-        let mut look = interval_at(Instant::now() + LOOK, LOOK);
+        let mut look = interval_at(Instant::now() + CALL_POLL_INTERVAL, CALL_POLL_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let id = std::slice::from_ref(&self.open.pending.call.id);
         loop {
@@ -308,7 +309,7 @@ impl McpCall {
 fn medium(content: &NewContent, filename: String) -> Media {
     Media {
         media_type: content.media_type().to_owned(),
-        source: Source::Blob(Kept {
+        source: Source::Blob(BlobRef {
             id: content.id().clone(),
             bytes: u64::try_from(content.bytes().len()).unwrap_or(u64::MAX),
             pixels: pixels(content.bytes()),
@@ -318,19 +319,19 @@ fn medium(content: &NewContent, filename: String) -> Media {
 }
 
 /// Replaces a medium by a note.
-fn leave_out(part: &mut Given) {
-    if let Given::Media(media) = part {
-        *part = Given::Text(format!("[Left out: {}]", media.title()));
+fn leave_out(part: &mut OutputPart) {
+    if let OutputPart::Media(media) = part {
+        *part = OutputPart::Text(format!("[Left out: {}]", media.title()));
     }
 }
 
 /// The outcome of a call, for its span and metric.
-fn measured<T>(called: &Result<Result<Output, CallError>, T>) -> ToolResult {
+fn measured<T>(called: &Result<Result<Output, CallError>, T>) -> ToolCallOutcome {
     match called {
-        Ok(Ok(output)) if output.is_error => ToolResult::Error,
-        Ok(Ok(_)) => ToolResult::Success,
-        Ok(Err(CallError::NotRun(_))) => ToolResult::NotRun,
-        Ok(Err(CallError::Refused(_))) => ToolResult::Refused,
-        Ok(Err(CallError::Unknown(_))) | Err(_) => ToolResult::Unknown,
+        Ok(Ok(output)) if output.is_error => ToolCallOutcome::Error,
+        Ok(Ok(_)) => ToolCallOutcome::Success,
+        Ok(Err(CallError::NotRun(_))) => ToolCallOutcome::NotRun,
+        Ok(Err(CallError::Refused(_))) => ToolCallOutcome::Refused,
+        Ok(Err(CallError::Unknown(_))) | Err(_) => ToolCallOutcome::Unknown,
     }
 }

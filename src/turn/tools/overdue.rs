@@ -9,7 +9,7 @@ use crate::{
     turn::{
         Error,
         engine::Engine,
-        tools::{result_words::overdue, submit::Asked},
+        tools::{result_texts::overdue, submit::AnsweredCalls},
     },
 };
 
@@ -29,16 +29,18 @@ impl Engine {
         let Some(call) = known.values().find(|call| call.state.is_open()) else {
             return Ok(false);
         };
-        let parties = self.parties(key, &call.turn).await?;
-        let addressee = self.addressee(key, &parties, call.step, call.batch).await?;
+        let parties = self.answered_turn(key, &call.turn).await?;
+        let addressee = self
+            .answer_context(key, &parties, call.step, call.batch)
+            .await?;
         let late: Vec<OpenCall> = open
             .into_iter()
-            .filter(|open| open.overdue || addressee.concludes)
+            .filter(|open| open.overdue || addressee.is_in_grace)
             .collect();
         if late.is_empty() {
             return Ok(false);
         }
-        let asked = Asked {
+        let asked = AnsweredCalls {
             key,
             known: &known,
             estimator: addressee.estimator,

@@ -6,15 +6,15 @@ use crate::{
         command::{AnswerStatus, Idempotency},
     },
     store::{
-        answers::{FirstSubmission, Submitted},
-        known_call::{CallState, KnownCall},
+        answers::{FirstSubmission, SubmissionOutcome},
+        known_call::{CallState, StoredCall},
     },
     turn::Error,
 };
 
 /// The content of one answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::turn) enum Sent {
+pub(in crate::turn) enum AnswerContent {
     /// The hash of a result.
     Result(String),
     /// The hash of a denial.
@@ -27,9 +27,9 @@ pub(in crate::turn) enum Sent {
 /// Otherwise the status depends on the state of the call before the write (`seen`) and after it.
 pub(in crate::turn) fn status(
     call: &CallId,
-    sent: &Sent,
-    seen: &KnownCall,
-    submitted: &Submitted,
+    sent: &AnswerContent,
+    seen: &StoredCall,
+    submitted: &SubmissionOutcome,
 ) -> AnswerStatus {
     let before = submitted
         .first
@@ -45,22 +45,21 @@ pub(in crate::turn) fn status(
 }
 
 /// Why an answer was not accepted.
-fn refused(now: &KnownCall, seen: &KnownCall, sent: &Sent) -> AnswerStatus {
+fn refused(now: &StoredCall, seen: &StoredCall, sent: &AnswerContent) -> AnswerStatus {
     let duplicate = match (now.state, sent) {
-        (CallState::Requested | CallState::Answered, Sent::Approval(edited)) => {
+        (CallState::Requested | CallState::Answered, AnswerContent::Approval(edited)) => {
             *edited == now.edited
         }
-        (CallState::Answered, Sent::Result(hash)) | (CallState::Denied, Sent::Denial(hash)) => {
-            now.answer.as_ref() == Some(hash)
-        }
+        (CallState::Answered, AnswerContent::Result(hash))
+        | (CallState::Denied, AnswerContent::Denial(hash)) => now.answer.as_ref() == Some(hash),
         (
             CallState::Requested
             | CallState::AwaitingApproval
-            | CallState::AwaitingTurn
+            | CallState::AwaitingEarlierCalls
             | CallState::Answered
             | CallState::Denied
             | CallState::Closed,
-            Sent::Result(_) | Sent::Denial(_) | Sent::Approval(_),
+            AnswerContent::Result(_) | AnswerContent::Denial(_) | AnswerContent::Approval(_),
         ) => false,
     };
     if duplicate {
@@ -73,10 +72,10 @@ fn refused(now: &KnownCall, seen: &KnownCall, sent: &Sent) -> AnswerStatus {
 }
 
 /// Whether a call in this state accepts or has accepted such an answer.
-fn fits(seen: CallState, sent: &Sent) -> bool {
+fn fits(seen: CallState, sent: &AnswerContent) -> bool {
     match seen {
-        CallState::AwaitingTurn => false,
-        CallState::AwaitingApproval => !matches!(sent, Sent::Result(_)),
+        CallState::AwaitingEarlierCalls => false,
+        CallState::AwaitingApproval => !matches!(sent, AnswerContent::Result(_)),
         CallState::Requested | CallState::Answered | CallState::Denied | CallState::Closed => true,
     }
 }
@@ -99,11 +98,11 @@ mod tests {
     use super::*;
     use crate::model::TurnId;
 
-    fn call(state: CallState) -> KnownCall {
+    fn call(state: CallState) -> StoredCall {
         let turn = TurnId::new("t");
         let name = "look".to_owned();
         let answer = Some("hash".to_owned());
-        KnownCall {
+        StoredCall {
             turn,
             step: 1,
             name,
@@ -117,16 +116,38 @@ mod tests {
     #[test]
     fn a_refused_submission_is_duplicate_early_or_stale() {
         use AnswerStatus::{Duplicate, NotRequested, Stale};
-        use CallState::{Answered, AwaitingApproval, AwaitingTurn, Closed, Denied, Requested};
-        let result = |hash: &str| Sent::Result(hash.to_owned());
-        let denial = |hash: &str| Sent::Denial(hash.to_owned());
-        let approval = |edited: &str| Sent::Approval(Some(edited.to_owned()));
+        use CallState::{
+            Answered, AwaitingApproval, AwaitingEarlierCalls, Closed, Denied, Requested,
+        };
+        let result = |hash: &str| AnswerContent::Result(hash.to_owned());
+        let denial = |hash: &str| AnswerContent::Denial(hash.to_owned());
+        let approval = |edited: &str| AnswerContent::Approval(Some(edited.to_owned()));
         let table = [
-            (AwaitingTurn, AwaitingTurn, result("hash"), NotRequested),
-            (AwaitingTurn, Requested, result("hash"), NotRequested),
-            (AwaitingTurn, AwaitingApproval, approval("{}"), NotRequested),
-            (AwaitingTurn, AwaitingApproval, denial("hash"), NotRequested),
-            (AwaitingTurn, Closed, result("hash"), Stale),
+            (
+                AwaitingEarlierCalls,
+                AwaitingEarlierCalls,
+                result("hash"),
+                NotRequested,
+            ),
+            (
+                AwaitingEarlierCalls,
+                Requested,
+                result("hash"),
+                NotRequested,
+            ),
+            (
+                AwaitingEarlierCalls,
+                AwaitingApproval,
+                approval("{}"),
+                NotRequested,
+            ),
+            (
+                AwaitingEarlierCalls,
+                AwaitingApproval,
+                denial("hash"),
+                NotRequested,
+            ),
+            (AwaitingEarlierCalls, Closed, result("hash"), Stale),
             (
                 AwaitingApproval,
                 AwaitingApproval,

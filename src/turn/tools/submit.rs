@@ -16,14 +16,14 @@ use crate::{
         budget::Budget,
         estimator::Estimator,
         media,
-        room::{fitting, for_results, share},
-        size::{ContextSize, tokens},
-        template::Pictures,
-        truncate::{cut_texts, join},
+        room::{fitting_limits, room_for_results, room_per_result},
+        size::{ContextSize, clamp_tokens},
+        template::ImageCost,
+        truncate::{join, truncate_texts},
     },
     model::{
-        BlobId, CallId, Content, Given, Limits, Media, Part, Payload, Role, SessionKey, TenantId,
-        ToolOutcome, ToolResult, Truncation,
+        BlobId, CallId, Content, Limits, Media, OutputPart, Part, Payload, Role, SessionKey,
+        TenantId, ToolOutcome, ToolResult, Truncation,
         command::{
             AnswerStatus, Decision, Idempotency, SubmitToolResults, SubmittedResult, Verdict,
         },
@@ -32,14 +32,14 @@ use crate::{
         event::WaitsFor,
         media::Source,
     },
-    provider::registry::Resolved,
+    provider::registry::ResolvedModel,
     session::{
         answers::{Approval, NextStep},
         change::{Answer, AnswerKind},
     },
     store::{
-        answers::{Submission, Submitted},
-        known_call::{Batch, KnownCall},
+        answers::{Submission, SubmissionOutcome},
+        known_call::{Batch, StoredCall},
         tool_call::OpenCall,
     },
     turn::{
@@ -54,13 +54,13 @@ use crate::{
         run::{
             cause::Cause,
             decide::after_step,
-            measured::{beside_others, counted},
+            measured::{count_without_blocking, counted},
             opening::step_started,
         },
         tools::{
-            parties::Parties,
-            receipts::{Sent, same_request, status},
-            result_words::{denial, edit_note},
+            answered_turn::AnsweredTurn,
+            receipts::{AnswerContent, same_request, status},
+            result_texts::{denial, edit_note},
         },
     },
 };
@@ -78,55 +78,55 @@ pub struct Receipts {
 }
 
 /// The turn whose calls are answered, and its step after the last answer.
-pub(super) struct Addressee<'a> {
-    parties: &'a Parties,
+pub(super) struct AnswerContext<'a> {
+    turn: &'a AnsweredTurn,
     /// The model that will read the results. `None` if it is no longer configured: the turn then
     /// fails once it has an owner.
-    model: Option<Resolved>,
+    model: Option<ResolvedModel>,
     /// The estimator for the results.
     pub(super) estimator: Estimator,
     policy: Policy,
     /// The step after the last answer. `None` if the turn takes no further step.
-    next: Option<Following<'a>>,
+    next: Option<FollowingStep<'a>>,
     /// Tokens that the results of the open calls may have in total.
     room: u32,
     /// The number of open calls.
     open: u32,
     /// The turn is in its grace period: it no longer waits for results.
-    pub(super) concludes: bool,
+    pub(super) is_in_grace: bool,
 }
 
 /// A step, and the size of its prompt without the new answers.
-struct Following<'a> {
+struct FollowingStep<'a> {
     budget: Option<Budget>,
     size: ContextSize<'a>,
     excerpt: Excerpt<'static>,
 }
 
 /// The calls that a submission answers.
-pub(super) struct Asked<'a> {
+pub(super) struct AnsweredCalls<'a> {
     pub(super) key: &'a SessionKey,
-    pub(super) known: &'a BTreeMap<CallId, KnownCall>,
+    pub(super) known: &'a BTreeMap<CallId, StoredCall>,
     /// The estimator for the results.
     pub(super) estimator: Estimator,
 }
 
-impl Addressee<'_> {
+impl AnswerContext<'_> {
     /// Tokens of an answer as sent to the model.
     fn sent_tokens(&self, answer: &Answer) -> u32 {
         let Some(model) = &self.model else {
             return answer.tokens;
         };
         let sent = PromptMessage::of_answers(std::slice::from_ref(answer), 0).sent_tokens(model);
-        tokens(sent)
+        clamp_tokens(sent)
     }
 
     /// The turn's next step, if these are the last answers.
     pub(super) fn next(&self, answers: &[Answer]) -> NextStep {
-        let revision = self.parties.basis.revision.number;
+        let revision = self.turn.basis.revision.number;
         let (
             Some(model),
-            Some(Following {
+            Some(FollowingStep {
                 budget,
                 size,
                 excerpt,
@@ -171,15 +171,16 @@ impl Engine {
         key: &SessionKey,
         command: SubmitToolResults,
     ) -> Result<Receipts, Error> {
-        let (parties, known) = match self.remembered_parties(key, &command) {
+        let (parties, known) = match self.remembered_answered_turn(key, &command) {
             Some((parties, known)) => (Some(parties), known),
-            None => self.read_parties(key, &command).await?,
+            None => self.read_answered_turn(key, &command).await?,
         };
         let open = known.values().find(|call| call.state.is_open());
         let addressee = match (&parties, open) {
-            (Some(parties), Some(call)) => {
-                Some(self.addressee(key, parties, call.step, call.batch).await?)
-            }
+            (Some(parties), Some(call)) => Some(
+                self.answer_context(key, parties, call.step, call.batch)
+                    .await?,
+            ),
             (None, _) | (_, None) => None,
         };
         let SubmitToolResults {
@@ -192,7 +193,7 @@ impl Engine {
         let estimator = addressee
             .as_ref()
             .map_or(Estimator::Characters, |addressee| addressee.estimator);
-        let asked = Asked {
+        let asked = AnsweredCalls {
             key,
             known: &known,
             estimator,
@@ -232,10 +233,10 @@ impl Engine {
     /// Small results come first, and leave their unused share to the others.
     async fn answers(
         &self,
-        asked: &Asked<'_>,
-        addressee: Option<&Addressee<'_>>,
+        asked: &AnsweredCalls<'_>,
+        addressee: Option<&AnswerContext<'_>>,
         results: Vec<SubmittedResult>,
-        sent: &mut Vec<(CallId, Sent)>,
+        sent: &mut Vec<(CallId, AnswerContent)>,
     ) -> Result<Vec<Answer>, Error> {
         let mut room = addressee.map_or(u32::MAX, |addressee| addressee.room);
         let is_open = |call: &CallId| asked.known.get(call).is_some_and(|it| it.state.is_open());
@@ -245,7 +246,7 @@ impl Engine {
         let others = open.saturating_sub(u32::try_from(named).unwrap_or(u32::MAX));
         let mut left = u32::try_from(results.len()).unwrap_or(u32::MAX);
         let bytes = |result: &SubmittedResult| {
-            let texts = result.parts.iter().filter_map(Given::text);
+            let texts = result.parts.iter().filter_map(OutputPart::text);
             texts.map(str::len).sum::<usize>()
         };
         let mut by_size: Vec<(usize, SubmittedResult)> = results.into_iter().enumerate().collect();
@@ -253,7 +254,7 @@ impl Engine {
         let mut answers = Vec::with_capacity(by_size.len());
         for (at, result) in by_size {
             let edited = edited(&result.call, asked.known);
-            let share = share(room, others.saturating_add(left));
+            let share = room_per_result(room, others.saturating_add(left));
             let within = addressee.map(|addressee| (addressee, share));
             let kind = AnswerKind::Result { edited };
             let answer = self.prepare(asked, result, kind, within).await?;
@@ -265,16 +266,16 @@ impl Engine {
         answers.sort_by_key(|(at, _)| *at);
         let answers: Vec<Answer> = answers.into_iter().map(|(_, answer)| answer).collect();
         let prepared = answers.iter();
-        sent.extend(prepared.map(|it| (it.call.clone(), Sent::Result(it.hash.clone()))));
+        sent.extend(prepared.map(|it| (it.call.clone(), AnswerContent::Result(it.hash.clone()))));
         Ok(answers)
     }
 
     /// Prepares the decisions: the approvals, and the results of denied calls.
     async fn decide(
         &self,
-        asked: &Asked<'_>,
+        asked: &AnsweredCalls<'_>,
         decisions: Vec<Decision>,
-        sent: &mut Vec<(CallId, Sent)>,
+        sent: &mut Vec<(CallId, AnswerContent)>,
     ) -> Result<(Vec<Approval>, Vec<Answer>), Error> {
         let mut approvals = Vec::new();
         let mut denials = Vec::new();
@@ -286,7 +287,7 @@ impl Engine {
             match verdict {
                 Verdict::Approve { edited } => {
                     approvals.extend(approval(&open, &call, edited.clone()));
-                    sent.push((call, Sent::Approval(edited)));
+                    sent.push((call, AnswerContent::Approval(edited)));
                 }
                 Verdict::Deny { sanitized, reason } => {
                     let denial = SubmittedResult {
@@ -296,7 +297,7 @@ impl Engine {
                     let answer = self
                         .prepare(asked, denial, AnswerKind::Denial, None)
                         .await?;
-                    sent.push((call, Sent::Denial(answer.hash.clone())));
+                    sent.push((call, AnswerContent::Denial(answer.hash.clone())));
                     denials.push(answer);
                 }
             }
@@ -305,14 +306,14 @@ impl Engine {
     }
 
     /// Prepares for the answers to a step's calls, and the step that follows.
-    pub(super) async fn addressee<'a>(
+    pub(super) async fn answer_context<'a>(
         &self,
         key: &SessionKey,
-        parties: &'a Parties,
+        parties: &'a AnsweredTurn,
         step: u32,
         Batch { open, waiting }: Batch,
-    ) -> Result<Addressee<'a>, Error> {
-        let Parties {
+    ) -> Result<AnswerContext<'a>, Error> {
+        let AnsweredTurn {
             request,
             elapsed,
             totals,
@@ -333,15 +334,15 @@ impl Engine {
         let model = self.model(request.model.as_ref().unwrap_or(&config.model));
         let (Ok(model), Ok(in_force)) = (model, self.policy(config)) else {
             let estimator = Estimator::Characters;
-            return Ok(Addressee {
+            return Ok(AnswerContext {
                 policy,
                 next: None,
-                parties,
+                turn: parties,
                 model: None,
                 estimator,
                 room: u32::MAX,
                 open,
-                concludes,
+                is_in_grace: concludes,
             });
         };
         let limits = self.limits(config, request);
@@ -354,28 +355,30 @@ impl Engine {
             model: (&model).into(),
         };
         let size = call.size_of_all(basis.into());
-        let excerpt = self.excerpt(key, &size, call.model, basis.holds).await?;
+        let excerpt = self
+            .excerpt(key, &size, call.model, basis.model_dependent)
+            .await?;
         let stored = size_with(size, call.model, &excerpt, &[]).size();
         let budget = budget(&in_force.context, &model).ok();
         let room = budget.map_or(u32::MAX, |budget| {
-            for_results(budget, stored.at_most(), waiting)
+            room_for_results(budget, stored.at_most(), waiting)
         });
         let goes_on = after_step(step, totals, &limits).is_none();
-        let next = goes_on.then_some(Following {
+        let next = goes_on.then_some(FollowingStep {
             budget,
             size,
             excerpt,
         });
         let estimator = estimator(&model);
-        Ok(Addressee {
+        Ok(AnswerContext {
             policy,
             next,
-            parties,
+            turn: parties,
             model: Some(model),
             estimator,
             room,
             open,
-            concludes,
+            is_in_grace: concludes,
         })
     }
 
@@ -383,10 +386,10 @@ impl Engine {
     /// room, and stores the full output as a blob.
     pub(super) async fn prepare(
         &self,
-        asked: &Asked<'_>,
+        asked: &AnsweredCalls<'_>,
         result: SubmittedResult,
         kind: AnswerKind,
-        within: Option<(&Addressee<'_>, u32)>,
+        within: Option<(&AnswerContext<'_>, u32)>,
     ) -> Result<Answer, Error> {
         let SubmittedResult {
             call,
@@ -407,8 +410,8 @@ impl Engine {
             display_text,
         };
         if let Some((
-            Addressee {
-                parties,
+            AnswerContext {
+                turn: parties,
                 model,
                 policy,
                 ..
@@ -429,8 +432,8 @@ impl Engine {
                     .map_or(0, |model| media_tokens(&result, model)),
             );
             let bytes = texts.iter().map(String::len).sum();
-            let fits = beside_others(bytes, asked.estimator, || {
-                fitting(&texts, &limits, room, asked.estimator)
+            let fits = count_without_blocking(bytes, asked.estimator, || {
+                fitting_limits(&texts, &limits, room, asked.estimator)
             });
             self.cut(asked.key, &mut result, &fits).await?;
             if let Some(truncation) = &mut result.truncation {
@@ -465,7 +468,7 @@ impl Engine {
         limits: &crate::model::OutputLimits,
     ) -> Result<(), Error> {
         let texts: Vec<String> = result.texts().map(str::to_owned).collect();
-        let cut = cut_texts(&texts, limits);
+        let cut = truncate_texts(&texts, limits);
         if !cut.truncated {
             return Ok(());
         }
@@ -489,14 +492,14 @@ impl Engine {
     /// Writes the answers, and continues the turn if they were the last ones.
     pub(super) async fn write(
         self: &Arc<Self>,
-        asked: &Asked<'_>,
+        asked: &AnsweredCalls<'_>,
         answers: &[Answer],
         approvals: &[Approval],
         named: &[CallId],
         idempotency: &Idempotency,
         next: &NextStep,
-    ) -> Result<Submitted, Error> {
-        let Asked {
+    ) -> Result<SubmissionOutcome, Error> {
+        let AnsweredCalls {
             key,
             known: _,
             estimator,
@@ -520,17 +523,17 @@ impl Engine {
         self.run_mcp_calls(key, &submitted.requested);
         match &submitted.grant {
             Some(grant) => self.start(key.clone(), grant.clone(), request.sent(), Cause::Answered),
-            None => self.nudge(key, submitted.last_seq),
+            None => self.notify_readers(key, submitted.last_seq),
         }
         Ok(submitted)
     }
 
     /// Notifies readers of events that this replica wrote.
-    pub(in crate::turn) fn nudge(&self, key: &SessionKey, seq: crate::model::Seq) {
+    pub(in crate::turn) fn notify_readers(&self, key: &SessionKey, seq: crate::model::Seq) {
         if let Some(channel) = self.hub.get(key) {
             channel.advance(seq);
         }
-        self.wake(crate::turn::live::wakeups::Wakeup::News(key.clone()));
+        self.wake(crate::turn::live::wakeups::Wakeup::NewEvents(key.clone()));
     }
 }
 
@@ -542,7 +545,7 @@ pub(in crate::turn) fn blobs_of(result: &ToolResult) -> Vec<BlobId> {
         .map(|truncation| &truncation.full_output);
     let media = result
         .media()
-        .filter_map(|media| media.kept())
+        .filter_map(|media| media.blob())
         .map(|kept| &kept.id);
     let all: BTreeSet<&BlobId> = whole.into_iter().chain(media).collect();
     all.into_iter().cloned().collect()
@@ -558,20 +561,20 @@ fn replace_texts(result: &mut ToolResult, texts: Vec<String>) {
     result.parts.retain(|given| given.media().is_some());
     result
         .parts
-        .splice(first..first, texts.into_iter().map(Given::Text));
+        .splice(first..first, texts.into_iter().map(OutputPart::Text));
 }
 
 /// Tokens of the media of a result that are sent to the model. Media are never truncated.
-fn media_tokens(result: &ToolResult, model: &Resolved) -> u32 {
+fn media_tokens(result: &ToolResult, model: &ResolvedModel) -> u32 {
     let shown = result
         .media()
         .filter(|media| cannot_read(model, media, Role::Tool).is_none());
     shown
-        .map(|media| media::tokens(media, Pictures::default()))
+        .map(|media| media::tokens(media, ImageCost::default()))
         .fold(0, u32::saturating_add)
 }
 
-fn edited(call: &CallId, known: &BTreeMap<CallId, KnownCall>) -> bool {
+fn edited(call: &CallId, known: &BTreeMap<CallId, StoredCall>) -> bool {
     known.get(call).is_some_and(|call| call.edited.is_some())
 }
 
@@ -597,10 +600,10 @@ fn approval(open: &[OpenCall], call: &CallId, edited: Option<String>) -> Option<
 
 /// The identity of an answer. It is stored and compared across upgrades: its strings must not
 /// change, and it must not contain values that the program derives from the content.
-fn fingerprint(parts: &[Given], outcome: ToolOutcome) -> String {
+fn fingerprint(parts: &[OutputPart], outcome: ToolOutcome) -> String {
     let given = parts.iter().map(|given| match given {
-        Given::Text(text) => Cow::Borrowed(text.as_str()),
-        Given::Media(media) => Cow::Owned(medium_text(media)),
+        OutputPart::Text(text) => Cow::Borrowed(text.as_str()),
+        OutputPart::Media(media) => Cow::Owned(medium_text(media)),
     });
     let outcome = match outcome {
         ToolOutcome::Success => "Success",
@@ -634,9 +637,9 @@ fn medium_text(media: &Media) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::media::{Kept, Pixels};
+    use crate::model::media::{BlobRef, Pixels};
 
-    fn result(parts: Vec<Given>) -> ToolResult {
+    fn result(parts: Vec<OutputPart>) -> ToolResult {
         let call = CallId::new("c");
         let name = "look".to_owned();
         ToolResult {
@@ -649,13 +652,13 @@ mod tests {
         }
     }
 
-    fn picture(id: &str) -> Given {
-        let source = Source::Blob(Kept {
+    fn picture(id: &str) -> OutputPart {
+        let source = Source::Blob(BlobRef {
             id: BlobId::new(id),
             bytes: 1,
             pixels: None,
         });
-        Given::Media(Media {
+        OutputPart::Media(Media {
             media_type: "image/png".to_owned(),
             source,
             filename: String::new(),
@@ -698,7 +701,7 @@ mod tests {
     /// Stored hashes are compared with hashes that later versions compute.
     #[test]
     fn the_hash_of_a_result_is_the_same_in_every_version() {
-        let link = Given::Media(Media {
+        let link = OutputPart::Media(Media {
             media_type: "image/png".to_owned(),
             source: Source::Url("https://a.example/b".to_owned()),
             filename: "b.png".to_owned(),
@@ -721,7 +724,7 @@ mod tests {
             assert_eq!(hash, expected);
         }
         let mut measured = picture("a");
-        if let Given::Media(Media {
+        if let OutputPart::Media(Media {
             source: Source::Blob(kept),
             ..
         }) = &mut measured
@@ -738,7 +741,7 @@ mod tests {
 
     #[test]
     fn equal_results_are_the_same_submission() {
-        let of = |parts: &[Given]| fingerprint(parts, ToolOutcome::Success);
+        let of = |parts: &[OutputPart]| fingerprint(parts, ToolOutcome::Success);
         assert_eq!(of(&[picture("a")]), of(&[picture("a")]));
         assert_ne!(of(&[picture("a")]), of(&[picture("b")]));
         assert_ne!(

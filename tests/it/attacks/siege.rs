@@ -314,7 +314,7 @@ impl Siege {
                 ended.elapsed()
             );
         }
-        let said = self.served.said();
+        let said = self.served.log_text();
         assert!(!said.contains("panicked"), "{said}");
         self.served.stop().await;
         drop(self.files);

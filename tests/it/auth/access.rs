@@ -13,7 +13,7 @@ use tonic_health::pb::{
 use tonic_types::StatusExt as _;
 
 use super::{Key, KeysFile, call, rpcs};
-use crate::harness::{Options, Replica, events::PATIENCE, log::Logged, raw};
+use crate::harness::{Options, Replica, events::TEST_TIMEOUT, log::Logged, raw};
 
 /// The parts of a refusal that the caller sees.
 fn shown(status: &tonic::Status) -> (Code, String, Vec<u8>) {
@@ -116,7 +116,7 @@ async fn health_answers_everybody_and_reflection_takes_a_credential() {
         let serves = async {
             while watched.message().await.unwrap().unwrap().status() != ServingStatus::Serving {}
         };
-        timeout(PATIENCE, serves).await.unwrap();
+        timeout(TEST_TIMEOUT, serves).await.unwrap();
         let status = health.check(check).await.unwrap().into_inner();
         assert_eq!(status.status(), ServingStatus::Serving, "{service}");
     }

@@ -35,7 +35,7 @@ fn admin(channel: &Channel, key: &Key) -> AdminServiceClient<Keyed> {
 async fn all_lines(mut served: Served) -> Vec<Value> {
     served.terminate();
     served.ended().await;
-    let said = served.said();
+    let said = served.log_text();
     let lines = said.lines().map(|line| {
         serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}"))
     });

@@ -7,7 +7,7 @@
 use std::{collections::HashMap, net::TcpListener, time::Duration};
 
 use contextd::{
-    codec::description::POOL,
+    codec::description::DESCRIPTOR_POOL,
     model::Access,
     pb::{self, admin_service_client::AdminServiceClient, turn_service_client::TurnServiceClient},
 };
@@ -212,7 +212,7 @@ impl Scene {
         let channel = served.channel().await;
         let header = self.key.header();
         for (rpc, message) in rpcs() {
-            let descriptor = POOL.get_message_by_name(&message).unwrap();
+            let descriptor = DESCRIPTOR_POOL.get_message_by_name(&message).unwrap();
             for variant in 0..3 {
                 let request = filled(&descriptor, 5, variant).encode_to_vec();
                 let call = raw::call_as(channel.clone(), Some(&header), &rpc, request);
@@ -375,14 +375,14 @@ async fn no_text_and_no_key_is_in_logs_traces_metrics_probes_and_statuses() {
     heard.text("the metrics", page(admin, "/metrics").await);
     heard.text("the probe", page(admin, "/readyz").await);
     assert!(
-        served.said().contains("internal error"),
+        served.log_text().contains("internal error"),
         "{}",
-        served.said()
+        served.log_text()
     );
     let mut served = served;
     served.terminate();
     served.ended().await;
-    let log = served.said();
+    let log = served.log_text();
     assert!(log.contains("23514"), "the log names the error: {log}");
     heard.text("the log", log);
     heard.text("what was exported", scene.collector.dump());

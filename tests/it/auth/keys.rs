@@ -12,7 +12,7 @@ use contextd::{
         self, admin_service_client::AdminServiceClient, blob_service_client::BlobServiceClient,
         session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
     },
-    store::admitted::{KNOWN_FOR, LastRead, Read},
+    store::admitted::{LastRead, MAX_READ_AGE, Read},
 };
 use tokio::time::timeout;
 use tokio_stream::StreamExt as _;
@@ -20,7 +20,7 @@ use tonic::Code;
 
 use super::{Key, Keyed, KeysFile, connect};
 use crate::harness::{
-    Options, Replica, TestDatabase, as_worker, errors::refusal, events::PATIENCE,
+    Options, Replica, TestDatabase, as_worker, errors::refusal, events::TEST_TIMEOUT,
 };
 
 /// The documented time within which a change of a key takes effect on every replica.
@@ -177,10 +177,10 @@ async fn an_expired_key_is_refused() {
 
 /// Sets the time of the last read to one that is too long ago.
 fn age(last: &LastRead) {
-    let too_old = KNOWN_FOR + Duration::from_secs(1);
+    let too_old = MAX_READ_AGE + Duration::from_secs(1);
     last.note(Read {
         at: last.at().expect("it was read"),
-        asked: Instant::now().checked_sub(too_old).unwrap(),
+        sent_at: Instant::now().checked_sub(too_old).unwrap(),
     });
 }
 
@@ -463,7 +463,7 @@ async fn keys_are_accepted_while_the_database_is_away() {
         .unwrap();
     assert!(replica.auth.refresh().await.is_err());
     let listed = timeout(
-        PATIENCE,
+        TEST_TIMEOUT,
         sessions.list_sessions(pb::ListSessionsRequest::default()),
     );
     assert!(listed.await.unwrap().is_ok());

@@ -185,7 +185,7 @@ async fn sees(reach: Option<Reach>, store: &Store) -> Result<bool, Error> {
     let key = SessionKey::new(TenantId::new("default"), SessionId::new("s"));
     let store = store.clone();
     let seeing = async move { store.session(&key).await.map(|found| found.is_some()) };
-    let spawned = async { tokio::spawn(Reach::kept(seeing)).await };
+    let spawned = async { tokio::spawn(Reach::in_current_scope(seeing)).await };
     match reach {
         Some(reach) => reach.scope(spawned).await.unwrap(),
         None => spawned.await.unwrap(),
@@ -211,7 +211,7 @@ async fn with_row_security_a_task_that_does_not_say_its_reach_is_refused() {
     let tenant = |name| Some(Reach::Tenant(TenantId::new(name)));
     let held = store(database.held_pool());
     let refused = sees(None, &held).await.unwrap_err();
-    assert!(matches!(refused, Error::NoReach), "{refused}");
+    assert!(matches!(refused, Error::NoRowSecurityScope), "{refused}");
     assert!(sees(Some(Reach::All), &held).await.unwrap());
     assert!(sees(tenant("default"), &held).await.unwrap());
     assert!(!sees(tenant("other"), &held).await.unwrap());

@@ -27,7 +27,7 @@ use tonic_health::pb::{
 };
 
 use super::KeysFile;
-use crate::harness::{Options, Replica, events::PATIENCE};
+use crate::harness::{Options, Replica, events::TEST_TIMEOUT};
 
 /// The documented time within which a changed certificate is served.
 const PROMISED: Duration = Duration::from_secs(5);
@@ -237,7 +237,7 @@ async fn becomes(replica: &Replica, path: &str, expected: (u16, &str)) {
             }
         }
     };
-    timeout(PATIENCE, seen)
+    timeout(TEST_TIMEOUT, seen)
         .await
         .unwrap_or_else(|_| panic!("never: {expected:?}"));
 }
@@ -254,7 +254,7 @@ async fn the_admin_port_tells_probes_health_in_plain_text_beside_tls_and_keys() 
             client_cert_required: true,
             ..files.serve(&ours.server())
         },
-        drain_delay: PATIENCE,
+        drain_delay: TEST_TIMEOUT,
         ..keys.required()
     };
     let (_database, replica) = Replica::alone(options).await;

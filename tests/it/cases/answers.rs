@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use contextd::{
-    model::{Declared, config::ContextPolicy},
+    model::{DeclaredModel, config::ContextPolicy},
     pb::{self, CompletionReason, FailureReason, event::Payload, part::Content},
     provider::{
         anthropic::Anthropic,
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::answer;
 use crate::harness::{
     Host, Options,
-    events::{completed, failed, kinds, messages, said},
+    events::{completed, failed, kinds, message_text, messages},
     requests::{clears, result, tools, turn},
     transcripts::{calls, message, says},
     upstream::{Reply, Upstream, anthropic, calling, event, gemini, responses},
@@ -121,7 +121,7 @@ async fn c06_c24_a_finish_reason_ends_an_answer_whether_the_stream_closes_or_sta
         let host = once(upstream.options("openai")).await;
         let seen = run(&host, "Hello?").await;
         assert_eq!(completed(&seen).reason(), CompletionReason::Stop, "{what}");
-        assert_eq!(said(messages(&seen)[1]), "Hello.", "{what}");
+        assert_eq!(message_text(messages(&seen)[1]), "Hello.", "{what}");
     }
     let upstream = Upstream::start().await;
     upstream.answer(Reply::events(words()));
@@ -279,9 +279,9 @@ async fn p15_an_account_at_its_limit_is_not_called_again_and_another_model_is() 
 
 /// A model with a window of 128,000 tokens at a service of this protocol.
 fn of_protocol(protocol: &str, model: &str, upstream: &Upstream) -> Options {
-    let declared = contextd::model::Declared {
+    let declared = contextd::model::DeclaredModel {
         context_window: Some(128_000),
-        ..contextd::model::Declared::default()
+        ..contextd::model::DeclaredModel::default()
     };
     let models: BTreeMap<_, _> = [(model.to_owned(), declared)].into();
     let options = match protocol {
@@ -567,7 +567,7 @@ async fn a03_a_model_that_only_thinks_is_called_once_more_then_its_turn_is_empty
         let seen = run(&host, "How is the weather?").await;
         let end = completed(&seen);
         assert_eq!(end.reason(), CompletionReason::Stop, "{protocol}");
-        assert_eq!(said(messages(&seen)[3]), "Sunny.", "{protocol}");
+        assert_eq!(message_text(messages(&seen)[3]), "Sunny.", "{protocol}");
         let retried = kinds(&seen)
             .iter()
             .filter(|kind| **kind == "turn_retrying")
@@ -806,9 +806,9 @@ async fn p9_signed_reasoning_is_not_sent_to_claude_over_a_gateway_after_other_wo
 async fn no_more_pictures_are_sent_than_the_service_takes_in_one_request() {
     let upstream = Upstream::start().await;
     upstream.answer(Reply::events(crate::harness::upstream::said(&["Six."])));
-    let declared = Declared {
+    let declared = DeclaredModel {
         input_media: Some(vec!["image/*".to_owned()]),
-        ..Declared::default()
+        ..DeclaredModel::default()
     };
     let models = [("sees".to_owned(), declared)].into();
     let groq = openai::dialect::named("groq").unwrap();

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use contextd::{
-    model::Declared,
+    model::DeclaredModel,
     pb::{
         self, CompletionReason, PromptNoteKind, blob_service_client::BlobServiceClient,
         event::Payload, media::Source, part::Content, put_blob_request::Data,
@@ -96,10 +96,10 @@ fn called(message: &pb::Message) -> Vec<&str> {
 /// A service that uses Anthropic Messages, and a host whose model reads images and PDF files.
 async fn claude() -> (Upstream, Host) {
     let upstream = Upstream::start().await;
-    let declared = Declared {
+    let declared = DeclaredModel {
         input_media: Some(vec!["image/*".to_owned(), "application/pdf".to_owned()]),
         context_window: Some(200_000),
-        ..Declared::default()
+        ..DeclaredModel::default()
     };
     let models = BTreeMap::from([("claude-haiku-5-5".to_owned(), declared)]);
     let settings = upstream.settings_for(Api::Anthropic);

@@ -266,7 +266,7 @@ async fn a_compaction_of_a_dead_replica_has_no_effect_and_is_repeated() {
         matches!(payload, Payload::CompactionStarted(_))
     })
     .await;
-    host.dies().await;
+    host.simulate_crash().await;
     assert_eq!(seen(&other).await[..20], before);
     let expire =
         "update compactions set lease_until = now() - interval '1 second' where status = 1";

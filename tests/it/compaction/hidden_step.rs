@@ -41,7 +41,9 @@ async fn a_step_whose_response_and_results_are_hidden_is_not_repeated() {
     assert_eq!(made.state(), CompactionState::Applied, "{made:?}");
     host::until("the turn to end", || async {
         // The turn is handed back some time after the results, and reported with the next beat.
-        as_worker(first.replica.engine.beat()).await.unwrap();
+        as_worker(first.replica.engine.send_heartbeat())
+            .await
+            .unwrap();
         as_worker(second.replica.engine.take_over()).await.unwrap();
         second.session("s").await.state() == pb::SessionState::Idle
     })

@@ -764,7 +764,7 @@ async fn refused_prompt() -> Vec<pb::Event> {
 
 /// A transcript that cannot be decoded.
 async fn internal_error() -> Vec<pb::Event> {
-    let host = Host::with(answering(&[json!([{"text": "Fine."}])]).forgetful()).await;
+    let host = Host::with(answering(&[json!([{"text": "Fine."}])]).without_session_memory()).await;
     host.ask("s", "Hello").await;
     let unreadable = "update parts set rest = '\\xff' where session_id = 's'";
     host.database
@@ -803,7 +803,7 @@ async fn takeover() -> Vec<pb::Event> {
     let mut stream = host.execute(turn("s", MODEL, "Hello")).await;
     let seen = until_written(&mut stream, "So far").await;
     drop(stream);
-    host.dies().await;
+    host.simulate_crash().await;
     let other = host
         .beside(answering(&[json!([{"text": "All of it."}])]))
         .await;

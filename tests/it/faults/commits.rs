@@ -6,11 +6,11 @@ use serde_json::json;
 use crate::harness::{
     TestDatabase,
     errors::refusal,
-    events::{PATIENCE, kinds},
+    events::{TEST_TIMEOUT, kinds},
     host::{MODEL, call, until},
     mcp_server::{McpServer, TOKEN},
     process::{Place, Served},
-    proxy::{Landed, Link},
+    proxy::{CutPoint, Link},
     requests::{approve, enqueue, turn},
     survivor::{Survivor, asking, events, is_end, recoveries, slow, two_tools},
 };
@@ -27,17 +27,17 @@ pub(super) async fn behind(place: &Place, database: &TestDatabase) -> (Link, Ser
 /// Row F7
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_whose_response_is_lost_is_recognized_as_committed() {
-    lost_around_the_last_commit(Landed::Yes).await;
+    lost_around_the_last_commit(CutPoint::After).await;
 }
 
 /// Row F8
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_never_reached_the_database_is_repeated_once() {
-    lost_around_the_last_commit(Landed::No).await;
+    lost_around_the_last_commit(CutPoint::Before).await;
 }
 
 /// The end of a turn is one statement that the link can recognize.
-async fn lost_around_the_last_commit(landed: Landed) {
+async fn lost_around_the_last_commit(landed: CutPoint) {
     let database = TestDatabase::new().await;
     let place = Place::new(PATIENT).script("slow", &slow());
     let (link, served) = behind(&place, &database).await;
@@ -58,7 +58,7 @@ async fn a_connection_lost_at_any_round_trip_loses_and_duplicates_nothing() {
     const ROUND_TRIPS: usize = 12;
     let database = TestDatabase::new().await;
     let place = Place::new(PATIENT).script("tools", &two_tools());
-    for landed in [Landed::Yes, Landed::No] {
+    for landed in [CutPoint::After, CutPoint::Before] {
         let (link, served) = behind(&place, &database).await;
         // Statements are prepared on every connection before they are counted.
         let mut first = Survivor::new(asking("scripted/tools", &format!("first-{landed:?}")));
@@ -103,7 +103,7 @@ async fn a_turn_whose_grant_response_was_lost_starts_soon() {
                 .await;
         }
         // A reset connection may end the transaction before its commit, so this one only stalls.
-        link.strand_at_commit(Landed::Yes);
+        link.strand_at_commit(CutPoint::After);
         let request = pb::EnqueueMessageRequest {
             delivery: delivery.into(),
             on_idle: pb::IdleAction::StartTurn.into(),
@@ -121,10 +121,10 @@ async fn a_turn_whose_grant_response_was_lost_starts_soon() {
                 break;
             }
             assert!(
-                begun.elapsed() < PATIENCE,
+                begun.elapsed() < TEST_TIMEOUT,
                 "{session}: {:?}, {}",
                 kinds(&all),
-                served.said()
+                served.log_text()
             );
             tokio::time::sleep(std::time::Duration::from_millis(20)).await; // no notification is sent
         }
@@ -174,7 +174,7 @@ async fn a_call_of_an_mcp_server_begins_although_the_answer_that_requested_it_wa
         approvals: vec![approve(&asked.unwrap().call_id)],
         ..pb::SubmitToolResultsRequest::default()
     };
-    link.strand_at_commit(Landed::Yes);
+    link.strand_at_commit(CutPoint::After);
     let lost = served.turns().await.submit_tool_results(request).await;
     assert_eq!(refusal(&lost.unwrap_err()).reason, "DATABASE_UNAVAILABLE");
     link.was_cut(1).await;
@@ -216,7 +216,11 @@ async fn connections_that_are_cut_again_and_again_lose_nothing() {
     for host in &hosts {
         host.check_story(&served).await;
     }
-    assert!(!served.said().contains("panicked"), "{}", served.said());
+    assert!(
+        !served.log_text().contains("panicked"),
+        "{}",
+        served.log_text()
+    );
 }
 
 /// Rows F2 and F6: a response survives the loss of the connection on which it was to be committed, without an error in
@@ -237,7 +241,7 @@ async fn a_streaming_answer_survives_a_database_disconnect_without_an_error() {
             "turn stopped on this replica",
         ]
         .iter()
-        .any(|words| served.said().contains(words))
+        .any(|words| served.log_text().contains(words))
     })
     .await;
     link.open();
@@ -248,5 +252,9 @@ async fn a_streaming_answer_survives_a_database_disconnect_without_an_error() {
         [],
         "its owner went on, and its model was not asked again"
     );
-    assert!(!served.said().contains("ERROR"), "{}", served.said());
+    assert!(
+        !served.log_text().contains("ERROR"),
+        "{}",
+        served.log_text()
+    );
 }

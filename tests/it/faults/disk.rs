@@ -17,7 +17,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use crate::harness::{
     cluster::Cluster,
     errors::refusal,
-    events::PATIENCE,
+    events::TEST_TIMEOUT,
     host::until,
     process::{Place, Served},
     requests::{input, turn},
@@ -187,7 +187,7 @@ impl Tampering {
             nix::unistd::Pid::from_raw(pid),
             nix::sys::signal::Signal::SIGTERM,
         );
-        let _ = tokio::time::timeout(PATIENCE, self.strace.wait()).await;
+        let _ = tokio::time::timeout(TEST_TIMEOUT, self.strace.wait()).await;
     }
 }
 

@@ -10,9 +10,9 @@ use std::{
 };
 
 use contextd::{
-    model::{Arrangement, FinishReason, Message, Prompt, Usage},
+    model::{FinishReason, Message, Prompt, RequestDiff, Usage},
     pb::{self, event::Payload},
-    provider::{Answer, Chunk, Finish, ModelInfo, Provider},
+    provider::{Chunk, Finish, ModelInfo, Provider, ResponseStream},
 };
 use serde_json::json;
 use tokio::{io::AsyncWriteExt as _, net::TcpStream};
@@ -22,7 +22,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use crate::harness::{
     Host, Options, TestDatabase,
     errors::refusal,
-    events::{kinds, messages, said},
+    events::{kinds, message_text, messages},
     host::until,
     process::{Place, Served},
     proxy::Traffic,
@@ -42,7 +42,7 @@ fn draining(more: &str) -> String {
 async fn ends_well(mut served: Served) -> Duration {
     let begun = Instant::now();
     let status = served.ended().await;
-    assert_eq!(status.code(), Some(0), "{status}: {}", served.said());
+    assert_eq!(status.code(), Some(0), "{status}: {}", served.log_text());
     begun.elapsed()
 }
 
@@ -75,7 +75,7 @@ async fn a_turn_is_handed_over_at_its_step_boundary() {
     );
     let steps: Vec<_> = messages(&host.seen)
         .iter()
-        .map(|message| said(message))
+        .map(|message| message_text(message))
         .collect();
     assert_eq!(
         steps.iter().filter(|words| *words == super::WORDS).count(),
@@ -189,17 +189,17 @@ impl Provider for Uncountable {
         Vec::new()
     }
 
-    fn arrangement(&self, _system: &str, _messages: &[Message]) -> Arrangement {
+    fn arrangement(&self, _system: &str, _messages: &[Message]) -> RequestDiff {
         if self.called.load(Ordering::SeqCst) {
             self.counts.store(true, Ordering::SeqCst);
             let (released, changed) = &self.released;
             let held = changed.wait_while(released.lock().unwrap(), |released| !*released);
             drop(held.unwrap());
         }
-        Arrangement::default()
+        RequestDiff::default()
     }
 
-    fn call(&self, _prompt: Arc<Prompt>) -> Answer {
+    fn call(&self, _prompt: Arc<Prompt>) -> ResponseStream {
         self.called.store(true, Ordering::SeqCst);
         let usage = Usage {
             input: 100,

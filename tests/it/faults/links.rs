@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::harness::{
     Host, Options, TestDatabase,
-    events::{completed, kinds, messages, said, until_written},
+    events::{completed, kinds, message_text, messages, until_written},
     process::Place,
     proxy::{Link, Target, Traffic, Way},
     requests::turn,
@@ -55,7 +55,7 @@ async fn leases_work_with_replica_clocks_ten_minutes_off() {
     );
     let mut stream = ahead.execute(turn("lost", "scripted/lost", "Go")).await;
     let head = until_written(&mut stream, "one ").await;
-    ahead.replica.fall_silent();
+    ahead.replica.stop_workers();
     let turn_id = crate::harness::events::turn_id(&head);
     let seen = crate::harness::events::all(&mut behind.watch("lost", &turn_id, 0).await).await;
     completed(&seen);
@@ -88,7 +88,7 @@ async fn a_database_clock_that_jumps_ahead_causes_an_early_takeover_and_no_harm(
         recoveries(&host.seen),
         [(pb::RecoveryCause::LeaseExpired, 2)]
     );
-    assert!(!first.said().contains("panicked"));
+    assert!(!first.log_text().contains("panicked"));
 }
 
 /// Row F9: a connection that is slow or half-closed.
@@ -153,6 +153,6 @@ async fn a_model_call_with_a_lost_connection_is_retried() {
             1,
             "{session}"
         );
-        assert_eq!(said(messages(&seen)[1]), "Whole.", "{session}");
+        assert_eq!(message_text(messages(&seen)[1]), "Whole.", "{session}");
     }
 }

@@ -8,7 +8,7 @@ use tonic::Code;
 use crate::harness::{
     TestDatabase,
     errors::refusal,
-    events::PATIENCE,
+    events::TEST_TIMEOUT,
     host::until,
     process::Place,
     requests::turn,
@@ -99,7 +99,7 @@ async fn requests_beyond_the_pool_are_refused_in_time_while_turns_keep_their_lea
         "its lease was renewed all the while"
     );
     let mut next = Survivor::new(asking("scripted/slow", "chat-2"));
-    tokio::time::timeout(PATIENCE, next.survive(&[&served]))
+    tokio::time::timeout(TEST_TIMEOUT, next.survive(&[&served]))
         .await
         .expect("the pool did not come back");
 }

@@ -25,7 +25,7 @@ use tokio_postgres::Client;
 
 pub(super) use crate::harness::survivor::WORDS;
 use crate::harness::{
-    events::{messages, said},
+    events::{message_text, messages},
     process::Served,
     survivor::Survivor,
 };
@@ -39,7 +39,7 @@ pub(super) const PATIENT: &str = "[turn]\nlease_ttl = '5m'\npoll_interval = '50m
 
 /// The text of the last message.
 pub(super) fn last_words(host: &Survivor) -> String {
-    said(messages(&host.seen).last().unwrap())
+    message_text(messages(&host.seen).last().unwrap())
 }
 
 /// Fails unless the events of a slow turn are complete and without duplicates.

@@ -8,7 +8,7 @@ use std::{
 use contextd::{
     model::Prompt,
     pb::{self, event::Payload, queue_service_client::QueueServiceClient},
-    provider::{Answer, Provider, info::ModelInfo},
+    provider::{Provider, ResponseStream, info::ModelInfo},
 };
 use nix::sys::signal::Signal;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -18,7 +18,7 @@ use crate::harness::{
     events::{completed, failed, kinds},
     host::until,
     process::Place,
-    proxy::{Landed, Traffic},
+    proxy::{CutPoint, Traffic},
     requests::{enqueue, turn},
     survivor::{SHORT_LEASE, Survivor, asking, becomes, events, is_end, pair, recoveries, slow},
 };
@@ -72,7 +72,7 @@ async fn an_owner_that_dies_in_a_transaction_does_not_block_others() {
     };
     let mut queue = QueueServiceClient::new(first.channel().await);
     queue.enqueue_message(next).await.unwrap();
-    link.strand_at_commit(Landed::No); // it holds its locks, and its commit never arrives
+    link.strand_at_commit(CutPoint::Before); // it holds its locks, and its commit never arrives
     link.was_cut(1).await;
     first.signal(Signal::SIGSTOP);
     becomes_true(&database.client().await, STUCK).await;
@@ -159,7 +159,7 @@ impl Provider for Breaks {
         Vec::new()
     }
 
-    fn call(&self, _: Arc<Prompt>) -> Answer {
+    fn call(&self, _: Arc<Prompt>) -> ResponseStream {
         panic!("a defect, on purpose")
     }
 }

@@ -124,9 +124,9 @@ async fn statements_that_were_left_on_the_connections_of_a_pooler_are_removed() 
     host.survive(&[&served]).await;
     host.check_story(&served).await;
     assert!(
-        !served.said().contains("already exists"),
+        !served.log_text().contains("already exists"),
         "{}",
-        served.said()
+        served.log_text()
     );
 }
 

@@ -408,7 +408,7 @@ fn unguarded(commit: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_compares_no_version_is_found_in_the_log() {
     let (cluster, host) = logged(options()).await;
-    host.database.write_commits_otherwise(unguarded).await;
+    host.database.replace_commit_function(unguarded).await;
     host.with_turns("chat", &[10]).await;
     for round in 0..ROUNDS * 4 {
         record_at_once(&host, "chat", round).await;
@@ -430,7 +430,7 @@ fn aborting(commit: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_that_aborts_is_found_in_the_log() {
     let (cluster, host) = logged(options()).await;
-    host.database.write_commits_otherwise(aborting).await;
+    host.database.replace_commit_function(aborting).await;
     let log = Box::pin(log_of_refusals(cluster, host)).await;
     eprintln!("{} errors in {} bytes of log", errors(&log), log.len());
     assert!(errors(&log) >= 9, "{log}");

@@ -18,7 +18,7 @@ use tokio_postgres::config::Host;
 use super::{
     TestDatabase,
     database::max_connections,
-    events::PATIENCE,
+    events::TEST_TIMEOUT,
     process::alive,
     proxy::{Target, database_target},
 };
@@ -106,7 +106,7 @@ impl Cluster {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, gone)
+        tokio::time::timeout(TEST_TIMEOUT, gone)
             .await
             .expect("PostgreSQL does not end");
         self.postgres = None;

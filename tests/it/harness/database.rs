@@ -19,7 +19,7 @@ use contextd::{
 use tokio::sync::OnceCell;
 use tokio_postgres::{Client, Config, NoTls, error::SqlState};
 
-use super::events::PATIENCE;
+use super::events::TEST_TIMEOUT;
 
 static SERVER: OnceCell<Postgres> = OnceCell::const_new();
 static NEXT: AtomicU32 = AtomicU32::new(1);
@@ -126,7 +126,7 @@ pub async fn connect(config: &Config) -> Client {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, connected)
+    tokio::time::timeout(TEST_TIMEOUT, connected)
         .await
         .expect("PostgreSQL has no connection left")
 }
@@ -236,7 +236,7 @@ impl TestDatabase {
     }
 
     /// Replaces the function that writes commits, for all users of this database.
-    pub async fn write_commits_otherwise(&self, change: impl FnOnce(&str) -> String) {
+    pub async fn replace_commit_function(&self, change: impl FnOnce(&str) -> String) {
         const FUNCTION: &str = include_str!("../../../migrations/V2__commit.sql");
         let other = change(FUNCTION);
         assert!(other != FUNCTION, "nothing is otherwise");

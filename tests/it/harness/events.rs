@@ -6,7 +6,7 @@ use contextd::pb::{self, event::Payload};
 use tonic::{Status, Streaming};
 
 /// No test waits longer than this for anything.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A stream message that carries an event.
 pub trait Carrier {
@@ -27,7 +27,7 @@ impl Carrier for pb::WatchEventsResponse {
 
 /// The next event. Returns `None` at the end of the stream.
 pub async fn next<T: Carrier>(stream: &mut Streaming<T>) -> Result<Option<pb::Event>, Status> {
-    let message = tokio::time::timeout(PATIENCE, stream.message())
+    let message = tokio::time::timeout(TEST_TIMEOUT, stream.message())
         .await
         .expect("the stream fell silent")?;
     Ok(message.map(Carrier::event))
@@ -35,11 +35,11 @@ pub async fn next<T: Carrier>(stream: &mut Streaming<T>) -> Result<Option<pb::Ev
 
 /// Fails if a stream sends only heartbeats, for which a test would otherwise wait forever.
 #[derive(Debug, Default)]
-pub struct Pulse(usize);
+pub struct HeartbeatGuard(usize);
 
-impl Pulse {
+impl HeartbeatGuard {
     /// Counts heartbeats in a row.
-    pub fn feel(&mut self, event: &pb::Event) {
+    pub fn check(&mut self, event: &pb::Event) {
         const MOST: usize = 4;
         self.0 = if matches!(event.payload, Some(Payload::Heartbeat(_))) {
             self.0 + 1
@@ -53,9 +53,9 @@ impl Pulse {
 /// All events until the stream ends.
 pub async fn all<T: Carrier>(stream: &mut Streaming<T>) -> Vec<pb::Event> {
     let mut events = Vec::new();
-    let mut pulse = Pulse::default();
+    let mut pulse = HeartbeatGuard::default();
     while let Some(event) = next(stream).await.unwrap() {
-        pulse.feel(&event);
+        pulse.check(&event);
         events.push(event);
     }
     events
@@ -67,13 +67,13 @@ pub async fn until<T: Carrier>(
     wanted: impl Fn(&Payload) -> bool,
 ) -> Vec<pb::Event> {
     let mut events = Vec::new();
-    let mut pulse = Pulse::default();
+    let mut pulse = HeartbeatGuard::default();
     loop {
         let event = next(stream)
             .await
             .unwrap()
             .expect("the stream ended too early");
-        pulse.feel(&event);
+        pulse.check(&event);
         let found = event.payload.as_ref().is_some_and(&wanted);
         events.push(event);
         if found {
@@ -202,7 +202,7 @@ pub fn messages(events: &[pb::Event]) -> Vec<&pb::Message> {
 }
 
 /// The text of a message's text parts.
-pub fn said(message: &pb::Message) -> String {
+pub fn message_text(message: &pb::Message) -> String {
     message
         .parts
         .iter()
@@ -324,13 +324,13 @@ pub fn extend(written: &mut BTreeMap<(String, i32), String>, events: &[pb::Event
 /// message that was committed before the reader received any of it.
 pub async fn until_written<T: Carrier>(stream: &mut Streaming<T>, text: &str) -> Vec<pb::Event> {
     let mut events = Vec::new();
-    let mut pulse = Pulse::default();
+    let mut pulse = HeartbeatGuard::default();
     while !there(&events, text) && !written(&events).values().any(|so_far| so_far == text) {
         let event = next(stream)
             .await
             .unwrap()
             .expect("the stream ended too early");
-        pulse.feel(&event);
+        pulse.check(&event);
         events.push(event);
     }
     events

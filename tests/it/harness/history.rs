@@ -2,14 +2,14 @@
 
 use contextd::{
     model::{
-        Category, CompactionId, Counted, MessageId, Part, Role, Seq, SessionId, SessionKey,
+        Category, CompactionId, MessageId, Part, PartSize, Role, Seq, SessionId, SessionKey,
         TenantId, command::Idempotency, message::StoredPart,
     },
     pb::{self, MessageView, part::Content},
     session::{
-        compaction::Beginning,
+        compaction::NewCompaction,
         compaction_rows::{Cost, Replacement},
-        counters::{Counter, Shift},
+        counters::{Counter, TokenCounters},
         rows::NewMessage,
     },
 };
@@ -20,7 +20,7 @@ use super::{
     host::MODEL,
     payloads,
     requests::{result, tools, turn},
-    transcripts::{calls, check_books, results, says},
+    transcripts::{calls, check_counters, results, says},
 };
 
 /// What was listed when the session was at a seq.
@@ -106,7 +106,7 @@ impl<'a> History<'a> {
         history
             .note("a compaction upon the other, without a summary")
             .await;
-        take_back(host, session, "k2").await;
+        revert_compaction(host, session, "k2").await;
         history.note("it was taken back").await;
         host.run_with(turn(session, MODEL, "And now?"), |call| {
             result(&call.call_id, "seen")
@@ -123,7 +123,7 @@ impl<'a> History<'a> {
     }
 
     async fn note(&mut self, what: &'static str) {
-        check_books(&self.client, self.session).await;
+        check_counters(&self.client, self.session).await;
         let seq = self.host.session(self.session).await.last_seq;
         let all = self
             .host
@@ -150,7 +150,7 @@ impl<'a> History<'a> {
             request: None,
             hash: String::new(),
         };
-        let begin = Beginning {
+        let begin = NewCompaction {
             compaction: &compaction,
             seen,
             info: b"",
@@ -160,9 +160,9 @@ impl<'a> History<'a> {
         as_worker(store.begin_compaction(&key, &begin, &nobody))
             .await
             .unwrap()
-            .moved
+            .update
             .unwrap();
-        let mut shift = Shift::default();
+        let mut shift = TokenCounters::default();
         let live = self.host.live(self.session).await;
         let hidden = live
             .iter()
@@ -204,7 +204,7 @@ impl<'a> History<'a> {
         as_worker(store.swap_compaction(&key, &compaction, &replacement))
             .await
             .unwrap()
-            .moved
+            .update
             .unwrap();
     }
 
@@ -275,7 +275,7 @@ impl<'a> History<'a> {
 }
 
 /// Reverts the latest compaction of a session.
-pub async fn take_back(host: &Host, session: &str, id: &str) {
+pub async fn revert_compaction(host: &Host, session: &str, id: &str) {
     let key = SessionKey::new(TenantId::new("default"), SessionId::new(session));
     let version = "select context_version from session_run where session_id = $1";
     let seen: i64 = host
@@ -296,7 +296,7 @@ pub async fn take_back(host: &Host, session: &str, id: &str) {
     as_worker(store.revert_compaction(&key, &compaction, seen, &reverted, &nobody))
         .await
         .unwrap()
-        .moved
+        .update
         .unwrap();
 }
 
@@ -311,7 +311,7 @@ fn counter(message: &pb::Message, part: &pb::Part) -> Counter {
 }
 
 fn summary(id: &str, words: &str) -> NewMessage {
-    let size = Counted {
+    let size = PartSize {
         tokens: 3,
         category: Category::Summary,
     };

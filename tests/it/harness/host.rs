@@ -13,7 +13,7 @@ use tonic_types::StatusExt as _;
 
 use super::{
     Options, Replica, TestDatabase,
-    events::{self, PATIENCE},
+    events::{self, TEST_TIMEOUT},
     requests::{decide, submit, turn},
 };
 
@@ -436,9 +436,9 @@ impl Host {
     /// Stops the workers of this replica and lets its leases expire, like a process that was killed some time ago. A
     /// short lease would have the same effect, but one that is short enough to wait for would also be lost on a busy
     /// machine.
-    pub async fn dies(&self) {
+    pub async fn simulate_crash(&self) {
         let owner = self.replica.engine.store().replica();
-        self.replica.fall_silent();
+        self.replica.stop_workers();
         self.database
             .owner_died(&format!("owner = '{owner}'"))
             .await;
@@ -466,7 +466,7 @@ pub fn statuses(response: &pb::SubmitToolResultsResponse) -> Vec<pb::AnswerStatu
 pub async fn until<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
     let begun = Instant::now();
     while !holds().await {
-        assert!(begun.elapsed() < PATIENCE, "waited in vain for {what}");
+        assert!(begun.elapsed() < TEST_TIMEOUT, "waited in vain for {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

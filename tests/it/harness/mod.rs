@@ -47,7 +47,7 @@ use contextd::{
     auth::Auth,
     clock::{Clock, SystemClock},
     config::{AuthConfig, Config, Environment, LimitsConfig, McpConfig, TlsConfig},
-    grpc::stream::Waiting,
+    grpc::stream::ReaderLimits,
     model::{Limits, config::ContextPolicy},
     pb::{
         self, blob_service_client::BlobServiceClient, get_blob_response::Data,
@@ -100,7 +100,7 @@ pub struct Options {
     /// Deltas within this time are sent together.
     pub delta_flush: Duration,
     /// What may be buffered for a reader.
-    pub reader: Waiting,
+    pub reader: ReaderLimits,
     /// How often text is shared with other replicas.
     pub share_interval: Duration,
     /// Maximum bytes of a request.
@@ -169,7 +169,7 @@ impl Default for Options {
             },
             workers: true,
             delta_flush: Duration::from_millis(10),
-            reader: Waiting {
+            reader: ReaderLimits {
                 events: 64,
                 bytes: 64 * 1024,
             },
@@ -271,7 +271,7 @@ impl Options {
     }
 
     /// Options for a replica that caches no turn data.
-    pub fn forgetful(self) -> Self {
+    pub fn without_session_memory(self) -> Self {
         Self {
             session_memory: 0,
             ..self
@@ -352,7 +352,7 @@ impl Replica {
         if !options.workers {
             stop.stopping.cancel();
             stop.done.cancel();
-            Box::pin(as_worker(engine.beat())).await.unwrap();
+            Box::pin(as_worker(engine.send_heartbeat())).await.unwrap();
         }
         let ready = Arc::new(Notify::new());
         let announced = Arc::clone(&ready);
@@ -433,7 +433,7 @@ impl Replica {
 
     /// Stops the workers without releasing leases, which to the database looks like a killed process. Turns that run
     /// here are not stopped; let their scripts wait for a signal.
-    pub fn fall_silent(&self) {
+    pub fn stop_workers(&self) {
         self.stop.stopping.cancel();
         self.stop.done.cancel();
     }
@@ -453,7 +453,7 @@ impl Replica {
     }
 
     fn close(&self) {
-        self.fall_silent();
+        self.stop_workers();
         self.stop.closing.cancel();
     }
 }
@@ -461,7 +461,7 @@ impl Replica {
 /// Reads keys and limits as the workers do, even if a test runs without workers: if they are outdated, calls are
 /// refused.
 async fn keep_knowing(engine: Arc<Engine>, auth: Arc<Auth>) {
-    let mut pace = tokio::time::interval(contextd::quota::REFRESH);
+    let mut pace = tokio::time::interval(contextd::quota::REFRESH_INTERVAL);
     loop {
         pace.tick().await;
         let _ = as_worker(engine.quotas().read_limits()).await;

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use contextd::{
     model::{
-        Applied, Compaction, CompactionId, CompactionState, DropReason, Limits, MessageId, Payload,
-        PruneReport, Restored, StepPosition, TokenBasis, TokenCount, UsagePurpose, UsageTotals,
+        AppliedMessage, Compaction, CompactionId, CompactionState, DropReason, Limits, MessageId,
+        Payload, PruneReport, Restored, StepPosition, TokenBasis, TokenCount, UsagePurpose,
+        UsageTotals,
         compaction::{Strategy, Trigger},
         event::{StepStarted, TurnStarted, UsageRecorded},
     },
@@ -57,7 +58,7 @@ pub fn noted(mark: &str) -> Payload {
 pub fn applied(message: impl Into<String>) -> Payload {
     Payload::MessagesApplied {
         message: MessageId::new(message),
-        taken: Vec::<Applied>::new(),
+        taken: Vec::<AppliedMessage>::new(),
     }
 }
 

@@ -29,7 +29,7 @@ use tokio_postgres::config::Host;
 use tonic::{Status, transport::Channel};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
-use super::{TestDatabase, database::pool_size, events::PATIENCE};
+use super::{TestDatabase, database::pool_size, events::TEST_TIMEOUT};
 
 /// A port that is free.
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -174,7 +174,7 @@ impl Place {
     pub async fn run_over(&self, database: &TestDatabase, command: &str) -> Output {
         let mut command = self.command(command);
         let output = command.arg("--database-url").arg(url(database)).output();
-        timeout(PATIENCE, output)
+        timeout(TEST_TIMEOUT, output)
             .await
             .expect("it goes on and on")
             .unwrap()
@@ -184,7 +184,7 @@ impl Place {
     pub async fn run_with_file(&self, command: &str, file: &Path) -> Output {
         let mut command = self.command(command);
         let command = command.arg("--data-dir").arg(self.data_dir()).arg(file);
-        timeout(PATIENCE, command.output())
+        timeout(TEST_TIMEOUT, command.output())
             .await
             .expect("it goes on and on")
             .unwrap()
@@ -203,7 +203,7 @@ impl Place {
             .arg("--config")
             .arg(self.root.path().join("contextd.toml"));
         let output = command.arg("--database-url").arg(url(database)).output();
-        timeout(PATIENCE, output)
+        timeout(TEST_TIMEOUT, output)
             .await
             .expect("it goes on and on")
             .unwrap()
@@ -291,7 +291,7 @@ impl Served {
             .unwrap();
         let (said, listener) = listen(child.stderr.take().unwrap());
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let ready = timeout(PATIENCE, lines.next_line())
+        let ready = timeout(TEST_TIMEOUT, lines.next_line())
             .await
             .ok()
             .and_then(Result::unwrap);
@@ -301,7 +301,7 @@ impl Served {
             .map(|(_, address)| address.trim_end_matches("\"}"));
         let Some(address) = address.map(|address| address.parse().unwrap()) else {
             let _ = child.start_kill(); // it may have exited already
-            timeout(PATIENCE, listener)
+            timeout(TEST_TIMEOUT, listener)
                 .await
                 .expect("its standard error stays open")
                 .unwrap();
@@ -351,15 +351,15 @@ impl Served {
     }
 
     /// Waits until the log contains a text.
-    pub async fn says(&self, words: &str) {
+    pub async fn wait_for_log(&self, words: &str) {
         until(words, || async {
-            self.said().contains(words).then_some(())
+            self.log_text().contains(words).then_some(())
         })
         .await;
     }
 
     /// The log so far.
-    pub fn said(&self) -> String {
+    pub fn log_text(&self) -> String {
         self.said.lock().unwrap().clone()
     }
 
@@ -397,15 +397,15 @@ impl Served {
             }
             status
         };
-        let ended = timeout(PATIENCE, ended).await;
-        ended.unwrap_or_else(|_| panic!("does not end: {}", self.said()))
+        let ended = timeout(TEST_TIMEOUT, ended).await;
+        ended.unwrap_or_else(|_| panic!("does not end: {}", self.log_text()))
     }
 
     /// Stops the process with SIGTERM. Its exit must be successful.
     pub async fn stop(mut self) {
         self.terminate();
         let status = self.ended().await;
-        assert_eq!(status.code(), Some(0), "{status}: {}", self.said());
+        assert_eq!(status.code(), Some(0), "{status}: {}", self.log_text());
     }
 
     /// Opens a connection.
@@ -451,7 +451,7 @@ impl Drop for Served {
     /// Prints the server's log if the test fails.
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("the server at {} said:\n{}", self.address, self.said());
+            eprintln!("the server at {} said:\n{}", self.address, self.log_text());
         }
     }
 }
@@ -472,7 +472,10 @@ pub async fn health_output(address: SocketAddr) -> Output {
         .args(["health", "--address", &address.to_string()])
         .env_clear()
         .output();
-    timeout(PATIENCE, output).await.expect("no answer").unwrap()
+    timeout(TEST_TIMEOUT, output)
+        .await
+        .expect("no answer")
+        .unwrap()
 }
 
 /// Polls until `look` returns a value.
@@ -485,7 +488,7 @@ async fn until<T, F: Future<Output = Option<T>>>(what: &str, look: impl Fn() -> 
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, found)
+    timeout(TEST_TIMEOUT, found)
         .await
         .unwrap_or_else(|_| panic!("never: {what}"))
 }

@@ -26,7 +26,7 @@ use tokio::{
 use tokio_postgres::config::Host;
 use tokio_util::sync::CancellationToken;
 
-use super::{TestDatabase, events::PATIENCE};
+use super::{TestDatabase, events::TEST_TIMEOUT};
 
 /// The last bytes of what the driver sends to run a prepared statement: Execute without a limit, then Sync.
 const EXECUTED: &[u8] = b"E\0\0\0\x09\0\0\0\0\0S\0\0\0\x04";
@@ -78,9 +78,9 @@ pub enum Traffic {
 
 /// Whether the bytes at which a connection is cut still arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Landed {
-    Yes,
-    No,
+pub enum CutPoint {
+    After,
+    Before,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -94,7 +94,7 @@ struct Rules {
 #[derive(Debug, Clone)]
 struct Trap {
     at: At,
-    landed: Landed,
+    landed: CutPoint,
     then: Then,
 }
 
@@ -193,22 +193,22 @@ impl Link {
     }
 
     /// Breaks the next connection on which a change of a session is committed, directly before or after the commit.
-    pub fn cut_at_commit(&self, landed: Landed) {
+    pub fn cut_at_commit(&self, landed: CutPoint) {
         self.lay(At::Commit(Vec::new()), landed, Then::Break);
     }
 
     /// The same, but the connection goes silent instead of breaking.
-    pub fn strand_at_commit(&self, landed: Landed) {
+    pub fn strand_at_commit(&self, landed: CutPoint) {
         self.strand_at_commit_of("", landed);
     }
 
     /// The same, at the next commit that contains a text.
-    pub fn strand_at_commit_of(&self, text: &str, landed: Landed) {
+    pub fn strand_at_commit_of(&self, text: &str, landed: CutPoint) {
         self.lay(At::Commit(text.as_bytes().to_vec()), landed, Then::Die);
     }
 
     /// Breaks the connection at the end of a statement, after `after` other statements.
-    pub fn cut_at_statement(&self, after: usize, landed: Landed) {
+    pub fn cut_at_statement(&self, after: usize, landed: CutPoint) {
         self.lay(At::Statement(after), landed, Then::Break);
     }
 
@@ -217,7 +217,7 @@ impl Link {
         *self.shared.trap.lock().unwrap() = None;
     }
 
-    fn lay(&self, at: At, landed: Landed, then: Then) {
+    fn lay(&self, at: At, landed: CutPoint, then: Then) {
         *self.shared.trap.lock().unwrap() = Some(Trap { at, landed, then });
     }
 
@@ -229,7 +229,7 @@ impl Link {
     /// Waits until this number of planned faults has occurred.
     pub async fn was_cut(&self, times: usize) {
         let mut sprung = self.shared.sprung.subscribe();
-        timeout(PATIENCE, sprung.wait_for(|sprung| *sprung >= times))
+        timeout(TEST_TIMEOUT, sprung.wait_for(|sprung| *sprung >= times))
             .await
             .expect("nothing was cut")
             .unwrap();
@@ -268,7 +268,7 @@ impl Link {
     /// Waits until the number of open connections meets a condition.
     pub async fn carries(&self, connections: impl Fn(usize) -> bool) {
         let mut open = self.shared.open.subscribe();
-        timeout(PATIENCE, open.wait_for(|open| connections(*open)))
+        timeout(TEST_TIMEOUT, open.wait_for(|open| connections(*open)))
             .await
             .expect("never so many connections")
             .unwrap();
@@ -443,7 +443,7 @@ impl Shared {
             .filter(|_| way == Way::There)
             .and_then(|trap| trap.at.met(bytes));
         match (found, trap.take_if(|_| found.is_some())) {
-            (Some((_, end)), Some(trap)) if trap.landed == Landed::Yes => {
+            (Some((_, end)), Some(trap)) if trap.landed == CutPoint::After => {
                 (&bytes[..end], Some(trap.then))
             }
             (Some((start, _)), Some(trap)) => (&bytes[..start], Some(trap.then)),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use contextd::{
     model::{CallId, SessionKey, TurnFence},
-    store::{Store, owned::Owned, session_memory::Basis},
+    store::{Store, owned::OwnedTurn, session_memory::PrepareInput},
 };
 
 /// Maximum time between the two looks.
@@ -13,7 +13,7 @@ const MOST_APART: Duration = Duration::from_secs(20);
 /// Whether the store caches the pending calls of the turn. Fails if they differ from what it reads.
 pub async fn remembers_calls(store: &Store, key: &SessionKey, calls: &[&str]) -> bool {
     let calls: Vec<CallId> = calls.iter().map(|call| CallId::new(*call)).collect();
-    let Some(waiting) = store.remembered_waiting(key, &calls) else {
+    let Some(waiting) = store.cached_waiting_turn(key, &calls) else {
         return false;
     };
     assert_eq!(waiting.calls, store.calls(key, &calls).await.unwrap());
@@ -22,7 +22,7 @@ pub async fn remembers_calls(store: &Store, key: &SessionKey, calls: &[&str]) ->
     assert_eq!(waiting.request, turn.request);
     assert_eq!(waiting.totals, turn.so_far.total_usage);
     assert!(waiting.elapsed.abs_diff(turn.so_far.elapsed) < MOST_APART);
-    let read = Basis::from(store.session(key).await.unwrap().unwrap());
+    let read = PrepareInput::from(store.session(key).await.unwrap().unwrap());
     assert_eq!(format!("{:#?}", waiting.basis), format!("{read:#?}"));
     true
 }
@@ -30,7 +30,7 @@ pub async fn remembers_calls(store: &Store, key: &SessionKey, calls: &[&str]) ->
 /// Whether the store caches the turn as this owner's last write left it. Fails if it differs from what it reads, unless
 /// another replica has written to the session since.
 pub async fn remembers(store: &Store, key: &SessionKey, right: TurnFence<'_>) -> bool {
-    let Some((mut known, seen)) = store.remembered_turn(key, right, usize::MAX) else {
+    let Some((mut known, seen)) = store.cached_turn(key, right, usize::MAX) else {
         return false;
     };
     let reading = store.owned_with_transcript(key, right.turn, right.fence.epoch, usize::MAX);
@@ -40,7 +40,7 @@ pub async fn remembers(store: &Store, key: &SessionKey, right: TurnFence<'_>) ->
     let is_one = transcript
         .context_version
         .is_none_or(|version| version == read.context_version);
-    let of_others = |it: &Owned| (it.last_seq, it.cancel.clone(), it.waiting);
+    let of_others = |it: &OwnedTurn| (it.last_seq, it.cancel.clone(), it.waiting);
     let is_as_left = of_others(&known) == of_others(&read);
     if !is_one || !is_as_left || read.newer.is_some() {
         return false;

@@ -11,7 +11,7 @@ use tonic_types::StatusExt as _;
 
 use super::{
     TestDatabase,
-    events::{PATIENCE, kind, kinds, messages, next, requested},
+    events::{TEST_TIMEOUT, kind, kinds, messages, next, requested},
     process::{Place, Served, try_turns},
     requests::{result, submit, tools, turn},
 };
@@ -97,7 +97,7 @@ impl Survivor {
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, found)
+        tokio::time::timeout(TEST_TIMEOUT, found)
             .await
             .expect("it never came")
     }
@@ -144,7 +144,7 @@ impl Survivor {
                 tokio::time::sleep(Duration::from_millis(20)).await; // a client's delay before it retries
             }
         };
-        tokio::time::timeout(PATIENCE * 2, story)
+        tokio::time::timeout(TEST_TIMEOUT * 2, story)
             .await
             .expect("the turn never ended");
     }
@@ -315,7 +315,7 @@ pub async fn becomes(health: &mut Streaming<HealthCheckResponse>, wanted: Servin
         }
         panic!("health fell silent");
     };
-    tokio::time::timeout(PATIENCE, told)
+    tokio::time::timeout(TEST_TIMEOUT, told)
         .await
         .expect("health never changed");
 }

@@ -18,7 +18,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::events::PATIENCE;
+use super::events::TEST_TIMEOUT;
 
 fn chat(address: SocketAddr, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_contextd"));
@@ -38,7 +38,7 @@ fn chat(address: SocketAddr, args: &[&str]) -> Command {
 /// Runs `contextd chat` without a terminal, as a script does.
 pub async fn chat_output(address: SocketAddr, args: &[&str]) -> Output {
     let output = chat(address, args).stdin(Stdio::null()).output();
-    timeout(PATIENCE, output)
+    timeout(TEST_TIMEOUT, output)
         .await
         .expect("it goes on and on")
         .unwrap()
@@ -116,7 +116,7 @@ impl Terminal {
 
     async fn becomes(&mut self, what: &str, wanted: impl Fn(&Screen) -> bool) {
         let shown = self.screen.wait_for(|screen| wanted(screen));
-        let found = timeout(PATIENCE, shown)
+        let found = timeout(TEST_TIMEOUT, shown)
             .await
             .is_ok_and(|screen| screen.is_ok());
         assert!(found, "never shown: {what}; but:\n{}", self.screen());
@@ -140,12 +140,12 @@ impl Terminal {
 
     /// Waits for the exit. Returns the exit code and everything that was displayed.
     pub async fn ended(mut self) -> (Option<i32>, String) {
-        let status: ExitStatus = match timeout(PATIENCE, self.child.wait()).await {
+        let status: ExitStatus = match timeout(TEST_TIMEOUT, self.child.wait()).await {
             Ok(status) => status.unwrap(),
             Err(_) => panic!("does not end:\n{}", self.screen()),
         };
         // The last output is read before the other side is detected as closed.
-        while timeout(PATIENCE, self.screen.changed())
+        while timeout(TEST_TIMEOUT, self.screen.changed())
             .await
             .expect("the terminal stays open")
             .is_ok()

@@ -212,7 +212,7 @@ const KEPT: &str = "
 
 /// Compares the stored counters of a session with an independent count: counters, size, open calls and seqs. Also
 /// checks that the transcript is closed or ends in one open batch. Uses no code of the program.
-pub async fn check_books(client: &Client, session: &str) {
+pub async fn check_counters(client: &Client, session: &str) {
     let messages = client.query(MESSAGES, &[&session]).await.unwrap();
     let parts = client.query(PARTS, &[&session]).await.unwrap();
     let in_force = client.query_opt(IN_FORCE, &[&session]).await.unwrap();

@@ -7,7 +7,7 @@ use tokio_postgres::Client;
 use tonic::Status;
 
 use super::{ALL, Case, Rpc, options};
-use crate::harness::{Host, Options, dice::polled, events::PATIENCE, host::until};
+use crate::harness::{Host, Options, dice::polled, events::TEST_TIMEOUT, host::until};
 
 /// Maximum number of polls of a call.
 const POLLS: usize = 60;
@@ -58,7 +58,7 @@ async fn sweep<F: Future<Output = Option<Result<String, Status>>>>(
     }
     host.at_rest().await;
     let pinged =
-        join_all((0..CONNECTIONS).map(|_| host.replica.engine.store().ping(PATIENCE))).await;
+        join_all((0..CONNECTIONS).map(|_| host.replica.engine.store().ping(TEST_TIMEOUT))).await;
     assert!(pinged.iter().all(Result::is_ok), "{pinged:?}");
     let open = "select count(*) from pg_stat_activity where datname = current_database() and state like 'idle in transaction%'";
     assert_eq!(

@@ -150,7 +150,7 @@ impl World {
         let database = TestDatabase::new().await;
         if let Some(guard) = off {
             let otherwise = |commit: &str| guard.off(commit);
-            database.write_commits_otherwise(otherwise).await;
+            database.replace_commit_function(otherwise).await;
         }
         let store = |n| {
             let pool = database.pool_among(REPLICAS);

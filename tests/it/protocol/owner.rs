@@ -7,21 +7,21 @@ use contextd::{
     },
     session::{
         SessionState,
-        change::Synthetic,
+        change::SyntheticResult,
         cost::StepCost,
-        ending::End,
+        ending::TurnEnd,
         new_calls::Batch,
         rows::Rows,
         steps::NewStep,
-        take::{Advance, Taken},
+        take::{Advance, TakenMessage},
     },
     store::{
         Error, Store,
-        lease::{Held, Interruption},
-        queue::Look,
-        step::Begun,
-        take::Take,
-        written::Written,
+        lease::{HeldTurn, Interruption},
+        queue::QueueSnapshot,
+        step::BeginStepOutcome,
+        take::TakeOutcome,
+        written::WriteOutcome,
     },
 };
 
@@ -76,7 +76,7 @@ impl Actor {
         let key = self.key(session);
         let store = self.store.clone();
         let hold = self.held[&session].clone();
-        let Some(Some(look)) = self.ask(store.look(&key)).await else {
+        let Some(Some(look)) = self.ask(store.queue_snapshot(&key)).await else {
             return;
         };
         if look.fence.epoch != hold.fence.epoch && self.dice.chance(50) {
@@ -93,14 +93,14 @@ impl Actor {
                 self.held.remove(&session);
             }
             Own::Beat => {
-                let held = [Held {
+                let held = [HeldTurn {
                     key,
                     turn: hold.turn.clone(),
                     epoch: hold.fence.epoch,
                 }];
-                self.ask(store.beat()).await;
-                if let Some(found) = self.ask(store.cancels(&held)).await
-                    && found.iter().any(|(_, why)| *why == Interruption::Lost)
+                self.ask(store.send_heartbeat()).await;
+                if let Some(found) = self.ask(store.interrupted_turns(&held)).await
+                    && found.iter().any(|(_, why)| *why == Interruption::LeaseLost)
                 {
                     self.held.remove(&session);
                 }
@@ -118,7 +118,7 @@ impl Actor {
         }
     }
 
-    async fn write(&mut self, session: usize, held: &Hold, deed: Own, look: &Look) {
+    async fn write(&mut self, session: usize, held: &Hold, deed: Own, look: &QueueSnapshot) {
         let fence = held.fence;
         let right = held.right();
         let key = self.key(session);
@@ -165,7 +165,7 @@ impl Actor {
     fn choose(
         &mut self,
         deed: Own,
-        look: &Look,
+        look: &QueueSnapshot,
         mark: &dyn Fn(&str) -> String,
     ) -> (&'static str, Write) {
         let closed = look.open_calls == 0;
@@ -257,11 +257,11 @@ async fn send(
 ) -> Result<Sent, Error> {
     let cost = StepCost::default();
     let result = TurnResult::default();
-    let end = |ending| End {
+    let end = |ending| TurnEnd {
         ending,
         result: &result,
-        synthetic: Synthetic {
-            words: "closed",
+        synthetic: SyntheticResult {
+            text: "closed",
             tokens: 7,
             overhead: OVERHEAD,
             reason: CallCancelReason::TurnEnded,
@@ -298,9 +298,9 @@ async fn send(
                 size_offset: 10,
             };
             return Ok(match store.begin_step(key, right, &step).await? {
-                Begun::Applied(ack) => Sent::Applied(ack.state),
-                Begun::Moved => Sent::Moved,
-                Begun::Fenced => Sent::Gone,
+                BeginStepOutcome::Applied(ack) => Sent::Applied(ack.state),
+                BeginStepOutcome::Stale => Sent::Moved,
+                BeginStepOutcome::Fenced => Sent::Gone,
             });
         }
         Write::Take {
@@ -309,9 +309,9 @@ async fn send(
             ids,
             into,
         } => {
-            let taken: Vec<Taken<'_>> = ids
+            let taken: Vec<TakenMessage<'_>> = ids
                 .iter()
-                .map(|message| Taken {
+                .map(|message| TakenMessage {
                     message,
                     end: Ok(into),
                     event: 1,
@@ -322,15 +322,15 @@ async fn send(
                     .take(key, right, Some(*seen), rows, &taken, Advance::Stay)
                     .await?
                 {
-                    Take::Applied(ack) => Sent::Applied(ack.state),
-                    Take::Moved => Sent::Moved,
-                    Take::Fenced => Sent::Gone,
+                    TakeOutcome::Applied(ack) => Sent::Applied(ack.state),
+                    TakeOutcome::Stale => Sent::Moved,
+                    TakeOutcome::Fenced => Sent::Gone,
                 },
             );
         }
     };
     Ok(match written {
-        Written::Applied(ack) => Sent::Applied(ack.state),
-        Written::Fenced => Sent::Gone,
+        WriteOutcome::Applied(ack) => Sent::Applied(ack.state),
+        WriteOutcome::Fenced => Sent::Gone,
     })
 }

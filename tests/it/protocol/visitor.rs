@@ -12,15 +12,15 @@ use contextd::{
     session::{
         SessionState,
         answers::{Approval, NextStep},
-        change::{Answer, Synthetic},
-        compaction::{Beginning, GivenUp},
+        change::{Answer, SyntheticResult},
+        compaction::{FailedCompaction, NewCompaction},
         compaction_rows::{Cost, Replacement},
         config_rows::NewConfig,
-        counters::{Counter, Shift},
-        ending::End,
+        counters::{Counter, TokenCounters},
+        ending::TurnEnd,
         import::Import,
-        import_rows::Imported,
-        queue::Which,
+        import_rows::ImportRows,
+        queue::MessageSelection,
         queue_rows::Withdrawal,
         revision::NewRevision,
         rows::Rows,
@@ -29,7 +29,7 @@ use contextd::{
         answers::Submission,
         compaction::CompactionStatus,
         delete::Deletion,
-        fork::{Copied, Most, NewFork, Source},
+        fork::{Copied, NewFork, PieceLimits, Source},
         queue::{Delivery, Enqueued, NewQueued, QueueState},
     },
 };
@@ -223,7 +223,11 @@ impl Actor {
             Withdrawal::Expired
         };
         let all = self.dice.chance(20);
-        let which = if all { Which::All } else { Which::These(&one) };
+        let which = if all {
+            MessageSelection::All
+        } else {
+            MessageSelection::These(&one)
+        };
         let gone = self
             .insist(async || store.unqueue(&key, which, why, b"", &idempotency).await)
             .await;
@@ -407,11 +411,11 @@ impl Actor {
             fence: tail.version.fence(),
             context_version: tail.version.context,
             rows: &rows,
-            with: Imported {
+            with: ImportRows {
                 calls: &[],
                 answers: &[],
                 blobs: &[],
-                behind: tail.version.transcript(),
+                version_before: tail.version.transcript(),
             },
             open_calls: 0,
         };
@@ -459,7 +463,7 @@ impl Actor {
             },
             claim: new.as_str(),
             lease: Duration::from_secs(30),
-            most: Most {
+            most: PieceLimits {
                 messages: 3,
                 bytes: 1 << 20,
             },
@@ -487,7 +491,7 @@ impl Actor {
         let key = self.key(session);
         let store = self.store.clone();
         let idempotency = words::request(&self.name("d", session));
-        let Some(Some(seen)) = self.ask(store.doomed(&key, None)).await else {
+        let Some(Some(seen)) = self.ask(store.deletion_target(&key, None)).await else {
             return;
         };
         let cause = CancelCause::SessionDeleted;
@@ -499,13 +503,13 @@ impl Actor {
             undone: None,
         };
         let result = TurnResult::default();
-        let synthetic = Synthetic {
-            words: "closed",
+        let synthetic = SyntheticResult {
+            text: "closed",
             tokens: 7,
             overhead: OVERHEAD,
             reason: CallCancelReason::TurnEnded,
         };
-        let end = End {
+        let end = TurnEnd {
             ending: &ending,
             result: &result,
             synthetic,
@@ -516,7 +520,7 @@ impl Actor {
             revision: None,
             end: seen.turn.as_ref().map(|_| &end),
             estimator: ESTIMATOR,
-            stay: Duration::from_secs(600),
+            retention: Duration::from_secs(600),
             idempotency: &idempotency,
         };
         if let Some(Some(seq)) = self
@@ -547,7 +551,7 @@ impl Actor {
         };
         let id = CompactionId::new(self.name("k", session));
         let idempotency = words::request(&self.name("kr", session));
-        let begin = Beginning {
+        let begin = NewCompaction {
             compaction: &id,
             seen,
             info: b"",
@@ -587,7 +591,7 @@ impl Actor {
                 });
             }
             Some(CompactionStatus::Running | CompactionStatus::Failed) | None => {
-                let given_up = GivenUp {
+                let given_up = FailedCompaction {
                     rows: &payloads::given_up_rows(id.as_str()),
                     info: b"",
                     cost: &Cost::default(),
@@ -622,7 +626,7 @@ impl Actor {
             .map(|row| number(row, 1))
             .collect();
         let to = *self.dice.pick(&ends)?;
-        let mut shift = Shift::default();
+        let mut shift = TokenCounters::default();
         for row in &rows {
             let seq = number(row, 1);
             let summary = row.get::<_, bool>(3);
@@ -685,7 +689,7 @@ impl Actor {
                     .await
             })
             .await;
-        if reverted.is_some_and(|reverted| reverted.moved.is_some()) {
+        if reverted.is_some_and(|reverted| reverted.update.is_some()) {
             let session = key.session.to_string();
             let compaction = id.to_string();
             self.tell(Told::Compacted {
@@ -713,7 +717,7 @@ impl Actor {
     async fn goes_on(&mut self, session: usize) -> bool {
         let key = self.key(session);
         let store = self.store.clone();
-        let Some(look) = self.ask(store.look(&key)).await else {
+        let Some(look) = self.ask(store.queue_snapshot(&key)).await else {
             return true;
         };
         let Some(look) = look.filter(|look| look.state.is_live()) else {
@@ -747,7 +751,7 @@ impl Actor {
 struct Plan {
     seen: i64,
     to: Seq,
-    shift: Shift,
+    shift: TokenCounters,
 }
 
 fn counter(category: i64) -> Counter {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use contextd::{
     codec::event::encode,
     model::{
-        CallId, Category, Content, Counted, FailureReason, Fence, MessageId, Part, Payload,
+        CallId, Category, Content, FailureReason, Fence, MessageId, Part, PartSize, Payload,
         RequestId, Role, SessionConfig, ToolCall, ToolOutcome, ToolResult, TurnId,
         command::{Idempotency, TurnRequest},
         event::{ModelFallback, StepPosition, WaitsFor},
@@ -14,7 +14,7 @@ use contextd::{
     session::{
         answers::Approval,
         change::{Answer, AnswerKind},
-        new_calls::{Batch, CallFate, NewCall},
+        new_calls::{Batch, CallHandling, NewCall},
         rows::{NewMessage, Rows},
     },
     store::{admission::Admission, tool_call::OpenCall},
@@ -77,7 +77,7 @@ pub(super) fn fallback(mark: &str) -> (Rows, Option<Box<TurnRequest>>) {
 pub(super) fn part(content: Content, tokens: u32, category: Category) -> StoredPart {
     StoredPart {
         part: Part::new(content),
-        size: Counted { tokens, category },
+        size: PartSize { tokens, category },
         estimator: ESTIMATOR.to_owned(),
         pruned: None,
     }
@@ -170,10 +170,10 @@ pub(super) fn calls(mark: &str, count: usize, handing: Handing) -> (Rows, Batch)
         let call = look(&id);
         let fate = match (handing, part) {
             (Handing::AtOnce, _) | (Handing::OneByOne, 0) => {
-                CallFate::Asked(WaitsFor::Result { edited: false })
+                CallHandling::Requested(WaitsFor::Result { edited: false })
             }
-            (Handing::AskingFirst, _) => CallFate::Asked(WaitsFor::Approval),
-            (Handing::OneByOne, _) => CallFate::Later {
+            (Handing::AskingFirst, _) => CallHandling::Requested(WaitsFor::Approval),
+            (Handing::OneByOne, _) => CallHandling::Later {
                 waits_for: WaitsFor::Result { edited: false },
                 request: Box::new(Payload::ToolCallRequested {
                     call,
@@ -188,7 +188,7 @@ pub(super) fn calls(mark: &str, count: usize, handing: Handing) -> (Rows, Batch)
             id,
             name: "look".to_owned(),
             part,
-            fate,
+            handling: fate,
             timeout: TIMEOUT,
         }
     });

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use contextd::{
-    model::Declared,
+    model::DeclaredModel,
     pb::PromptFormat,
     provider::{
         Provider,
@@ -99,10 +99,10 @@ impl Protocol {
 
     /// A provider that calls the service.
     pub(crate) fn provider(self, upstream: &Upstream) -> Arc<dyn Provider> {
-        let declared = Declared {
+        let declared = DeclaredModel {
             input_media: Some(vec!["image/*".to_owned()]),
             context_window: Some(100_000),
-            ..Declared::default()
+            ..DeclaredModel::default()
         };
         let model = self.model();
         let (_, model) = model.split_once('/').expect("a reference");
@@ -110,7 +110,7 @@ impl Protocol {
         match self {
             Self::Chat => {
                 let settings = upstream.settings_for(Api::Chat);
-                let dialect = dialect::original();
+                let dialect = dialect::openai();
                 Arc::new(OpenAi::new(self.name(), settings, dialect, models).unwrap())
             }
             Self::Anthropic => {

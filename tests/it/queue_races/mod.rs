@@ -11,7 +11,7 @@ use tokio_postgres::Client;
 
 use crate::harness::{
     Host, Options, as_worker,
-    events::{PATIENCE, next},
+    events::{TEST_TIMEOUT, next},
     host::until,
     invariants,
     requests::{enqueue, result, submit, tools, turn},
@@ -91,7 +91,7 @@ impl Field {
         let host = Host::with(options()).await;
         if !has_guard {
             let database = &host.database;
-            database.write_commits_otherwise(slow_without_version).await;
+            database.replace_commit_function(slow_without_version).await;
         }
         let beside = host.beside(options()).await;
         let client = host.database.client().await;
@@ -223,8 +223,9 @@ impl Field {
             [here, there]
         };
         // Without its guard, a race may leave a turn that never ends.
-        let (clients, _) = tokio::join!(racing, timeout(PATIENCE, self.run(&session, round)));
-        if self.other != Other::Delete && timeout(PATIENCE, self.rests(&session)).await.is_err() {
+        let (clients, _) = tokio::join!(racing, timeout(TEST_TIMEOUT, self.run(&session, round)));
+        if self.other != Other::Delete && timeout(TEST_TIMEOUT, self.rests(&session)).await.is_err()
+        {
             return vec![format!("{session} does not come to rest")];
         }
         let stored = invariants::read::read(&self.client, &session).await;

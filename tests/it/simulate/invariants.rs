@@ -6,12 +6,14 @@ use std::collections::BTreeSet;
 use contextd::model::{Role, Transcript, transcript::NotClosed};
 
 use super::row::{Ended, Kind, Row};
-use crate::harness::invariants::{answers_of_a_step, check};
+use crate::harness::invariants::{check, one_answer_per_step};
 
 /// The first violation, as a text that starts with the invariant.
 pub(super) fn broken(row: &Row, asked_to_cancel: &BTreeSet<u32>) -> Option<String> {
     let stored = row.stored();
-    let mut found = check(&stored).into_iter().chain(answers_of_a_step(&stored));
+    let mut found = check(&stored)
+        .into_iter()
+        .chain(one_answer_per_step(&stored));
     found
         .next()
         .map(|violation| violation.to_string())

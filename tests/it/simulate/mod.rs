@@ -13,7 +13,7 @@ use contextd::{
         CallId, CancelCause, Ending, Fence, FinishReason, Limits, Message, Role, Transcript,
         UsageTotals,
     },
-    turn::run::decide::{Last, Step, TurnProgress, ending_of, next_step},
+    turn::run::decide::{LastMessage, TurnAction, TurnProgress, ending_of, next_action},
 };
 
 use crate::harness::dice::{Dice, SEED, seed};
@@ -68,7 +68,7 @@ struct World {
     row: Row,
     tasks: Vec<Task>,
     dice: Dice,
-    decide: fn(&TurnProgress) -> Step,
+    decide: fn(&TurnProgress) -> TurnAction,
     asked_to_cancel: BTreeSet<u32>,
     /// Calls that a client has seen and may submit results for late.
     seen: Vec<CallId>,
@@ -78,7 +78,7 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64, unguarded: Unguarded, decide: fn(&TurnProgress) -> Step) -> Self {
+    fn new(seed: u64, unguarded: Unguarded, decide: fn(&TurnProgress) -> TurnAction) -> Self {
         Self {
             row: Row::new(unguarded),
             tasks: Vec::new(),
@@ -266,21 +266,21 @@ impl World {
             limits: LIMITS,
             last: transcript
                 .as_ref()
-                .and_then(|transcript| Last::of(transcript, &row.turn_id())),
+                .and_then(|transcript| LastMessage::of(transcript, &row.turn_id())),
         };
         let decided = (self.decide)(&facts);
         Ok(Some(match decided {
-            Step::Call => match invariants::asked_in_vain(row) {
+            TurnAction::Call => match invariants::asked_in_vain(row) {
                 Some(wrong) => return Err(wrong),
                 None => Phase::Ask,
             },
-            Step::Begin => Phase::Write(Write::Begin),
-            Step::Take { .. } => return Err("it takes what nobody queued".to_owned()),
-            Step::Finish if !row.open.is_empty() => {
+            TurnAction::Begin => Phase::Write(Write::Begin),
+            TurnAction::Take { .. } => return Err("it takes what nobody queued".to_owned()),
+            TurnAction::Finish if !row.open.is_empty() => {
                 return Err("I4: it finishes over open calls".to_owned());
             }
-            Step::Finish => Phase::Write(Write::Finish(None)),
-            Step::Stop(ending) => Phase::Write(Write::Stop(None, how(&ending))),
+            TurnAction::Finish => Phase::Write(Write::Finish(None)),
+            TurnAction::Stop(ending) => Phase::Write(Write::Stop(None, how(&ending))),
         }))
     }
 
@@ -300,10 +300,11 @@ impl World {
                     FinishReason::Stop
                 };
                 match ending_of(finish) {
-                    Step::Stop(ending) => Write::Stop(Some(finish), how(&ending)),
-                    Step::Call | Step::Begin | Step::Take { .. } | Step::Finish => {
-                        Write::Finish(Some(finish))
-                    }
+                    TurnAction::Stop(ending) => Write::Stop(Some(finish), how(&ending)),
+                    TurnAction::Call
+                    | TurnAction::Begin
+                    | TurnAction::Take { .. }
+                    | TurnAction::Finish => Write::Finish(Some(finish)),
                 }
             }
         }
@@ -344,7 +345,10 @@ fn how(ending: &Ending) -> Ended {
 }
 
 /// The seed of the first run with a violation, and the violation.
-fn first_broken(unguarded: Unguarded, decide: fn(&TurnProgress) -> Step) -> Option<(u64, String)> {
+fn first_broken(
+    unguarded: Unguarded,
+    decide: fn(&TurnProgress) -> TurnAction,
+) -> Option<(u64, String)> {
     let first = seed();
     (0..RUNS).map(|n| first.wrapping_add(n)).find_map(|seed| {
         let broken = World::new(seed, unguarded, decide).run().err()?;
@@ -355,7 +359,7 @@ fn first_broken(unguarded: Unguarded, decide: fn(&TurnProgress) -> Step) -> Opti
 /// Rows I1, I2, I4, I8 and I9
 #[test]
 fn simulated_owners_cancellers_and_submitters_violate_no_invariant() {
-    if let Some((seed, broken)) = first_broken(Unguarded::Nothing, next_step) {
+    if let Some((seed, broken)) = first_broken(Unguarded::Nothing, next_action) {
         panic!("{SEED}={seed}: {broken}");
     }
 }
@@ -366,7 +370,7 @@ fn the_simulation_finds_a_weakened_fence() {
         (Unguarded::Epoch, ["I2", "I2"]),
         (Unguarded::Op, ["I4", "I9"]),
     ] {
-        let (_, broken) = first_broken(unguarded, next_step).expect("nothing is found");
+        let (_, broken) = first_broken(unguarded, next_action).expect("nothing is found");
         assert!(
             invariants
                 .iter()
@@ -378,41 +382,42 @@ fn the_simulation_finds_a_weakened_fence() {
 
 #[test]
 fn the_simulation_finds_a_weakened_decision() {
-    let forgets_the_answer: fn(&TurnProgress) -> Step = |facts| {
-        let last = Some(Last {
+    let forgets_the_answer: fn(&TurnProgress) -> TurnAction = |facts| {
+        let last = Some(LastMessage {
             role: Role::User,
             step: 0,
             finish: None,
             is_silent: false,
         });
-        next_step(&TurnProgress {
+        next_action(&TurnProgress {
             last,
             is_answered: false,
             ..facts.clone()
         })
     };
-    let forgets_the_cancel: fn(&TurnProgress) -> Step = |facts| {
-        next_step(&TurnProgress {
+    let forgets_the_cancel: fn(&TurnProgress) -> TurnAction = |facts| {
+        next_action(&TurnProgress {
             cancel: None,
             ..facts.clone()
         })
     };
-    let forgets_the_time: fn(&TurnProgress) -> Step = |facts| {
-        next_step(&TurnProgress {
+    let forgets_the_time: fn(&TurnProgress) -> TurnAction = |facts| {
+        next_action(&TurnProgress {
             time_left: Duration::from_secs(1),
             ..facts.clone()
         })
     };
-    let cancels_what_nobody_watches: fn(&TurnProgress) -> Step = |facts| match next_step(facts) {
-        Step::Begin => {
-            let cancel = Some((CancelCause::Requested, String::new()));
-            next_step(&TurnProgress {
-                cancel,
-                ..facts.clone()
-            })
-        }
-        step => step,
-    };
+    let cancels_what_nobody_watches: fn(&TurnProgress) -> TurnAction =
+        |facts| match next_action(facts) {
+            TurnAction::Begin => {
+                let cancel = Some((CancelCause::Requested, String::new()));
+                next_action(&TurnProgress {
+                    cancel,
+                    ..facts.clone()
+                })
+            }
+            step => step,
+        };
     for (decide, invariant) in [
         (forgets_the_answer, "I2"),
         (forgets_the_cancel, "I"),

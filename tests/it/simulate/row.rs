@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use contextd::{
     model::{
-        CallId, Category, Content, Counted, Fence, FinishReason, Limits, Message, MessageId,
-        ModelResponse, Part, Role, Seq, ToolCall, ToolOutcome, ToolResult, TurnId, UsageTotals,
+        CallId, Category, Content, Fence, FinishReason, Limits, Message, MessageId, ModelResponse,
+        Part, PartSize, Role, Seq, ToolCall, ToolOutcome, ToolResult, TurnId, UsageTotals,
         message::StoredPart,
     },
     turn::run::decide::after_step,
@@ -433,7 +433,7 @@ fn stored_part(message: &str, idx: i32, part: &StoredPart) -> invariants::Part {
 }
 
 fn part(content: Content) -> StoredPart {
-    let size = Counted {
+    let size = PartSize {
         tokens: 1,
         category: Category::ToolResults,
     };

@@ -4,11 +4,11 @@ use contextd::{
     model::{CompactionId, Seq},
     pb,
     session::{
-        compaction::{Beginning, GivenUp},
+        compaction::{FailedCompaction, NewCompaction},
         compaction_rows::{Cost, Replacement},
-        counters::{Counter, Shift},
+        counters::{Counter, TokenCounters},
     },
-    store::compaction::{Compacted, CompactionStatus},
+    store::compaction::{CompactionOutcome, CompactionStatus},
 };
 
 use prost::Message as _;
@@ -36,9 +36,9 @@ pub(super) async fn begin(
     id: &str,
     seen: i64,
     idempotency: &Idempotency,
-) -> Compacted {
+) -> CompactionOutcome {
     let compaction = CompactionId::new(id);
-    let begin = Beginning {
+    let begin = NewCompaction {
         compaction: &compaction,
         seen,
         info: b"",
@@ -52,13 +52,13 @@ pub(super) async fn begin(
 }
 
 /// Applies a summary of the first message.
-pub(super) async fn swap(store: &Store, key: &SessionKey, id: &str) -> Compacted {
+pub(super) async fn swap(store: &Store, key: &SessionKey, id: &str) -> CompactionOutcome {
     let summary = message(
         format!("{id}-summary"),
         Role::User,
         vec![part("in short", 2, Category::User)],
     );
-    let mut shift = Shift::default();
+    let mut shift = TokenCounters::default();
     shift.messages(0, 0);
     shift.count(Counter::User, -1, -11);
     shift.count(Counter::Summary, 1, 2);
@@ -86,22 +86,22 @@ async fn a_compaction_is_swapped_in_beside_appends_and_taken_back() {
     let before = counters(&world, &key).await;
     let begun = begin(&world.store, &key, "k1", 0, &request("r")).await;
     assert_eq!(
-        (begun.moved.unwrap().context_version, begun.status),
+        (begun.update.unwrap().context_version, begun.status),
         (0, Some(CompactionStatus::Running))
     );
     let again = begin(&world.store, &key, "k2", 0, &request("r")).await;
     assert_eq!(
         (
-            again.moved,
+            again.update,
             again.status,
-            again.remembered.unwrap().result.as_str()
+            again.stored_request.unwrap().result.as_str()
         ),
         (None, None, "k1")
     );
     assert_eq!(again.running, Some(CompactionId::new("k1")));
     let other = begin(&world.store, &key, "k2", 0, &request("r2")).await;
     assert_eq!(
-        (other.moved, other.running),
+        (other.update, other.running),
         (None, Some(CompactionId::new("k1")))
     );
     assert!(
@@ -117,13 +117,13 @@ async fn a_compaction_is_swapped_in_beside_appends_and_taken_back() {
     applied(
         world
             .store
-            .append(&key, grant.right(), &rows, &cost, None)
+            .append(&key, grant.turn_fence(), &rows, &cost, None)
             .await
             .unwrap(),
     );
     let swapped = swap(&world.store, &key, "k1").await;
     assert_eq!(
-        (swapped.moved.unwrap().context_version, swapped.status),
+        (swapped.update.unwrap().context_version, swapped.status),
         (1, Some(CompactionStatus::Applied))
     );
     let [size, messages, overhead, user, summary] = counters(&world, &key).await;
@@ -131,7 +131,7 @@ async fn a_compaction_is_swapped_in_beside_appends_and_taken_back() {
     assert_eq!([messages, overhead, user, summary], [2, 8, 0, 2]);
     let repeated = swap(&world.store, &key, "k1").await;
     assert_eq!(
-        (repeated.moved, repeated.status),
+        (repeated.update, repeated.status),
         (None, Some(CompactionStatus::Applied))
     );
     assert!(
@@ -149,14 +149,17 @@ async fn a_compaction_is_swapped_in_beside_appends_and_taken_back() {
         .revert_compaction(&key, &id, 0, &reverted, &request("undo"))
         .await
         .unwrap();
-    assert_eq!((stale.moved, stale.context_version), (None, Some(1)));
+    assert_eq!((stale.update, stale.context_version), (None, Some(1)));
     let taken_back = world
         .store
         .revert_compaction(&key, &id, 1, &reverted, &request("undo"))
         .await
         .unwrap();
     assert_eq!(
-        (taken_back.moved.unwrap().context_version, taken_back.status),
+        (
+            taken_back.update.unwrap().context_version,
+            taken_back.status
+        ),
         (2, Some(CompactionStatus::Reverted))
     );
     let repeated = world
@@ -165,7 +168,10 @@ async fn a_compaction_is_swapped_in_beside_appends_and_taken_back() {
         .await
         .unwrap();
     assert_eq!(
-        (repeated.moved, repeated.remembered.unwrap().result.as_str()),
+        (
+            repeated.update,
+            repeated.stored_request.unwrap().result.as_str()
+        ),
         (None, "k1")
     );
     assert_eq!(counters(&world, &key).await, [before[0] + 24, 2, 8, 11, 0]);
@@ -182,7 +188,7 @@ async fn a_compaction_swap_is_refused_after_a_context_change() {
     let key = world.idle("s").await;
     begin(&world.store, &key, "k1", 0, &unremembered())
         .await
-        .moved
+        .update
         .unwrap();
     world
         .database
@@ -196,10 +202,10 @@ async fn a_compaction_swap_is_refused_after_a_context_change() {
         .unwrap();
     let swapped = swap(&world.store, &key, "k1").await;
     assert_eq!(
-        (swapped.moved, swapped.status),
+        (swapped.update, swapped.status),
         (None, Some(CompactionStatus::Running))
     );
-    let given_up = GivenUp {
+    let given_up = FailedCompaction {
         rows: &payloads::given_up_rows("k1"),
         info: b"",
         cost: &Cost::default(),
@@ -210,7 +216,7 @@ async fn a_compaction_swap_is_refused_after_a_context_change() {
         .await
         .unwrap();
     assert_eq!(
-        (failed.moved.is_some(), failed.status),
+        (failed.update.is_some(), failed.status),
         (true, Some(CompactionStatus::Failed))
     );
     let again = world
@@ -218,7 +224,7 @@ async fn a_compaction_swap_is_refused_after_a_context_change() {
         .fail_compaction(&key, &CompactionId::new("k1"), &given_up)
         .await
         .unwrap();
-    assert_eq!(again.moved, None);
+    assert_eq!(again.update, None);
     assert_eq!(
         begin(&world.store, &key, "k2", 0, &unremembered())
             .await
@@ -227,7 +233,7 @@ async fn a_compaction_swap_is_refused_after_a_context_change() {
     );
     begin(&world.store, &key, "k2", 1, &unremembered())
         .await
-        .moved
+        .update
         .unwrap();
     world.assert_dense(&key).await;
 }
@@ -238,7 +244,7 @@ async fn an_abandoned_compaction_is_failed_by_the_next_and_cannot_come_in_force(
     let key = world.idle("s").await;
     begin(&world.store, &key, "k1", 0, &unremembered())
         .await
-        .moved
+        .update
         .unwrap();
     let lapse = "update compactions set lease_until = now() - interval '1 second'";
     world
@@ -250,14 +256,14 @@ async fn an_abandoned_compaction_is_failed_by_the_next_and_cannot_come_in_force(
         .unwrap();
     begin(&world.replica("two"), &key, "k2", 0, &unremembered())
         .await
-        .moved
+        .update
         .unwrap();
     let late = swap(&world.store, &key, "k1").await;
     assert_eq!(
-        (late.moved, late.status),
+        (late.update, late.status),
         (None, Some(CompactionStatus::Failed))
     );
-    swap(&world.store, &key, "k2").await.moved.unwrap();
+    swap(&world.store, &key, "k2").await.update.unwrap();
     let sql = "select count(*) from events where session_id = $1 and kind like 'compaction_%'";
     assert_eq!(world.number(sql, &key).await, 4);
     world.assert_dense(&key).await;
@@ -271,9 +277,9 @@ async fn only_the_newest_active_compaction_can_be_reverted() {
     for (seen, id) in (0..).zip(["k1", "k2"]) {
         begin(&world.store, &key, id, seen, &unremembered())
             .await
-            .moved
+            .update
             .unwrap();
-        swap(&world.store, &key, id).await.moved.unwrap();
+        swap(&world.store, &key, id).await.update.unwrap();
     }
     let first = CompactionId::new("k1");
     let second = CompactionId::new("k2");
@@ -282,22 +288,22 @@ async fn only_the_newest_active_compaction_can_be_reverted() {
         let store = &world.store;
         store.revert_compaction(&key, id, seen, &reverted, &NONE)
     };
-    assert_eq!(revert(&first, 2).await.unwrap().moved, None);
+    assert_eq!(revert(&first, 2).await.unwrap().update, None);
     assert_eq!(
         revert(&second, 2)
             .await
             .unwrap()
-            .moved
+            .update
             .unwrap()
             .context_version,
         3
     );
-    assert_eq!(revert(&second, 3).await.unwrap().moved, None);
+    assert_eq!(revert(&second, 3).await.unwrap().update, None);
     assert_eq!(
         revert(&first, 3)
             .await
             .unwrap()
-            .moved
+            .update
             .unwrap()
             .context_version,
         4
@@ -316,7 +322,7 @@ async fn of_concurrent_compactions_one_starts() {
     let begun = futures_util::future::join_all((0..6).map(|n| async move {
         begin(&world.store, key, &format!("k{n}"), 0, &NONE)
             .await
-            .moved
+            .update
             .is_some()
     }))
     .await;
@@ -331,7 +337,7 @@ static NONE: Idempotency = Idempotency {
 
 /// Marks the running compaction as failed.
 async fn give_up(world: &World, key: &SessionKey, id: &str) {
-    let given_up = GivenUp {
+    let given_up = FailedCompaction {
         rows: &payloads::given_up_rows("k1"),
         info: b"",
         cost: &Cost::default(),
@@ -341,7 +347,7 @@ async fn give_up(world: &World, key: &SessionKey, id: &str) {
         .fail_compaction(key, &CompactionId::new(id), &given_up)
         .await
         .unwrap()
-        .moved
+        .update
         .unwrap();
 }
 
@@ -375,10 +381,10 @@ async fn compactions_are_ordered_by_their_start_whatever_the_replica_clocks() {
             .await;
         begin(&world.store, &key, id, seen, &unremembered())
             .await
-            .moved
+            .update
             .unwrap();
         match id {
-            "0fff-fast" => drop(swap(&world.store, &key, id).await.moved.unwrap()),
+            "0fff-fast" => drop(swap(&world.store, &key, id).await.update.unwrap()),
             _ => give_up(&world, &key, id).await,
         }
         world

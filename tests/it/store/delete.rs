@@ -7,8 +7,8 @@ use contextd::{
         AdmittedAt, Error,
         api_key::NewKey,
         delete::Deletion,
-        fork::{Most, NewFork, Source},
-        step::Begun,
+        fork::{NewFork, PieceLimits, Source},
+        step::BeginStepOutcome,
     },
 };
 
@@ -16,7 +16,7 @@ use super::*;
 
 /// Deletes a session as it was read. Returns `None` if it has changed since.
 async fn delete(store: &Store, key: &SessionKey) -> Option<Seq> {
-    let seen = store.doomed(key, None).await.unwrap().unwrap();
+    let seen = store.deletion_target(key, None).await.unwrap().unwrap();
     let cause = CancelCause::SessionDeleted;
     let ending = Ending::Cancelled {
         cause,
@@ -32,7 +32,7 @@ async fn delete(store: &Store, key: &SessionKey) -> Option<Seq> {
         revision: None,
         end: seen.turn.as_ref().map(|_| &end),
         estimator: ESTIMATOR,
-        stay: LEASE,
+        retention: LEASE,
         idempotency: &unremembered(),
     };
     store.delete(key, &deletion).await.unwrap()
@@ -59,25 +59,25 @@ async fn the_owner_of_a_turn_whose_session_was_deleted_or_seized_is_fenced() {
         };
         let append = world
             .store
-            .append(&key, grant.right(), &rows, &StepCost::default(), None)
+            .append(&key, grant.turn_fence(), &rows, &StepCost::default(), None)
             .await
             .unwrap();
-        assert_eq!(append, Written::Fenced);
+        assert_eq!(append, WriteOutcome::Fenced);
         assert_eq!(
             world
                 .store
-                .begin_step(&key, grant.right(), &step)
+                .begin_step(&key, grant.turn_fence(), &step)
                 .await
                 .unwrap(),
-            Begun::Fenced
+            BeginStepOutcome::Fenced
         );
         assert_eq!(
-            finish(&world.store, &key, grant.right(), rows).await,
-            Written::Fenced
+            finish(&world.store, &key, grant.turn_fence(), rows).await,
+            WriteOutcome::Fenced
         );
         assert_eq!(
-            stop(&world.store, &key, grant.right()).await,
-            Written::Fenced
+            stop(&world.store, &key, grant.turn_fence()).await,
+            WriteOutcome::Fenced
         );
         world.assert_dense(&key).await;
     }
@@ -112,23 +112,23 @@ async fn a_step_gives_way_to_a_newer_configuration_and_in_any_case_begins() {
     let begin = async |step: NewStep<'_>| {
         world
             .store
-            .begin_step(&key, grant.right(), &step)
+            .begin_step(&key, grant.turn_fence(), &step)
             .await
             .unwrap()
     };
-    assert_eq!(begin(step(2, false)).await, Begun::Moved);
+    assert_eq!(begin(step(2, false)).await, BeginStepOutcome::Stale);
     assert_eq!(
         world
             .number("select op from session_run where session_id = $1", &key)
             .await,
         grant.fence.op
     );
-    let Begun::Applied(first) = begin(step(2, true)).await else {
+    let BeginStepOutcome::Applied(first) = begin(step(2, true)).await else {
         panic!("it gave way")
     };
     assert_eq!(
         begin(step(2, true)).await,
-        Begun::Applied(first),
+        BeginStepOutcome::Applied(first),
         "repeated, it is found to have landed"
     );
     world.assert_dense(&key).await;
@@ -201,13 +201,24 @@ async fn an_owner_from_before_a_deletion_is_fenced_in_the_session_that_takes_the
     let rows = says("late", Role::Assistant, 3, Category::Assistant);
     let append = world
         .store
-        .append(&key, old.right(), &rows, &StepCost::default(), None)
+        .append(&key, old.turn_fence(), &rows, &StepCost::default(), None)
         .await
         .unwrap();
-    assert_eq!(append, Written::Fenced);
-    assert_eq!(stop(&world.store, &key, old.right()).await, Written::Fenced);
+    assert_eq!(append, WriteOutcome::Fenced);
+    assert_eq!(
+        stop(&world.store, &key, old.turn_fence()).await,
+        WriteOutcome::Fenced
+    );
 
-    applied(finish(&world.store, &key, new.right(), Rows::new(ESTIMATOR, 0)).await);
+    applied(
+        finish(
+            &world.store,
+            &key,
+            new.turn_fence(),
+            Rows::new(ESTIMATOR, 0),
+        )
+        .await,
+    );
     delete(&world.store, &key).await.unwrap();
     world.expire(&key).await;
     world.store.purge(&key).await.unwrap();
@@ -257,7 +268,7 @@ const CREATIONS: [Creation; 7] = [
 ];
 
 /// Limits of one piece of a fork's copy.
-const MOST: Most = Most {
+const MOST: PieceLimits = PieceLimits {
     messages: 100,
     bytes: 1 << 20,
 };
@@ -405,7 +416,7 @@ async fn creations_that_do_not_look_at_deletions_are_found() {
             .map(|sql| -> &'static str { blind(sql).leak() })
             .collect()
     });
-    world.database.write_commits_otherwise(blind).await;
+    world.database.replace_commit_function(blind).await;
     let store = Store::new(pool, "two", LEASE);
     for what in CREATIONS {
         let made = AdmittedAt(Some(read.at)).scope(create(&store, what)).await;

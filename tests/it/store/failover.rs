@@ -5,9 +5,9 @@ use contextd::{
     session::steps::NewStep,
     store::{
         chunk::NewChunk,
-        lease::{Held, Interruption},
-        step::Begun,
-        written::Written,
+        lease::{HeldTurn, Interruption},
+        step::BeginStepOutcome,
+        written::WriteOutcome,
     },
 };
 
@@ -98,12 +98,12 @@ async fn is_fenced(store: &Store, key: &SessionKey, grant: &Grant, write: Write)
     let rows = Rows::new(ESTIMATOR, 0);
     let cost = StepCost::default();
     let result = TurnResult::default();
-    let right = grant.right();
+    let right = grant.turn_fence();
     let written = match write {
         Write::Append => store.append(key, right, &rows, &cost, None).await,
         Write::Retry => store.retry(key, right, &rows, &cost, None).await,
-        Write::Finish => return finish(store, key, right, rows).await == Written::Fenced,
-        Write::Stop => return stop(store, key, right).await == Written::Fenced,
+        Write::Finish => return finish(store, key, right, rows).await == WriteOutcome::Fenced,
+        Write::Stop => return stop(store, key, right).await == WriteOutcome::Fenced,
         Write::Rollback => {
             let cause = contextd::model::CancelCause::Requested;
             let outcome = contextd::model::CancelOutcome::None;
@@ -125,14 +125,14 @@ async fn is_fenced(store: &Store, key: &SessionKey, grant: &Grant, write: Write)
                 started: b"",
                 size_offset: 10,
             };
-            return store.begin_step(key, right, &step).await.unwrap() == Begun::Fenced;
+            return store.begin_step(key, right, &step).await.unwrap() == BeginStepOutcome::Fenced;
         }
         Write::Take => {
-            let seen = store.look(key).await.unwrap().unwrap().last_seq;
-            return take(store, key, right, seen, &["q"], false).await == Take::Fenced;
+            let seen = store.queue_snapshot(key).await.unwrap().unwrap().last_seq;
+            return take(store, key, right, seen, &["q"], false).await == TakeOutcome::Fenced;
         }
     };
-    written.unwrap() == Written::Fenced
+    written.unwrap() == WriteOutcome::Fenced
 }
 
 /// Whether the write of a stale owner is refused. With `settles`, the current owner has written once before it.
@@ -152,7 +152,7 @@ async fn stale(apart: Apart, write: Write, settles: bool) -> bool {
         applied(
             world
                 .replica(owner.replica())
-                .append(&key, kept.right(), &rows, &StepCost::default(), None)
+                .append(&key, kept.turn_fence(), &rows, &StepCost::default(), None)
                 .await
                 .unwrap(),
         );
@@ -170,20 +170,20 @@ async fn stale(apart: Apart, write: Write, settles: bool) -> bool {
         before,
         "{apart:?} {write:?}"
     );
-    let held = [Held {
+    let held = [HeldTurn {
         key: key.clone(),
         turn: lost.turn.clone(),
         epoch: lost.fence.epoch,
     }];
-    let found = one.cancels(&held).await.unwrap();
-    assert_eq!(found, [(held[0].clone(), Interruption::Lost)]);
+    let found = one.interrupted_turns(&held).await.unwrap();
+    assert_eq!(found, [(held[0].clone(), Interruption::LeaseLost)]);
     assert!(
         one.owned(&key, &lost.turn, lost.fence.epoch)
             .await
             .unwrap()
             .is_none()
     );
-    assert!(!one.hand_over(&key, lost.right()).await.unwrap());
+    assert!(!one.hand_over(&key, lost.turn_fence()).await.unwrap());
     fenced
 }
 

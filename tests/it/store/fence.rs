@@ -6,8 +6,8 @@ use contextd::{
     model::{CancelCause, CancelOutcome},
     session::SessionState,
     store::{
-        lease::{Held, Interruption},
-        written::Written,
+        lease::{HeldTurn, Interruption},
+        written::WriteOutcome,
     },
 };
 use futures_util::future::join_all;
@@ -15,7 +15,7 @@ use futures_util::future::join_all;
 use super::*;
 use crate::harness::host::until;
 
-async fn append(store: &Store, key: &SessionKey, right: TurnFence<'_>, id: &str) -> Written {
+async fn append(store: &Store, key: &SessionKey, right: TurnFence<'_>, id: &str) -> WriteOutcome {
     let rows = says(id, Role::Assistant, 5, Category::Assistant);
     store
         .append(key, right, &rows, &StepCost::default(), None)
@@ -23,7 +23,7 @@ async fn append(store: &Store, key: &SessionKey, right: TurnFence<'_>, id: &str)
         .unwrap()
 }
 
-async fn retry(store: &Store, key: &SessionKey, right: TurnFence<'_>) -> Written {
+async fn retry(store: &Store, key: &SessionKey, right: TurnFence<'_>) -> WriteOutcome {
     store
         .retry(
             key,
@@ -47,9 +47,9 @@ async fn a_repeated_call_is_the_next_attempt_but_no_progress() {
         .await
         .unwrap()
         .unwrap();
-    let first = retry(&world.store, &key, grant.right()).await;
+    let first = retry(&world.store, &key, grant.turn_fence()).await;
     assert_eq!(
-        retry(&world.store, &key, grant.right()).await,
+        retry(&world.store, &key, grant.turn_fence()).await,
         first,
         "repeated after its answer was lost"
     );
@@ -72,7 +72,7 @@ async fn a_repeated_call_is_the_next_attempt_but_no_progress() {
             .await,
         1
     );
-    applied(append(&world.store, &key, grant.right().next(), "a1").await);
+    applied(append(&world.store, &key, grant.turn_fence().next(), "a1").await);
     assert_eq!(
         world
             .number(
@@ -89,36 +89,36 @@ async fn a_repeated_call_is_the_next_attempt_but_no_progress() {
 async fn an_old_epoch_or_operation_changes_nothing() {
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
-    append(&world.store, &key, grant.right(), "a1").await;
-    append(&world.store, &key, grant.right().next(), "a2").await;
+    append(&world.store, &key, grant.turn_fence(), "a1").await;
+    append(&world.store, &key, grant.turn_fence().next(), "a2").await;
     let before = world.database.row_counts().await;
     let stale = Fence {
         epoch: grant.fence.epoch - 1,
         op: grant.fence.op + 2,
     };
     for fence in [
-        grant.right(),
+        grant.turn_fence(),
         TurnFence {
             fence: stale,
-            ..grant.right()
+            ..grant.turn_fence()
         },
     ] {
         assert_eq!(
             append(&world.store, &key, fence, "late").await,
-            Written::Fenced
+            WriteOutcome::Fenced
         );
         assert_eq!(
             finish(&world.store, &key, fence, Rows::new(ESTIMATOR, 0)).await,
-            Written::Fenced
+            WriteOutcome::Fenced
         );
-        assert_eq!(retry(&world.store, &key, fence).await, Written::Fenced);
-        assert_eq!(stop(&world.store, &key, fence).await, Written::Fenced);
+        assert_eq!(retry(&world.store, &key, fence).await, WriteOutcome::Fenced);
+        assert_eq!(stop(&world.store, &key, fence).await, WriteOutcome::Fenced);
         assert!(!world.store.hand_over(&key, fence).await.unwrap());
     }
     assert_eq!(world.database.row_counts().await, before);
     assert!(matches!(
-        append(&world.store, &key, grant.right().next().next(), "a3").await,
-        Written::Applied(_)
+        append(&world.store, &key, grant.turn_fence().next().next(), "a3").await,
+        WriteOutcome::Applied(_)
     ));
     world.assert_dense(&key).await;
 }
@@ -128,12 +128,15 @@ async fn an_old_epoch_or_operation_changes_nothing() {
 async fn a_write_that_is_repeated_after_its_answer_was_lost_is_found_to_have_landed() {
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
-    let first = append(&world.store, &key, grant.right(), "a1").await;
-    assert_eq!(append(&world.store, &key, grant.right(), "a1").await, first);
+    let first = append(&world.store, &key, grant.turn_fence(), "a1").await;
+    assert_eq!(
+        append(&world.store, &key, grant.turn_fence(), "a1").await,
+        first
+    );
     let end = finish(
         &world.store,
         &key,
-        grant.right().next(),
+        grant.turn_fence().next(),
         Rows::new(ESTIMATOR, 0),
     )
     .await;
@@ -141,7 +144,7 @@ async fn a_write_that_is_repeated_after_its_answer_was_lost_is_found_to_have_lan
         finish(
             &world.store,
             &key,
-            grant.right().next(),
+            grant.turn_fence().next(),
             Rows::new(ESTIMATOR, 0)
         )
         .await,
@@ -163,7 +166,15 @@ async fn of_concurrent_admissions_and_takeovers_one_succeeds() {
     let stores: Vec<Store> = (0..6).map(|n| world.replica(&format!("r{n}"))).collect();
     let made = join_all(stores.iter().map(|store| admit_new(store, &key))).await;
     let (first, grant) = one(made);
-    applied(finish(&stores[first], &key, grant.right(), Rows::new(ESTIMATOR, 0)).await);
+    applied(
+        finish(
+            &stores[first],
+            &key,
+            grant.turn_fence(),
+            Rows::new(ESTIMATOR, 0),
+        )
+        .await,
+    );
     let turns: Vec<String> = (0..6).map(|n| format!("turn{n}")).collect();
     let (_, grant) = one(join_all(
         stores
@@ -188,10 +199,10 @@ async fn of_concurrent_admissions_and_takeovers_one_succeeds() {
         }
     );
     assert_eq!(
-        append(&world.store, &key, grant.right(), "late").await,
-        Written::Fenced
+        append(&world.store, &key, grant.turn_fence(), "late").await,
+        WriteOutcome::Fenced
     );
-    applied(append(&stores[last], &key, owner.right(), "a1").await);
+    applied(append(&stores[last], &key, owner.turn_fence(), "a1").await);
     world.assert_dense(&key).await;
 }
 
@@ -210,7 +221,7 @@ async fn the_heartbeat_of_a_replica_keeps_its_turns_and_no_others() {
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
     let (two, three) = (world.replica("two"), world.replica("three"));
-    world.store.beat().await.unwrap();
+    world.store.send_heartbeat().await.unwrap();
     world.expire(&key).await;
     let found = |store: Store| async move { store.candidates(true, 8, &[]).await.unwrap().len() };
     assert_eq!(found(two.clone()).await, 0);
@@ -218,12 +229,12 @@ async fn the_heartbeat_of_a_replica_keeps_its_turns_and_no_others() {
     assert_eq!(taken, None, "its replica lives");
 
     world.lapse("one").await;
-    two.beat().await.unwrap();
+    two.send_heartbeat().await.unwrap();
     assert_eq!(found(two.clone()).await, 1);
     let taken = two.takeover(&key, grant.fence.epoch).await.unwrap();
     let taken = taken.expect("its replica is gone");
     world.expire(&key).await;
-    world.store.beat().await.unwrap();
+    world.store.send_heartbeat().await.unwrap();
     assert_eq!(found(three.clone()).await, 0);
     world.lapse("two").await;
     let taken = three.takeover(&key, taken.fence.epoch).await.unwrap();
@@ -237,16 +248,16 @@ async fn the_heartbeat_of_a_replica_keeps_its_turns_and_no_others() {
 async fn a_turn_is_lost_to_its_owner_where_another_has_it_and_cancelled_where_that_was_asked() {
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
-    let held = Held {
+    let held = HeldTurn {
         key: key.clone(),
         turn: grant.turn.clone(),
         epoch: grant.fence.epoch,
     };
-    let of = |store: &Store, held: &Held| {
+    let of = |store: &Store, held: &HeldTurn| {
         let (store, held) = (store.clone(), [held.clone()]);
         async move {
             store
-                .cancels(&held)
+                .interrupted_turns(&held)
                 .await
                 .unwrap()
                 .into_iter()
@@ -255,29 +266,32 @@ async fn a_turn_is_lost_to_its_owner_where_another_has_it_and_cancelled_where_th
         }
     };
     assert_eq!(of(&world.store, &held).await, []);
-    assert_eq!(of(&world.replica("two"), &held).await, [Interruption::Lost]);
-    let elder = Held {
+    assert_eq!(
+        of(&world.replica("two"), &held).await,
+        [Interruption::LeaseLost]
+    );
+    let elder = HeldTurn {
         epoch: held.epoch - 1,
         ..held.clone()
     };
-    assert_eq!(of(&world.store, &elder).await, [Interruption::Lost]);
-    let other = Held {
+    assert_eq!(of(&world.store, &elder).await, [Interruption::LeaseLost]);
+    let other = HeldTurn {
         turn: TurnId::new("other"),
         ..held.clone()
     };
-    assert_eq!(of(&world.store, &other).await, [Interruption::Lost]);
-    let unknown = Held {
+    assert_eq!(of(&world.store, &other).await, [Interruption::LeaseLost]);
+    let unknown = HeldTurn {
         key: super::key("unknown"),
         ..held.clone()
     };
-    assert_eq!(of(&world.store, &unknown).await, [Interruption::Lost]);
+    assert_eq!(of(&world.store, &unknown).await, [Interruption::LeaseLost]);
     let (two, request) = (world.replica("two"), unremembered());
     let cancelled = two.cancel(&key, None, CancelCause::Requested, "", &request);
     cancelled.await.unwrap();
     assert_eq!(of(&world.store, &held).await, [Interruption::Cancelled]);
 
     let (key, grant) = world.waiting("waits", &["c1"]).await;
-    let waits = Held {
+    let waits = HeldTurn {
         key,
         turn: grant.turn.clone(),
         epoch: grant.fence.epoch,
@@ -289,35 +303,39 @@ async fn a_turn_is_lost_to_its_owner_where_another_has_it_and_cancelled_where_th
 async fn turns_that_a_replica_left_are_pointed_to_until_none_is_found() {
     let world = World::new().await;
     let two = world.replica("two");
-    let signs = || async { two.signs().await.unwrap() };
+    let signs = || async { two.orphan_reports().await.unwrap() };
     let (key, grant) = world.running("s").await;
-    world.store.beat().await.unwrap();
+    world.store.send_heartbeat().await.unwrap();
     assert_eq!(signs().await, []);
-    world.store.hand_over(&key, grant.right()).await.unwrap();
-    world.store.beat().await.unwrap();
+    world
+        .store
+        .hand_over(&key, grant.turn_fence())
+        .await
+        .unwrap();
+    world.store.send_heartbeat().await.unwrap();
     let seen = signs().await;
     assert_eq!(seen.len(), 1, "it gave a turn back");
-    world.store.beat().await.unwrap();
-    two.settle(&seen).await.unwrap();
+    world.store.send_heartbeat().await.unwrap();
+    two.clear_orphan_reports(&seen).await.unwrap();
     let seen = signs().await;
     assert_eq!(seen.len(), 1, "it said something since");
-    two.settle(&seen).await.unwrap();
+    two.clear_orphan_reports(&seen).await.unwrap();
     assert_eq!(signs().await, []);
 
     world.store.leave().await.unwrap();
     let seen = signs().await;
-    two.settle(&seen).await.unwrap();
+    two.clear_orphan_reports(&seen).await.unwrap();
     assert_eq!(
         signs().await,
         seen,
         "what was granted to it last may still have its own lease"
     );
     world.lapse("one").await;
-    world.store.beat().await.unwrap();
-    two.settle(&seen).await.unwrap();
+    world.store.send_heartbeat().await.unwrap();
+    two.clear_orphan_reports(&seen).await.unwrap();
     assert_eq!(signs().await, [], "it is back");
     world.lapse("one").await;
-    two.settle(&signs().await).await.unwrap();
+    two.clear_orphan_reports(&signs().await).await.unwrap();
     let known = "select count(*) from replicas where $1 <> ''";
     assert_eq!(world.number(known, &key).await, 0, "it is forgotten");
 }
@@ -333,7 +351,7 @@ async fn turns_that_a_replica_owns_without_knowing_them_are_found_when_they_are_
     world.expire(&old).await;
     let (others, _) = world.running("others").await;
     world.expire(&others).await;
-    world.store.beat().await.unwrap();
+    world.store.send_heartbeat().await.unwrap();
     let sql =
         "update session_run set version = version + 1, owner = 'two' where session_id = 'others'";
     world
@@ -418,7 +436,7 @@ async fn the_last_answer_to_a_turn_that_has_an_owner_commits_the_results_and_lea
     assert_eq!((submitted.accepted.len(), submitted.grant), (2, None));
     let tool_messages = "select count(*) from messages where session_id = $1 and role = 4";
     assert_eq!(world.number(tool_messages, &key).await, 1);
-    applied(stop(&world.store, &key, owner.right()).await);
+    applied(stop(&world.store, &key, owner.turn_fence()).await);
     assert_eq!(world.number(tool_messages, &key).await, 1);
     world.assert_dense(&key).await;
 }
@@ -471,9 +489,9 @@ async fn a_turn_that_is_cancelled_does_not_complete_and_its_stop_closes_what_is_
         (Some(&grant.turn), None)
     );
     let rows = says("a1", Role::Assistant, 5, Category::Assistant);
-    let ack = applied(finish(&world.store, &key, grant.right(), rows).await);
+    let ack = applied(finish(&world.store, &key, grant.turn_fence(), rows).await);
     assert_eq!((ack.state, ack.cancelled), (SessionState::Running, true));
-    let ack = applied(stop(&world.store, &key, grant.right().next()).await);
+    let ack = applied(stop(&world.store, &key, grant.turn_fence().next()).await);
     assert_eq!(ack.state, SessionState::Idle);
     admit(&world.store, &key, "t2").await.unwrap();
     let again = other
@@ -511,7 +529,7 @@ async fn a_turn_that_is_cancelled_does_not_complete_and_its_stop_closes_what_is_
         .unwrap();
     let fence = TurnFence {
         fence: cancelled.fence.unwrap(),
-        ..grant.right()
+        ..grant.turn_fence()
     };
     assert_eq!(fence.fence.epoch, grant.fence.epoch + 1);
     assert!(
@@ -555,7 +573,7 @@ async fn an_update_of_session_run_is_hot_but_where_a_turn_begins_or_ends_to_wait
     const WAITS: i64 = 20;
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
-    let mut fence = grant.right();
+    let mut fence = grant.turn_fence();
     for n in 0..200 {
         applied(append(&world.store, &key, fence, &format!("a{n}")).await);
         fence = fence.next();

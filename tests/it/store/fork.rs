@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, mpsc};
 
-use contextd::store::fork::{Copied, Copying, Most, NewFork, Source};
+use contextd::store::fork::{Copied, CopyInProgress, NewFork, PieceLimits, Source};
 
 use tokio::{runtime::Handle, task::spawn_blocking};
 
@@ -26,7 +26,7 @@ async fn source(world: &World) -> SessionKey {
 }
 
 /// Claims a fork that is copied one message at a time.
-async fn claim(world: &World, source: &SessionKey) -> (SessionKey, Copying) {
+async fn claim(world: &World, source: &SessionKey) -> (SessionKey, CopyInProgress) {
     let client = world.database.client().await;
     let created = "select created_at from sessions where session_id = 's'";
     let created = client.query_one(created, &[]).await.unwrap().get(0);
@@ -40,7 +40,7 @@ async fn claim(world: &World, source: &SessionKey) -> (SessionKey, Copying) {
         },
         claim: "one",
         lease: LEASE,
-        most: Most {
+        most: PieceLimits {
             messages: 1,
             bytes: 1 << 20,
         },

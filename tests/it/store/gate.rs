@@ -1,14 +1,14 @@
 //! Enqueueing or withdrawing a message concurrently with the end of the turn: if the response to an enqueue says that
 //! turn T is running, the message is in T, or T has not ended.
 
-use contextd::{session::SessionState, store::take::Take};
+use contextd::{session::SessionState, store::take::TakeOutcome};
 
 use super::*;
 use crate::protocol::guards::without_version;
 
 /// The state of the session, and the number of pending messages.
 async fn state_and_waiting(world: &World, key: &SessionKey) -> (SessionState, usize) {
-    let look = world.store.look(key).await.unwrap().unwrap();
+    let look = world.store.queue_snapshot(key).await.unwrap().unwrap();
     (look.state, look.waiting.len())
 }
 
@@ -60,7 +60,13 @@ async fn the_end_of_a_turn_waits_for_a_concurrent_enqueue() {
     let store = world.store.clone();
     let session = key.clone();
     let finishing = tokio::spawn(async move {
-        finish(&store, &session, grant.right(), Rows::new(ESTIMATOR, 0)).await
+        finish(
+            &store,
+            &session,
+            grant.turn_fence(),
+            Rows::new(ESTIMATOR, 0),
+        )
+        .await
     });
     somebody_waits_for_a_lock(&world).await;
     enqueuer.batch_execute("commit").await.unwrap();
@@ -79,14 +85,20 @@ async fn without_the_version_the_same_message_is_stranded() {
     let world = World::new().await;
     world
         .database
-        .write_commits_otherwise(without_version)
+        .replace_commit_function(without_version)
         .await;
     let store = world.store.clone();
     let (key, grant) = world.running("s").await;
     let enqueuer = uncommitted(&world, ENQUEUE).await;
     let session = key.clone();
     let finishing = tokio::spawn(async move {
-        finish(&store, &session, grant.right(), Rows::new(ESTIMATOR, 0)).await
+        finish(
+            &store,
+            &session,
+            grant.turn_fence(),
+            Rows::new(ESTIMATOR, 0),
+        )
+        .await
     });
     somebody_waits_for_a_lock(&world).await;
     enqueuer.batch_execute("commit").await.unwrap();
@@ -108,7 +120,10 @@ async fn an_enqueue_waits_for_a_concurrent_end_and_reports_an_idle_session() {
     somebody_waits_for_a_lock(&world).await;
     owner.batch_execute("commit").await.unwrap();
     let place = queueing.await.unwrap();
-    assert_eq!((place.met, place.turn), (SessionState::Idle, None));
+    assert_eq!(
+        (place.session_state, place.turn),
+        (SessionState::Idle, None)
+    );
     assert_eq!(
         state_and_waiting(&world, &key).await,
         (SessionState::Idle, 1)
@@ -120,17 +135,22 @@ async fn a_take_that_waited_for_a_withdrawal_takes_nothing() {
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
     enqueue(&world.store, &key, "q").await;
-    let seen = world.store.look(&key).await.unwrap().unwrap().last_seq;
+    let seen = world
+        .store
+        .queue_snapshot(&key)
+        .await
+        .unwrap()
+        .unwrap()
+        .last_seq;
     let canceller = uncommitted(&world, WITHDRAW).await;
     let store = world.store.clone();
     let session = key.clone();
-    let taking =
-        tokio::spawn(
-            async move { take(&store, &session, grant.right(), seen, &["q"], false).await },
-        );
+    let taking = tokio::spawn(async move {
+        take(&store, &session, grant.turn_fence(), seen, &["q"], false).await
+    });
     somebody_waits_for_a_lock(&world).await;
     canceller.batch_execute("commit").await.unwrap();
-    assert_eq!(taking.await.unwrap(), Take::Moved);
+    assert_eq!(taking.await.unwrap(), TakeOutcome::Stale);
     assert_eq!(
         state_and_waiting(&world, &key).await,
         (SessionState::Running, 0)
@@ -148,24 +168,24 @@ async fn no_message_promised_to_a_turn_is_stranded_by_its_end() {
         let id = format!("q{round}");
         let rows = Rows::new(ESTIMATOR, 0);
         let (written, place) = tokio::join!(
-            finish(&world.store, &key, grant.right(), rows),
+            finish(&world.store, &key, grant.turn_fence(), rows),
             enqueue(&world.store, &key, &id)
         );
         let state = applied(written).state;
-        match (place.met, state) {
+        match (place.session_state, state) {
             (SessionState::Running, SessionState::Idle) => panic!("{id} was left behind"),
             (SessionState::Running, SessionState::Running) => {
                 joined += 1;
                 assert_eq!(place.turn, Some(grant.turn.clone()));
-                let fence = grant.right().next();
-                let look = world.store.look(&key).await.unwrap().unwrap();
+                let fence = grant.turn_fence().next();
+                let look = world.store.queue_snapshot(&key).await.unwrap().unwrap();
                 let ids: Vec<&str> = look
                     .waiting
                     .iter()
                     .map(|queued| queued.message.as_str())
                     .collect();
                 let took = take(&world.store, &key, fence, look.last_seq, &ids, true).await;
-                assert!(matches!(took, Take::Applied(_)), "{took:?}");
+                assert!(matches!(took, TakeOutcome::Applied(_)), "{took:?}");
                 grant.fence = grant.fence.next().next();
             }
             (SessionState::Idle, SessionState::Idle) => {
@@ -202,7 +222,13 @@ async fn the_end_of_a_turn_lists_no_message_that_was_withdrawn_while_it_waited()
     let store = world.store.clone();
     let session = key.clone();
     let finishing = tokio::spawn(async move {
-        finish(&store, &session, grant.right(), Rows::new(ESTIMATOR, 0)).await
+        finish(
+            &store,
+            &session,
+            grant.turn_fence(),
+            Rows::new(ESTIMATOR, 0),
+        )
+        .await
     });
     somebody_waits_for_a_lock(&world).await;
     canceller.batch_execute("commit").await.unwrap();

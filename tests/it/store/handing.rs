@@ -157,11 +157,11 @@ async fn a_turn_without_input_is_admitted_only_if_the_last_message_is_unanswered
         world.store.admit(key, &admission).await.unwrap()
     };
     let (key, grant) = world.running("s").await;
-    applied(stop(&world.store, &key, grant.right()).await);
+    applied(stop(&world.store, &key, grant.turn_fence()).await);
     assert!(world.store.asks_for_an_answer(&key).await.unwrap());
     let grant = begin(&key, "t2").await.expect("the user spoke last");
     let rows = says("a1", Role::Assistant, 5, Category::Assistant);
-    applied(finish(&world.store, &key, grant.right(), rows).await);
+    applied(finish(&world.store, &key, grant.turn_fence(), rows).await);
     assert!(!world.store.asks_for_an_answer(&key).await.unwrap());
     assert_eq!(begin(&key, "t3").await, None);
     assert!(

@@ -5,10 +5,10 @@ use contextd::{
     session::{
         SessionState,
         compaction_rows::{Cost, Replacement},
-        counters::{Counter, Shift},
+        counters::{Counter, TokenCounters},
         marks::Marking,
     },
-    store::take::Take,
+    store::take::TakeOutcome,
 };
 use proptest::{prelude::*, test_runner::TestRunner};
 
@@ -133,7 +133,7 @@ impl Driver<'_> {
 
     async fn act(&mut self, deed: Deed) {
         let store = &self.world.store;
-        let look = store.look(&self.key).await.unwrap().unwrap();
+        let look = store.queue_snapshot(&self.key).await.unwrap().unwrap();
         let turn = look
             .turn
             .as_ref()
@@ -184,7 +184,7 @@ impl Driver<'_> {
                     .map(|queued| queued.message.as_str())
                     .collect();
                 let took = take(store, &self.key, fence, look.last_seq, &ids, false).await;
-                assert!(matches!(took, Take::Applied(_)), "{took:?}");
+                assert!(matches!(took, TakeOutcome::Applied(_)), "{took:?}");
             }
             (Deed::Finish, _, Some(fence)) => {
                 let rows = says(&self.name("m"), Role::Assistant, 13, Category::Assistant);
@@ -272,10 +272,10 @@ impl Driver<'_> {
         let seen = self.version().await;
         super::compaction::begin(&self.world.store, &self.key, &id, seen, &unremembered())
             .await
-            .moved
+            .update
             .unwrap();
         let before = recount(self.world, &self.key).await;
-        let mut shift = Shift::default();
+        let mut shift = TokenCounters::default();
         let number = |value: i64| i32::try_from(value).unwrap();
         shift.messages(1 - number(before[0]), i64::from(OVERHEAD) - before[1]);
         let counters = [
@@ -312,7 +312,7 @@ impl Driver<'_> {
             .swap_compaction(&self.key, &id, &replacement)
             .await
             .unwrap()
-            .moved
+            .update
             .unwrap();
     }
 
@@ -337,7 +337,7 @@ impl Driver<'_> {
                     &unremembered(),
                 )
                 .await;
-            reverted.unwrap().moved.unwrap();
+            reverted.unwrap().update.unwrap();
         }
     }
 

@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use contextd::store::migrate::{self, Fit};
+use contextd::store::migrate::{self, SchemaCompatibility};
 use tokio_postgres::Client;
 
-use crate::harness::{TestDatabase, events::PATIENCE};
+use crate::harness::{TestDatabase, events::TEST_TIMEOUT};
 
 /// A migration that creates an index, as `migrations/README.md` requires.
 const INDEX: (&str, &str) = (
@@ -41,14 +41,29 @@ const INVALID: &str =
 #[tokio::test]
 async fn a_database_lacks_the_newest_migration_or_supports_this_program() {
     let database = TestDatabase::empty().await;
-    assert_eq!(migrate::fit(&database.pool()).await.unwrap(), Fit::Lacks(1));
+    assert_eq!(
+        migrate::check_compatibility(&database.pool())
+            .await
+            .unwrap(),
+        SchemaCompatibility::MissingMigration(1)
+    );
     let applied = migrate::run(&database.pool()).await.unwrap();
-    assert_eq!(migrate::fit(&database.pool()).await.unwrap(), Fit::Fits);
+    assert_eq!(
+        migrate::check_compatibility(&database.pool())
+            .await
+            .unwrap(),
+        SchemaCompatibility::Fits
+    );
     migrate::run_with(&database.pool(), &[INDEX, COLUMN])
         .await
         .unwrap();
     // This program has neither migration, and both name it as a compatible version.
-    assert_eq!(migrate::fit(&database.pool()).await.unwrap(), Fit::Fits);
+    assert_eq!(
+        migrate::check_compatibility(&database.pool())
+            .await
+            .unwrap(),
+        SchemaCompatibility::Fits
+    );
     assert_eq!(
         migrate::run(&database.pool()).await.unwrap(),
         0,
@@ -61,7 +76,10 @@ async fn a_database_lacks_the_newest_migration_or_supports_this_program() {
     migrate::run_with(&database.pool(), &[INDEX, COLUMN, contract])
         .await
         .unwrap();
-    let Fit::Refused(why) = migrate::fit(&database.pool()).await.unwrap() else {
+    let SchemaCompatibility::Refused(why) = migrate::check_compatibility(&database.pool())
+        .await
+        .unwrap()
+    else {
         panic!("not refused")
     };
     assert!(
@@ -159,7 +177,7 @@ async fn a_migration_that_waits_for_a_dump_lets_statements_through() {
         ended = &mut migrating => panic!("it ended beside the dump: {ended:?}"),
     }
     dump.batch_execute("commit").await.unwrap();
-    let applied = tokio::time::timeout(PATIENCE, migrating)
+    let applied = tokio::time::timeout(TEST_TIMEOUT, migrating)
         .await
         .unwrap()
         .unwrap();

@@ -23,7 +23,7 @@ use std::{collections::BTreeMap, time::Duration};
 use contextd::{
     codec::event::encode,
     model::{
-        CallId, Category, CompletionReason, Content, Counted, Ending, Fence, MessageId, Part,
+        CallId, Category, CompletionReason, Content, Ending, Fence, MessageId, Part, PartSize,
         Payload, RequestId, Role, Seq, SessionConfig, SessionId, SessionKey, TenantId, ToolCall,
         ToolOutcome, ToolResult, TurnFence, TurnId, TurnResult,
         command::{Idempotency, TurnRequest},
@@ -32,22 +32,22 @@ use contextd::{
     },
     session::{
         answers::{Approval, NextStep},
-        change::{Answer, AnswerKind, Synthetic},
+        change::{Answer, AnswerKind, SyntheticResult},
         config_rows::NewConfig,
         cost::StepCost,
-        ending::End,
-        new_calls::{Batch, CallFate, NewCall},
+        ending::TurnEnd,
+        new_calls::{Batch, CallHandling, NewCall},
         rows::{NewMessage, Rows},
-        take::{Advance, Taken},
+        take::{Advance, TakenMessage},
     },
     store::{
         Store,
         admission::Admission,
-        answers::{Submission, Submitted},
+        answers::{Submission, SubmissionOutcome},
         grant::Grant,
-        queue::{Delivery, Enqueued, NewQueued, Place},
-        take::Take,
-        written::Written,
+        queue::{Delivery, Enqueued, EnqueuedMessage, NewQueued},
+        take::TakeOutcome,
+        written::WriteOutcome,
     },
 };
 
@@ -96,7 +96,7 @@ impl World {
             self.store
                 .append(
                     &key,
-                    grant.right(),
+                    grant.turn_fence(),
                     &rows,
                     &StepCost::default(),
                     Some(&batch),
@@ -110,7 +110,15 @@ impl World {
     /// An idle session that had one turn.
     async fn idle(&self, session: &str) -> SessionKey {
         let (key, grant) = self.running(session).await;
-        applied(finish(&self.store, &key, grant.right(), Rows::new(ESTIMATOR, 0)).await);
+        applied(
+            finish(
+                &self.store,
+                &key,
+                grant.turn_fence(),
+                Rows::new(ESTIMATOR, 0),
+            )
+            .await,
+        );
         key
     }
 
@@ -186,7 +194,7 @@ fn at(step: u32) -> StepPosition {
 fn part(text: &str, tokens: u32, category: Category) -> StoredPart {
     StoredPart {
         part: Part::text(text),
-        size: Counted { tokens, category },
+        size: PartSize { tokens, category },
         estimator: ESTIMATOR.to_owned(),
         pruned: None,
     }
@@ -244,7 +252,7 @@ fn opening_without_input() -> Rows {
 /// `>?c` both.
 fn answer_with_calls(id: &str, calls: &[&str]) -> (Rows, Batch) {
     let mut rows = Rows::new(ESTIMATOR, 0);
-    let fates: Vec<CallFate> = calls.iter().map(|call| fate(call)).collect();
+    let fates: Vec<CallHandling> = calls.iter().map(|call| fate(call)).collect();
     let calls: Vec<&str> = calls
         .iter()
         .map(|call| call.trim_start_matches(['>', '?']))
@@ -255,7 +263,7 @@ fn answer_with_calls(id: &str, calls: &[&str]) -> (Rows, Batch) {
             name: "look".to_owned(),
             arguments: "{}".to_owned(),
         })),
-        size: Counted {
+        size: PartSize {
             tokens: 5,
             category: Category::ToolCalls,
         },
@@ -282,7 +290,7 @@ fn answer_with_calls(id: &str, calls: &[&str]) -> (Rows, Batch) {
                 id: CallId::new(*call),
                 name: "look".to_owned(),
                 part,
-                fate,
+                handling: fate,
                 timeout: Duration::from_secs(60),
             })
             .collect(),
@@ -290,7 +298,7 @@ fn answer_with_calls(id: &str, calls: &[&str]) -> (Rows, Batch) {
     (rows, batch)
 }
 
-fn fate(notation: &str) -> CallFate {
+fn fate(notation: &str) -> CallHandling {
     let id = CallId::new(notation.trim_start_matches(['>', '?']));
     let call = ToolCall {
         id,
@@ -315,12 +323,12 @@ fn fate(notation: &str) -> CallFate {
         )
     };
     if notation.starts_with('>') {
-        CallFate::Later {
+        CallHandling::Later {
             waits_for,
             request: Box::new(request),
         }
     } else {
-        CallFate::Asked(waits_for)
+        CallHandling::Requested(waits_for)
     }
 }
 
@@ -373,7 +381,7 @@ async fn admit(store: &Store, key: &SessionKey, turn: &str) -> Option<Grant> {
         .unwrap()
 }
 
-async fn finish(store: &Store, key: &SessionKey, right: TurnFence<'_>, rows: Rows) -> Written {
+async fn finish(store: &Store, key: &SessionKey, right: TurnFence<'_>, rows: Rows) -> WriteOutcome {
     let ending = Ending::Completed(CompletionReason::Stop);
     store
         .finish(
@@ -387,7 +395,7 @@ async fn finish(store: &Store, key: &SessionKey, right: TurnFence<'_>, rows: Row
         .unwrap()
 }
 
-async fn stop(store: &Store, key: &SessionKey, right: TurnFence<'_>) -> Written {
+async fn stop(store: &Store, key: &SessionKey, right: TurnFence<'_>) -> WriteOutcome {
     let ending = Ending::Completed(CompletionReason::Deadline);
     let rows = Rows::new(ESTIMATOR, 0);
     let result = TurnResult::default();
@@ -403,24 +411,24 @@ async fn stop(store: &Store, key: &SessionKey, right: TurnFence<'_>) -> Written 
         .unwrap()
 }
 
-fn end<'a>(ending: &'a Ending, result: &'a TurnResult) -> End<'a> {
-    let synthetic = Synthetic {
-        words: "closed",
+fn end<'a>(ending: &'a Ending, result: &'a TurnResult) -> TurnEnd<'a> {
+    let synthetic = SyntheticResult {
+        text: "closed",
         tokens: SYNTHETIC,
         overhead: OVERHEAD,
         reason: CallCancelReason::TurnEnded,
     };
-    End {
+    TurnEnd {
         ending,
         result,
         synthetic,
     }
 }
 
-fn applied(written: Written) -> contextd::store::written::Ack {
+fn applied(written: WriteOutcome) -> contextd::store::written::Ack {
     match written {
-        Written::Applied(ack) => ack,
-        Written::Fenced => panic!("fenced"),
+        WriteOutcome::Applied(ack) => ack,
+        WriteOutcome::Fenced => panic!("fenced"),
     }
 }
 
@@ -429,7 +437,7 @@ async fn submit(
     key: &SessionKey,
     calls: &[&str],
     idempotency: &Idempotency,
-) -> Submitted {
+) -> SubmissionOutcome {
     let answers: Vec<Answer> = calls
         .iter()
         .map(|call| Answer {
@@ -468,7 +476,7 @@ async fn submit(
 }
 
 /// Approves or denies a call.
-async fn decide(store: &Store, key: &SessionKey, call: &str, yes: bool) -> Submitted {
+async fn decide(store: &Store, key: &SessionKey, call: &str, yes: bool) -> SubmissionOutcome {
     let id = CallId::new(call);
     let denial = Answer {
         call: id.clone(),
@@ -539,7 +547,7 @@ fn asap<'a>(message: &'a MessageId, idempotency: &'a Idempotency) -> NewQueued<'
     }
 }
 
-async fn enqueue(store: &Store, key: &SessionKey, id: &str) -> Place {
+async fn enqueue(store: &Store, key: &SessionKey, id: &str) -> EnqueuedMessage {
     let message = MessageId::new(id);
     let idempotency = request(id);
     placed(
@@ -550,7 +558,7 @@ async fn enqueue(store: &Store, key: &SessionKey, id: &str) -> Place {
     )
 }
 
-fn placed(enqueued: Enqueued) -> Place {
+fn placed(enqueued: Enqueued) -> EnqueuedMessage {
     let Enqueued::Queued(place) = enqueued else {
         panic!("not queued: {enqueued:?}")
     };
@@ -565,7 +573,7 @@ async fn take(
     seen: Seq,
     ids: &[&str],
     advance: bool,
-) -> Take {
+) -> TakeOutcome {
     let ids: Vec<MessageId> = ids.iter().map(|id| MessageId::new(*id)).collect();
     let into = MessageId::new(format!("from-{}", ids[0]));
     let mut rows = Rows::new(ESTIMATOR, 10);
@@ -581,16 +589,16 @@ async fn take(
     if advance {
         rows.event(payloads::step_started(), at(2));
     }
-    let taken: Vec<Taken<'_>> = ids
+    let taken: Vec<TakenMessage<'_>> = ids
         .iter()
-        .map(|message| Taken {
+        .map(|message| TakenMessage {
             message,
             end: Ok(&into),
             event: 1,
         })
         .collect();
     let step = if advance {
-        Advance::InAnyCase
+        Advance::AnyRevision
     } else {
         Advance::Stay
     };

@@ -41,16 +41,16 @@ async fn an_owner_reads_a_session_only_where_somebody_else_wrote_it() {
     let reads = || reads.load(Ordering::Relaxed);
     let key = key("s");
     let grant = admit_new(&store, &key).await.unwrap();
-    append(&store, &key, grant.right(), "a1").await;
-    retry(&store, &key, grant.right().next()).await;
-    let right = grant.right().next().next();
+    append(&store, &key, grant.turn_fence(), "a1").await;
+    retry(&store, &key, grant.turn_fence().next()).await;
+    let right = grant.turn_fence().next().next();
     assert_eq!(
         reads(),
         0,
         "it made the session, and wrote all that came after"
     );
 
-    store.beat().await.unwrap();
+    store.send_heartbeat().await.unwrap();
     append(&store, &key, right, "a2").await;
     assert_eq!(reads(), 0, "its heartbeat changed nothing that it goes by");
     world.expire(&key).await;
@@ -61,12 +61,12 @@ async fn an_owner_reads_a_session_only_where_somebody_else_wrote_it() {
     let grant = admit(&store, &key, "t2").await.unwrap();
     let (rows, batch) = answer_with_calls("m", &["c1"]);
     let cost = StepCost::default();
-    let written = store.append(&key, grant.right(), &rows, &cost, Some(&batch));
+    let written = store.append(&key, grant.turn_fence(), &rows, &cost, Some(&batch));
     applied(written.await.unwrap());
     assert_eq!(reads(), 1, "it was admitted here");
     let submitted = submit(&store, &key, &["c1"], &unremembered()).await;
     let before = reads();
-    retry(&store, &key, submitted.grant.unwrap().right()).await;
+    retry(&store, &key, submitted.grant.unwrap().turn_fence()).await;
     assert_eq!(reads(), before, "the turn went on here");
     world.assert_dense(&key).await;
 }
@@ -93,7 +93,7 @@ async fn an_owner_of_a_turn_for_a_message_that_waits_reads_nothing_before_it_wri
         1,
         "the message came elsewhere"
     );
-    retry(&store, &key, grant.unwrap().unwrap().right()).await;
+    retry(&store, &key, grant.unwrap().unwrap().turn_fence()).await;
     assert_eq!(reads.load(Ordering::Relaxed), 1);
 }
 
@@ -104,7 +104,7 @@ async fn a_session_whose_last_write_was_lost_is_read_again() {
     let (store, reads) = counting(&world);
     let key = key("s");
     let right = admit_new(&store, &key).await.unwrap();
-    let right = right.right();
+    let right = right.turn_fence();
     let client = world.database.client().await;
     let before = "create temp table before as select * from session_run";
     client.batch_execute(before).await.unwrap();

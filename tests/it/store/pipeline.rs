@@ -23,7 +23,9 @@ async fn a_transaction_with_an_unsendable_statement_does_nothing() {
             .collect()
     });
     let mistyped = Store::new(pool, "mistyped".to_owned(), LEASE);
-    let remembered = mistyped.remember(&key, &request("r"), "7").await;
+    let remembered = mistyped
+        .store_request_result(&key, &request("r"), "7")
+        .await;
     assert!(
         matches!(remembered, Err(contextd::store::Error::Broken(_))),
         "{remembered:?}"
@@ -31,14 +33,14 @@ async fn a_transaction_with_an_unsendable_statement_does_nothing() {
     assert_eq!(
         world
             .store
-            .remembered(&key, &RequestId::new("r"))
+            .stored_request(&key, &RequestId::new("r"))
             .await
             .unwrap(),
         None
     );
     let first = world
         .store
-        .remember(&key, &request("r"), "8")
+        .store_request_result(&key, &request("r"), "8")
         .await
         .unwrap();
     assert_eq!(first.map(|first| first.result), Some("8".to_owned()));

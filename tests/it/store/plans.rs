@@ -154,12 +154,12 @@ async fn scenes(world: &World, client: &Client) {
         let key = world.idle(session).await;
         super::compaction::begin(store, &key, "k", 0, &none)
             .await
-            .moved
+            .update
             .unwrap();
     }
     super::compaction::swap(store, &key("compacted"), "k")
         .await
-        .moved
+        .update
         .unwrap();
     world.idle("imported").await;
     client.batch_execute(IMPORTED).await.unwrap();

@@ -6,15 +6,15 @@ use contextd::{
     model::{MessageId, Seq, TurnId, command::TurnRequest},
     session::{
         SessionState,
-        queue::Which,
+        queue::MessageSelection,
         queue_rows::Withdrawal,
-        take::{Advance, Taken},
+        take::{Advance, TakenMessage},
     },
     store::{
-        idempotency::Remembered,
-        queue::{Delivery, DropReason, Enqueued, Look, NewQueued, QueueState},
-        take::Take,
-        written::Written,
+        idempotency::StoredRequest,
+        queue::{Delivery, DropReason, Enqueued, NewQueued, QueueSnapshot, QueueState},
+        take::TakeOutcome,
+        written::WriteOutcome,
     },
 };
 
@@ -28,12 +28,12 @@ async fn enqueue_returns_the_rank_and_the_session_state() {
         let place = enqueue(&world.store, &key, id).await;
         assert_eq!(place.state, QueueState::Pending { position });
         assert_eq!(
-            (place.met, place.turn),
+            (place.session_state, place.turn),
             (SessionState::Running, Some(grant.turn.clone()))
         );
     }
     let first = MessageId::new("q1");
-    let which = Which::These(std::slice::from_ref(&first));
+    let which = MessageSelection::These(std::slice::from_ref(&first));
     world
         .store
         .unqueue(&key, which, Withdrawal::Cancelled, b"", &unremembered())
@@ -188,7 +188,7 @@ async fn an_execute_turn_that_ran_at_once_is_not_queued_when_it_is_repeated() {
         .unwrap();
     assert_eq!(
         answer,
-        Enqueued::Elsewhere(Remembered {
+        Enqueued::OtherEffect(StoredRequest {
             hash: same.hash.clone(),
             result: "t2".to_owned()
         })
@@ -236,7 +236,13 @@ async fn a_full_queue_a_missing_session_and_a_request_without_key_are_told_apart
     assert_eq!(nowhere, Enqueued::NoSession);
     world
         .store
-        .unqueue(&key, Which::All, Withdrawal::Cancelled, b"", &none)
+        .unqueue(
+            &key,
+            MessageSelection::All,
+            Withdrawal::Cancelled,
+            b"",
+            &none,
+        )
         .await
         .unwrap();
     let retry = request("r3");
@@ -279,10 +285,10 @@ async fn a_queued_message_is_applied_in_the_first_step_of_the_turn_it_starts() {
         let place = placed(world.store.enqueue(&key, &new, Some(&start)).await.unwrap());
         let grant = place.grant.unwrap();
         assert_eq!(
-            (place.met, place.turn, &grant.turn),
+            (place.session_state, place.turn, &grant.turn),
             (SessionState::Running, Some(turn.clone()), &turn)
         );
-        let look = world.store.look(&key).await.unwrap().unwrap();
+        let look = world.store.queue_snapshot(&key).await.unwrap().unwrap();
         assert_eq!(
             (look.fence, look.last_seq, look.waiting.len()),
             (grant.fence, grant.last_seq, 1)
@@ -290,14 +296,14 @@ async fn a_queued_message_is_applied_in_the_first_step_of_the_turn_it_starts() {
         let taken = take(
             &world.store,
             &key,
-            grant.right(),
+            grant.turn_fence(),
             look.last_seq,
             &["q"],
             false,
         )
         .await;
         assert!(
-            matches!(taken, Take::Applied(ack) if ack.last_seq == Seq(look.last_seq.0 + 2)),
+            matches!(taken, TakeOutcome::Applied(ack) if ack.last_seq == Seq(look.last_seq.0 + 2)),
             "{taken:?}"
         );
         let queued = world
@@ -338,12 +344,12 @@ async fn without_a_turn_the_queue_is_taken_only_if_unchanged_since_the_read() {
         ),
         StepPosition::default(),
     );
-    let taken = [Taken {
+    let taken = [TakenMessage {
         message: &id,
         end: Ok(&into),
         event: 1,
     }];
-    let look = world.store.look(&running).await.unwrap().unwrap();
+    let look = world.store.queue_snapshot(&running).await.unwrap().unwrap();
     assert_eq!(
         world
             .store
@@ -353,12 +359,12 @@ async fn without_a_turn_the_queue_is_taken_only_if_unchanged_since_the_read() {
         None,
         "a turn runs"
     );
-    let look = world.store.look(&idle).await.unwrap().unwrap();
-    let moved = Look {
+    let look = world.store.queue_snapshot(&idle).await.unwrap().unwrap();
+    let moved = QueueSnapshot {
         last_seq: Seq(look.last_seq.0 - 1),
         ..look.clone()
     };
-    let another = Look {
+    let another = QueueSnapshot {
         fence: Fence {
             epoch: look.fence.epoch + 1,
             ..look.fence
@@ -414,21 +420,29 @@ async fn a_message_for_after_the_turn_is_not_taken_during_it() {
         ..asap(&message, &none)
     };
     placed(world.store.enqueue(&key, &new, None).await.unwrap());
-    let look = world.store.look(&key).await.unwrap().unwrap();
+    let look = world.store.queue_snapshot(&key).await.unwrap().unwrap();
     assert_eq!(look.waiting, []);
     assert_eq!(
         take(
             &world.store,
             &key,
-            grant.right(),
+            grant.turn_fence(),
             look.last_seq,
             &["later"],
             false
         )
         .await,
-        Take::Moved
+        TakeOutcome::Stale
     );
-    let ack = applied(finish(&world.store, &key, grant.right(), Rows::new(ESTIMATOR, 0)).await);
+    let ack = applied(
+        finish(
+            &world.store,
+            &key,
+            grant.turn_fence(),
+            Rows::new(ESTIMATOR, 0),
+        )
+        .await,
+    );
     assert_eq!(ack.state, SessionState::Idle);
     let turn = TurnId::new("t2");
     let rows = opening_without_input();
@@ -459,7 +473,14 @@ async fn a_message_for_after_the_turn_is_not_taken_during_it() {
             .is_none()
     );
     assert_eq!(
-        world.store.look(&key).await.unwrap().unwrap().waiting.len(),
+        world
+            .store
+            .queue_snapshot(&key)
+            .await
+            .unwrap()
+            .unwrap()
+            .waiting
+            .len(),
         1
     );
 }
@@ -470,9 +491,9 @@ async fn a_take_is_refused_by_a_cancel_an_open_call_a_withdrawal_and_an_old_fenc
     let (key, grant) = world.running("withdrawn").await;
     enqueue(&world.store, &key, "q1").await;
     enqueue(&world.store, &key, "q2").await;
-    let look = world.store.look(&key).await.unwrap().unwrap();
+    let look = world.store.queue_snapshot(&key).await.unwrap().unwrap();
     let first = MessageId::new("q1");
-    let which = Which::These(std::slice::from_ref(&first));
+    let which = MessageSelection::These(std::slice::from_ref(&first));
     world
         .store
         .unqueue(&key, which, Withdrawal::Cancelled, b"", &unremembered())
@@ -482,26 +503,26 @@ async fn a_take_is_refused_by_a_cancel_an_open_call_a_withdrawal_and_an_old_fenc
         take(
             &world.store,
             &key,
-            grant.right(),
+            grant.turn_fence(),
             look.last_seq,
             &["q1", "q2"],
             false
         )
         .await,
-        Take::Moved
+        TakeOutcome::Stale
     );
-    let look = world.store.look(&key).await.unwrap().unwrap();
+    let look = world.store.queue_snapshot(&key).await.unwrap().unwrap();
     assert_eq!(
         take(
             &world.store,
             &key,
-            grant.right(),
+            grant.turn_fence(),
             look.last_seq,
             &["q1", "q2"],
             false
         )
         .await,
-        Take::Moved
+        TakeOutcome::Stale
     );
     let old = Fence {
         epoch: grant.fence.epoch - 1,
@@ -509,16 +530,16 @@ async fn a_take_is_refused_by_a_cancel_an_open_call_a_withdrawal_and_an_old_fenc
     };
     let old = TurnFence {
         fence: old,
-        ..grant.right()
+        ..grant.turn_fence()
     };
     assert_eq!(
         take(&world.store, &key, old, look.last_seq, &["q2"], false).await,
-        Take::Fenced
+        TakeOutcome::Fenced
     );
-    let Take::Applied(ack) = take(
+    let TakeOutcome::Applied(ack) = take(
         &world.store,
         &key,
-        grant.right(),
+        grant.turn_fence(),
         look.last_seq,
         &["q2"],
         true,
@@ -531,13 +552,13 @@ async fn a_take_is_refused_by_a_cancel_an_open_call_a_withdrawal_and_an_old_fenc
         take(
             &world.store,
             &key,
-            grant.right(),
+            grant.turn_fence(),
             look.last_seq,
             &["q2"],
             true
         )
         .await,
-        Take::Applied(ack)
+        TakeOutcome::Applied(ack)
     );
     assert_eq!(
         world
@@ -565,19 +586,19 @@ async fn a_take_is_refused_by_a_cancel_an_open_call_a_withdrawal_and_an_old_fenc
         .cancel(&key, None, cause, "", &none)
         .await
         .unwrap();
-    let look = world.store.look(&key).await.unwrap().unwrap();
+    let look = world.store.queue_snapshot(&key).await.unwrap().unwrap();
     assert!(look.cancelled);
     assert_eq!(
         take(
             &world.store,
             &key,
-            grant.right(),
+            grant.turn_fence(),
             look.last_seq,
             &["q1"],
             false
         )
         .await,
-        Take::Moved
+        TakeOutcome::Stale
     );
 
     let (key, grant) = world.waiting("waiting", &["c1"]).await;
@@ -598,19 +619,19 @@ async fn a_take_is_refused_by_a_cancel_an_open_call_a_withdrawal_and_an_old_fenc
         .await
         .unwrap()
         .unwrap();
-    let look = world.store.look(&key).await.unwrap().unwrap();
+    let look = world.store.queue_snapshot(&key).await.unwrap().unwrap();
     assert_eq!(look.open_calls, 1);
     assert_eq!(
         take(
             &world.store,
             &key,
-            owner.right(),
+            owner.turn_fence(),
             look.last_seq,
             &["q1"],
             false
         )
         .await,
-        Take::Moved
+        TakeOutcome::Stale
     );
 }
 
@@ -620,19 +641,19 @@ async fn a_take_may_drop_older_messages_for_a_newer_one() {
     let (key, grant) = world.running("s").await;
     enqueue(&world.store, &key, "q1").await;
     enqueue(&world.store, &key, "q2").await;
-    let look = world.store.look(&key).await.unwrap().unwrap();
+    let look = world.store.queue_snapshot(&key).await.unwrap().unwrap();
     let old = MessageId::new("q1");
     let new = MessageId::new("q2");
     let into = MessageId::new("m");
     let mut rows = Rows::new(ESTIMATOR, 0);
     rows.event(payloads::dropped("q1"), at(1));
-    let dropped = Taken {
+    let dropped = TakenMessage {
         message: &old,
         end: Err(DropReason::Superseded),
         event: rows.count(),
     };
     rows.event(payloads::applied("m"), at(1));
-    let kept = Taken {
+    let kept = TakenMessage {
         message: &new,
         end: Ok(&into),
         event: rows.count(),
@@ -645,10 +666,10 @@ async fn a_take_may_drop_older_messages_for_a_newer_one() {
     let taken = [dropped, kept];
     let took = world
         .store
-        .take(&key, grant.right(), seen, &rows, &taken, Advance::Stay)
+        .take(&key, grant.turn_fence(), seen, &rows, &taken, Advance::Stay)
         .await
         .unwrap();
-    assert!(matches!(took, Take::Applied(_)));
+    assert!(matches!(took, TakeOutcome::Applied(_)));
     let state = |id| world.store.queued_message(&key, id);
     assert_eq!(
         state(&old).await.unwrap().unwrap().state,
@@ -701,21 +722,33 @@ async fn withdrawn_messages_get_an_event_each_and_only_expired_ones_expire() {
     assert_eq!(expired, [false, true, false]);
     let gone = world
         .store
-        .unqueue(&key, Which::All, Withdrawal::Expired, b"", &none)
+        .unqueue(&key, MessageSelection::All, Withdrawal::Expired, b"", &none)
         .await
         .unwrap();
     assert_eq!(gone.messages, [MessageId::new("q2")]);
     let clear = request("clear");
     let gone = world
         .store
-        .unqueue(&key, Which::All, Withdrawal::Cancelled, b"", &clear)
+        .unqueue(
+            &key,
+            MessageSelection::All,
+            Withdrawal::Cancelled,
+            b"",
+            &clear,
+        )
         .await
         .unwrap();
     assert_eq!(gone.messages, [MessageId::new("q1"), MessageId::new("q3")]);
     enqueue(&world.store, &key, "q4").await;
     let again = world
         .store
-        .unqueue(&key, Which::All, Withdrawal::Cancelled, b"", &clear)
+        .unqueue(
+            &key,
+            MessageSelection::All,
+            Withdrawal::Cancelled,
+            b"",
+            &clear,
+        )
         .await
         .unwrap();
     assert_eq!((again.messages, again.last_seq), (gone.messages, None));
@@ -761,10 +794,16 @@ async fn a_turn_end_lists_pending_messages_and_a_failed_turn_starts_no_next_turn
     let cost = StepCost::default();
     let written = world
         .store
-        .stop(&key, grant.right(), &rows, &cost, &end(&failure, &result))
+        .stop(
+            &key,
+            grant.turn_fence(),
+            &rows,
+            &cost,
+            &end(&failure, &result),
+        )
         .await
         .unwrap();
-    assert!(matches!(written, Written::Applied(ack) if ack.state == SessionState::Idle));
+    assert!(matches!(written, WriteOutcome::Applied(ack) if ack.state == SessionState::Idle));
     let sql = "select count(*) from events where session_id = $1 and kind = 'turn_cancelled' and refs = '{q1,q2}'";
     assert_eq!(world.number(sql, &key).await, 1);
     let starts: Vec<bool> = world

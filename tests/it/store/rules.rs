@@ -1,6 +1,6 @@
 //! Rules that are implemented both in Rust and in SQL. Both must give the same result for a session.
 
-use contextd::{session::SessionState, store::following::Starters};
+use contextd::{session::SessionState, store::following::TurnStarters};
 
 use super::*;
 
@@ -14,9 +14,21 @@ async fn a_message_waits(world: &World, delivery: Delivery, waits: bool) {
         ..asap(&message, &none)
     };
     placed(world.store.enqueue(&key, &new, None).await.unwrap());
-    let ahead = world.store.ahead(&key, Starters::All).await.unwrap();
-    let look = world.store.look(&key).await.unwrap().unwrap();
-    let ack = applied(finish(&world.store, &key, grant.right(), Rows::new(ESTIMATOR, 0)).await);
+    let ahead = world
+        .store
+        .queue_at_turn_end(&key, TurnStarters::AfterCompletion)
+        .await
+        .unwrap();
+    let look = world.store.queue_snapshot(&key).await.unwrap().unwrap();
+    let ack = applied(
+        finish(
+            &world.store,
+            &key,
+            grant.turn_fence(),
+            Rows::new(ESTIMATOR, 0),
+        )
+        .await,
+    );
     assert_eq!(
         (
             ahead.waiting,
@@ -32,7 +44,7 @@ async fn a_message_waits(world: &World, delivery: Delivery, waits: bool) {
 async fn the_transcript_asks_for_an_answer(world: &World, last: Role, asks: bool) {
     let (key, grant) = world.running(&format!("asks-{asks}")).await;
     let rows = says(&format!("last-{asks}"), last, 5, Category::Assistant);
-    applied(finish(&world.store, &key, grant.right(), rows).await);
+    applied(finish(&world.store, &key, grant.turn_fence(), rows).await);
     let turn = TurnId::new(format!("continued-{asks}"));
     let rows = opening_without_input();
     let none = unremembered();

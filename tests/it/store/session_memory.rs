@@ -2,7 +2,7 @@
 
 use contextd::{
     session::{marks::Marking, steps::NewStep},
-    store::{event_page::Most, step::Begun},
+    store::{event_page::EventPageLimits, step::BeginStepOutcome},
 };
 
 use super::*;
@@ -18,7 +18,7 @@ async fn what_a_replica_remembers_of_a_turn_is_what_is_read_of_it() {
     let world = World::new().await;
     let store = &world.store;
     let (key, grant) = world.running("s").await;
-    let mut right = grant.right();
+    let mut right = grant.turn_fence();
     assert!(remembers(store, &key, right).await, "a new session");
 
     let rows = says("a1", Role::Assistant, 5, Category::Assistant);
@@ -55,7 +55,7 @@ async fn what_a_replica_remembers_of_a_turn_is_what_is_read_of_it() {
         size_offset: 10,
     };
     let begun = store.begin_step(&key, right, &step).await.unwrap();
-    assert!(matches!(begun, Begun::Applied(_)));
+    assert!(matches!(begun, BeginStepOutcome::Applied(_)));
     right = right.next();
     assert!(remembers(store, &key, right).await, "a step");
 
@@ -69,9 +69,12 @@ async fn what_a_replica_remembers_of_a_turn_is_what_is_read_of_it() {
         .await,
     );
     assert!(!remembers(store, &key, right).await, "nobody owns it");
-    assert!(store.remembered_idle(&key).is_some());
+    assert!(store.cached_idle(&key).is_some());
     let next = admit(store, &key, "t2").await.unwrap();
-    assert!(remembers(store, &key, next.right()).await, "the next turn");
+    assert!(
+        remembers(store, &key, next.turn_fence()).await,
+        "the next turn"
+    );
 }
 
 /// Submits the results of a turn's calls in these submissions, each to one replica.
@@ -80,14 +83,14 @@ async fn answered_by(world: &World, session: &str, submissions: &[(&Store, &[&st
     let mut calls: Vec<&str> = submitted.copied().collect();
     calls.sort_unstable();
     let (key, _) = world.waiting(session, &calls).await;
-    let mut submitted = Submitted::default();
+    let mut submitted = SubmissionOutcome::default();
     let mut last = &world.store;
     assert!(remembers_calls(last, &key, &calls).await, "{session}");
     for (store, calls) in submissions {
         submitted = submit(store, &key, calls, &unremembered()).await;
         last = *store;
     }
-    remembers(last, &key, submitted.grant.unwrap().right()).await
+    remembers(last, &key, submitted.grant.unwrap().turn_fence()).await
 }
 
 #[tokio::test]
@@ -121,7 +124,7 @@ async fn calls_are_remembered_as_they_are_handed_out_and_closed() {
     submit(store, &key, &["c2", "c4"], &unremembered()).await;
     check(&["c3"], true).await;
     let enough = submit(store, &key, &["c3"], &unremembered()).await;
-    assert!(remembers(store, &key, enough.grant.unwrap().right()).await);
+    assert!(remembers(store, &key, enough.grant.unwrap().turn_fence()).await);
 }
 
 #[tokio::test]
@@ -133,7 +136,10 @@ async fn answers_that_what_is_remembered_does_not_take_are_decided_by_what_is_re
     let first = submit(two, &key, &["c1"], &id).await;
     assert_eq!(first.accepted.len(), 1);
     // It still has both calls as open in its cache.
-    assert!(one.remembered_waiting(&key, &[CallId::new("c1")]).is_some());
+    assert!(
+        one.cached_waiting_turn(&key, &[CallId::new("c1")])
+            .is_some()
+    );
     let again = submit(one, &key, &["c1", "c2"], &id).await;
     assert_eq!(again.first.unwrap().accepted, first.accepted);
     assert_eq!(again.accepted, [CallId::new("c2")].into());
@@ -150,12 +156,12 @@ async fn what_was_read_is_remembered_from_then_on() {
         .await
         .grant
         .unwrap();
-    assert!(!remembers(two, &key, grant.right()).await);
+    assert!(!remembers(two, &key, grant.turn_fence()).await);
     let read = two.owned_with_transcript(&key, &grant.turn, grant.fence.epoch, usize::MAX);
     let (_, seen) = read.await.unwrap();
     assert_eq!(seen.messages.len(), 3);
-    assert!(remembers(two, &key, grant.right()).await);
-    let known = two.remembered_turn(&key, grant.right(), seen.bytes);
+    assert!(remembers(two, &key, grant.turn_fence()).await);
+    let known = two.cached_turn(&key, grant.turn_fence(), seen.bytes);
     assert!(known.is_none(), "it comes to as many bytes");
 }
 
@@ -168,7 +174,7 @@ async fn a_transcript_that_was_pruned_is_read_again() {
         .await
         .grant
         .unwrap();
-    let right = grant.right();
+    let right = grant.turn_fence();
     assert!(remembers(store, &key, right).await);
     let marking = Marking {
         seen: 0,
@@ -195,9 +201,9 @@ async fn a_large_request_of_a_turn_is_not_remembered_beyond_what_one_session_may
             ..TurnRequest::default()
         };
         let (rows, cost) = (Rows::new(ESTIMATOR, 0), free());
-        let retried = store.retry(&key, grant.right(), &rows, &cost, Some(&asks));
+        let retried = store.retry(&key, grant.turn_fence(), &rows, &cost, Some(&asks));
         applied(retried.await.unwrap());
-        let is_known = remembers(&store, &key, grant.right().next()).await;
+        let is_known = remembers(&store, &key, grant.turn_fence().next()).await;
         assert_eq!(is_known, expected, "{bytes} bytes");
     };
     check("small", 32 << 10, true).await;
@@ -211,7 +217,7 @@ async fn a_replica_remembers_no_more_than_it_may() {
         let store = world.replica("one").with_session_memory(bytes);
         let key = key(session);
         let grant = admit_new(&store, &key).await.unwrap();
-        let is_known = remembers(&store, &key, grant.right()).await;
+        let is_known = remembers(&store, &key, grant.turn_fence()).await;
         assert_eq!(is_known, expected, "{bytes} bytes");
     };
     check("none", 0, false).await;
@@ -223,16 +229,16 @@ async fn a_replica_remembers_no_more_than_it_may() {
 async fn completed_calls_and_their_message_reach_readers_as_they_are_read() {
     let world = World::new().await;
     let (store, two) = (&world.store, &world.replica("two"));
-    let most = Most {
+    let most = EventPageLimits {
         events: 100,
         bytes: 1 << 20,
         overhead: 0,
-        or_one: false,
+        at_least_one: false,
     };
     let (key, _) = world.waiting("s", &["c1", "c2", "c3"]).await;
     let check = async |after: Seq, is_known: bool| {
         let read = two.follow(&key, after, most).await.unwrap();
-        let known = store.just_committed(&key, after, most);
+        let known = store.recent_events(&key, after, most);
         assert_eq!(known.is_some(), is_known, "after {after:?}");
         if let Some(known) = known {
             assert_eq!(known.events, read.events);
@@ -255,7 +261,7 @@ async fn completed_calls_and_their_message_reach_readers_as_they_are_read() {
     let head = store.head(&key, None).await.unwrap().unwrap().last_seq;
     submit(store, &key, &["d1", "d2"], &unremembered()).await;
     let read = two.follow(&key, head, most).await.unwrap();
-    let known = store.just_committed(&key, head, most).unwrap();
+    let known = store.recent_events(&key, head, most).unwrap();
     assert_eq!(known.events, read.events);
     assert_eq!(known.content, read.content);
     assert_eq!(

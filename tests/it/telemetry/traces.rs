@@ -180,7 +180,7 @@ async fn a_turn_whose_replica_was_killed_is_one_trace_to_the_provider() {
     })
     .await;
     let dump = collector.dump();
-    let log = second.said();
+    let log = second.log_text();
     for secret in [CANARY, KEY] {
         assert!(!dump.contains(secret), "{secret} was exported");
         assert!(!log.contains(secret), "{secret} was logged");

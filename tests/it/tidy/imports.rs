@@ -7,7 +7,6 @@ pub(super) const MAY_IMPORT: &[(&str, &[&str])] = &[
         "cli",
         &[
             "app",
-            "conformance",
             "auth",
             "grpc",
             "worker",
@@ -22,8 +21,6 @@ pub(super) const MAY_IMPORT: &[(&str, &[&str])] = &[
             "postgres",
         ],
     ),
-    // A client of the API, next to the command line.
-    ("conformance", &["pb"]),
     (
         "app",
         &[

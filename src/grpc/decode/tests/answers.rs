@@ -14,14 +14,14 @@ fn result(call: &str, parts: Vec<pb::Part>) -> pb::ToolResult {
     }
 }
 
-fn submit(results: Vec<pb::ToolResult>) -> Result<Vec<SubmittedResult>, Refused> {
+fn submit(results: Vec<pb::ToolResult>) -> Result<Vec<SubmittedResult>, RequestError> {
     submit_all(results, vec![])
 }
 
 fn submit_all(
     results: Vec<pb::ToolResult>,
     approvals: Vec<pb::Approval>,
-) -> Result<Vec<SubmittedResult>, Refused> {
+) -> Result<Vec<SubmittedResult>, RequestError> {
     let session_id = "s".into();
     let request_id = String::new();
     let request = pb::SubmitToolResultsRequest {
@@ -109,7 +109,7 @@ fn a_request_answers_each_call_once() {
         result("b", vec![]),
         result("a", vec![]),
     ]);
-    let Err(Refused::Invalid(violations)) = &results else {
+    let Err(RequestError::Invalid(violations)) = &results else {
         panic!("is invalid")
     };
     assert!(violations.listed[0].description.contains("results[0]"));

@@ -7,7 +7,7 @@ use crate::model::{
     config::{ContextOverrides, PolicyOverrides, PruneMode, PruneOverrides, UnknownWindow},
 };
 
-fn created(session: pb::Session) -> Result<SessionConfig, Refused> {
+fn created(session: pb::Session) -> Result<SessionConfig, RequestError> {
     let request = pb::CreateSessionRequest {
         session: Some(session),
         request_id: String::new(),
@@ -22,7 +22,7 @@ fn check_session(change: impl FnOnce(&mut pb::Session), expected: &[(&str, Field
     check(created(session), expected);
 }
 
-fn overrides(change: impl FnOnce(&mut pb::Policy)) -> Result<PolicyOverrides, Refused> {
+fn overrides(change: impl FnOnce(&mut pb::Policy)) -> Result<PolicyOverrides, RequestError> {
     let mut policy = pb::Policy::default();
     change(&mut policy);
     created(pb::Session {

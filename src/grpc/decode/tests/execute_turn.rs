@@ -310,8 +310,8 @@ fn all_violations_come_at_once_and_win_over_what_is_not_implemented() {
 #[test]
 fn twenty_five_violations_are_listed() {
     let request = turn_with(|r| r.input.as_mut().unwrap().parts = vec![pb::Part::default(); 100]);
-    let Err(Refused::Invalid(violations)) = execute_turn(request) else {
+    let Err(RequestError::Invalid(violations)) = execute_turn(request) else {
         panic!("is invalid")
     };
-    assert_eq!((violations.listed.len(), violations.cut), (25, 75));
+    assert_eq!((violations.listed.len(), violations.unlisted), (25, 75));
 }

@@ -7,7 +7,7 @@ use crate::model::{
 };
 use pb::{json_schema::Schema, tool_choice::Choice};
 
-fn read(change: impl FnOnce(&mut pb::Generation)) -> Result<Generation, Refused> {
+fn read(change: impl FnOnce(&mut pb::Generation)) -> Result<Generation, RequestError> {
     let mut generation = pb::Generation::default();
     change(&mut generation);
     execute_turn(turn_with(|r| r.generation = Some(generation)))

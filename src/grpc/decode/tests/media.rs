@@ -1,11 +1,11 @@
 //! Tests media in messages and results.
 
 use super::*;
-use crate::context::testing::linear;
+use crate::context::testing::assert_linear_time;
 use crate::model::{
-    BlobId, Content, Given, Media, NewContent,
+    BlobId, Content, Media, NewContent, OutputPart,
     command::Start,
-    media::{Kept, Pixels, Source},
+    media::{BlobRef, Pixels, Source},
 };
 use pb::media::Source as Wire;
 
@@ -24,7 +24,7 @@ fn shown(media: pb::Media) -> pb::Part {
     part(pb::part::Content::Media(media))
 }
 
-fn read(media: pb::Media, stored: Stored) -> Result<(Media, Vec<NewContent>), Refused> {
+fn read(media: pb::Media, stored: StoredBlobs) -> Result<(Media, Vec<NewContent>), RequestError> {
     let request = turn_with(|r| r.input.get_or_insert_default().parts = vec![shown(media)]);
     super::super::execute_turn(request, stored).map(|(command, _)| {
         let Start::Input(mut input) = command.start else {
@@ -47,7 +47,7 @@ fn check_media(media: pb::Media, expected: &[(&str, FieldReason)]) {
         .iter()
         .map(|(field, reason)| (field.as_str(), *reason))
         .collect();
-    check(read(media, Stored::new()), &expected);
+    check(read(media, StoredBlobs::new()), &expected);
 }
 
 #[test]
@@ -58,9 +58,9 @@ fn inline_media_become_blobs_named_by_their_hash() {
         width: 9,
         ..media(Some(Wire::Data(PICTURE.to_vec())))
     };
-    let (medium, contents) = read(named, Stored::new()).unwrap();
+    let (medium, contents) = read(named, StoredBlobs::new()).unwrap();
     let content = NewContent::new("image/gif".to_owned(), PICTURE.to_vec());
-    let kept = Kept {
+    let kept = BlobRef {
         id: content.id().clone(),
         bytes: PICTURE.len() as u64,
         pixels: Pixels::new(320, 240),
@@ -89,7 +89,7 @@ fn repeated_inline_media_become_one_blob() {
 #[test]
 fn a_media_blob_must_match_what_is_stored_under_its_id() {
     let id = BlobId::new("ab".repeat(32));
-    let kept = Kept {
+    let kept = BlobRef {
         id: id.clone(),
         bytes: 7,
         pixels: None,
@@ -110,7 +110,7 @@ fn blob_references_are_collected_from_every_place() {
         ..Default::default()
     };
     assert_eq!(
-        named_in_results(std::slice::from_ref(&result)),
+        blobs_in_results(std::slice::from_ref(&result)),
         [BlobId::new(b.clone())]
     );
     let message = |parts| pb::InputMessage {
@@ -122,11 +122,11 @@ fn blob_references_are_collected_from_every_place() {
         message(vec![part(pb::part::Content::ToolResult(result))]),
     ];
     assert_eq!(
-        named_in_messages(&messages),
+        blobs_in_messages(&messages),
         [BlobId::new(b), BlobId::new(c)]
     );
     let many = message((0..300).map(|n| named(&format!("{n:064}"))).collect());
-    assert_eq!(named_in_messages([&many]).len(), 256);
+    assert_eq!(blobs_in_messages([&many]).len(), 256);
     let none = [
         "".to_owned(),
         "a".repeat(63),
@@ -136,7 +136,7 @@ fn blob_references_are_collected_from_every_place() {
         "\0".repeat(64),
     ];
     assert_eq!(
-        named_in_messages([&message(none.iter().map(|id| named(id)).collect())]),
+        blobs_in_messages([&message(none.iter().map(|id| named(id)).collect())]),
         [],
         "ids of nothing"
     );
@@ -208,7 +208,7 @@ fn an_address_is_one_that_a_provider_can_fetch() {
         "HTTP://example.org",
         "https://[::1]/ä",
     ] {
-        let (medium, contents) = read(url(good), Stored::new()).unwrap();
+        let (medium, contents) = read(url(good), StoredBlobs::new()).unwrap();
         assert_eq!(
             (medium.source, contents.len()),
             (Source::Url(good.into()), 0)
@@ -246,16 +246,16 @@ fn results_hold_texts_and_media_in_order() {
     };
     let submit = submit_tool_results(request).unwrap();
     let [
-        Given::Text(before),
-        Given::Media(medium),
-        Given::Text(after),
+        OutputPart::Text(before),
+        OutputPart::Media(medium),
+        OutputPart::Text(after),
     ] = submit.results[0].parts.as_slice()
     else {
         panic!("{:?}", submit.results)
     };
     assert_eq!((before.as_str(), after.as_str()), ("before", "after"));
     assert_eq!(
-        medium.kept().map(|kept| &kept.id),
+        medium.blob().map(|kept| &kept.id),
         Some(submit.contents[0].id())
     );
 }
@@ -267,9 +267,9 @@ fn a_hundred_thousand_media_are_not_compared_with_each_other() {
         .map(|i| NewContent::new("image/gif".into(), i.to_be_bytes().to_vec()))
         .collect();
     let twice: Vec<_> = contents.iter().chain(&contents).cloned().collect();
-    let kept = linear("contents of a request", || {
+    let kept = assert_linear_time("contents of a request", || {
         let mut found = Findings::of("RPC");
-        twice.into_iter().for_each(|it| found.lay_aside(it));
+        twice.into_iter().for_each(|it| found.add_content(it));
         found.take_contents()
     });
     assert_eq!(kept, contents, "in their order");
@@ -279,8 +279,8 @@ fn a_hundred_thousand_media_are_not_compared_with_each_other() {
         parts: (0..MEDIA).chain(0..MEDIA).map(reference).collect(),
         ..Default::default()
     };
-    let named = linear("blobs that a request names", || {
-        named_in_messages([&message])
+    let named = assert_linear_time("blobs that a request names", || {
+        blobs_in_messages([&message])
     });
     assert_eq!(named.len(), 256);
 
@@ -288,8 +288,8 @@ fn a_hundred_thousand_media_are_not_compared_with_each_other() {
     let request = turn_with(|it| {
         it.input.get_or_insert_default().parts = (0..MEDIA).map(inline).collect();
     });
-    let read = linear("a whole request", || {
-        super::super::execute_turn(request, Stored::new()).map(drop)
+    let read = assert_linear_time("a whole request", || {
+        super::super::execute_turn(request, StoredBlobs::new()).map(drop)
     });
     check(read, &[("input.parts", TooLarge)]);
 }

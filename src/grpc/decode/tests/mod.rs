@@ -14,7 +14,7 @@ mod update_session;
 use std::fmt::Debug;
 
 use super::*;
-use crate::{grpc::violations::Refused, pb};
+use crate::{grpc::violations::RequestError, pb};
 
 use crate::model::command::{ExecuteTurn, SubmitToolResults};
 
@@ -25,23 +25,23 @@ pub(super) use crate::pb::FieldReason::{
 /// Decodes a request that references no blob.
 pub(super) fn execute_turn(
     request: pb::ExecuteTurnRequest,
-) -> Result<(ExecuteTurn, StreamOptions), Refused> {
-    super::execute_turn(request, Stored::new())
+) -> Result<(ExecuteTurn, StreamOptions), RequestError> {
+    super::execute_turn(request, StoredBlobs::new())
 }
 
 /// Decodes a request that references no blob.
 pub(super) fn submit_tool_results(
     request: pb::SubmitToolResultsRequest,
-) -> Result<SubmitToolResults, Refused> {
-    super::submit_tool_results(request, Stored::new())
+) -> Result<SubmitToolResults, RequestError> {
+    super::submit_tool_results(request, StoredBlobs::new())
 }
 
 /// Checks the violations with which a request is rejected.
 #[track_caller]
-pub(super) fn check<T: Debug>(result: Result<T, Refused>, expected: &[(&str, FieldReason)]) {
+pub(super) fn check<T: Debug>(result: Result<T, RequestError>, expected: &[(&str, FieldReason)]) {
     let found: Vec<_> = match &result {
         Ok(_) => vec![],
-        Err(Refused::Invalid(violations)) => {
+        Err(RequestError::Invalid(violations)) => {
             assert!(
                 violations
                     .listed
@@ -54,17 +54,19 @@ pub(super) fn check<T: Debug>(result: Result<T, Refused>, expected: &[(&str, Fie
                 .map(|violation| (violation.field.as_str(), violation.reason))
                 .collect()
         }
-        Err(Refused::NotImplemented { rpc, field }) => panic!("{rpc} does not implement {field}"),
+        Err(RequestError::NotImplemented { rpc, field }) => {
+            panic!("{rpc} does not implement {field}")
+        }
     };
     assert_eq!(found, expected);
 }
 
 /// Checks the field because of which a valid request is rejected as not implemented.
 #[track_caller]
-pub(super) fn check_not_implemented<T: Debug>(result: Result<T, Refused>, expected: &str) {
+pub(super) fn check_not_implemented<T: Debug>(result: Result<T, RequestError>, expected: &str) {
     match result {
-        Err(Refused::NotImplemented { rpc: _, field }) => assert_eq!(field, expected),
-        Ok(_) | Err(Refused::Invalid(_)) => panic!("{expected}: {result:?}"),
+        Err(RequestError::NotImplemented { rpc: _, field }) => assert_eq!(field, expected),
+        Ok(_) | Err(RequestError::Invalid(_)) => panic!("{expected}: {result:?}"),
     }
 }
 

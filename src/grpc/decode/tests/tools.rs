@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::model::{Keep, OutputLimits, Tool, ToolCategory, ToolSet};
 
-fn set(set: pb::ToolSet) -> Result<Option<ToolSet>, Refused> {
+fn set(set: pb::ToolSet) -> Result<Option<ToolSet>, RequestError> {
     execute_turn(turn_with(|r| r.tools = Some(set))).map(|(command, _)| command.request.tools)
 }
 
@@ -16,7 +16,7 @@ fn tool(name: &str) -> pb::Tool {
     }
 }
 
-fn tools(host_tools: Vec<pb::Tool>) -> Result<Option<ToolSet>, Refused> {
+fn tools(host_tools: Vec<pb::Tool>) -> Result<Option<ToolSet>, RequestError> {
     set(pb::ToolSet {
         host_tools,
         ..pb::ToolSet::default()
@@ -79,7 +79,7 @@ fn tool_names_have_allowed_characters_and_lengths() {
 #[test]
 fn tool_names_are_unique() {
     let result = tools(vec![tool("a"), tool("b"), tool("a"), tool("a")]);
-    let Err(Refused::Invalid(violations)) = &result else {
+    let Err(RequestError::Invalid(violations)) = &result else {
         panic!("is invalid")
     };
     assert!(

@@ -7,9 +7,9 @@ use crate::{
     model::{Content, FinishReason, Part},
     provider::{
         Chunk,
-        assemble::Assembled,
+        assemble::AssembledResponse,
         error::Kind,
-        recordings::{self, Outcome, assembled, decode},
+        recordings::{self, DecodeOutcome, assembled, decode},
     },
 };
 
@@ -28,12 +28,12 @@ fn stream(events: &[Value]) -> String {
     events.iter().map(event).collect()
 }
 
-fn outcome(events: &[Value]) -> Outcome {
+fn outcome(events: &[Value]) -> DecodeOutcome {
     decode(Decoder::new(None), [stream(events).as_bytes()])
 }
 
 /// Decodes a whole response from blocks, each given by its start and its deltas.
-fn answer(blocks: &[(Value, &[Value])], stop: &Value) -> Assembled {
+fn answer(blocks: &[(Value, &[Value])], stop: &Value) -> AssembledResponse {
     let mut events = vec![
         json!({"type": "message_start", "message": {"id": "msg_1", "model": "claude", "usage": {"input_tokens": 3, "output_tokens": 1}}}),
     ];

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::{
     PromptCache,
-    encode::{self, Encoded, Manner},
+    encode::{self, EncodeOptions, Encoded},
     options,
 };
 use crate::{
@@ -30,8 +30,8 @@ const OLD: &str = "claude-sonnet-4-5";
 /// A model that binds its reasoning to the prefix.
 const BOUND: &str = "claude-haiku-5-5";
 
-fn manner(model: &str) -> Manner<'static> {
-    Manner {
+fn manner(model: &str) -> EncodeOptions<'static> {
+    EncodeOptions {
         provider: "main",
         model: ModelInfo::unknown(model),
         cache: None,
@@ -309,7 +309,7 @@ fn instructions_become_a_users_where_the_service_refuses_them() {
     ];
     let prompt = prompt("claude-opus-4-8", messages);
     assert!(encoded(&prompt).has_system);
-    let without = Manner {
+    let without = EncodeOptions {
         with_system: false,
         ..manner(&prompt.model)
     };
@@ -578,7 +578,7 @@ fn bound_reasoning_is_dropped_exactly_from_where_the_prompt_changed() {
 #[test]
 fn the_fingerprint_does_not_depend_on_markers_of_the_cache() {
     let prompt = bound(bound_conversation());
-    let marked = Manner {
+    let marked = EncodeOptions {
         cache: PromptCache::Hour.marker(),
         ..manner(BOUND)
     };
@@ -617,7 +617,7 @@ fn marked(body: &Value) -> Vec<String> {
 #[test]
 fn markers_stand_after_instructions_and_where_the_last_two_requests_end() {
     let with_cache = |prompt: &Prompt| {
-        let manner = Manner {
+        let manner = EncodeOptions {
             cache: PromptCache::FiveMinutes.marker(),
             ..manner(&prompt.model)
         };

@@ -3,11 +3,11 @@
 use proptest::prelude::*;
 
 use super::{round_trips::*, *};
-use crate::provider::{foreign::write, responses::TextCalls};
+use crate::provider::{foreign::write, responses::CustomCalls};
 
 /// Exports a conversation. Also returns the number of notes.
-fn exported(shape: PromptShape, messages: &[Message], contents: &Contents) -> (Value, usize) {
-    let mut text_calls = TextCalls::default();
+fn exported(shape: PromptFormat, messages: &[Message], contents: &Contents) -> (Value, usize) {
+    let mut text_calls = CustomCalls::default();
     let mut elements = Vec::new();
     let mut notes = 0;
     for message in messages {
@@ -32,7 +32,7 @@ fn content(messages: &[Message]) -> Vec<(Role, Vec<Part>)> {
 fn what_is_imported_is_exported_and_imported_again_as_the_same_conversation() {
     for (case, messages) in conversations() {
         let (mut stored, contents) = case.import(&messages);
-        if case.shape == PromptShape::Gemini {
+        if case.shape == PromptFormat::Gemini {
             // The export names all calls, so they need names from the start.
             let (named, _) = exported(case.shape, &stored, &contents);
             stored = case.import(&named).0;
@@ -87,12 +87,12 @@ proptest! {
         turns.into_iter().for_each(|turn| stored.add(turn));
         let messages = stored.messages;
         for shape in [
-            PromptShape::OpenAiChat,
-            PromptShape::OpenAiResponses,
-            PromptShape::Anthropic,
-            PromptShape::Gemini,
-            PromptShape::AiSdk,
-            PromptShape::AiSdk7,
+            PromptFormat::OpenAiChat,
+            PromptFormat::OpenAiResponses,
+            PromptFormat::Anthropic,
+            PromptFormat::Gemini,
+            PromptFormat::AiSdk,
+            PromptFormat::AiSdk7,
         ] {
             let case = Case { shape, ..service };
             let (json, _) = exported(shape, &messages, &contents);

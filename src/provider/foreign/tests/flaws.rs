@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::{FlawKind as Kind, read};
-use crate::model::PromptShape as Shape;
+use crate::model::PromptFormat as Shape;
 
 /// Checks that reading finds exactly these defects, all at once.
 #[track_caller]

@@ -222,18 +222,18 @@ fn a_recorded_conversation_comes_back_as_it_was_sent() {
 }
 
 /// The metadata that a model attaches to its reasoning.
-fn proof(shape: PromptShape) -> Value {
+fn proof(shape: PromptFormat) -> Value {
     match shape {
-        PromptShape::Anthropic => json!({"anthropic": {"signature": "s"}}),
-        PromptShape::OpenAiResponses => {
+        PromptFormat::Anthropic => json!({"anthropic": {"signature": "s"}}),
+        PromptFormat::OpenAiResponses => {
             json!({"openai-responses": {"id": "rs_1", "encrypted_content": "x"}})
         }
-        PromptShape::Gemini => json!({"gemini": {"thoughtSignature": "s"}}),
-        PromptShape::OpenAiChat
-        | PromptShape::AiSdk
-        | PromptShape::AiSdk7
-        | PromptShape::Neutral
-        | PromptShape::Native => {
+        PromptFormat::Gemini => json!({"gemini": {"thoughtSignature": "s"}}),
+        PromptFormat::OpenAiChat
+        | PromptFormat::AiSdk
+        | PromptFormat::AiSdk7
+        | PromptFormat::Neutral
+        | PromptFormat::Native => {
             json!({"openai": {"reasoning_details": [{"type": "reasoning.text", "text": "t"}]}})
         }
     }
@@ -366,8 +366,8 @@ impl Stored<'_> {
         match turn {
             Turn::User(pieces) => {
                 let part = |given| match given {
-                    Given::Text(text) => Part::text(text),
-                    Given::Media(media) => Part::new(Content::Media(media)),
+                    OutputPart::Text(text) => Part::text(text),
+                    OutputPart::Media(media) => Part::new(Content::Media(media)),
                 };
                 let parts = pieces
                     .into_iter()
@@ -423,10 +423,10 @@ impl Stored<'_> {
         }
     }
 
-    fn given(&mut self, piece: Piece) -> Given {
+    fn given(&mut self, piece: Piece) -> OutputPart {
         match piece {
-            Piece::Words(text) => Given::Text(text),
-            Piece::Medium(media_type, data) => Given::Media(Media {
+            Piece::Words(text) => OutputPart::Text(text),
+            Piece::Medium(media_type, data) => OutputPart::Media(Media {
                 source: Source::Blob(keep(self.contents, &media_type, data)),
                 media_type,
                 filename: String::new(),
@@ -537,7 +537,7 @@ proptest! {
         for service in SERVICES {
             for case in [service, service.by_sdk()] {
                 let json = Value::Array(messages.clone()).to_string();
-                let Foreign { messages, flaws } = read(case.shape, &json, "made_");
+                let ForeignConversation { messages, flaws } = read(case.shape, &json, "made_");
                 prop_assert!(!messages.is_empty() || !flaws.is_empty());
                 prop_assert!(messages.iter().all(|message| !message.parts.is_empty()));
                 prop_assert!(flaws.iter().all(|flaw| flaw.at.is_empty() || flaw.at.starts_with('[')));

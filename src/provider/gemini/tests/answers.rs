@@ -8,10 +8,10 @@ use crate::{
     model::{Content, FinishReason, Part},
     provider::{
         Chunk,
-        assemble::Assembled,
+        assemble::AssembledResponse,
         error::Kind,
         http::Fault,
-        recordings::{self, Outcome, assembled, decode},
+        recordings::{self, DecodeOutcome, assembled, decode},
     },
 };
 
@@ -27,7 +27,7 @@ fn stream(payloads: &[Value]) -> String {
     payloads.iter().map(event).collect()
 }
 
-fn outcome(payloads: &[Value]) -> Outcome {
+fn outcome(payloads: &[Value]) -> DecodeOutcome {
     decode(Decoder::new(), [stream(payloads).as_bytes()])
 }
 
@@ -45,7 +45,7 @@ fn ends(reason: &str) -> Value {
 }
 
 /// Decodes a whole response from these parts, one per event.
-fn answer(parts: &[Value]) -> Assembled {
+fn answer(parts: &[Value]) -> AssembledResponse {
     let mut payloads: Vec<Value> = parts
         .iter()
         .map(|part| event(std::slice::from_ref(part)))

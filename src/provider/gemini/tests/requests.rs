@@ -3,16 +3,16 @@
 use serde_json::{Value, json};
 
 use super::super::{
-    encode::{self, Encoded, Manner},
+    encode::{self, EncodeOptions, Encoded},
     options,
 };
 use crate::{
     context::testing::{self, message, results, tool, user},
     model::{
-        CallId, Content, Contents, Generation, Given, Media, Message, ModelResponse, Part, Prompt,
-        ProviderItem, Role, ToolCall, ToolOutcome, ToolResult, derive,
+        CallId, Content, Contents, Generation, Media, Message, ModelResponse, OutputPart, Part,
+        Prompt, ProviderItem, Role, ToolCall, ToolOutcome, ToolResult, derive,
         generation::{ReasoningEffort, ResponseFormat, Setting, Temperature, ToolChoice, TopP},
-        media::{Kept, Source},
+        media::{BlobRef, Source},
     },
     provider::ModelInfo,
 };
@@ -26,8 +26,8 @@ const OLD: &str = "gemini-2.5-flash";
 /// The placeholder for a missing signature.
 const UNSIGNED: &str = "skip_thought_signature_validator";
 
-fn manner(model: &str) -> Manner<'static> {
-    Manner {
+fn manner(model: &str) -> EncodeOptions<'static> {
+    EncodeOptions {
         provider: "main",
         model: ModelInfo::unknown(model),
     }
@@ -376,7 +376,7 @@ fn medium(media_type: &str, contents: &mut Contents) -> Media {
     contents.insert(id.clone(), bytes.to_vec().into());
     Media {
         media_type: media_type.to_owned(),
-        source: Source::Blob(Kept {
+        source: Source::Blob(BlobRef {
             id,
             bytes: bytes.len() as u64,
             pixels: None,
@@ -400,8 +400,8 @@ fn media_of_results_stand_in_them_where_the_model_takes_that() {
         name: "a".to_owned(),
         parts: vec![
             "seen".into(),
-            Given::Media(picture.clone()),
-            Given::Media(sound.clone()),
+            OutputPart::Media(picture.clone()),
+            OutputPart::Media(sound.clone()),
         ],
         outcome: ToolOutcome::Success,
         truncation: None,
@@ -564,7 +564,7 @@ fn each_generation_is_asked_to_think_in_its_own_way() {
             reasoning_budget_tokens,
             ..Generation::default()
         };
-        let fitted = options::fitted(&ModelInfo::unknown(model), &wanted);
+        let fitted = options::nearest_supported(&ModelInfo::unknown(model), &wanted);
         let sent = settings(model, fitted);
         assert_eq!(
             sent["generationConfig"]["thinkingConfig"], expected,
@@ -608,7 +608,7 @@ fn options_of_the_provider_win_but_never_replace_what_is_said() {
 #[test]
 fn what_the_model_cannot_take_is_reported() {
     let refused = |model: &str, wanted: &Generation| -> Vec<Setting> {
-        options::cannot_take(&ModelInfo::unknown(model), wanted)
+        options::unsupported_settings(&ModelInfo::unknown(model), wanted)
             .into_iter()
             .map(|unsupported| unsupported.setting)
             .collect()
@@ -651,7 +651,7 @@ fn the_question_for_a_count_has_the_form_of_its_service() {
         ..prompt(OLD, vec![user("?")])
     };
     let ask = |vertex: bool| -> Value {
-        let question = encode::question(&prompt, &manner(OLD), vertex);
+        let question = encode::count_request(&prompt, &manner(OLD), vertex);
         serde_json::from_slice(&question).expect("JSON")
     };
     let mut content = json!({

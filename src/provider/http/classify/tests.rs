@@ -51,16 +51,16 @@ fn recorded_errors_of_every_service_are_classified() {
         serde_json::from_slice(&fs::read(file).expect("the errors")).expect("JSON");
     assert_eq!(entries.len(), 103);
     for entry in &entries {
-        let said = Said::of_json(&entry["body"]);
+        let said = ReportedError::of_json(&entry["body"]);
         let status = entry["status"]
             .as_u64()
             .and_then(|status| u16::try_from(status).ok());
         let in_stream = entry["where"] == "in_stream" || status == Some(200);
         // Bodies of unknown status belong to rejected requests.
         let place = if in_stream {
-            Place::Stream
+            ErrorSource::Stream
         } else {
-            Place::Body(status.or(said.status).unwrap_or(400))
+            ErrorSource::Body(status.or(said.status).unwrap_or(400))
         };
         let fault = fault(place, &said);
         assert_eq!(fault.kind, expected(entry, &said.message), "{entry}");
@@ -68,8 +68,8 @@ fn recorded_errors_of_every_service_are_classified() {
     }
 }
 
-fn check(place: Place, body: &Value, kind: Kind, should_retry: Option<bool>) {
-    let fault = fault(place, &Said::of_json(body));
+fn check(place: ErrorSource, body: &Value, kind: Kind, should_retry: Option<bool>) {
+    let fault = fault(place, &ReportedError::of_json(body));
     assert_eq!(
         (fault.kind, fault.should_retry),
         (kind, should_retry),
@@ -102,7 +102,7 @@ fn http_status_decides_where_the_message_does_not() {
     ];
     for (status, kind, should_retry) in table {
         check(
-            Place::Body(status),
+            ErrorSource::Body(status),
             &json!({"error": {"message": "Something."}}),
             kind,
             should_retry,
@@ -114,38 +114,48 @@ fn http_status_decides_where_the_message_does_not() {
 fn a_rate_limit_message_is_not_context_overflow() {
     let said = |message: &str| json!({"error": {"message": message}});
     let rates = "Rate limit reached for tokens per minute: too many tokens, please wait";
-    check(Place::Body(400), &said(rates), Kind::BadRequest, None);
+    check(ErrorSource::Body(400), &said(rates), Kind::BadRequest, None);
     check(
-        Place::Body(429),
+        ErrorSource::Body(429),
         &said("too many tokens"),
         Kind::RateLimited,
         None,
     );
-    check(Place::Stream, &said(rates), Kind::RateLimited, None);
-    check(Place::Stream, &said("too many tokens"), Kind::TooLong, None);
+    check(ErrorSource::Stream, &said(rates), Kind::RateLimited, None);
     check(
-        Place::Body(400),
+        ErrorSource::Stream,
         &said("too many tokens"),
         Kind::TooLong,
         None,
     );
     check(
-        Place::Body(500),
+        ErrorSource::Body(400),
+        &said("too many tokens"),
+        Kind::TooLong,
+        None,
+    );
+    check(
+        ErrorSource::Body(500),
         &said("too many tokens"),
         Kind::Overloaded,
         None,
     );
     let output =
         "max_tokens: 16000 > 8192, which is the maximum allowed number of output tokens for x";
-    check(Place::Body(400), &said(output), Kind::BadRequest, None);
     check(
-        Place::Body(400),
+        ErrorSource::Body(400),
+        &said(output),
+        Kind::BadRequest,
+        None,
+    );
+    check(
+        ErrorSource::Body(400),
         &said("max_completion_tokens is too large: 99"),
         Kind::BadRequest,
         None,
     );
     let text = json!({"error": {"message": "Invalid 'x': string too long.", "code": "string_above_max_length"}});
-    check(Place::Body(400), &text, Kind::BadRequest, None);
+    check(ErrorSource::Body(400), &text, Kind::BadRequest, None);
 }
 
 #[test]
@@ -161,34 +171,40 @@ fn a_request_size_error_is_context_overflow() {
     ];
     for words in words {
         for status in [400, 413, 422] {
-            check(Place::Body(status), &said(words), Kind::TooLong, None);
+            check(ErrorSource::Body(status), &said(words), Kind::TooLong, None);
         }
     }
     let typed = json!({"type": "error", "error": {"type": "request_too_large", "message": "Request exceeds the maximum size"}});
-    check(Place::Body(413), &typed, Kind::TooLong, None);
-    check(Place::Stream, &typed, Kind::TooLong, None);
-    let page =
-        Said::of_body(b"<html><head><title>413 Request Entity Too Large</title></head></html>");
-    assert_eq!(fault(Place::Body(413), &page).kind, Kind::TooLong);
+    check(ErrorSource::Body(413), &typed, Kind::TooLong, None);
+    check(ErrorSource::Stream, &typed, Kind::TooLong, None);
+    let page = ReportedError::of_body(
+        b"<html><head><title>413 Request Entity Too Large</title></head></html>",
+    );
+    assert_eq!(fault(ErrorSource::Body(413), &page).kind, Kind::TooLong);
     for words in [
         "The image is too large: at most 5 MB",
         "the value of `n` is too large",
     ] {
-        check(Place::Body(400), &said(words), Kind::BadRequest, None);
+        check(ErrorSource::Body(400), &said(words), Kind::BadRequest, None);
     }
 }
 
 #[test]
 fn an_exhausted_quota_is_permanent() {
     let quota = json!({"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}});
-    check(Place::Body(429), &quota, Kind::RateLimited, Some(false));
-    check(Place::Stream, &quota, Kind::RateLimited, Some(false));
+    check(
+        ErrorSource::Body(429),
+        &quota,
+        Kind::RateLimited,
+        Some(false),
+    );
+    check(ErrorSource::Stream, &quota, Kind::RateLimited, Some(false));
 }
 
 #[test]
 fn flagged_input_is_not_an_authentication_error() {
     let flagged = json!({"error": {"message": "Flagged", "code": 403, "metadata": {"reasons": ["x"], "flagged_input": "y"}}});
-    check(Place::Body(403), &flagged, Kind::BadRequest, None);
+    check(ErrorSource::Body(403), &flagged, Kind::BadRequest, None);
 }
 
 #[test]
@@ -199,7 +215,7 @@ fn an_empty_400_or_413_response_is_context_overflow() {
         (401, Kind::Auth),
         (500, Kind::Overloaded),
     ] {
-        let fault = fault(Place::Body(status), &Said::of_body(b""));
+        let fault = fault(ErrorSource::Body(status), &ReportedError::of_body(b""));
         assert_eq!(fault.kind, kind, "{status}");
         assert!(
             fault.message.contains(&status.to_string()),
@@ -278,27 +294,37 @@ fn limits_of_parameters_images_tools_and_rates_are_not_context_overflow() {
     let said = |words: &str| json!({"error": {"message": words}});
     for words in NEAR_MISSES {
         for status in [400, 422] {
-            check(Place::Body(status), &said(words), Kind::BadRequest, None);
+            check(
+                ErrorSource::Body(status),
+                &said(words),
+                Kind::BadRequest,
+                None,
+            );
         }
-        check(Place::Stream, &said(words), Kind::Broken, None);
+        check(ErrorSource::Stream, &said(words), Kind::Broken, None);
     }
     for words in RATES {
-        check(Place::Body(400), &said(words), Kind::BadRequest, None);
-        check(Place::Body(429), &said(words), Kind::RateLimited, None);
-        check(Place::Stream, &said(words), Kind::RateLimited, None);
+        check(ErrorSource::Body(400), &said(words), Kind::BadRequest, None);
+        check(
+            ErrorSource::Body(429),
+            &said(words),
+            Kind::RateLimited,
+            None,
+        );
+        check(ErrorSource::Stream, &said(words), Kind::RateLimited, None);
     }
     for words in TOO_LONG {
         for place in [
-            Place::Body(400),
-            Place::Body(413),
-            Place::Body(422),
-            Place::Stream,
+            ErrorSource::Body(400),
+            ErrorSource::Body(413),
+            ErrorSource::Body(422),
+            ErrorSource::Stream,
         ] {
             check(place, &said(words), Kind::TooLong, None);
         }
     }
     let code = json!({"error": {"message": "No.", "code": "model_max_prompt_tokens_exceeded"}});
-    check(Place::Body(400), &code, Kind::TooLong, None);
+    check(ErrorSource::Body(400), &code, Kind::TooLong, None);
 }
 
 #[test]
@@ -355,20 +381,25 @@ fn permanent_errors_are_recognized_whatever_their_status() {
             ),
         ),
     ] {
-        check(Place::Body(status), &body, Kind::RateLimited, Some(false));
-        check(Place::Stream, &body, Kind::RateLimited, Some(false));
+        check(
+            ErrorSource::Body(status),
+            &body,
+            Kind::RateLimited,
+            Some(false),
+        );
+        check(ErrorSource::Stream, &body, Kind::RateLimited, Some(false));
     }
     // A limit that was reached temporarily.
     let reached = "Rate limit reached for gpt-4o in organization org on tokens per min (TPM): Limit 30000, Used 29000, Requested 2000. Please try again in 2s.";
     check(
-        Place::Body(429),
+        ErrorSource::Body(429),
         &error(reached, "tokens", limited),
         Kind::RateLimited,
         None,
     );
     let gemini = "You exceeded your current quota, please check your plan and billing details.";
     check(
-        Place::Body(429),
+        ErrorSource::Body(429),
         &error(gemini, "", Value::Null),
         Kind::RateLimited,
         None,
@@ -382,7 +413,7 @@ fn permanent_errors_are_recognized_whatever_their_status() {
     ] {
         let body = json!({"error": {"code": 429, "message": gemini, "status": "RESOURCE_EXHAUSTED", "details": [
             {"violations": [{"quotaId": quota}]}, {"retryDelay": "34.4s"}]}});
-        check(Place::Body(429), &body, Kind::RateLimited, retry);
+        check(ErrorSource::Body(429), &body, Kind::RateLimited, retry);
     }
     for words in [
         "JSON schema conversion failed: Unrecognized schema: {}",
@@ -390,7 +421,7 @@ fn permanent_errors_are_recognized_whatever_their_status() {
         "After the optional system message, conversation roles must alternate user/assistant",
     ] {
         check(
-            Place::Body(500),
+            ErrorSource::Body(500),
             &error(words, "server_error", json!(500)),
             Kind::BadRequest,
             None,
@@ -408,7 +439,7 @@ fn an_upstream_error_of_a_gateway_is_classified_as_text_or_json() {
         json!([raw]),
     ] {
         let body = json!({"error": {"message": "Provider returned error", "code": 400, "metadata": {"raw": raw}}});
-        check(Place::Body(400), &body, Kind::TooLong, None);
-        check(Place::Stream, &body, Kind::TooLong, None);
+        check(ErrorSource::Body(400), &body, Kind::TooLong, None);
+        check(ErrorSource::Stream, &body, Kind::TooLong, None);
     }
 }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    context::testing::{linear, wide_schema},
+    context::testing::{assert_linear_time, wide_schema},
     model::generation::{Temperature, TopP},
     provider::openai::{
         dialect,
@@ -33,7 +33,7 @@ fn everything() -> Generation {
 }
 
 fn refused(dialect: &str, model: &str, wanted: &Generation) -> Vec<&'static str> {
-    let refused = cannot_take(
+    let refused = unsupported_settings(
         dialect::named(dialect).expect("a dialect"),
         &ModelInfo::unknown(model),
         wanted,
@@ -106,7 +106,7 @@ fn unsupported_parameters_are_reported_by_name() {
         reasoning_efforts: Some(vec![ReasoningEffort::High]),
         ..ModelInfo::unknown("our-own")
     };
-    let refused_of = cannot_take(dialect::original(), &levels, &all);
+    let refused_of = unsupported_settings(dialect::openai(), &levels, &all);
     assert!(
         refused_of
             .iter()
@@ -141,7 +141,7 @@ fn reasoning_models_are_recognized_by_name() {
         ("", false),
     ];
     for (model, expected) in table {
-        assert_eq!(thinks(model), expected, "{model}");
+        assert_eq!(is_openai_reasoning_model(model), expected, "{model}");
     }
 }
 
@@ -154,7 +154,7 @@ fn reasoning_effort_is_encoded_per_service() {
             reasoning_budget_tokens: budget,
             ..Generation::default()
         };
-        let generation = fitted(
+        let generation = nearest_supported(
             dialect::named(dialect).expect("a dialect"),
             &ModelInfo::unknown("any"),
             &generation,
@@ -298,7 +298,7 @@ fn reasoning_effort_uses_the_nearest_level_of_the_model() {
             reasoning_effort: Some(effort),
             ..Generation::default()
         };
-        let fitted = fitted(dialect::named(name).expect("a dialect"), &model, &wanted);
+        let fitted = nearest_supported(dialect::named(name).expect("a dialect"), &model, &wanted);
         assert_eq!(fitted.reasoning_effort, expected, "{name} {effort:?}");
     }
 }
@@ -402,5 +402,7 @@ fn provider_options_override_parameters_but_never_messages() {
 #[test]
 fn a_hundred_thousand_properties_are_not_compared_with_as_many_required_ones() {
     let schema = serde_json::from_str(&wide_schema(100_000)).unwrap();
-    assert!(linear("can_be_strict", || can_be_strict(&schema)));
+    assert!(assert_linear_time("can_be_strict", || can_be_strict(
+        &schema
+    )));
 }

@@ -651,7 +651,7 @@ proptest! {
             | Chunk::CallMetadata { .. }
             | Chunk::Citation(_)
             | Chunk::Item(_)
-            | Chunk::Made(_)
+            | Chunk::Image(_)
             | Chunk::Sanitized
             | Chunk::Finished(_) => None,
         }).collect();

@@ -6,14 +6,14 @@ use super::{requests::body, *};
 use crate::{
     context::testing::{self, message, user},
     model::{
-        BlobId, Content, Given, Media, Message, Prompt, Role,
-        media::{Kept, Source},
+        BlobId, Content, Media, Message, OutputPart, Prompt, Role,
+        media::{BlobRef, Source},
     },
-    provider::openai::media::cannot_read,
+    provider::openai::media::unsupported_media,
 };
 
 fn kept(media_type: &str) -> Media {
-    let source = Source::Blob(Kept {
+    let source = Source::Blob(BlobRef {
         id: BlobId::new("b"),
         bytes: 3,
         pixels: None,
@@ -70,7 +70,7 @@ fn only_supported_media_are_sent_to_a_service() {
         ("ollama", at_address("image/png"), Role::User, false),
     ];
     for (dialect, media, role, takes) in table {
-        let why = cannot_read(dialect::named(dialect).unwrap().takes, &media, role);
+        let why = unsupported_media(dialect::named(dialect).unwrap().media, &media, role);
         assert_eq!(
             why.is_none(),
             takes,
@@ -108,7 +108,7 @@ fn a_user_message_after_result_media_is_merged_with_them() {
         let Content::ToolResult(result) = &mut part.part.content else {
             panic!("not a result")
         };
-        result.parts.push(Given::Media(kept("image/png")));
+        result.parts.push(OutputPart::Media(kept("image/png")));
     }
     let messages = vec![
         user("Look."),

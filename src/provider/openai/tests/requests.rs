@@ -11,7 +11,7 @@ use crate::{
         Content, Generation, Message, ModelResponse, Prompt, Role, Tool, ToolCall, ToolOutcome,
         ToolResult,
     },
-    provider::openai::{encode, form::Form},
+    provider::openai::{encode, encode_options::EncodeOptions},
 };
 
 /// A message by `main/gpt`.
@@ -90,7 +90,7 @@ fn tool(schema: Option<&str>, strict: Option<bool>) -> Tool {
 }
 
 pub(in crate::provider::openai) fn body(dialect: &str, prompt: &Prompt) -> Value {
-    let form = Form {
+    let form = EncodeOptions {
         dialect: dialect::named(dialect).expect("a dialect"),
         provider: "main",
         developer: false,
@@ -165,7 +165,7 @@ fn a_whole_request_is_what_the_service_documents() {
             ],
         })
     );
-    let form = Form {
+    let form = EncodeOptions {
         dialect: dialect::named("openai").expect("a dialect"),
         provider: "main",
         developer: true,

@@ -28,11 +28,11 @@ fn asked(generation: Generation, tools: bool) -> Prompt {
 }
 
 fn body(dialect: &str, reasons: bool, prompt: &Prompt) -> Value {
-    let form = Form {
+    let form = EncodeOptions {
         dialect: named(dialect).expect("a dialect"),
         provider: "main",
         reasons,
-        with_own: true,
+        with_own_items: true,
         summaries: named(dialect).is_some_and(|it| it.openai_models),
     };
     serde_json::from_slice(&encode::body(prompt, form)).expect("JSON")
@@ -134,7 +134,7 @@ fn a_model_whose_levels_are_not_known_is_asked_for_one_that_it_has() {
             reasoning_effort: Some(effort),
             ..Generation::default()
         };
-        let fitted = fitted(named(name).expect("a dialect"), &model, &wanted);
+        let fitted = nearest_supported(named(name).expect("a dialect"), &model, &wanted);
         assert_eq!(fitted.reasoning_effort, Some(expected), "{name} {effort:?}");
     }
 }
@@ -304,7 +304,7 @@ fn provider_options_win_over_settings_but_not_over_the_conversation() {
 fn settings_that_a_service_or_a_model_does_not_have_are_refused() {
     let refused = |dialect: &str, model: &str| {
         let model = ModelInfo::unknown(model);
-        cannot_take(named(dialect).expect("known"), &model, &everything())
+        unsupported_settings(named(dialect).expect("known"), &model, &everything())
             .into_iter()
             .map(|it| it.setting)
             .collect::<Vec<_>>()
@@ -354,7 +354,7 @@ fn settings_that_a_service_or_a_model_does_not_have_are_refused() {
     );
     let model = ModelInfo::unknown("gpt-5");
     assert_eq!(
-        cannot_take(&dialect::ORIGINAL, &model, &Generation::default()),
+        unsupported_settings(&dialect::OPENAI, &model, &Generation::default()),
         []
     );
 }
@@ -375,6 +375,6 @@ fn a_model_reasons_by_what_is_known_of_it_or_by_its_name() {
             source: Source::Configured,
             ..ModelInfo::unknown(name)
         };
-        assert_eq!(reasons(&model), expected, "{name}");
+        assert_eq!(is_reasoning_model(&model), expected, "{name}");
     }
 }

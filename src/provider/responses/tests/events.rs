@@ -41,7 +41,7 @@ fn an_answer_is_made_of_its_events() {
             json!({"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "look", "arguments": "{\"n\":1}"}),
         ),
     ];
-    let Assembled { parts, finish, .. } = answer(&events);
+    let AssembledResponse { parts, finish, .. } = answer(&events);
     assert_eq!(
         shown(&parts),
         [
@@ -73,7 +73,7 @@ fn words_without_pieces_are_taken_from_what_is_complete() {
             json!({"type": "function_call", "call_id": "a", "name": "look", "arguments": "{}"}),
         ),
     ];
-    let Assembled { parts, .. } = answer(&whole);
+    let AssembledResponse { parts, .. } = answer(&whole);
     assert_eq!(
         shown(&parts),
         [
@@ -274,7 +274,7 @@ fn calls_are_numbered_in_order_and_keep_what_the_provider_needs() {
         done(7, call("b")),
         done(7, call("b")),
     ];
-    let Assembled { parts, calls, .. } = answer(&events);
+    let AssembledResponse { parts, calls, .. } = answer(&events);
     assert_eq!(
         shown(&parts),
         [

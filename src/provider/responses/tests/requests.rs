@@ -4,25 +4,26 @@ use super::*;
 use crate::{
     context::testing::{self, message, response, user},
     model::{
-        BlobId, CallId, Contents, Given, Media, Message, ModelResponse, Prompt, PromptNote,
+        BlobId, CallId, Contents, Media, Message, ModelResponse, OutputPart, Prompt, PromptNote,
         ProviderItem, Role, Tool, ToolCall, ToolOutcome, ToolResult,
-        media::{Kept, Source},
+        media::{BlobRef, Source},
     },
     provider::{
         http::sse,
         responses::{
-            KIND, dialect::CALL_IDS, encode, form::Form, media::cannot_read, omitted::omitted, said,
+            KIND, assistant_items, dialect::CALL_IDS, encode, encode_options::EncodeOptions,
+            media::unsupported_media, omitted::omitted,
         },
     },
 };
 
-fn form(dialect: &str) -> Form<'static> {
-    Form {
+fn form(dialect: &str) -> EncodeOptions<'static> {
+    EncodeOptions {
         dialect: dialect::named(dialect).expect("a dialect"),
         provider: "main",
         reasons: true,
         summaries: true,
-        with_own: true,
+        with_own_items: true,
     }
 }
 
@@ -85,7 +86,7 @@ fn item(provider: &str, json: Value) -> Part {
     }))
 }
 
-fn result(call: &str, outcome: ToolOutcome, parts: Vec<Given>) -> Message {
+fn result(call: &str, outcome: ToolOutcome, parts: Vec<OutputPart>) -> Message {
     let result = ToolResult {
         call: CallId::new(call),
         name: "look".to_owned(),
@@ -108,7 +109,7 @@ fn prompt(messages: Vec<Message>) -> Prompt {
     prompt
 }
 
-fn body_of(form: Form<'_>, prompt: &Prompt) -> Value {
+fn body_of(form: EncodeOptions<'_>, prompt: &Prompt) -> Value {
     serde_json::from_slice(&encode::body(prompt, form)).expect("JSON")
 }
 
@@ -199,7 +200,7 @@ fn the_question_for_a_size_has_what_the_model_reads_and_nothing_else() {
         ..prompt(vec![user("Hello")])
     };
     let question: Value =
-        serde_json::from_slice(&encode::question(&prompt, form("openai"))).expect("JSON");
+        serde_json::from_slice(&encode::count_request(&prompt, form("openai"))).expect("JSON");
     let fields: Vec<&String> = question.as_object().expect("fields").keys().collect();
     assert_eq!(
         fields,
@@ -505,7 +506,7 @@ fn the_words_of_a_result_say_how_the_call_ended() {
 fn kept(media_type: &str, filename: &str) -> Media {
     Media {
         media_type: media_type.to_owned(),
-        source: Source::Blob(Kept {
+        source: Source::Blob(BlobRef {
             id: BlobId::new("b"),
             bytes: 3,
             pixels: None,
@@ -556,7 +557,7 @@ fn media_are_contents_of_what_a_user_says() {
 #[test]
 fn media_of_results_stand_in_them_or_after_them() {
     let conversation = || {
-        let given = vec!["See:".into(), Given::Media(kept("image/png", "a.png"))];
+        let given = vec!["See:".into(), OutputPart::Media(kept("image/png", "a.png"))];
         let made = assistant(vec![call("a", "{}")]);
         vec![made, result("a", ToolOutcome::Error, given)]
     };
@@ -604,7 +605,7 @@ fn only_supported_media_are_sent_to_a_service() {
         ("lmstudio", at_address("image/png"), Role::User, false),
     ];
     for (dialect, media, role, takes) in table {
-        let why = cannot_read(dialect::named(dialect).expect("known").takes, &media, role);
+        let why = unsupported_media(dialect::named(dialect).expect("known").media, &media, role);
         assert_eq!(why.is_none(), takes, "{dialect} {media:?} {role:?}");
     }
 }
@@ -682,8 +683,9 @@ fn a_recorded_answer_goes_back_as_the_items_that_it_came_as() {
         let last_reasons = came.last().is_some_and(|item| item["type"] == "reasoning");
         came.truncate(came.len() - usize::from(last_reasons));
         let message = assistant(answer.parts);
-        let ids = crate::provider::call_ids::Ids::of(std::slice::from_ref(&message), CALL_IDS);
-        let written = said::answer(
+        let ids =
+            crate::provider::call_ids::CallIdMap::of(std::slice::from_ref(&message), CALL_IDS);
+        let written = assistant_items::answer(
             &message,
             (true, true),
             form("openai"),

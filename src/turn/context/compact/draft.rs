@@ -1,19 +1,19 @@
-//! The input of a compaction (`Survey`), what was requested (`Order`), and the planned or completed
+//! The input of a compaction (`CompactionInput`), what was requested (`Order`), and the planned or completed
 //! compaction (`Draft`).
 
 use crate::{
     context::{
         budget::Budget,
         compact::{
-            self, InForce, Plan, Situation,
+            self, ActiveCompaction, Plan, PlanInput,
             gain::gained_enough,
-            ladder::{Need, Substitute, Way, ladder},
+            ladder::{CompactionMethod, Substitute, Urgency, ladder},
             summary_prompt,
         },
         estimate,
         estimator::Estimator,
         prune,
-        size::Lesson,
+        size::EstimateCorrection,
     },
     model::{
         Category, Compaction, CompactionState, Message, MessageId, Part, Role, TenantId,
@@ -21,14 +21,14 @@ use crate::{
         compaction::{CompactionPolicy, InstructionsMode, Summary, Trigger},
         derive,
     },
-    provider::registry::Resolved,
+    provider::registry::ResolvedModel,
     session::{
-        counters::{Counter, Shift},
+        counters::{Counter, TokenCounters},
         rows::NewMessage,
     },
     turn::{
         context::estimators::estimator,
-        run::measured::{beside_others, message_tokens, new_message, stored},
+        run::measured::{count_without_blocking, message_tokens, new_message, stored},
     },
 };
 
@@ -39,26 +39,26 @@ const BYTES_PER_TOKEN: usize = 4;
 
 /// The input of a compaction.
 #[derive(Debug)]
-pub(in crate::turn) struct Survey {
+pub(in crate::turn) struct CompactionInput {
     pub tenant: TenantId,
     /// The messages that the model sees.
     pub messages: Vec<Message>,
     /// Version of the context with these messages.
     pub version: i64,
-    pub in_force: Option<InForce>,
-    pub model: Resolved,
+    pub in_force: Option<ActiveCompaction>,
+    pub model: ResolvedModel,
     /// How the model's context window is divided.
     pub budget: Budget,
     /// Estimated tokens of the prompt outside of the messages.
     pub non_transcript_tokens: u32,
     pub size: TokenCount,
     /// The calibration applied to the sizes of later prompts.
-    pub lesson: Option<Lesson>,
+    pub lesson: Option<EstimateCorrection>,
 }
 
 /// What is requested of a compaction.
 #[derive(Debug)]
-pub(in crate::turn) struct Order {
+pub(in crate::turn) struct CompactionRequest {
     pub trigger: Trigger,
     /// The session's policy with the overrides of one request.
     pub policy: CompactionPolicy,
@@ -69,25 +69,25 @@ pub(in crate::turn) struct Order {
     /// Old tool results were pruned before it.
     pub was_pruned: bool,
     /// How far the context has to become smaller, and at what cost.
-    pub need: Need,
+    pub need: Urgency,
 }
 
 /// A planned compaction with its summary.
 pub(super) struct Draft {
     pub compaction: Compaction,
-    pub shift: Shift,
+    pub shift: TokenCounters,
     pub summary: Option<NewMessage>,
     /// The estimator that counted the summary.
     pub estimator: Estimator,
     pub plan: Plan,
 }
 
-impl Order {
+impl CompactionRequest {
     /// The order for an automatic compaction. Messages that no model has answered yet are removed
     /// only if the prompt cannot be sent otherwise.
     pub(in crate::turn) fn of_policy(
         policy: &CompactionPolicy,
-        survey: &Survey,
+        survey: &CompactionInput,
         trigger: Trigger,
         target: Option<u32>,
         was_pruned: bool,
@@ -95,15 +95,15 @@ impl Order {
         let policy = policy.clone().within(survey.budget.window);
         let instructions = (String::new(), InstructionsMode::Append);
         let need = match (trigger, target) {
-            (Trigger::Threshold, None) => Need::Wish,
-            (Trigger::Overflow, None) if !survey.exceeds(survey.size.tokens) => Need::Must,
+            (Trigger::Threshold, None) => Urgency::Optional,
+            (Trigger::Overflow, None) if !survey.exceeds(survey.size.tokens) => Urgency::Required,
             (
                 Trigger::Overflow
                 | Trigger::Threshold
                 | Trigger::Manual
                 | Trigger::ProviderOverflow,
                 None | Some(_),
-            ) => Need::AtAnyCost,
+            ) => Urgency::LastResort,
         };
         Self {
             trigger,
@@ -116,7 +116,7 @@ impl Order {
     }
 }
 
-impl Order {
+impl CompactionRequest {
     /// The largest allowed size of the context afterwards, for a requested compaction: a larger
     /// result is not put in force. An automatic compaction accepts any gain.
     pub(super) fn bound(&self) -> Option<u32> {
@@ -124,17 +124,17 @@ impl Order {
     }
 }
 
-impl Survey {
-    pub(super) fn situation<'a>(&'a self, order: &'a Order) -> Situation<'a> {
-        Situation {
+impl CompactionInput {
+    pub(super) fn situation<'a>(&'a self, order: &'a CompactionRequest) -> PlanInput<'a> {
+        PlanInput {
             messages: &self.messages,
-            in_force: self.in_force.as_ref(),
+            active_compaction: self.in_force.as_ref(),
             non_transcript_tokens: self.non_transcript_tokens,
             size: self.at_most(),
             budget: self.budget,
             policy: &order.policy,
             target: order.target,
-            lesson: None,
+            correction: None,
         }
     }
 
@@ -150,52 +150,52 @@ impl Survey {
     }
 
     /// The first plan that helps.
-    pub(in crate::turn) fn plan(&self, order: &Order) -> Option<Plan> {
+    pub(in crate::turn) fn plan(&self, order: &CompactionRequest) -> Option<Plan> {
         self.plans(order).find(|plan| self.helps(order, plan))
     }
 
     /// Whether a plan may gain enough, checked before a model is called.
-    pub(super) fn helps(&self, order: &Order, plan: &Plan) -> bool {
+    pub(super) fn helps(&self, order: &CompactionRequest, plan: &Plan) -> bool {
         let substituted = self.substituted(order, plan);
-        let least = plan.after(&self.shown(order), substituted.unwrap_or_default());
-        let gained = plan.after(&self.situation(order), substituted.unwrap_or_default());
-        let writable = match plan.way.substitute() {
-            Substitute::Summary => self.summary_most(order, plan).is_some(),
+        let least = plan.size_after(&self.shown(order), substituted.unwrap_or_default());
+        let gained = plan.size_after(&self.situation(order), substituted.unwrap_or_default());
+        let writable = match plan.method.substitute() {
+            Substitute::Summary => self.max_summary_tokens(order, plan).is_some(),
             Substitute::Excerpt => substituted.is_some(),
-            Substitute::InForce | Substitute::Note => true,
+            Substitute::ActiveSummary | Substitute::Note => true,
         };
         let is_bounded =
             plan.strategy().summarises() || order.bound().is_none_or(|bound| least <= bound);
         writable
             && is_bounded
             && gained_enough(self.at_most(), gained)
-            && !(plan.way.takes_unanswered() && self.exceeds(least))
+            && !(plan.method.replaces_unanswered() && self.exceeds(least))
     }
 
     /// The text that replaces the compacted messages, if no model writes it.
-    pub(super) fn substitute(&self, order: &Order, plan: &Plan) -> Option<String> {
-        match plan.way.substitute() {
+    pub(super) fn substitute(&self, order: &CompactionRequest, plan: &Plan) -> Option<String> {
+        match plan.method.substitute() {
             Substitute::Summary => None,
-            Substitute::InForce => {
+            Substitute::ActiveSummary => {
                 let summary = self.in_force.as_ref().and_then(|it| it.summary.clone());
-                summary.filter(|_| plan.carries)
+                summary.filter(|_| plan.carries_summary)
             }
             Substitute::Excerpt => {
-                let gone = plan.gone(&self.messages);
+                let gone = plan.hidden_messages(&self.messages);
                 let tokens = gone.map(|message| prune::size(message) as usize);
                 let bytes = tokens.sum::<usize>().saturating_mul(BYTES_PER_TOKEN);
                 let excerpt = || plan.excerpt(&self.shown(order));
-                beside_others(bytes, estimator(&self.model), excerpt)
+                count_without_blocking(bytes, estimator(&self.model), excerpt)
             }
             Substitute::Note => Some(plan.note(&self.shown(order))),
         }
     }
 
     /// Tokens of that text. Returns `None` if there is none.
-    fn substituted(&self, order: &Order, plan: &Plan) -> Option<u32> {
-        match plan.way.substitute() {
+    fn substituted(&self, order: &CompactionRequest, plan: &Plan) -> Option<u32> {
+        match plan.method.substitute() {
             Substitute::Summary => None,
-            Substitute::InForce => self.carried(plan),
+            Substitute::ActiveSummary => self.carried(plan),
             Substitute::Excerpt | Substitute::Note => {
                 let text = self.substitute(order, plan)?;
                 let summary = Summary {
@@ -213,23 +213,26 @@ impl Survey {
 
     /// The smallest size that any way reaches without a summary. Returns `None` if no message can
     /// be removed.
-    pub(super) fn smallest(&self, order: &Order) -> Option<u32> {
+    pub(super) fn smallest(&self, order: &CompactionRequest) -> Option<u32> {
         let after = |plan: Plan| {
             let substituted = self.substituted(order, &plan);
-            plan.after(&self.shown(order), substituted.unwrap_or_default())
+            plan.size_after(&self.shown(order), substituted.unwrap_or_default())
         };
         self.plans(order).map(after).min()
     }
 
     /// The ways to try. Pinned messages are removed only if the prompt cannot be sent otherwise.
-    pub(super) fn ways(&self, order: &Order) -> impl Iterator<Item = Way> + use<> {
+    pub(super) fn ways(
+        &self,
+        order: &CompactionRequest,
+    ) -> impl Iterator<Item = CompactionMethod> + use<> {
         let too_large =
             self.exceeds(self.size.tokens) || order.trigger == Trigger::ProviderOverflow;
         ladder(order.policy.strategy, order.need)
-            .filter(move |way| too_large || !way.takes_pinned())
+            .filter(move |way| too_large || !way.replaces_pinned())
     }
 
-    fn plans<'a>(&'a self, order: &'a Order) -> impl Iterator<Item = Plan> + 'a {
+    fn plans<'a>(&'a self, order: &'a CompactionRequest) -> impl Iterator<Item = Plan> + 'a {
         let situation = self.situation(order);
         self.ways(order)
             .filter_map(move |way| compact::plan(way, &situation))
@@ -237,7 +240,7 @@ impl Survey {
 
     /// Most tokens of the summary of a plan. Returns `None` if the requested size leaves too little
     /// for a summary.
-    pub(super) fn summary_most(&self, order: &Order, plan: &Plan) -> Option<u32> {
+    pub(super) fn max_summary_tokens(&self, order: &CompactionRequest, plan: &Plan) -> Option<u32> {
         let most = order.policy.summary_max_tokens;
         if order.bound().is_none() {
             return Some(most);
@@ -245,17 +248,17 @@ impl Survey {
         let beside =
             estimate::text(&summary_prompt::message("")).saturating_add(estimate::MESSAGE_OVERHEAD);
         let left = plan
-            .room(&self.shown(order))
+            .substitute_budget(&self.shown(order))
             .saturating_sub(beside)
             .min(most);
         (left >= SMALLEST_SUMMARY.min(most)).then_some(left)
     }
 
     /// The situation with the reported prompt size instead of its upper bound.
-    fn shown<'a>(&'a self, order: &'a Order) -> Situation<'a> {
-        Situation {
+    fn shown<'a>(&'a self, order: &'a CompactionRequest) -> PlanInput<'a> {
+        PlanInput {
             size: self.size.tokens,
-            lesson: self.lesson,
+            correction: self.lesson,
             ..self.situation(order)
         }
     }
@@ -264,15 +267,15 @@ impl Survey {
     fn carried(&self, plan: &Plan) -> Option<u32> {
         self.messages
             .iter()
-            .find(|message| plan.carries && message.is_summary)
+            .find(|message| plan.carries_summary && message.is_summary)
             .map(prune::size)
     }
 
     /// The expected outcome of a compaction.
-    pub(super) fn forecast(&self, order: &Order, plan: &Plan) -> Compaction {
+    pub(super) fn forecast(&self, order: &CompactionRequest, plan: &Plan) -> Compaction {
         if plan.strategy().summarises() {
             let read = plan
-                .gone(&self.messages)
+                .hidden_messages(&self.messages)
                 .map(|message| i64::from(prune::size(message)))
                 .sum();
             let usage = UsageTotals {
@@ -281,7 +284,7 @@ impl Survey {
                 ..UsageTotals::default()
             };
             let most = self
-                .summary_most(order, plan)
+                .max_summary_tokens(order, plan)
                 .unwrap_or(order.policy.summary_max_tokens);
             let most = most.saturating_add(estimate::MESSAGE_OVERHEAD);
             return Compaction {
@@ -296,7 +299,7 @@ impl Survey {
     /// wrote it.
     pub(super) fn draft(
         &self,
-        order: &Order,
+        order: &CompactionRequest,
         begun: &Compaction,
         plan: Plan,
         written: Option<(String, String)>,
@@ -330,8 +333,8 @@ impl Survey {
 
     /// The outcome of a plan with a summary of this many tokens. `None` means that messages are
     /// only left out.
-    fn outlook(&self, order: &Order, plan: &Plan, summary: Option<u32>) -> Compaction {
-        let after = plan.after(&self.shown(order), summary.unwrap_or_default());
+    fn outlook(&self, order: &CompactionRequest, plan: &Plan, summary: Option<u32>) -> Compaction {
+        let after = plan.size_after(&self.shown(order), summary.unwrap_or_default());
         let (referenced_tools, unreferenced_tools) = plan.tools(&self.messages);
         Compaction {
             id: None,
@@ -362,7 +365,9 @@ impl Survey {
 }
 
 /// The compaction in force, as input for the next one.
-pub(super) fn in_force_of((compaction, hides_pinned): (Compaction, bool)) -> Option<InForce> {
+pub(super) fn in_force_of(
+    (compaction, hides_pinned): (Compaction, bool),
+) -> Option<ActiveCompaction> {
     let Compaction {
         id,
         range,
@@ -371,7 +376,7 @@ pub(super) fn in_force_of((compaction, hides_pinned): (Compaction, bool)) -> Opt
         ..
     } = compaction;
     let (from, to) = range?;
-    Some(InForce {
+    Some(ActiveCompaction {
         id: id?,
         from,
         to,
@@ -399,8 +404,8 @@ fn summary_message(summary: &Summary, estimator: Estimator) -> NewMessage {
 }
 
 /// The change of the session's counters.
-fn shift(messages: &[Message], plan: &Plan, summary: Option<&NewMessage>) -> Shift {
-    let mut shift = Shift::default();
+fn shift(messages: &[Message], plan: &Plan, summary: Option<&NewMessage>) -> TokenCounters {
+    let mut shift = TokenCounters::default();
     for message in plan.hidden.iter().map(|at| &messages[*at]) {
         shift.messages(-1, -i64::from(message.overhead));
         for part in &message.parts {

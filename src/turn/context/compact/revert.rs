@@ -21,7 +21,7 @@ impl Engine {
         self.supervised(async move |engine| {
             let key = SessionKey::new(tenant, command.session.clone());
             let reverted = retry_on_change(|| engine.try_revert(&key, &command)).await?;
-            let _memory = engine.memory_for(&key, 0).await?;
+            let _memory = engine.reserve_session_memory(&key, 0).await?;
             let looked = engine.session_view(&key).await?;
             let model = engine.model(looked.model(None))?;
             Ok((reverted, looked.size(&model).size().count))
@@ -41,7 +41,7 @@ impl Engine {
         } = command;
         let session = self.session(key).await?;
         if let Some(known) = self.compacted_before(key, idempotency).await? {
-            return self.seen_through(key, &known, false).await.map(Some);
+            return self.await_compaction(key, &known, false).await.map(Some);
         }
         let found = self.store.compaction(key, id).await?;
         let found = found.ok_or_else(|| Error::CompactionNotFound(id.clone()))?;
@@ -76,10 +76,10 @@ impl Engine {
             Err(store::Error::Duplicate(_)) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let Some(moved) = answer.moved else {
+        let Some(moved) = answer.update else {
             return Ok(None);
         };
-        self.nudge(key, moved.last_seq);
+        self.notify_readers(key, moved.last_seq);
         Ok(self.store.compaction(key, id).await?)
     }
 }

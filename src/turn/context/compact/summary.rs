@@ -10,7 +10,7 @@ use futures_util::StreamExt as _;
 
 use crate::{
     context::{
-        budget::ASSUMED,
+        budget::ASSUMED_WINDOW_AND_RESERVE,
         compact::{Plan, digest, summary_prompt},
         estimate,
     },
@@ -21,30 +21,30 @@ use crate::{
     },
     provider::{
         Assembly,
-        assemble::{Assembled, Progress},
+        assemble::{AssembledResponse, Progress},
         error::{self, Kind},
-        registry::Resolved,
+        registry::ResolvedModel,
     },
     quota::TokenReservation,
     session::compaction_rows::Cost,
     telemetry::{
         Trace,
         metrics::{CallOutcome, ModelCall},
-        spans::ModelAnswer,
+        spans::ResponseAttributes,
     },
     turn::{
         context::{
-            compact::{Order, Survey},
+            compact::{CompactionInput, CompactionRequest},
             count::unstored,
         },
         engine::Engine,
-        run::retry::Failed,
+        run::retry::RetryInput,
     },
 };
 
 /// Most pieces in which a conversation is summarized one after the other. A conversation that needs
 /// more is not summarized.
-const MOST_PIECES: usize = 64;
+const MAX_PIECES: usize = 64;
 /// Smallest size of a piece in tokens.
 const SMALLEST_PIECE: u32 = 200;
 /// Tenths of the remaining window that are used, since estimates may be wrong.
@@ -56,13 +56,13 @@ impl Engine {
     /// piece.
     pub(super) async fn summarise(
         &self,
-        survey: &Survey,
-        order: &Order,
+        survey: &CompactionInput,
+        order: &CompactionRequest,
         plan: &Plan,
         cost: &mut Cost,
     ) -> Result<(String, String), Box<Failure>> {
         let policy = &order.policy;
-        let allowed = survey.summary_most(order, plan).ok_or_else(|| {
+        let allowed = survey.max_summary_tokens(order, plan).ok_or_else(|| {
             rejected(
                 FailureReason::ContextOverflow,
                 "the target leaves no room for a summary",
@@ -112,8 +112,8 @@ impl Engine {
                 "the context window of the summary model is too small",
             ));
         }
-        let pieces = digest::pieces(plan.gone(&survey.messages), piece);
-        if pieces.len() > MOST_PIECES {
+        let pieces = digest::pieces(plan.hidden_messages(&survey.messages), piece);
+        if pieces.len() > MAX_PIECES {
             return Err(rejected(
                 FailureReason::ContextOverflow,
                 "the conversation is too long to summarize in the model's context window",
@@ -143,7 +143,7 @@ impl Engine {
     async fn ask_for_summary(
         &self,
         tenant: &TenantId,
-        model: &Resolved,
+        model: &ResolvedModel,
         prompt: Arc<Prompt>,
         cost: &mut Cost,
     ) -> Result<String, Box<Failure>> {
@@ -161,7 +161,7 @@ impl Engine {
                 Ok(answer) => return accepted(answer),
                 Err(error) => error,
             };
-            let failed = Failed {
+            let failed = RetryInput {
                 error: &error,
                 calls,
                 time_left: Duration::MAX,
@@ -179,25 +179,25 @@ impl Engine {
     async fn one_measured(
         &self,
         tenant: &TenantId,
-        model: &Resolved,
+        model: &ResolvedModel,
         prompt: Arc<Prompt>,
-    ) -> Result<Assembled, error::Error> {
+    ) -> Result<AssembledResponse, error::Error> {
         let call = ModelCall {
             provider: &model.provider_name,
             model: &model.info.name,
             purpose: UsagePurpose::Compaction,
         };
         let (input, most_output) = (prompt.size.tokens, prompt.max_output_tokens);
-        let reserving = self
-            .quotas
-            .reserved(tenant, input, most_output.unwrap_or_default());
+        let reserving =
+            self.quotas
+                .reserve_when_available(tenant, input, most_output.unwrap_or_default());
         let mut tokens = reserving.await;
         let begun = Instant::now();
         let span = Trace::current().model_call(call);
         let answering = self.one_answer(tenant, model, prompt, &mut tokens);
         let answer = span.trace().clone().scope(answering).await;
         let finish = answer.as_ref().ok().map(|answer| &answer.finish);
-        span.model_answered(ModelAnswer {
+        span.model_answered(ResponseAttributes {
             usage: finish.and_then(|finish| finish.usage.as_ref()),
             model: finish.map_or("", |finish| &finish.provider_model),
             id: finish.map_or("", |finish| &finish.response_id),
@@ -220,10 +220,10 @@ impl Engine {
     async fn one_answer(
         &self,
         tenant: &TenantId,
-        model: &Resolved,
+        model: &ResolvedModel,
         prompt: Arc<Prompt>,
         tokens: &mut TokenReservation,
-    ) -> Result<Assembled, error::Error> {
+    ) -> Result<AssembledResponse, error::Error> {
         let predicted = u64::from(prompt.size.tokens);
         let mut written = Tally::default();
         let mut answer = model.call(tenant, prompt);
@@ -240,7 +240,7 @@ impl Engine {
             })?;
             let progress = assembly.apply(chunk, || crate::model::CallId::new("none"));
             match progress.map_err(|malformed| malformed.into_error(&model.provider_name))? {
-                Progress::Quiet => {}
+                Progress::NoDelta => {}
                 Progress::Delta(delta) => {
                     written = written.plus(&delta.text);
                     tokens.charge(predicted + u64::from(written.tokens()));
@@ -264,12 +264,12 @@ impl Engine {
 /// Tokens of the context window of the model that summarizes. The policy may set the window of the
 /// session's own model. If the provider has rejected a prompt that was expected to fit, only the
 /// target that was set after that is known to fit.
-fn window(survey: &Survey, order: &Order, model: &Resolved) -> u32 {
+fn window(survey: &CompactionInput, order: &CompactionRequest, model: &ResolvedModel) -> u32 {
     if model.reference != survey.model.reference {
         return model
             .info
             .context_window
-            .map_or(ASSUMED.0, |limit| limit.tokens);
+            .map_or(ASSUMED_WINDOW_AND_RESERVE.0, |limit| limit.tokens);
     }
     let found = order
         .target
@@ -280,7 +280,7 @@ fn window(survey: &Survey, order: &Order, model: &Resolved) -> u32 {
 }
 
 fn prompt(
-    model: &Resolved,
+    model: &ResolvedModel,
     system: &str,
     request: String,
     max_tokens: u32,
@@ -304,7 +304,7 @@ fn prompt(
 }
 
 /// The text of a summary, if it is complete and not empty (feature row D15).
-fn accepted(answer: Assembled) -> Result<String, Box<Failure>> {
+fn accepted(answer: AssembledResponse) -> Result<String, Box<Failure>> {
     let reason = |words| Err(rejected(FailureReason::ProviderBroken, words));
     match answer.finish.reason {
         FinishReason::Stop | FinishReason::ToolCalls => {}

@@ -16,18 +16,18 @@ pub(in crate::turn) type Subject = (TenantId, String);
 
 /// Most prompts that are counted concurrently. While that many are being counted, further ones are
 /// not used.
-const AT_ONCE: usize = 4;
+const MAX_CONCURRENT_COUNTS: usize = 4;
 
 /// How long a read calibration is assumed to be current.
 const FRESH: Duration = Duration::from_secs(30);
 
 /// Most read calibrations in memory. Beyond that, all are dropped and read again.
-const MOST_MODELS: usize = 1_000;
+const MAX_CACHED_MODELS: usize = 1_000;
 
 /// What was learnt and not yet written, and what was last read from the database.
 #[derive(Debug)]
 pub(in crate::turn) struct CalibrationMemory {
-    pub(super) taught: Mutex<Taught>,
+    pub(super) learnt: Mutex<LearntCalibrations>,
     pub(in crate::turn) places: Arc<Semaphore>,
     /// Background counts of prompts.
     pub(super) counts: TaskTracker,
@@ -35,7 +35,7 @@ pub(in crate::turn) struct CalibrationMemory {
 
 /// Number and mean ratio of calls, by tenant and model.
 #[derive(Debug, Default)]
-pub(super) struct Taught {
+pub(super) struct LearntCalibrations {
     pub(in crate::turn) waiting: BTreeMap<Subject, Calibration>,
     /// Being written to the database.
     pub(in crate::turn) writing: BTreeMap<Subject, Calibration>,
@@ -45,7 +45,7 @@ pub(super) struct Taught {
     pub(in crate::turn) writes: u64,
 }
 
-impl Taught {
+impl LearntCalibrations {
     pub(in crate::turn) fn of(&self, subject: &Subject) -> Option<Calibration> {
         let waiting = self.waiting.get(subject).copied();
         let writing = self.writing.get(subject).copied();
@@ -62,15 +62,15 @@ impl Taught {
         let Some(more) = self.of(subject) else {
             return stored;
         };
-        Some(stored.map_or_else(|| more.alone(), |known| known.and(more)))
+        Some(stored.map_or_else(|| more.clamped(), |known| known.and(more)))
     }
 }
 
 impl Default for CalibrationMemory {
     fn default() -> Self {
         Self {
-            taught: Mutex::default(),
-            places: Arc::new(Semaphore::new(AT_ONCE)),
+            learnt: Mutex::default(),
+            places: Arc::new(Semaphore::new(MAX_CONCURRENT_COUNTS)),
             counts: TaskTracker::new(),
         }
     }
@@ -137,7 +137,7 @@ impl CalibrationMemory {
         if taught.writes != writes {
             return;
         }
-        if taught.read.len() >= MOST_MODELS && !taught.read.contains_key(subject) {
+        if taught.read.len() >= MAX_CACHED_MODELS && !taught.read.contains_key(subject) {
             taught.read.clear();
         }
         taught
@@ -173,8 +173,8 @@ impl CalibrationMemory {
         taught.writes += 1;
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Taught> {
-        self.taught.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lock(&self) -> MutexGuard<'_, LearntCalibrations> {
+        self.learnt.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

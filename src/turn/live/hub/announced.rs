@@ -6,11 +6,11 @@ use std::collections::VecDeque;
 use crate::model::{Delivery, MessageId, TurnId};
 
 /// Most announcements kept for slow readers. The queue in the database is authoritative.
-const MOST: usize = 64;
+const MAX_ANNOUNCEMENTS: usize = 64;
 
 /// A queued message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Announced {
+pub struct Announcement {
     /// The turn that was running, if any.
     pub turn: Option<TurnId>,
     pub message: MessageId,
@@ -22,27 +22,27 @@ pub struct Announced {
 /// The newest announcements, and the total number.
 #[derive(Debug, Default)]
 pub(super) struct Announcements {
-    recent: VecDeque<Announced>,
-    in_all: usize,
+    recent: VecDeque<Announcement>,
+    total: usize,
 }
 
 impl Announcements {
-    pub(super) fn add(&mut self, announced: Announced) {
+    pub(super) fn add(&mut self, announced: Announcement) {
         self.recent.push_back(announced);
-        self.in_all += 1;
-        if self.recent.len() > MOST {
+        self.total += 1;
+        if self.recent.len() > MAX_ANNOUNCEMENTS {
             self.recent.pop_front();
         }
     }
 
     /// The total number of announcements.
-    pub(super) fn in_all(&self) -> usize {
-        self.in_all
+    pub(super) fn total(&self) -> usize {
+        self.total
     }
 
     /// The announcements after the first `heard`, as far as they are kept.
-    pub(super) fn after(&self, heard: usize) -> Vec<Announced> {
-        let new = (self.in_all - heard.min(self.in_all)).min(self.recent.len());
+    pub(super) fn after(&self, heard: usize) -> Vec<Announcement> {
+        let new = (self.total - heard.min(self.total)).min(self.recent.len());
         self.recent
             .iter()
             .skip(self.recent.len() - new)
@@ -60,7 +60,7 @@ mod tests {
         let mut all = Announcements::default();
         for position in 1..=100 {
             let message = MessageId::new(position.to_string());
-            all.add(Announced {
+            all.add(Announcement {
                 turn: None,
                 message,
                 position,

@@ -13,12 +13,12 @@ fn key() -> SessionKey {
     SessionKey::new(TenantId::new("t"), SessionId::new("s"))
 }
 
-fn live(after: i64, what: LiveKind) -> Live {
-    Live {
+fn live(after: i64, what: LiveKind) -> LiveOutput {
+    LiveOutput {
         after: Seq(after),
         turn: TurnId::new("turn"),
         at: at(after),
-        what,
+        kind: what,
     }
 }
 
@@ -49,8 +49,8 @@ fn texts(open: Option<OpenMessage>) -> Vec<String> {
         .unwrap_or_default()
 }
 
-fn words(live: Vec<Live>) -> Vec<(u32, u32, String)> {
-    let delta = |live: Live| match live.what {
+fn words(live: Vec<LiveOutput>) -> Vec<(u32, u32, String)> {
+    let delta = |live: LiveOutput| match live.kind {
         LiveKind::Thinking { model } => (u32::MAX, 0, model),
         LiveKind::Delta(delta) => (delta.part, delta.offset, delta.text),
     };
@@ -59,8 +59,8 @@ fn words(live: Vec<Live>) -> Vec<(u32, u32, String)> {
 
 /// What another replica stored after an event: chunks starting at `from`, each with one text for
 /// the first part.
-fn elsewhere(after: i64, message: &str, from: i32, words: &[&str]) -> Elsewhere {
-    let stretch = |text: &&str| Stretch {
+fn elsewhere(after: i64, message: &str, from: i32, words: &[&str]) -> RemoteSession {
+    let stretch = |text: &&str| DeltaBatch {
         after: Seq(after),
         turn: TurnId::new("turn"),
         at: at(after),
@@ -70,7 +70,7 @@ fn elsewhere(after: i64, message: &str, from: i32, words: &[&str]) -> Elsewhere 
         n,
         stretch: stretch(word),
     });
-    Elsewhere {
+    RemoteSession {
         key: key(),
         last_seq: Seq(after),
         state: SessionState::Running,
@@ -87,7 +87,7 @@ fn a_newcomer_gets_the_text_so_far_and_then_exactly_what_follows() {
     say(&channel, 3, "m", 0, "two");
     say(&channel, 3, "m", 1, "three");
     let mut reader = channel.subscribe();
-    assert_eq!(texts(reader.so_far(|_| true)), ["one two", "three"]);
+    assert_eq!(texts(reader.open_message(|_| true)), ["one two", "three"]);
     say(&channel, 3, "m", 1, " four");
     assert_eq!(
         words(reader.more_after(|_| true)),
@@ -116,7 +116,7 @@ fn an_attached_reader_gets_all_deltas_however_late_it_reads() {
     );
     assert_eq!(reader.more_after(|_| true), []);
     assert!(
-        channel.subscribe().so_far(|_| true).is_none(),
+        channel.subscribe().open_message(|_| true).is_none(),
         "a newcomer sees the commit"
     );
     assert_eq!(channel.subscribe().more_after(|_| true), []);
@@ -172,17 +172,17 @@ fn a_finished_message_is_not_sent_to_new_readers() {
     let channel = Hub::default().enter(&key());
     say(&channel, 3, "m", 0, "text");
     channel.close_message(&MessageId::new("m"));
-    assert!(channel.subscribe().so_far(|_| true).is_none());
+    assert!(channel.subscribe().open_message(|_| true).is_none());
     say(&channel, 4, "n", 0, "new");
     channel.close_message(&MessageId::new("m"));
-    assert_eq!(texts(channel.subscribe().so_far(|_| true)), ["new"]);
+    assert_eq!(texts(channel.subscribe().open_message(|_| true)), ["new"]);
 }
 
 #[test]
 fn text_of_a_stale_owner_is_not_shown() {
     let channel = Hub::default().enter(&key());
     let mut reader = channel.subscribe();
-    channel.take_in(elsewhere(5, "new", 1, &["right"]));
+    channel.apply_chunks(elsewhere(5, "new", 1, &["right"]));
     say(&channel, 3, "old", 0, "wrong");
     channel.show(live(
         3,
@@ -200,20 +200,20 @@ fn text_of_a_stale_owner_is_not_shown() {
 fn remote_chunks_are_applied_once_and_in_order() {
     let channel = Hub::default().enter(&key());
     let mut reader = channel.subscribe();
-    channel.take_in(elsewhere(3, "m", 1, &["one ", "two "]));
-    assert_eq!(channel.taken(), (Some(MessageId::new("m")), 2));
-    channel.take_in(elsewhere(3, "m", 1, &["one ", "two ", "three "]));
-    channel.take_in(elsewhere(3, "m", 5, &["five "]));
+    channel.apply_chunks(elsewhere(3, "m", 1, &["one ", "two "]));
+    assert_eq!(channel.applied_chunk(), (Some(MessageId::new("m")), 2));
+    channel.apply_chunks(elsewhere(3, "m", 1, &["one ", "two ", "three "]));
+    channel.apply_chunks(elsewhere(3, "m", 5, &["five "]));
     assert_eq!(
         words(reader.more_after(|_| true)),
         [(0, 0, "one two three ".to_owned())]
     );
-    channel.take_in(elsewhere(3, "m", 4, &["four "]));
+    channel.apply_chunks(elsewhere(3, "m", 4, &["four "]));
     assert_eq!(
         words(reader.more_after(|_| true)),
         [(0, 14, "four ".to_owned())]
     );
-    channel.take_in(elsewhere(2, "older", 1, &["void"]));
+    channel.apply_chunks(elsewhere(2, "older", 1, &["void"]));
     assert_eq!(reader.more_after(|_| true), []);
 }
 
@@ -224,7 +224,7 @@ fn a_remote_message_is_closed_by_the_state_of_session_run() {
         ("nothing new", open(), true),
         (
             "committed",
-            Elsewhere {
+            RemoteSession {
                 committed: true,
                 ..open()
             },
@@ -232,7 +232,7 @@ fn a_remote_message_is_closed_by_the_state_of_session_run() {
         ),
         (
             "waiting",
-            Elsewhere {
+            RemoteSession {
                 state: SessionState::AwaitingTools,
                 ..open()
             },
@@ -240,7 +240,7 @@ fn a_remote_message_is_closed_by_the_state_of_session_run() {
         ),
         (
             "the next attempt",
-            Elsewhere {
+            RemoteSession {
                 at: at(4),
                 ..open()
             },
@@ -249,10 +249,10 @@ fn a_remote_message_is_closed_by_the_state_of_session_run() {
     ];
     for (what, seen, stays) in table {
         let channel = Hub::default().enter(&key());
-        channel.take_in(elsewhere(3, "m", 1, &["words"]));
-        channel.take_in(seen);
+        channel.apply_chunks(elsewhere(3, "m", 1, &["words"]));
+        channel.apply_chunks(seen);
         assert_eq!(
-            channel.subscribe().so_far(|_| true).is_some(),
+            channel.subscribe().open_message(|_| true).is_some(),
             stays,
             "{what}"
         );
@@ -262,23 +262,23 @@ fn a_remote_message_is_closed_by_the_state_of_session_run() {
 #[test]
 fn only_local_text_is_shared_with_other_replicas() {
     let channel = Hub::default().enter(&key());
-    let mut shown = Shown::default();
+    let mut shown = SentPosition::default();
     say(&channel, 3, "m", 0, "one ");
-    let offsets = |stretch: Option<Stretch>| {
+    let offsets = |stretch: Option<DeltaBatch>| {
         stretch.map(|it| (it.deltas[0].offset, it.deltas[0].text.clone()))
     };
     assert_eq!(
-        offsets(channel.stretch(&mut shown)),
+        offsets(channel.take_unshared_text(&mut shown)),
         Some((0, "one ".to_owned()))
     );
-    assert_eq!(offsets(channel.stretch(&mut shown)), None);
+    assert_eq!(offsets(channel.take_unshared_text(&mut shown)), None);
     say(&channel, 3, "m", 0, "two");
     assert_eq!(
-        offsets(channel.stretch(&mut shown)),
+        offsets(channel.take_unshared_text(&mut shown)),
         Some((4, "two".to_owned()))
     );
-    channel.take_in(elsewhere(5, "n", 1, &["three"]));
-    assert_eq!(offsets(channel.stretch(&mut shown)), None);
+    channel.apply_chunks(elsewhere(5, "n", 1, &["three"]));
+    assert_eq!(offsets(channel.take_unshared_text(&mut shown)), None);
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn a_reader_after_the_end_gets_a_new_channel() {
     old.advance(Seq(9));
     old.end();
     let new = hub.enter(&key());
-    assert!(old.subscribe().head.borrow().gone);
+    assert!(old.subscribe().head.borrow().is_deleted);
     assert_eq!(*new.subscribe().head.borrow(), Head::default());
     old.end();
     drop(old);
@@ -332,7 +332,7 @@ impl Screen {
     fn new(channel: &Arc<Channel>) -> Self {
         let mut place = channel.subscribe();
         let open = place
-            .so_far(|_| true)
+            .open_message(|_| true)
             .map(|open| open.parts)
             .unwrap_or_default();
         Self {
@@ -359,13 +359,13 @@ impl Screen {
 }
 
 /// Sends the new text to another replica, encoded as in the database.
-fn share(channel: &Channel, shown: &mut Shown, n: &mut i32, other: &Channel) {
-    let Some(stretch) = channel.stretch(shown) else {
+fn share(channel: &Channel, shown: &mut SentPosition, n: &mut i32, other: &Channel) {
+    let Some(stretch) = channel.take_unshared_text(shown) else {
         return;
     };
     *n += 1;
     let stretch = codec::delta::decode_stretch(&codec::delta::encode_stretch(&stretch)).unwrap();
-    other.take_in(Elsewhere {
+    other.apply_chunks(RemoteSession {
         chunks: vec![Chunk { n: *n, stretch }],
         ..elsewhere(3, "m", 1, &[])
     });
@@ -404,7 +404,7 @@ proptest! {
         let there = Hub::default().enter(&key());
         let mut readers = vec![Screen::new(&here)];
         let mut remote = vec![Screen::new(&there)];
-        let mut shown = Shown::default();
+        let mut shown = SentPosition::default();
         let mut n = 0;
         let mut written = BTreeMap::<u32, String>::new();
         for Piece { part, text, looks, shares, looks_there, comes } in pieces {

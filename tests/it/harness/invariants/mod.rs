@@ -15,7 +15,7 @@ use std::fmt;
 pub use stored::{
     Call, Compaction, Event, Message, Part, Queued, QueuedStatus, RunState, Stored, Turn,
 };
-pub use transcript::answers_of_a_step;
+pub use transcript::one_answer_per_step;
 
 /// An invariant that is checked on the stored data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -141,7 +141,7 @@ fn calls_by_message<'a>(session: &'a Stored, kind: &str) -> BTreeMap<&'a str, BT
 
 /// A step has one assistant message, regardless of who called the model. The turn engine adds this rule to I4; the
 /// protocol run, which has no engine, writes several.
-pub fn answers_of_a_step(session: &Stored) -> Vec<Violation> {
+pub fn one_answer_per_step(session: &Stored) -> Vec<Violation> {
     let mut answered = BTreeSet::new();
     session
         .messages

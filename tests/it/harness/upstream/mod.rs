@@ -33,7 +33,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use contextd::model::Declared;
+use contextd::model::DeclaredModel;
 use contextd::provider::{
     Provider,
     http::Settings,
@@ -51,7 +51,7 @@ use serde_json::Value;
 use tokio::{net::TcpListener, sync::watch, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{Options, events::PATIENCE, strict, validate::Api};
+use super::{Options, events::TEST_TIMEOUT, strict, validate::Api};
 use reply::{Move, halves};
 
 pub use chat::{event, finished, said};
@@ -186,7 +186,7 @@ impl Upstream {
     /// Waits until this number of requests has arrived.
     pub async fn asked(&self, times: usize) {
         let mut asked = self.shared.asked.subscribe();
-        timeout(PATIENCE, asked.wait_for(|asked| *asked >= times))
+        timeout(TEST_TIMEOUT, asked.wait_for(|asked| *asked >= times))
             .await
             .expect("no request came")
             .unwrap();
@@ -195,7 +195,7 @@ impl Upstream {
     /// Waits until clients have closed this number of responses before their end.
     pub async fn left(&self, times: usize) {
         let mut aborted = self.shared.aborted.subscribe();
-        timeout(PATIENCE, aborted.wait_for(|aborted| *aborted >= times))
+        timeout(TEST_TIMEOUT, aborted.wait_for(|aborted| *aborted >= times))
             .await
             .expect("nobody left")
             .unwrap();
@@ -239,8 +239,8 @@ impl Upstream {
             base_url: format!("http://{}/{version}", self.address),
             headers: vec![(name, SecretString::from(value))],
             connect_timeout: Duration::from_secs(10),
-            first_byte_timeout: PATIENCE * 2,
-            stall_timeout: PATIENCE * 2,
+            first_byte_timeout: TEST_TIMEOUT * 2,
+            stall_timeout: TEST_TIMEOUT * 2,
             max_request_bytes: None,
         }
     }
@@ -263,7 +263,7 @@ impl Upstream {
     /// A provider with that configured name that calls this service, with a model `gpt-4o`. A dialect whose templates
     /// may be strict makes the service strict.
     pub fn provider(&self, name: &str, dialect: &str) -> OpenAi {
-        if dialect::named(dialect).unwrap().turns == dialect::Turns::Strict {
+        if dialect::named(dialect).unwrap().message_order == dialect::MessageOrder::Strict {
             self.strict();
         }
         provider(name, self.settings(), dialect)
@@ -291,9 +291,9 @@ pub fn declaring(name: &str, settings: Settings, dialect: &str, windows: &[(&str
     let declared = |(model, window): &(&str, u32)| {
         (
             (*model).to_owned(),
-            Declared {
+            DeclaredModel {
                 context_window: Some(*window),
-                ..Declared::default()
+                ..DeclaredModel::default()
             },
         )
     };

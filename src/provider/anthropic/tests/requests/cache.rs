@@ -18,7 +18,7 @@ const WORTH: usize = 60_000;
 
 /// The request for a prompt, with cache markers.
 fn sent(prompt: &Prompt) -> Request {
-    let manner = encode::Manner {
+    let manner = encode::EncodeOptions {
         cache: PromptCache::FiveMinutes.marker(),
         ..manner(OLD)
     };
@@ -51,7 +51,7 @@ fn prune(messages: &mut [Message], at: Seq) {
             time: None,
             original_tokens: 0,
         });
-        *stored = stored.clone().seen();
+        *stored = stored.clone().as_sent_to_model();
     }
 }
 

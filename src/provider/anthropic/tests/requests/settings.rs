@@ -13,7 +13,7 @@ fn a_model_under_another_name_is_asked_to_think_as_its_service_lists() {
         max_output_tokens: Some(20_000),
         ..prompt("best", vec![user("Hello")])
     };
-    let manner = Manner {
+    let manner = EncodeOptions {
         model: ModelInfo {
             thinking: Some(vec![Thinking::Adaptive]),
             ..ModelInfo::unknown("best")
@@ -27,7 +27,7 @@ fn a_model_under_another_name_is_asked_to_think_as_its_service_lists() {
         reasoning_budget_tokens: Some(2_000),
         ..wanted
     };
-    let refused = options::cannot_take(&manner.model, &budget);
+    let refused = options::unsupported_settings(&manner.model, &budget);
     assert_eq!(
         refused.iter().map(|it| it.setting).collect::<Vec<_>>(),
         [Setting::ReasoningBudget]
@@ -72,8 +72,8 @@ fn reasoning_effort_becomes_what_the_model_has() {
             reasoning_effort: Some(effort),
             ..Generation::default()
         };
-        let mut fitted = options::fitted(&info, &wanted);
-        for refused in options::cannot_take(&info, &fitted) {
+        let mut fitted = options::nearest_supported(&info, &wanted);
+        for refused in options::unsupported_settings(&info, &fitted) {
             fitted.clear(refused.setting);
         }
         let body = wanting(model, fitted);
@@ -89,7 +89,7 @@ fn reasoning_effort_becomes_what_the_model_has() {
         ..Generation::default()
     };
     assert_eq!(
-        options::fitted(&levels, &wanted).reasoning_effort,
+        options::nearest_supported(&levels, &wanted).reasoning_effort,
         Some(Xhigh)
     );
 }
@@ -153,7 +153,7 @@ fn what_a_model_does_not_take_is_named() {
         ),
     ];
     for (model, expected) in table {
-        let refused = options::cannot_take(&ModelInfo::unknown(model), &all);
+        let refused = options::unsupported_settings(&ModelInfo::unknown(model), &all);
         let refused: Vec<Setting> = refused.into_iter().map(|it| it.setting).collect();
         assert_eq!(refused, expected, "{model}");
     }
@@ -166,7 +166,7 @@ fn what_a_model_does_not_take_is_named() {
         ..Generation::default()
     };
     assert_eq!(
-        options::cannot_take(&ModelInfo::unknown(OLD), &json).len(),
+        options::unsupported_settings(&ModelInfo::unknown(OLD), &json).len(),
         1
     );
 }
@@ -245,7 +245,7 @@ fn the_answer_is_bounded_by_the_model_and_by_the_room_in_the_window() {
             },
             ..prompt(OLD, vec![user("Hello")])
         };
-        let manner = Manner {
+        let manner = EncodeOptions {
             model: ModelInfo {
                 max_output: output.and_then(limit),
                 context_window: window.and_then(limit),

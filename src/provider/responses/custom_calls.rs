@@ -1,0 +1,27 @@
+//! Custom tool calls, whose input is a text. The Responses API has a separate item type for their
+//! results.
+
+use std::collections::BTreeSet;
+
+use super::assistant_items;
+use crate::model::{CallId, Message};
+
+/// The custom tool calls of a set of messages.
+#[derive(Debug, Clone, Default)]
+pub struct CustomCalls(BTreeSet<CallId>);
+
+impl CustomCalls {
+    /// Adds the custom tool calls of a message.
+    pub fn add(&mut self, message: &Message) {
+        let calls = message.parts.iter().filter_map(|stored| {
+            let call = stored.part.content.as_call()?;
+            assistant_items::is_custom(&stored.part).then(|| call.id.clone())
+        });
+        self.0.extend(calls);
+    }
+
+    /// Whether a call is a custom tool call.
+    pub(super) fn contains(&self, call: &CallId) -> bool {
+        self.0.contains(call)
+    }
+}
