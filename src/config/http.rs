@@ -236,7 +236,7 @@ pub(super) fn is_header_value(value: &str) -> bool {
     !value.is_empty() && HeaderValue::from_str(value).is_ok()
 }
 
-/// The message for a value that is not [`sendable`].
+/// The message for a value that is not [`is_header_value`].
 pub(super) fn invalid_header_value() -> String {
     "is empty, or contains characters that are invalid in a header".to_owned()
 }

@@ -57,7 +57,7 @@ pub struct ReportedCall<'a> {
     /// The estimate of the message that the call produced; 0 if it was not appended.
     pub message_tokens: u32,
     /// Tokens of its response in later prompts, without the frame of a message:
-    /// [`super::estimator::Estimator::answer`]. 0 if it was not appended.
+    /// [`super::estimator::Estimator::response`]. 0 if it was not appended.
     pub output: u32,
     /// Reported tokens of reasoning in its prompt that later prompts do not contain.
     pub dropped_input: u32,
@@ -125,7 +125,7 @@ impl EstimateCorrection {
 }
 
 /// The only calculation of a prompt's size: displays, triggers, `step_started` and predictions all use it. It starts
-/// from a session's counters; [`Self::with`] and [`Self::without`] adjust them for one prompt.
+/// from a session's counters; [`Self::with`] and [`Self::without_unsupported`] adjust them for one prompt.
 #[derive(Debug, Clone, Copy)]
 pub struct ContextSize<'a> {
     /// The last measured call, if usable.

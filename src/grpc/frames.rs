@@ -53,7 +53,7 @@ impl ControlFrameLimiter {
     }
 
     /// Counts the frames in bytes received from the client. Returns an error if the client exceeds its rate
-    /// by more than [`AHEAD`].
+    /// by more than [`MAX_BURST`].
     pub(super) fn received(&mut self, bytes: &[u8], now: Duration) -> Result<(), Flood> {
         let control = self.control_frames(bytes);
         if control == 0 {

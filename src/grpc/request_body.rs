@@ -279,7 +279,7 @@ where
     }
 }
 
-/// Polls a future that may compute for a long time; see [`aside`].
+/// Polls a future that may compute for a long time; see [`run_blocking`].
 struct BlockingFuture<F>(Pin<Box<F>>);
 
 impl<F: Future> Future for BlockingFuture<F> {

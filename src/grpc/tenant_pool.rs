@@ -47,7 +47,7 @@ impl TenantPool {
         place.try_grow(1).then_some(place)
     }
 
-    /// A place without units, to [`Place::grow`] later.
+    /// A permit without units; see [`PoolPermit::try_grow`].
     pub(super) fn empty_permit(self: &Arc<Self>, tenant: &TenantId) -> PoolPermit {
         PoolPermit {
             room: Arc::clone(self),

@@ -66,7 +66,7 @@ impl<T> Content<T> {
 }
 
 impl<T: Send + 'static> UnreadResponses<T> {
-    /// Tracks responses that [`Unread::drop_overdue`] drops if they stay unread for `timeout`.
+    /// Tracks responses that [`UnreadResponses::drop_overdue`] drops if they stay unread for `timeout`.
     pub(super) fn new(timeout: Duration) -> Self {
         let answers = Answers {
             next: 0,

@@ -132,7 +132,7 @@ impl Assembly {
     ///
     /// # Errors
     ///
-    /// Returns [`Malformed`] if the chunk does not fit the response so far or exceeds a limit.
+    /// Returns [`MalformedResponse`] if the chunk does not fit the response so far or exceeds a limit.
     pub fn apply(
         &mut self,
         chunk: Chunk,

@@ -114,7 +114,7 @@ impl Catalog {
     ///
     /// # Errors
     ///
-    /// Returns [`Unusable::ModelName`] if the protocol does not accept one of them.
+    /// Returns [`SetupError::ModelName`] if the protocol does not accept one of them.
     pub fn checked(self) -> Result<Self, SetupError> {
         let declared = self.declared.iter();
         let mut names = declared.flat_map(|(name, it)| std::iter::once(name).chain(&it.aliases));

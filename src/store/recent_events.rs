@@ -34,7 +34,7 @@ pub(super) struct RecentEvent {
     pub(super) message: Option<Message>,
     /// The call that it completes.
     pub(super) result: Option<CompletedCall>,
-    /// Bytes of its payload and its message, as [`Most`] counts them.
+    /// Bytes of its payload and its message, as [`EventPageLimits`] counts them.
     pub(super) bytes: u64,
 }
 

@@ -185,7 +185,7 @@ impl Plan {
         })
     }
 
-    /// Like [`Self::room`], for a prompt of `target` tokens.
+    /// Like [`Self::substitute_budget`], for a prompt of `target` tokens.
     fn substitute_budget_for(&self, situation: &PlanInput<'_>, target: u32) -> u32 {
         let gone = self
             .hidden

@@ -130,7 +130,7 @@ fn count(tokenizer: &AnyTokenizer, piece: &str) -> Option<u32> {
     u32::try_from(tokens.ok()?.len()).ok()
 }
 
-/// Splits a text into pieces of at most [`MOST_BYTES`], before white space if possible.
+/// Splits a text into pieces of at most [`MAX_PIECE_BYTES`], before white space if possible.
 fn pieces(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {

@@ -70,7 +70,7 @@ impl Anthropic {
     ///
     /// # Errors
     ///
-    /// Returns [`Unusable`] if the settings or model names are invalid.
+    /// Returns [`SetupError`] if the settings or model names are invalid.
     pub fn new(
         name: &str,
         settings: Settings,

@@ -46,7 +46,7 @@ impl Gemini {
     ///
     /// # Errors
     ///
-    /// Returns [`Unusable`] if the settings or model names are invalid.
+    /// Returns [`SetupError`] if the settings or model names are invalid.
     pub fn new(
         name: &str,
         settings: Settings,

@@ -128,7 +128,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Returns [`Unusable`] if the settings are invalid or the HTTP client cannot be created.
+    /// Returns [`SetupError`] if the settings are invalid or the HTTP client cannot be created.
     pub fn new(provider: &str, settings: Settings) -> Result<Self, SetupError> {
         let Settings {
             base_url,
@@ -245,7 +245,7 @@ impl Client {
         self.fetch_json(self.url(path)).await
     }
 
-    /// Fetches JSON from a path outside the versioned API, as [`Client::ask`] does.
+    /// Fetches JSON from a path outside the versioned API, as [`Client::post_to_root`] does.
     pub(in crate::provider) async fn get_from_root(
         &self,
         path: &str,

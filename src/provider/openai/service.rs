@@ -48,7 +48,7 @@ impl OpenAi {
     ///
     /// # Errors
     ///
-    /// Returns [`Unusable`] if the settings or model names are invalid.
+    /// Returns [`SetupError`] if the settings or model names are invalid.
     pub fn new(
         name: &str,
         settings: Settings,

@@ -62,7 +62,7 @@ impl Responses {
     ///
     /// # Errors
     ///
-    /// Returns [`Unusable`] if the settings or model names are invalid.
+    /// Returns [`SetupError`] if the settings or model names are invalid.
     pub fn new(
         name: &str,
         settings: Settings,

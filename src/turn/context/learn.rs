@@ -18,7 +18,7 @@ use crate::{
 /// Larger prompts are not used: counting them takes longer than the result is worth.
 const MAX_PROMPT_BYTES: usize = 256 << 10;
 
-/// Larger transcripts are not read for calibration: most of them exceed [`MOST_BYTES`].
+/// Larger transcripts are not read for calibration: most of them exceed [`MAX_PROMPT_BYTES`].
 const MAX_TRANSCRIPT_TOKENS: i64 = 64 << 10;
 
 /// Calls of one model between two writes (`worker/mod.rs`: `CALIBRATION_SAVE_INTERVAL`) after which a transcript is

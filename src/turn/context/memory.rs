@@ -46,7 +46,7 @@ impl Engine {
         entered.map_err(|_| Error::Overloaded)
     }
 
-    /// Like [`Engine::memory`], without a timeout, for a turn, which has its own.
+    /// Like [`Engine::reserve_memory`], without a timeout, for a turn, which has its own.
     pub(in crate::turn) async fn reserve_memory_without_timeout(
         &self,
         tenant: &TenantId,
