@@ -187,7 +187,7 @@ impl Run<'_> {
             model: (&model).into(),
         };
         let context = call.size((&owned).into(), messages);
-        let scene = StepContext {
+        let step = StepContext {
             owned: &owned,
             estimator: estimator(&model),
             limits: self.engine.limits(config, &owned.request),
@@ -205,50 +205,50 @@ impl Run<'_> {
             read,
         };
         self.is_worth_pruning =
-            owned.context_tokens >= i64::from(scene.policy.context.prune.minimum_tokens);
+            owned.context_tokens >= i64::from(step.policy.context.prune.minimum_tokens);
         if let Some(transcript) = &transcript
-            && self.prune(&scene, transcript).await?
+            && self.prune(&step, transcript).await?
         {
             self.reductions.pruned = Some(owned.step);
             return Ok(Flow::Continue);
         }
-        let next = next_action(&self.progress(&scene, transcript.as_ref()));
-        self.follow(&scene, transcript, next).await
+        let next = next_action(&self.progress(&step, transcript.as_ref()));
+        self.follow(&step, transcript, next).await
     }
 
     /// Performs the step that was decided.
     async fn follow(
         &mut self,
-        scene: &StepContext<'_>,
+        step: &StepContext<'_>,
         transcript: Option<ClosedTranscript>,
         next: TurnAction,
     ) -> Result<Flow, Error> {
         match (next, transcript) {
             (TurnAction::Call, Some(transcript)) => {
                 // The model or the policy may have changed since the turn was admitted.
-                budget(&scene.policy.context, scene.model)?;
-                if self.wait_for_tokens(scene).await {
+                budget(&step.policy.context, step.model)?;
+                if self.wait_for_tokens(step).await {
                     return Ok(Flow::Continue);
                 }
-                match self.make_room(scene, transcript.messages()).await? {
+                match self.make_room(step, transcript.messages()).await? {
                     PromptFit::Fits
-                        if self.release_memory_for_media(scene, transcript.messages()) =>
+                        if self.release_memory_for_media(step, transcript.messages()) =>
                     {
                         Ok(Flow::Continue)
                     }
-                    PromptFit::Fits => self.call(scene, transcript).await,
+                    PromptFit::Fits => self.call(step, transcript).await,
                     PromptFit::Changed => Ok(Flow::Continue),
                     PromptFit::TooLarge(ending) => {
-                        self.stop(scene, Self::no_rows(scene), None, ending, None)
+                        self.stop(step, Self::no_rows(step), None, ending, None)
                             .await
                     }
                 }
             }
             (TurnAction::Begin, Some(transcript)) => {
-                self.begin(scene.owned, transcript.messages()).await
+                self.begin(step.owned, transcript.messages()).await
             }
             (TurnAction::Take { advance }, Some(transcript)) => {
-                self.take(scene, transcript.messages(), advance).await
+                self.take(step, transcript.messages(), advance).await
             }
             (TurnAction::Finish, Some(transcript)) => {
                 let last = LastMessage::of(&transcript, self.turn);
@@ -256,13 +256,13 @@ impl Run<'_> {
                     last.map_or(CompletionReason::Stop, LastMessage::completion),
                     last.and_then(|last| last.finish),
                 );
-                self.finish(scene, Self::no_rows(scene), None, end).await
+                self.finish(step, Self::no_rows(step), None, end).await
             }
             (TurnAction::Stop(ending), _) => {
                 let ending = self
-                    .with_rollback(ending, scene.owned.cancel.as_ref(), None)
+                    .with_rollback(ending, step.owned.cancel.as_ref(), None)
                     .await?;
-                self.stop(scene, Self::no_rows(scene), None, ending, None)
+                self.stop(step, Self::no_rows(step), None, ending, None)
                     .await
             }
             (
@@ -321,10 +321,10 @@ impl Run<'_> {
 
     fn progress(
         &self,
-        scene: &StepContext<'_>,
+        step: &StepContext<'_>,
         transcript: Option<&ClosedTranscript>,
     ) -> TurnProgress {
-        let owned = scene.owned;
+        let owned = step.owned;
         TurnProgress {
             step: owned.step,
             is_answered: owned.completed_steps >= owned.step,
@@ -336,7 +336,7 @@ impl Run<'_> {
                 .as_ref()
                 .map(|cancel| (cancel.cause, cancel.reason.clone())),
             time_left: owned.time_left,
-            grace_left: scene.grace_left(),
+            grace_left: step.grace_left(),
             late: owned.late,
             spent: owned.totals,
             // The limits of the configuration in force, since they decide whether there is a next
@@ -344,7 +344,7 @@ impl Run<'_> {
             limits: self.engine.limits(&owned.in_force().config, &owned.request),
             last: transcript.and_then(|transcript| LastMessage::of(transcript, self.turn)),
             waiting: owned.waiting,
-            has_taken: scene.policy.take == TakeMode::OneAtATime
+            has_taken: step.policy.take == TakeMode::OneAtATime
                 && transcript.is_some_and(|transcript| self.ends_in_taken(transcript)),
         }
     }
@@ -453,7 +453,7 @@ impl Run<'_> {
         }
     }
 
-    pub(super) fn no_rows(scene: &StepContext<'_>) -> Rows {
-        Rows::new(&scene.estimator.name(), scene.context.offset())
+    pub(super) fn no_rows(step: &StepContext<'_>) -> Rows {
+        Rows::new(&step.estimator.name(), step.context.offset())
     }
 }

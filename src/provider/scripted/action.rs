@@ -209,7 +209,7 @@ impl Action {
     /// the number of prompts that the step answered before.
     pub(super) fn render(
         &self,
-        scene: &ScriptContext<'_>,
+        context: &ScriptContext<'_>,
         earlier: u32,
         provider: &str,
     ) -> Option<RenderedAction> {
@@ -220,7 +220,7 @@ impl Action {
                 pace,
             } => RenderedAction::Text {
                 kind: *voice,
-                text: text.render(scene),
+                text: text.render(context),
                 pace: *pace,
             },
             Self::Repeat { text, times, pace } => RenderedAction::Text {
@@ -230,7 +230,7 @@ impl Action {
             },
             Self::Echo { pace } => RenderedAction::Text {
                 kind: TextKind::Text,
-                text: echo::json(scene.prompt),
+                text: echo::json(context.prompt),
                 pace: *pace,
             },
             Self::Call {
@@ -241,11 +241,11 @@ impl Action {
             } => RenderedAction::Call {
                 name: name.clone(),
                 id: id.clone(),
-                arguments: arguments.render(scene),
+                arguments: arguments.render(context),
                 pace: *pace,
             },
             Self::Delay(delay) => RenderedAction::Delay(*delay),
-            Self::WaitFor(name) => RenderedAction::WaitFor(name.render(scene)),
+            Self::WaitFor(name) => RenderedAction::WaitFor(name.render(context)),
             Self::Fail(failing) => RenderedAction::Fail(failing.error(earlier, provider)?),
             Self::Finish { reason, usage } => RenderedAction::Finish {
                 reason: *reason,
@@ -314,10 +314,10 @@ impl Action {
 
 impl Arguments {
     /// Renders the arguments for a prompt.
-    fn render(&self, scene: &ScriptContext<'_>) -> String {
+    fn render(&self, context: &ScriptContext<'_>) -> String {
         match self {
             Self::Raw(text) => text.clone(),
-            Self::Json(template) => template.render_json(scene),
+            Self::Json(template) => template.render_json(context),
         }
     }
 }

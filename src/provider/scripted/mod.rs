@@ -101,17 +101,17 @@ impl Scripted {
             .scripts
             .get(&prompt.model)
             .ok_or_else(|| self.refuse(&prompt, "does not exist"))?;
-        let scene = ScriptContext::new(&prompt, &script.picks);
+        let context = ScriptContext::new(&prompt, &script.picks);
         let step = script
             .steps
             .iter()
-            .find(|step| step.when.holds(&scene))
+            .find(|step| step.when.holds(&context))
             .ok_or_else(|| self.refuse(&prompt, "has no step for this prompt"))?;
         let earlier = step.prompts_answered.fetch_add(1, Ordering::Relaxed);
         let acts = step
             .actions
             .iter()
-            .filter_map(|action| action.render(&scene, earlier, &self.name))
+            .filter_map(|action| action.render(&context, earlier, &self.name))
             .collect();
         Ok(Player::new(acts, prompt))
     }

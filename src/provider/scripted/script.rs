@@ -193,7 +193,7 @@ impl Conditions {
     }
 
     /// Whether the conditions hold for this prompt.
-    pub(super) fn holds(&self, scene: &ScriptContext<'_>) -> bool {
+    pub(super) fn holds(&self, context: &ScriptContext<'_>) -> bool {
         let Self {
             call,
             user_contains,
@@ -202,14 +202,14 @@ impl Conditions {
             has_result_of,
             user_shows,
         } = self;
-        call.is_none_or(|call| call == scene.call)
-            && contains_any(&scene.user_text, user_contains)
-            && contains_any(&scene.prompt.instructions(), system_contains)
-            && offers.iter().all(|tool| scene.offers(tool))
+        call.is_none_or(|call| call == context.call)
+            && contains_any(&context.user_text, user_contains)
+            && contains_any(&context.prompt.instructions(), system_contains)
+            && offers.iter().all(|tool| context.offers(tool))
             && has_result_of
                 .iter()
-                .all(|tool| scene.tools_with_results.contains(tool.as_str()))
-            && user_shows.iter().all(|pattern| scene.shows(pattern))
+                .all(|tool| context.tools_with_results.contains(tool.as_str()))
+            && user_shows.iter().all(|pattern| context.shows(pattern))
     }
 }
 

@@ -37,18 +37,18 @@ impl Template {
     }
 
     /// Renders the text for a prompt.
-    pub(super) fn render(&self, scene: &ScriptContext<'_>) -> String {
+    pub(super) fn render(&self, context: &ScriptContext<'_>) -> String {
         self.pieces
             .iter()
-            .map(|piece| piece.render(scene, |value| value))
+            .map(|piece| piece.render(context, |value| value))
             .collect()
     }
 
     /// Renders a template that is JSON and has its placeholders inside of strings.
-    pub(super) fn render_json(&self, scene: &ScriptContext<'_>) -> String {
+    pub(super) fn render_json(&self, context: &ScriptContext<'_>) -> String {
         self.pieces
             .iter()
-            .map(|piece| piece.render(scene, escape))
+            .map(|piece| piece.render(context, escape))
             .collect()
     }
 }
@@ -68,13 +68,13 @@ impl Piece {
     }
 
     /// Renders this element. Only inserted values are escaped.
-    fn render(&self, scene: &ScriptContext<'_>, escape: impl Fn(String) -> String) -> String {
+    fn render(&self, context: &ScriptContext<'_>, escape: impl Fn(String) -> String) -> String {
         match self {
             Self::Literal(text) => text.clone(),
-            Self::User => escape(scene.user_text.clone()),
-            Self::Call => scene.call.to_string(),
-            Self::Result(tool) => escape(scene.result_of(tool)),
-            Self::Pick(pick) => escape(scene.picked(pick).to_owned()),
+            Self::User => escape(context.user_text.clone()),
+            Self::Call => context.call.to_string(),
+            Self::Result(tool) => escape(context.result_of(tool)),
+            Self::Pick(pick) => escape(context.picked(pick).to_owned()),
         }
     }
 }

@@ -46,38 +46,37 @@ impl Run<'_> {
     /// Calls the model and commits its response.
     pub(super) async fn call(
         &mut self,
-        scene: &StepContext<'_>,
+        step: &StepContext<'_>,
         transcript: ClosedTranscript,
     ) -> Result<Flow, Error> {
-        let predicted = scene.size.count.tokens;
+        let predicted = step.size.count.tokens;
         let quotas = &self.engine.quotas;
-        let Ok(mut tokens) = quotas.reserve(&self.key.tenant, predicted, scene.most_output())
-        else {
+        let Ok(mut tokens) = quotas.reserve(&self.key.tenant, predicted, step.most_output()) else {
             return Ok(Flow::Continue); // another call of the tenant took the tokens concurrently
         };
-        let message = derive::answer(self.turn, scene.at);
+        let message = derive::answer(self.turn, step.at);
         self.writing = Some(message.clone());
-        let (step, calls) = self.calls;
-        let before = if step == scene.at.step { calls } else { 0 };
-        self.calls = (scene.at.step, before + 1);
+        let (last_step, calls) = self.calls;
+        let before = if last_step == step.at.step { calls } else { 0 };
+        self.calls = (step.at.step, before + 1);
         let mut taken = call_ids(transcript.messages());
-        if scene.hides {
+        if step.hides {
             taken.extend(self.engine.store.call_ids(self.key).await?);
         }
-        let owned = scene.owned;
-        let config = &scene.owned.prepared_for.config;
+        let owned = step.owned;
+        let config = &step.owned.prepared_for.config;
         let (generation, _) =
-            call_settings::fitting(scene.model, config, &owned.request, scene.tools, owned.step);
+            call_settings::fitting(step.model, config, &owned.request, step.tools, owned.step);
         let asked = prompt::ModelCallSettings {
-            provider: &scene.model.provider_name,
-            model: &scene.model.info.name,
-            supports_tools: scene.model.info.supports_tools,
-            max_output_tokens: scene.limits.max_output_tokens,
+            provider: &step.model.provider_name,
+            model: &step.model.info.name,
+            supports_tools: step.model.info.supports_tools,
+            max_output_tokens: step.limits.max_output_tokens,
             generation,
         };
-        let prompt = self.prompt(scene, transcript, &asked).await?;
-        let of_loop = reasoning::tool_loop(scene.model, prompt.transcript.messages());
-        let sent = window::sent(scene, &prompt);
+        let prompt = self.prompt(step, transcript, &asked).await?;
+        let of_loop = reasoning::tool_loop(step.model, prompt.transcript.messages());
+        let sent = window::sent(step, &prompt);
         // A large prompt is not kept while the response arrives: it would not be used for
         // calibration.
         let teaches = self.memory.is_none().then(|| Arc::clone(&prompt));
@@ -87,24 +86,24 @@ impl Run<'_> {
         }
         let call = answer::Call {
             tenant: &self.key.tenant,
-            model: scene.model,
+            model: step.model,
             prompt,
             message: message.clone(),
             taken,
             max_bytes: self.engine.rules.max_answer_bytes,
-            time_left: scene.time_left(),
-            room: Self::room_for_answer(scene),
+            time_left: step.time_left(),
+            room: Self::room_for_answer(step),
             flush: self.engine.rules.delta_flush,
             publisher: Publisher {
                 channel: self.channel,
                 turn: self.turn,
                 after: self.seq,
-                at: scene.at,
+                at: step.at,
             },
             memory: &mut self.memory,
         };
         self.watch.call(&self.engine.metrics);
-        let span = Trace::current().model_call(model_call(scene.model));
+        let span = Trace::current().model_call(model_call(step.model));
         let called = answer::call(call, self.lease, &self.engine.aborting);
         let (end, timing, written) = span.trace().clone().scope(called).await;
         tokens.charge(tokens_used(&end, predicted, written));
@@ -113,25 +112,25 @@ impl Run<'_> {
         drop(span);
         let metrics = &self.engine.metrics;
         self.watch
-            .answered(metrics, model_call(scene.model), &end, timing);
+            .answered(metrics, model_call(step.model), &end, timing);
         // A prompt that was too long is read again immediately.
         if !matches!(&end, CallEnd::Failed(broken) if broken.error.kind == Kind::TooLong) {
             self.memory = None;
         }
         match end {
             CallEnd::Complete(assembled) => {
-                self.answered(scene, teaches, &message, assembled, (of_loop, sent, timing))
+                self.answered(step, teaches, &message, assembled, (of_loop, sent, timing))
                     .await
             }
-            CallEnd::Failed(broken) => self.failed(scene, &message, broken).await,
-            CallEnd::Cut(cut, partial) => self.cut(scene, &message, cut, partial, timing).await,
+            CallEnd::Failed(broken) => self.failed(step, &message, broken).await,
+            CallEnd::Cut(cut, partial) => self.cut(step, &message, cut, partial, timing).await,
         }
     }
 
     /// Handles a complete response: commits it, or calls the model again if it is empty.
     async fn answered(
         &mut self,
-        scene: &StepContext<'_>,
+        step: &StepContext<'_>,
         prompt: Option<Arc<Prompt>>,
         message: &MessageId,
         answer: AssembledResponse,
@@ -141,19 +140,19 @@ impl Run<'_> {
         // call.
         let ratio = self
             .engine
-            .ratio(&self.key.tenant, &scene.model.reference)
+            .ratio(&self.key.tenant, &step.model.reference)
             .await;
-        let size_report = window::size_report(scene, sent, &answer.finish).cloned();
-        let estimate = self.learn(scene, prompt, &answer.finish, size_report.as_ref());
+        let size_report = window::size_report(step, sent, &answer.finish).cloned();
+        let estimate = self.learn(step, prompt, &answer.finish, size_report.as_ref());
         let reported = Reported {
             ratio,
             size_report,
             estimate,
         };
-        if self.must_retry_empty(scene, &answer) {
-            return self.retry_empty(scene, message, &answer, &reported).await;
+        if self.must_retry_empty(step, &answer) {
+            return self.retry_empty(step, message, &answer, &reported).await;
         }
-        self.commit(scene, message, answer, timing, (of_loop, &reported))
+        self.commit(step, message, answer, timing, (of_loop, &reported))
             .await
     }
 
@@ -161,19 +160,19 @@ impl Run<'_> {
     /// compares the two. Returns `None` if the report does not apply to that prompt.
     fn learn(
         &self,
-        scene: &StepContext<'_>,
+        step: &StepContext<'_>,
         prompt: Option<Arc<Prompt>>,
         finish: &Finish,
         size_report: Option<&Usage>,
     ) -> Option<Estimate> {
         let usage = size_report.filter(|_| !finish.ran_provider_tools())?;
-        let (engine, predicted) = (self.engine, &scene.size.count);
+        let (engine, predicted) = (self.engine, &step.size.count);
         if let Some(prompt) = prompt {
-            engine.learn(&self.key.tenant, scene.model, prompt, usage.input);
+            engine.learn(&self.key.tenant, step.model, prompt, usage.input);
         }
         engine
             .metrics
-            .prompt_estimated(&scene.model.reference, predicted.tokens, usage.input);
+            .prompt_estimated(&step.model.reference, predicted.tokens, usage.input);
         Some(compared(predicted, usage))
     }
 
@@ -181,7 +180,7 @@ impl Run<'_> {
     /// calls, it ends.
     async fn commit(
         &mut self,
-        scene: &StepContext<'_>,
+        step: &StepContext<'_>,
         message: &MessageId,
         answer: AssembledResponse,
         timing: Timing,
@@ -196,32 +195,32 @@ impl Run<'_> {
         self.engine
             .keep_made(&self.key.tenant, &mut parts, &pictures)
             .await?;
-        let mut rows = self.rows_with_media_events(scene);
-        let response = response(scene.model, &finish, timing);
-        let answer = assistant(message, parts.clone(), response, scene.estimator);
+        let mut rows = self.rows_with_media_events(step);
+        let response = response(step.model, &finish, timing);
+        let answer = assistant(message, parts.clone(), response, step.estimator);
         let measured = reported.size_report.as_ref().map(|usage| {
             let usage = (usage, finish.ran_provider_tools());
-            window::measured(scene, usage, &answer, of_loop)
+            window::measured(step, usage, &answer, of_loop)
         });
         if !parts.is_empty() {
-            rows.message(answer, scene.at);
+            rows.message(answer, step.at);
         }
         let written = (!parts.is_empty()).then_some(message);
         let usage = (finish.usage.as_ref(), reported.estimate);
         rows.event(
-            usage_recorded(scene.model, usage, reported.ratio, written),
-            scene.at,
+            usage_recorded(step.model, usage, reported.ratio, written),
+            step.at,
         );
         self.last_usage.clone_from(&finish.usage);
         let cost = StepCost {
-            model: &scene.model.reference,
+            model: &step.model.reference,
             call: Some(finish.usage.as_ref()),
             message: written,
             measured,
         };
         // The provider's own tools are still running: the next step continues the paused response.
         let paused = finish.reason == FinishReason::Paused && written.is_some();
-        if paused && calls.is_empty() && !scene.owned.late {
+        if paused && calls.is_empty() && !step.owned.late {
             let written = self
                 .engine
                 .store
@@ -232,17 +231,17 @@ impl Run<'_> {
         if calls.is_empty() {
             let is_silent = parts.iter().all(Part::is_silent);
             return self
-                .end_after(scene, rows, cost, (finish.reason, is_silent))
+                .end_after(step, rows, cost, (finish.reason, is_silent))
                 .await;
         }
         let handing = BatchBuilder {
-            tools: scene.tools,
-            execution: scene.policy.execution,
-            timeout: scene.limits.tool_timeout,
-            results: derive::results(self.turn, scene.owned.step),
-            over: scene.is_over(),
-            at: scene.at,
-            estimator: scene.estimator,
+            tools: step.tools,
+            execution: step.policy.execution,
+            timeout: step.limits.tool_timeout,
+            results: derive::results(self.turn, step.owned.step),
+            over: step.is_over(),
+            at: step.at,
+            estimator: step.estimator,
         };
         let batch = handing.batch(message, &parts, finish.reason, &mut rows);
         let written = self
@@ -260,19 +259,19 @@ impl Run<'_> {
     /// Ends the turn after a response without calls, which may be empty.
     async fn end_after(
         &mut self,
-        scene: &StepContext<'_>,
+        step: &StepContext<'_>,
         rows: Rows,
         cost: StepCost<'_>,
         (finish, is_silent): (FinishReason, bool),
     ) -> Result<Flow, Error> {
         match ending_of(finish) {
-            TurnAction::Finish if scene.is_over() => {
+            TurnAction::Finish if step.is_over() => {
                 let ending = Ending::Completed(CompletionReason::Deadline);
-                self.stop(scene, rows, Some(cost), ending, Some(finish))
+                self.stop(step, rows, Some(cost), ending, Some(finish))
                     .await
             }
             TurnAction::Stop(ending) => {
-                self.stop(scene, rows, Some(cost), ending, Some(finish))
+                self.stop(step, rows, Some(cost), ending, Some(finish))
                     .await
             }
             TurnAction::Call | TurnAction::Begin | TurnAction::Take { .. } | TurnAction::Finish => {
@@ -281,7 +280,7 @@ impl Run<'_> {
                 } else {
                     CompletionReason::Stop
                 };
-                self.finish(scene, rows, Some(cost), (reason, Some(finish)))
+                self.finish(step, rows, Some(cost), (reason, Some(finish)))
                     .await
             }
         }
@@ -289,67 +288,67 @@ impl Run<'_> {
 
     /// Whether to call the model again because it stopped with an empty response. This happens once
     /// per step, if another attempt is allowed and there is time.
-    fn must_retry_empty(&self, scene: &StepContext<'_>, answer: &AssembledResponse) -> bool {
+    fn must_retry_empty(&self, step: &StepContext<'_>, answer: &AssembledResponse) -> bool {
         let stopped = matches!(
             answer.finish.reason,
             FinishReason::Stop | FinishReason::ToolCalls
         );
-        let tried = self.called_again == Some(scene.at.step);
+        let tried = self.called_again == Some(step.at.step);
         stopped
             && !tried
             && answer.parts.iter().all(Part::is_silent)
-            && self.retry_delay(scene, &empty(scene)).is_some()
+            && self.retry_delay(step, &empty(step)).is_some()
     }
 
     /// Begins the next attempt at a step with an empty response. Reasoning that readers were sent
     /// is void, but its tokens count.
     async fn retry_empty(
         &mut self,
-        scene: &StepContext<'_>,
+        step: &StepContext<'_>,
         message: &MessageId,
         answer: &AssembledResponse,
         Reported {
             ratio, estimate, ..
         }: &Reported,
     ) -> Result<Flow, Error> {
-        self.called_again = Some(scene.at.step);
-        let error = empty(scene);
+        self.called_again = Some(step.at.step);
+        let error = empty(step);
         tracing::warn!(
-            session.id = %self.key.session, turn.id = %self.turn, step = scene.at.step, attempt = scene.at.attempt,
+            session.id = %self.key.session, turn.id = %self.turn, step = step.at.step, attempt = step.at.attempt,
             "retrying after an empty model response"
         );
         self.engine.metrics.call_retried(error.kind.name());
-        let mut rows = Self::no_rows(scene);
+        let mut rows = Self::no_rows(step);
         let reported = answer.finish.usage.as_ref();
         let usage = (reported, *estimate);
-        rows.event(usage_recorded(scene.model, usage, *ratio, None), scene.at);
+        rows.event(usage_recorded(step.model, usage, *ratio, None), step.at);
         let cost = StepCost {
-            model: &scene.model.reference,
+            model: &step.model.reference,
             call: Some(reported),
             message: None,
             measured: None,
         };
         let failure = error.to_failure(FailurePhase::Stream);
         let voided = (!answer.parts.is_empty()).then(|| message.clone());
-        self.begin_attempt(scene, rows, &cost, (failure, Duration::ZERO, voided))
+        self.begin_attempt(step, rows, &cost, (failure, Duration::ZERO, voided))
             .await
     }
 
     /// The wait before a call that failed like this is retried. Returns `None` if it is not
     /// retried.
-    fn retry_delay(&self, scene: &StepContext<'_>, error: &provider::Error) -> Option<Duration> {
+    fn retry_delay(&self, step: &StepContext<'_>, error: &provider::Error) -> Option<Duration> {
         self.engine.rules.retries.wait(RetryInput {
             error,
             calls: self.calls.1,
-            time_left: scene.time_left().saturating_sub(scene.read.elapsed()),
-            jitter: derive::jitter(self.turn, scene.at),
+            time_left: step.time_left().saturating_sub(step.read.elapsed()),
+            jitter: derive::jitter(self.turn, step.at),
         })
     }
 
     /// Handles a failed call: repeats the step if that may help, or ends the turn.
     async fn failed(
         &mut self,
-        scene: &StepContext<'_>,
+        step: &StepContext<'_>,
         message: &MessageId,
         broken: FailedCall,
     ) -> Result<Flow, Error> {
@@ -359,37 +358,37 @@ impl Run<'_> {
             shown,
         } = broken;
         let failure = error.to_failure(phase);
-        let mut rows = Self::no_rows(scene);
-        let cost = self.unreported_call(scene, &mut rows, None).await;
+        let mut rows = Self::no_rows(step);
+        let cost = self.unreported_call(step, &mut rows, None).await;
         let voided = shown.then(|| message.clone());
         if error.kind == Kind::TooLong {
-            return self.recover(scene, failure, voided, rows, cost).await;
+            return self.recover(step, failure, voided, rows, cost).await;
         }
-        let Some(delay) = self.retry_delay(scene, &error) else {
-            return match self.instead_of(scene, &error) {
+        let Some(delay) = self.retry_delay(step, &error) else {
+            return match self.instead_of(step, &error) {
                 Some(to) => {
-                    let from = &scene.model.reference;
+                    let from = &step.model.reference;
                     let fallback = Fallback {
                         from,
                         to,
                         failure,
                         voided,
                     };
-                    self.fall_back(scene.owned, fallback, rows, cost).await
+                    self.fall_back(step.owned, fallback, rows, cost).await
                 }
                 None => {
-                    self.stop(scene, rows, Some(cost), Ending::Failed(failure), None)
+                    self.stop(step, rows, Some(cost), Ending::Failed(failure), None)
                         .await
                 }
             };
         };
         tracing::warn!(
-            session.id = %self.key.session, turn.id = %self.turn, step = scene.at.step, attempt = scene.at.attempt,
+            session.id = %self.key.session, turn.id = %self.turn, step = step.at.step, attempt = step.at.attempt,
             ?delay, %error, "retrying a failed model call"
         );
         self.engine.metrics.call_retried(error.kind.name());
         let flow = self
-            .begin_attempt(scene, rows, &cost, (failure, delay, voided))
+            .begin_attempt(step, rows, &cost, (failure, delay, voided))
             .await?;
         if flow == Flow::Continue {
             self.wait(delay).await;
@@ -400,18 +399,18 @@ impl Run<'_> {
     /// Begins the next attempt at the step. The message of the previous attempt is void.
     pub(super) async fn begin_attempt(
         &mut self,
-        scene: &StepContext<'_>,
+        step: &StepContext<'_>,
         mut rows: Rows,
         cost: &StepCost<'_>,
         (failure, delay, voided): (Failure, Duration, Option<MessageId>),
     ) -> Result<Flow, Error> {
         let retrying = TurnRetrying {
             failure,
-            next_attempt: scene.at.attempt + 1,
+            next_attempt: step.at.attempt + 1,
             delay,
             voided,
         };
-        rows.event(Payload::TurnRetrying(retrying), scene.at);
+        rows.event(Payload::TurnRetrying(retrying), step.at);
         let written = self
             .engine
             .store
@@ -435,7 +434,7 @@ impl Run<'_> {
     /// Handles a response that was cut short. Its text is kept, unless another owner has the turn.
     async fn cut(
         &mut self,
-        scene: &StepContext<'_>,
+        step: &StepContext<'_>,
         message: &MessageId,
         cut: CutReason,
         partial: Vec<Part>,
@@ -444,7 +443,7 @@ impl Run<'_> {
         let ending = match cut {
             CutReason::LeaseLost => return Ok(Flow::Stop),
             CutReason::Aborted => return self.hand_over().await,
-            CutReason::WindowFull => return self.restart(scene, message).await,
+            CutReason::WindowFull => return self.restart(step, message).await,
             CutReason::Deadline => Ending::Completed(CompletionReason::Deadline),
             CutReason::Cancelled => {
                 let owned = || {
@@ -480,9 +479,9 @@ impl Run<'_> {
         };
         let written = (!partial.is_empty()).then_some(message);
         let mut rows = if written.is_some() {
-            self.rows_with_media_events(scene)
+            self.rows_with_media_events(step)
         } else {
-            Self::no_rows(scene)
+            Self::no_rows(step)
         };
         if written.is_some() {
             let finish = Finish {
@@ -495,15 +494,15 @@ impl Run<'_> {
                 prompt_usage: None,
                 prompt_fingerprint: None,
             };
-            let response = response(scene.model, &finish, timing);
+            let response = response(step.model, &finish, timing);
             rows.message(
-                assistant(message, partial, response, scene.estimator),
-                scene.at,
+                assistant(message, partial, response, step.estimator),
+                step.at,
             );
         }
-        let cost = self.unreported_call(scene, &mut rows, written).await;
+        let cost = self.unreported_call(step, &mut rows, written).await;
         self.stop(
-            scene,
+            step,
             rows,
             Some(cost),
             ending,
@@ -514,15 +513,15 @@ impl Run<'_> {
     /// Records a call without reported usage, and the message that it wrote.
     pub(super) async fn unreported_call<'s>(
         &self,
-        scene: &StepContext<'s>,
+        step: &StepContext<'s>,
         rows: &mut Rows,
         message: Option<&'s MessageId>,
     ) -> StepCost<'s> {
-        let model = &scene.model.reference;
+        let model = &step.model.reference;
         let ratio = self.engine.ratio(&self.key.tenant, model).await;
         rows.event(
-            usage_recorded(scene.model, (None, None), ratio, message),
-            scene.at,
+            usage_recorded(step.model, (None, None), ratio, message),
+            step.at,
         );
         StepCost {
             model,
@@ -534,9 +533,9 @@ impl Run<'_> {
 }
 
 /// The failure of a call with an empty response.
-fn empty(scene: &StepContext<'_>) -> provider::Error {
+fn empty(step: &StepContext<'_>) -> provider::Error {
     let message = "the response was empty: the model stopped without text or a tool call";
-    provider::Error::new(Kind::Broken, &scene.model.provider_name, message)
+    provider::Error::new(Kind::Broken, &step.model.provider_name, message)
 }
 
 /// Tokens used by a call: as reported, or else the estimate plus what arrived. A call that the

@@ -50,27 +50,27 @@ impl Run<'_> {
     /// requested.
     pub(super) async fn finish(
         &mut self,
-        scene: &StepContext<'_>,
+        step: &StepContext<'_>,
         rows: Rows,
         cost: Option<StepCost<'_>>,
         (reason, finish): (CompletionReason, Option<FinishReason>),
     ) -> Result<Flow, Error> {
         let cost = cost.unwrap_or_default();
         let ending = Ending::Completed(reason);
-        let result = self.result(scene, &cost, finish);
+        let result = self.result(step, &cost, finish);
         let end = TurnEnd {
             ending: &ending,
             result: &result,
-            synthetic: synthetic(CallCancelReason::TurnEnded, scene.estimator),
+            synthetic: synthetic(CallCancelReason::TurnEnded, step.estimator),
         };
         let mut request = self.engine.leases.request(self.key);
         let store = &self.engine.store;
         let at_once = store.finish_at_once(self.key, self.turn_fence(), &rows, &cost, &end);
         if let Some(written) = at_once.await? {
-            return self.ended(scene, &ending, (written, None), (false, &request));
+            return self.ended(step, &ending, (written, None), (false, &request));
         }
         let ahead = self
-            .read_queue_at_end(scene, TurnStarters::AfterCompletion)
+            .read_queue_at_end(step, TurnStarters::AfterCompletion)
             .await?;
         if ahead.waiting && rows.count() > 0 {
             // The turn continues with the queued messages.
@@ -94,20 +94,20 @@ impl Run<'_> {
             )
             .await;
         let ended = request.answered(ended)?;
-        self.ended(scene, &ending, ended, (next.is_some(), &request))
+        self.ended(step, &ending, ended, (next.is_some(), &request))
     }
 
     /// Ends the turn, even if there are queued messages for it.
     pub(super) async fn stop(
         &mut self,
-        scene: &StepContext<'_>,
+        step: &StepContext<'_>,
         rows: Rows,
         cost: Option<StepCost<'_>>,
         ending: Ending,
         finish: Option<FinishReason>,
     ) -> Result<Flow, Error> {
         let cost = cost.unwrap_or_default();
-        let result = self.result(scene, &cost, finish);
+        let result = self.result(step, &cost, finish);
         let reason = match ending {
             Ending::Cancelled { .. } => CallCancelReason::TurnCancelled,
             Ending::Completed(_) | Ending::Failed(_) => CallCancelReason::TurnEnded,
@@ -115,13 +115,13 @@ impl Run<'_> {
         let end = TurnEnd {
             ending: &ending,
             result: &result,
-            synthetic: synthetic(reason, scene.estimator),
+            synthetic: synthetic(reason, step.estimator),
         };
         let starters = match ending {
             Ending::Completed(_) => TurnStarters::AfterCompletion,
             Ending::Cancelled { .. } | Ending::Failed(_) => TurnStarters::AfterAnyEnd,
         };
-        let ahead = self.read_queue_at_end(scene, starters).await?;
+        let ahead = self.read_queue_at_end(step, starters).await?;
         let admission = ahead.next.as_ref().map(PlannedTurn::admission);
         let next = ahead.next_turn(admission.as_ref());
         let mut request = self.engine.leases.request(self.key);
@@ -137,13 +137,13 @@ impl Run<'_> {
             )
             .await;
         let ended = request.answered(ended)?;
-        self.ended(scene, &ending, ended, (next.is_some(), &request))
+        self.ended(step, &ending, ended, (next.is_some(), &request))
     }
 
     /// Reads the queued messages that keep the turn from ending, and plans the turn that follows.
     async fn read_queue_at_end(
         &self,
-        scene: &StepContext<'_>,
+        step: &StepContext<'_>,
         starters: TurnStarters,
     ) -> Result<QueueAtEnd, Error> {
         let found = self
@@ -161,7 +161,7 @@ impl Run<'_> {
         };
         match self
             .engine
-            .plan_for(self.key, &starter, StartingPoint::after(scene.owned))
+            .plan_for(self.key, &starter, StartingPoint::after(step.owned))
             .await
         {
             Ok(next) => ahead.next = next,
@@ -178,7 +178,7 @@ impl Run<'_> {
     /// Applies the outcome of the turn's end, and starts the turn that follows.
     fn ended(
         &mut self,
-        scene: &StepContext<'_>,
+        step: &StepContext<'_>,
         ending: &Ending,
         (written, grant): (WriteOutcome, Option<Grant>),
         (planned, request): (bool, &GrantRequest),
@@ -189,7 +189,7 @@ impl Run<'_> {
             self.engine.metrics.turn_ended(ending);
             self.spans.turn_ended(ending);
             if let Ending::Failed(failure) = ending {
-                self.log_failure(failure, scene.at, None);
+                self.log_failure(failure, step.at, None);
             }
         }
         match grant {
@@ -350,11 +350,11 @@ impl Run<'_> {
     /// The result of the turn, including this step.
     fn result(
         &self,
-        scene: &StepContext<'_>,
+        step: &StepContext<'_>,
         cost: &StepCost<'_>,
         finish: Option<FinishReason>,
     ) -> TurnResult {
-        let owned = scene.owned;
+        let owned = step.owned;
         TurnResult {
             step_count: owned.step,
             final_message: cost
@@ -366,7 +366,7 @@ impl Run<'_> {
             total_usage: cost
                 .call
                 .map_or(owned.totals, |usage| owned.totals.plus(usage)),
-            elapsed: owned.elapsed() + scene.read.elapsed(),
+            elapsed: owned.elapsed() + step.read.elapsed(),
         }
     }
 }

@@ -58,12 +58,12 @@ impl Run<'_> {
     /// error: another model would fail too, none is left, or there is no time.
     pub(super) fn instead_of(
         &self,
-        scene: &StepContext<'_>,
+        step: &StepContext<'_>,
         error: &provider::Error,
     ) -> Option<ResolvedModel> {
-        let has_time = scene.read.elapsed() < scene.time_left();
+        let has_time = step.read.elapsed() < step.time_left();
         self.engine
-            .fallback(&scene.policy, &scene.model.reference)
+            .fallback(&step.policy, &step.model.reference)
             .filter(|_| has_time && error.another_model_may_answer())
     }
 

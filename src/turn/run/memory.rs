@@ -130,10 +130,10 @@ impl Run<'_> {
     /// memory.
     pub(super) fn release_memory_for_media(
         &mut self,
-        scene: &StepContext<'_>,
+        step: &StepContext<'_>,
         messages: &[Message],
     ) -> bool {
-        let media = self.engine.media_bytes(messages, scene.model);
+        let media = self.engine.media_bytes(messages, step.model);
         let held = self.memory.as_ref().map_or(0, |_| self.media);
         if media < LARGE as u64 || media <= held {
             return false;

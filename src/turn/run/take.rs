@@ -53,7 +53,7 @@ impl Run<'_> {
     /// next step.
     pub(in crate::turn) async fn take(
         &mut self,
-        scene: &StepContext<'_>,
+        step: &StepContext<'_>,
         messages: &[Message],
         advance: bool,
     ) -> Result<Flow, Error> {
@@ -61,12 +61,12 @@ impl Run<'_> {
             return Ok(Flow::Stop);
         };
         let revision = if advance {
-            scene.owned.in_force()
+            step.owned.in_force()
         } else {
-            &scene.owned.prepared_for
+            &step.owned.prepared_for
         };
         let Revision { number, config } = revision;
-        let request = &scene.owned.request;
+        let request = &step.owned.request;
         let model = self
             .engine
             .model(request.model.as_ref().unwrap_or(&config.model))?;
@@ -74,10 +74,10 @@ impl Run<'_> {
             config,
             tools: tools_in_force(request, config, false),
             request,
-            step: scene.at.step + u32::from(advance),
+            step: step.at.step + u32::from(advance),
             model: (&model).into(),
         };
-        let size = call.size_of_all(scene.owned.into());
+        let size = call.size_of_all(step.owned.into());
         let policy = self.engine.policy(config)?;
         let window = known_window(&policy.context, &model);
         let non_transcript_tokens = size.non_transcript_tokens();
@@ -107,7 +107,7 @@ impl Run<'_> {
             step_started(&model, *number, size.size().count, budget)
         });
         let rows = Rows::new(&estimator(&model).name(), size.offset());
-        let (rows, ends) = take_rows(rows, scene.at, choice.dropped, started, message);
+        let (rows, ends) = take_rows(rows, step.at, choice.dropped, started, message);
         let step = match advance {
             false => Advance::Stay,
             true if self.begins_in_any_case() => Advance::AnyRevision,

@@ -6,7 +6,7 @@ use super::state::{Run, StepContext};
 impl Run<'_> {
     /// Waits until the tenant has tokens, or until an event that the turn has to handle. Returns
     /// whether it waited.
-    pub(super) async fn wait_for_tokens(&mut self, scene: &StepContext<'_>) -> bool {
+    pub(super) async fn wait_for_tokens(&mut self, step: &StepContext<'_>) -> bool {
         let engine = self.engine;
         let tenant = &self.key.tenant;
         let Some(delay) = engine.quotas.token_wait(tenant) else {
@@ -19,7 +19,7 @@ impl Run<'_> {
         );
         tokio::select! {
             () = engine.quotas.wait_for_tokens(tenant) => {}
-            () = self.wait(scene.time_left()) => return true,
+            () = self.wait(step.time_left()) => return true,
         }
         self.watch.waited();
         true

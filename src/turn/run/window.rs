@@ -45,28 +45,28 @@ impl Run<'_> {
     /// prune, or it does not pay off.
     pub(super) async fn prune(
         &self,
-        scene: &StepContext<'_>,
+        step: &StepContext<'_>,
         transcript: &ClosedTranscript,
     ) -> Result<bool, Error> {
-        let policy = &scene.policy.context;
+        let policy = &step.policy.context;
         let Some(pruning) = choose(transcript.messages(), &policy.prune) else {
             return Ok(false);
         };
-        let rebilled = scene.rebilled(&pruning);
+        let rebilled = step.rebilled(&pruning);
         // An unknown window never overflows: the provider reports it.
         let overflows =
-            budget(policy, scene.model).is_ok_and(|budget| budget.overflows(scene.size.at_most()));
+            budget(policy, step.model).is_ok_and(|budget| budget.overflows(step.size.at_most()));
         if !overflows {
-            let prices = scene.model.info.cache_prices;
+            let prices = step.model.info.cache_prices;
             let by_itself = is_due(policy.prune.mode, &pruning, rebilled, prices, false);
             // Prune before a summary is requested, even if that alone does not pay off. While a
             // summary is being written, leave its context unchanged.
-            if !by_itself && self.due(scene).is_none() {
+            if !by_itself && self.due(step).is_none() {
                 return Ok(false);
             }
             match self
                 .engine
-                .compaction_blocker(self.key, scene.owned.context_version)
+                .compaction_blocker(self.key, step.owned.context_version)
                 .await?
             {
                 Some(CompactionBlocker::Running) => return Ok(false),
@@ -75,7 +75,7 @@ impl Run<'_> {
             }
         }
         let report = report(&pruning, rebilled);
-        let version = scene.owned.context_version;
+        let version = step.owned.context_version;
         let cleared = self
             .engine
             .clear(self.key, &pruning, report, version, (&unkeyed(), ""))
@@ -85,9 +85,9 @@ impl Run<'_> {
 
     /// The ending of the turn if its prompt exceeds the window. Returns `None` for an unknown
     /// window: the provider decides.
-    pub(super) async fn too_large(&self, scene: &StepContext<'_>) -> Result<Option<Ending>, Error> {
-        let size = scene.size.count.tokens;
-        let window = known_window(&scene.policy.context, scene.model);
+    pub(super) async fn too_large(&self, step: &StepContext<'_>) -> Result<Option<Ending>, Error> {
+        let size = step.size.count.tokens;
+        let window = known_window(&step.policy.context, step.model);
         let Some(window) = window.filter(|window| size > *window) else {
             return Ok(None);
         };
@@ -95,7 +95,7 @@ impl Run<'_> {
             "the prompt has about {size} tokens and exceeds the model's context window of {window} tokens"
         );
         self.overflow(
-            scene,
+            step,
             Failure::local(FailureReason::ContextOverflow, words, false),
         )
         .await
@@ -107,38 +107,38 @@ impl Run<'_> {
     /// step; then the turn ends.
     pub(super) async fn recover(
         &mut self,
-        scene: &StepContext<'_>,
+        step: &StepContext<'_>,
         failure: Failure,
         voided: Option<MessageId>,
         rows: Rows,
         cost: StepCost<'_>,
     ) -> Result<Flow, Error> {
         let seen = self.engine.store.transcript(self.key).await?;
-        let policy = &scene.policy.context.prune;
+        let policy = &step.policy.context.prune;
         // The newest results are what the model is working on: up to half of the usually protected
         // tokens stay.
         let prune = PrunePolicy {
             minimum_tokens: 1,
-            protect_tokens: policy.protect_tokens.min(scene.size.count.tokens) / 2,
+            protect_tokens: policy.protect_tokens.min(step.size.count.tokens) / 2,
             protect_turns: 0,
             ..policy.clone()
         };
-        let again = self.recovered != Some(scene.at.step);
+        let again = self.recovered != Some(step.at.step);
         let chosen = choose(&seen.messages, &prune).zip(seen.context_version);
         let cleared = chosen.as_ref().map_or(0, |(pruning, _)| pruning.saved);
         // The excess is unknown, so that a small reduction may not suffice.
-        let forced = (Trigger::ProviderOverflow, scene.size.count.tokens / 2);
+        let forced = (Trigger::ProviderOverflow, step.size.count.tokens / 2);
         let compacts = again
-            && cleared < scene.size.count.tokens / MIN_SAVING_DIVISOR
-            && self.can_compact(scene, &seen.messages, forced).await?;
+            && cleared < step.size.count.tokens / MIN_SAVING_DIVISOR
+            && self.can_compact(step, &seen.messages, forced).await?;
         if !again || chosen.is_none() && !compacts {
-            let ending = self.overflow(scene, failure).await?;
-            return self.stop(scene, rows, Some(cost), ending, None).await;
+            let ending = self.overflow(step, failure).await?;
+            return self.stop(step, rows, Some(cost), ending, None).await;
         }
-        self.recovered = Some(scene.at.step);
+        self.recovered = Some(step.at.step);
         self.reductions.forced = compacts.then_some(forced);
         tracing::warn!(
-            session.id = %self.key.session, turn.id = %self.turn, step = scene.at.step, tokens.estimated = scene.size.count.tokens,
+            session.id = %self.key.session, turn.id = %self.turn, step = step.at.step, tokens.estimated = step.size.count.tokens,
             "the provider rejected the prompt as too long; reducing the context"
         );
         let failure = Failure {
@@ -146,10 +146,10 @@ impl Run<'_> {
             ..failure
         };
         let flow = self
-            .begin_attempt(scene, rows, &cost, (failure, Duration::ZERO, voided))
+            .begin_attempt(step, rows, &cost, (failure, Duration::ZERO, voided))
             .await?;
         if let (Flow::Continue, Some((pruning, version))) = (flow, chosen) {
-            let report = report(&pruning, scene.rebilled(&pruning));
+            let report = report(&pruning, step.rebilled(&pruning));
             // If the context changed concurrently, the prune does not apply. The changed prompt is
             // then tried as is.
             self.engine
@@ -162,7 +162,7 @@ impl Run<'_> {
     /// The prompt of a step, with the media that the model accepts.
     pub(super) async fn prompt(
         &mut self,
-        scene: &StepContext<'_>,
+        step: &StepContext<'_>,
         transcript: ClosedTranscript,
         asked: &ModelCallSettings<'_>,
     ) -> Result<Arc<Prompt>, Error> {
@@ -170,14 +170,14 @@ impl Run<'_> {
             .engine
             .load_media(
                 &self.key.tenant,
-                scene.model,
+                step.model,
                 transcript,
                 &mut self.prompt_media,
             )
             .await?;
         let prompt = prompt::build(
-            &scene.owned.prepared_for.config,
-            scene.tools,
+            &step.owned.prepared_for.config,
+            step.tools,
             transcript,
             asked,
         );
@@ -188,10 +188,10 @@ impl Run<'_> {
     }
 
     /// New rows, with the events for media that the last prompt left out.
-    pub(super) fn rows_with_media_events(&mut self, scene: &StepContext<'_>) -> Rows {
-        let mut rows = Self::no_rows(scene);
-        for left_out in self.prompt_media.take_events(scene.model) {
-            rows.event(left_out, scene.at);
+    pub(super) fn rows_with_media_events(&mut self, step: &StepContext<'_>) -> Rows {
+        let mut rows = Self::no_rows(step);
+        for left_out in self.prompt_media.take_events(step.model) {
+            rows.event(left_out, step.at);
         }
         rows
     }
@@ -199,24 +199,24 @@ impl Run<'_> {
     /// The ending of a turn whose prompt does not fit, with what fills the window.
     pub(super) async fn overflow(
         &self,
-        scene: &StepContext<'_>,
+        step: &StepContext<'_>,
         failure: Failure,
     ) -> Result<Ending, Error> {
         let categories = match self.engine.store.stats(self.key).await? {
             Some(stats) => {
                 let config = SessionConfig {
-                    tools: scene.tools.clone(),
-                    ..scene.owned.prepared_for.config.clone()
+                    tools: step.tools.clone(),
+                    ..step.owned.prepared_for.config.clone()
                 };
                 let whole = BreakdownInput {
                     config: &config,
-                    supports_tools: scene.model.info.supports_tools,
-                    provider: &scene.model.provider_name,
-                    estimator: scene.estimator,
-                    non_transcript: scene.context.non_transcript(),
-                    ledger: &stats.ledger.less(&scene.unsupported),
+                    supports_tools: step.model.info.supports_tools,
+                    provider: &step.model.provider_name,
+                    estimator: step.estimator,
+                    non_transcript: step.context.non_transcript(),
+                    ledger: &stats.ledger.less(&step.unsupported),
                     queued: stats.queued,
-                    used: scene.size.count.tokens,
+                    used: step.size.count.tokens,
                 };
                 largest_first(breakdown(&whole).shares)
             }
@@ -233,7 +233,7 @@ impl Run<'_> {
 /// the size is not plausible: then the report is recorded, but not used for the next prompt's size
 /// or for calibration.
 pub(super) fn size_report<'f>(
-    scene: &StepContext<'_>,
+    step: &StepContext<'_>,
     sent: SentPrompt,
     finish: &'f Finish,
 ) -> Option<&'f Usage> {
@@ -242,13 +242,13 @@ pub(super) fn size_report<'f>(
         has_unknown_parts: sent.has_unknown_parts || finish.ran_provider_tools(),
         ..sent
     };
-    let numbers = (usage.input, scene.size.count.tokens);
-    let is_believed = is_believed(&scene.model.reference, sent, numbers);
+    let numbers = (usage.input, step.size.count.tokens);
+    let is_believed = is_believed(&step.model.reference, sent, numbers);
     (is_believed && usage.input > 0).then_some(usage)
 }
 
 /// What is known of a prompt's size without the reports of earlier calls.
-pub(super) fn sent(scene: &StepContext<'_>, prompt: &Prompt) -> SentPrompt {
+pub(super) fn sent(step: &StepContext<'_>, prompt: &Prompt) -> SentPrompt {
     let messages = prompt.transcript.messages();
     let shows = messages
         .iter()
@@ -256,36 +256,36 @@ pub(super) fn sent(scene: &StepContext<'_>, prompt: &Prompt) -> SentPrompt {
     let stored = messages
         .iter()
         .map(prune::size)
-        .fold(scene.context.non_transcript_tokens(), u32::saturating_add);
+        .fold(step.context.non_transcript_tokens(), u32::saturating_add);
     let of_characters = prompt.size.tokens;
     SentPrompt {
         estimated: stored.max(of_characters),
         certain: of_characters.saturating_sub(uncertain_tokens(messages)),
         has_unknown_parts: shows,
-        window: known_window(&scene.policy.context, scene.model),
+        window: known_window(&step.policy.context, step.model),
     }
 }
 
 /// The size that a call measured. Reasoning that is not sent with later prompts is excluded: that
 /// of the response, and that of the loop if a response without calls ends it.
 pub(super) fn measured(
-    scene: &StepContext<'_>,
+    step: &StepContext<'_>,
     (usage, in_rounds): (&Usage, bool),
     answer: &NewMessage,
     of_loop: reasoning::SentLoop,
 ) -> Anchor {
     let was_appended = !answer.parts.is_empty();
-    let kept = reasoning::kept(scene.model, &answer.parts, of_loop);
+    let kept = reasoning::kept(step.model, &answer.parts, of_loop);
     let ends_loop = reasoning::ends_loop(&answer.parts);
-    scene.context.anchor_after(ReportedCall {
-        model: &scene.model.reference,
+    step.context.anchor_after(ReportedCall {
+        model: &step.model.reference,
         usage,
         message_tokens: if was_appended {
             message_tokens(answer)
         } else {
             0
         },
-        output: estimator(scene.model).response(&answer.parts, usage, kept),
+        output: estimator(step.model).response(&answer.parts, usage, kept),
         dropped_input: if ends_loop { of_loop.passing } else { 0 },
         ran_provider_tools: in_rounds,
     })
