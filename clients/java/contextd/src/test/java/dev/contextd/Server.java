@@ -85,7 +85,7 @@ public final class Server implements AutoCloseable {
       try (ServerSocket probe = new ServerSocket(port, 1, InetAddress.getLoopbackAddress())) {
         return probe.getLocalPort();
       } catch (BindException taken) {
-        continue;
+        // Try another port.
       } catch (IOException error) {
         throw new UncheckedIOException(error);
       }
