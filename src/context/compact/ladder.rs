@@ -9,13 +9,13 @@ pub enum CompactionMethod {
     KeepUnanswered(Strategy),
     /// Also replaces unread messages except the newest input; every message is shown in part.
     Excerpt,
-    /// Like `Cut`, but by a strategy in which a model writes a summary.
+    /// Like `Excerpt`, but by a strategy in which a model writes a summary.
     SummariseUnanswered(Strategy),
-    /// Like `Cut`, but with a note that messages are missing instead of a summary or excerpt.
+    /// Like `Excerpt`, but with a note that messages are missing instead of a summary or excerpt.
     Omit,
-    /// Like `Cut`, but also replaces pinned messages, largest first, until the rest fits.
+    /// Like `Excerpt`, but also replaces pinned messages, largest first, until the rest fits.
     ExcerptPinned,
-    /// Like `LeftOut`, but also replaces pinned messages, largest first, until the rest fits.
+    /// Like `Omit`, but also replaces pinned messages, largest first, until the rest fits.
     OmitPinned,
 }
 

@@ -52,7 +52,7 @@ impl Postponed {
         self.lock().remove(key);
     }
 
-    /// The sessions to skip now. A session that was due for `LONGEST_PAUSE` without another failure
+    /// The sessions to skip now. A session that was due for `MAX_BACKOFF` without another failure
     /// is removed: its turn continued elsewhere.
     pub(in crate::turn) fn at(&self, now: Instant) -> Vec<SessionKey> {
         let mut paused = self.lock();

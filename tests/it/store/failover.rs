@@ -1,5 +1,5 @@
 //! A failover that lost commits: a grant is repeated with the same epoch and op, for another turn or to another owner.
-//! Only the turn and the owner distinguish the two grants (`session::steps::standing`, whose tests disable each check).
+//! Only the turn and the owner distinguish the two grants (`session::steps::owner_status`, whose tests disable each check).
 
 use contextd::{
     session::steps::NewStep,

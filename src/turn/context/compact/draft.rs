@@ -1,4 +1,4 @@
-//! The input of a compaction (`CompactionInput`), what was requested (`Order`), and the planned or completed
+//! The input of a compaction (`CompactionInput`), what was requested (`CompactionRequest`), and the planned or completed
 //! compaction (`Draft`).
 
 use crate::{
