@@ -16,6 +16,7 @@ use std::{
 };
 
 use contextd::{
+    config::HttpConfig,
     context::estimate,
     model::{
         CallId, Content, Contents, Generation, Message, MessageId, ModelResponse, Part, Prompt,
@@ -146,14 +147,10 @@ fn report(name: &str, bytes: usize, ours: Duration, floor: Duration) {
 }
 
 fn settings() -> Settings {
-    let second = Duration::from_secs(1);
     Settings {
         base_url: "http://127.0.0.1:9/v1".to_owned(),
         headers: Vec::new(),
-        connect_timeout: second,
-        first_byte_timeout: second,
-        stall_timeout: second,
-        max_request_bytes: None,
+        http: HttpConfig::default(),
     }
 }
 

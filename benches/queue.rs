@@ -19,6 +19,7 @@ use std::{
 
 use contextd::{
     codec,
+    config::DatabaseConfig,
     model::{
         Delivery, InputMessage, MessageId, Part, Role, SessionId, SessionKey, TenantId,
         command::Idempotency,
@@ -28,7 +29,7 @@ use contextd::{
         session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
     },
     postgres::{DATABASE, Postgres},
-    store::{Database, Settings, Store, queue::NewQueued},
+    store::{Database, Store, queue::NewQueued},
 };
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
 use futures_util::future::join_all;
@@ -175,24 +176,14 @@ struct Bench {
 
 impl Bench {
     async fn new(postgres: &Postgres, served: &Served) -> Self {
-        let settings = Settings {
-            config: postgres.config(DATABASE),
+        let config = DatabaseConfig {
             pool_size: CONCURRENCY,
             acquire_timeout: Duration::from_secs(10),
-            idle_timeout: Duration::from_mins(1),
-            connect_timeout: Duration::from_secs(5),
-            statement_timeout: Duration::from_secs(10),
-            idle_in_transaction_timeout: Duration::from_secs(5),
-            ca_file: None,
-            verify_host_name: true,
-            transaction_pooler: false,
-            row_security: false,
+            ..DatabaseConfig::default()
         };
-        let store = Store::new(
-            Database::new(&settings).unwrap(),
-            "bench",
-            Duration::from_secs(15),
-        );
+        let lease_ttl = Duration::from_secs(15);
+        let database = Database::new(&postgres.config(DATABASE), &config, lease_ttl);
+        let store = Store::new(database.unwrap(), "bench", lease_ttl);
         let table = "create table if not exists raw_queue (like queue including all)";
         connect(postgres).await.batch_execute(table).await.unwrap();
         let connect = || async {

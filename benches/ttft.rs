@@ -395,8 +395,7 @@ impl Drop for Served {
 /// Starts a cluster with contextd's own settings: a commit is on disk before it is acknowledged.
 async fn start_postgres(place: &TempDir, programs: Option<PathBuf>) -> Postgres {
     let mut settings = Settings::new(place.path().join("data"), env!("CARGO_BIN_EXE_contextd"));
-    settings.runtime_dir = None;
-    settings.bin_dir = programs;
+    settings.embedded.bin_dir = programs;
     settings.search_path = std::env::var_os("PATH").unwrap_or_default();
     settings.cache_dir =
         std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/contextd"));

@@ -10,9 +10,7 @@ use uuid::Uuid;
 
 pub mod backup;
 mod external_database;
-mod mcp_servers;
 mod models;
-mod policies;
 mod rules;
 mod startup;
 pub mod transfer;
@@ -22,24 +20,22 @@ use self::startup::{run_migrations, wait_for_database};
 use crate::{
     auth::{self, Auth},
     clock::{Clock, SystemClock},
-    config::{Config, Environment, LimitsConfig},
+    config::{Config, Environment},
     grpc::{
-        admin_port, admission, connection,
+        admin_port,
         gate::Gate,
         health,
         readiness::{ClosedReason, Readiness},
-        request_body, server,
-        stream::ReaderLimits,
+        server,
         tls::{self, Tls},
     },
     mcp,
-    model::{Limits, TenantLimits},
     postgres::{self, Postgres},
     provider::Registry,
     quota::Quotas,
     store::{self, Connection, Database, Reach, Store},
     telemetry::{Telemetry, progress::Progress},
-    turn::{Engine, Hub, Retention, Rules, UploadBounds, run::retry::Retries},
+    turn::{Engine, Hub, Rules},
     worker,
 };
 
@@ -51,8 +47,6 @@ const UPGRADE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 const LAST_EXPORT: Duration = Duration::from_secs(3);
 /// Retry interval for the keys and limits at startup.
 const STARTUP_RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum time that a transaction may be idle.
-const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(5);
 
 /// Serves until `shutdown` fires and all work in flight is finished or handed over.
 pub async fn serve(
@@ -75,7 +69,7 @@ pub async fn serve(
     let mut parts = Parts::new(&config, connection, &Environment::of_process())?;
     if postgres.is_some() {
         // An embedded database has only this replica.
-        parts.rules.share_interval = None;
+        parts.rules.has_other_replicas = false;
     }
     let mut service = parts.assemble(config, shutdown)?;
     service.admin = admin;
@@ -109,10 +103,10 @@ impl Parts {
         environment: &Environment,
     ) -> anyhow::Result<Self> {
         Ok(Self {
-            database: Database::new(&database_settings(config, connection))?,
+            database: database(config, &connection)?,
             registry: models::registry(config, environment)?,
-            mcp: mcp_servers::servers(config, environment)?,
-            rules: rules(config),
+            mcp: mcp_servers(config, environment)?,
+            rules: Rules::new(config),
             clock: Arc::new(SystemClock),
         })
     }
@@ -128,7 +122,7 @@ impl Parts {
         let clock = Arc::clone(&self.clock);
         let auth = Arc::new(Auth::new(&config.auth, store.clone(), clock)?);
         let tls = Tls::new(&config.tls)?.map(Arc::new);
-        let quotas = Arc::new(Quotas::new(store.clone(), tenant_limits(&config.limits)));
+        let quotas = Arc::new(Quotas::new(store.clone(), config.limits));
         let engine = Engine::new(
             store,
             (self.registry, self.mcp),
@@ -227,7 +221,7 @@ impl Service {
                 auth: Arc::clone(&auth),
                 tls: tls.clone(),
             },
-            bounds(&config),
+            &config,
             stop.closing.clone().cancelled_owned(),
         );
         let mut serving = Box::pin(serving);
@@ -369,14 +363,27 @@ async fn open(
 ) -> anyhow::Result<(Database, Option<Postgres>)> {
     let running = match config.database.url {
         Some(_) => None,
-        None => postgres::find_running(&cluster_dir(config)).await,
+        None => postgres::find_running(&config.embedded.cluster_dir()).await,
     };
     let (connection, postgres) = match running {
         Some(connection) => (connection, None),
         None => connect(config, progress).await?,
     };
-    let database = Database::new(&database_settings(config, connection))?;
-    Ok((database, postgres))
+    Ok((database(config, &connection)?, postgres))
+}
+
+/// The connections to the database.
+fn database(config: &Config, connection: &Connection) -> anyhow::Result<Database> {
+    let lease_ttl = config.turn.lease_ttl;
+    Ok(Database::new(connection, &config.database, lease_ttl)?)
+}
+
+/// The MCP servers. Keys are read once, here.
+fn mcp_servers(config: &Config, environment: &Environment) -> anyhow::Result<mcp::Servers> {
+    let is_shared = config.auth.is_shared();
+    mcp::Servers::new(&config.mcp, is_shared, environment).map_err(|(name, error)| {
+        anyhow::Error::new(error).context(format!("mcp.{name} cannot be used"))
+    })
 }
 
 async fn close(database: Database, postgres: Option<Postgres>) -> anyhow::Result<()> {
@@ -398,46 +405,6 @@ fn observe(telemetry: &Telemetry, engine: &Arc<Engine>, database: &Database) {
 
 fn observe_readiness(telemetry: &Telemetry, gate: Gate) {
     telemetry.observe_readiness(move || matches!(gate.readiness(), Readiness::Ready));
-}
-
-fn bounds(config: &Config) -> server::Bounds {
-    server::Bounds {
-        requests: request_body::Bounds {
-            max_bytes: config.server.max_request_bytes,
-            timeout: config.server.request_timeout,
-            memory: (config.server.max_request_memory_bytes)
-                .max(config.server.max_request_bytes.saturating_mul(2)),
-            max_large_requests: config.server.max_large_requests,
-        },
-        max_blob_bytes: config.blobs.max_bytes,
-        connections: connection::Bounds {
-            max_connections: config.server.max_connections,
-            handshake_timeout: config.server.handshake_timeout,
-            max_control_frames_per_second: config.server.max_control_frames_per_second,
-            idle_timeout: config.server.max_connection_idle,
-            unauthenticated_timeout: config.server.unauthenticated_connection_timeout,
-            max_unauthenticated_per_peer: config.server.max_unauthenticated_connections_per_peer,
-        },
-        http2: server::Http2 {
-            max_concurrent_streams: config.server.max_concurrent_streams,
-            max_header_bytes: config.server.max_header_bytes,
-            max_pending_resets: config.server.max_pending_resets,
-            max_error_resets: config.server.max_error_resets,
-            keepalive_interval: config.server.keepalive_interval,
-            keepalive_timeout: config.server.keepalive_timeout,
-        },
-        capacity: admission::Capacity {
-            requests: config.server.max_requests,
-            streams: config.server.max_open_streams,
-            database_wait: config.database.overload_wait,
-            answer_timeout: config.server.answer_timeout,
-        },
-        reader: ReaderLimits {
-            events: config.stream.reader_events,
-            bytes: config.stream.reader_bytes,
-        },
-        reflection: config.server.reflection,
-    }
 }
 
 fn lost_database() -> anyhow::Error {
@@ -500,20 +467,12 @@ async fn start_embedded(config: &Config, progress: &Progress) -> anyhow::Result<
 fn embedded_settings(config: &Config) -> anyhow::Result<postgres::Settings> {
     let environment = Environment::of_process();
     let guard = std::env::current_exe().context("cannot find the contextd executable")?;
-    let mut settings = postgres::Settings::new(cluster_dir(config), guard);
-    settings
-        .runtime_dir
-        .clone_from(&config.embedded.runtime_dir);
-    settings.bin_dir.clone_from(&config.embedded.bin_dir);
-    settings.search_path = environment.get("PATH").unwrap_or_default().into();
-    settings.cache_dir = cache_dir(&environment);
-    settings.max_connections = u32::try_from(config.embedded.max_connections).unwrap_or(u32::MAX);
-    Ok(settings)
-}
-
-/// The PostgreSQL cluster's directory in the data directory.
-fn cluster_dir(config: &Config) -> std::path::PathBuf {
-    config.embedded.data_dir.join("postgresql")
+    Ok(postgres::Settings {
+        embedded: config.embedded.clone(),
+        search_path: environment.get("PATH").unwrap_or_default().into(),
+        cache_dir: cache_dir(&environment),
+        ..postgres::Settings::new(config.embedded.cluster_dir(), guard)
+    })
 }
 
 /// Where `script/server` puts the PostgreSQL programs on machines without access to the package manager.
@@ -528,92 +487,4 @@ fn cache_dir(environment: &Environment) -> Option<std::path::PathBuf> {
                 .map(|home| Path::new(&home).join(".cache"))
         })
         .map(|cache| cache.join("contextd"))
-}
-
-/// The connection, pool and timeout settings of the database.
-pub fn database_settings(config: &Config, connection: Connection) -> store::Settings {
-    let lease = config.turn.lease_ttl;
-    store::Settings {
-        config: connection,
-        pool_size: config.database.pool_size,
-        acquire_timeout: config.database.acquire_timeout,
-        idle_timeout: config.database.idle_timeout,
-        connect_timeout: config.database.connect_timeout,
-        statement_timeout: config.database.statement_timeout,
-        idle_in_transaction_timeout: IDLE_IN_TRANSACTION.min(lease * 2 / 3),
-        ca_file: config.database.ca_file.clone(),
-        verify_host_name: config.database.verifies_host_name(),
-        transaction_pooler: config.database.transaction_pooler,
-        row_security: config.database.row_security,
-    }
-}
-
-fn tenant_limits(config: &LimitsConfig) -> TenantLimits {
-    let LimitsConfig {
-        running_turns,
-        requests_per_second,
-        tokens_per_minute,
-        stored_bytes,
-    } = *config;
-    TenantLimits {
-        running_turns,
-        requests_per_second,
-        tokens_per_minute,
-        stored_bytes,
-    }
-}
-
-fn rules(config: &Config) -> Rules {
-    Rules {
-        default_model: config.models.default_model.clone(),
-        models_refresh: config
-            .models
-            .discover
-            .then_some(config.models.refresh_interval),
-        policies: config
-            .policies
-            .iter()
-            .map(|(name, named)| (name.clone(), policies::policy(named)))
-            .collect(),
-        limits: Limits {
-            max_steps: config.turn.default_max_steps,
-            max_output_tokens: None,
-            max_total_tokens: None,
-            turn_timeout: config.turn.turn_timeout,
-            tool_timeout: config.turn.tool_timeout,
-            grace: Duration::ZERO,
-        },
-        max_takeovers: config.turn.max_takeovers,
-        max_running: config.turn.max_running_turns,
-        is_shared: config.auth.required,
-        delta_flush: config.turn.delta_flush,
-        max_answer_bytes: config.turn.max_answer_bytes,
-        retries: Retries {
-            attempts: config.turn.max_call_attempts,
-            base: config.turn.retry_base_delay,
-            max_delay: config.turn.retry_max_delay,
-            max_retry_after: config.turn.retry_after_max,
-        },
-        share_interval: Some(config.turn.share_interval),
-        poll_interval: config.turn.poll_interval,
-        uploads: UploadBounds {
-            max_bytes: config.blobs.max_bytes,
-            max_at_once: config.blobs.max_uploads,
-            idle: config.blobs.upload_idle_timeout,
-            total: config.blobs.upload_timeout,
-        },
-        counts_at_once: config.server.max_large_requests,
-        max_session_bytes: config.turn.max_session_bytes,
-        prompt_memory: config.turn.prompt_memory,
-        max_prompt_media_bytes: config.blobs.max_prompt_bytes,
-        retention: Retention {
-            request_ids: config.retention.request_ids,
-            queue: config.retention.queue,
-            events: config.retention.events,
-            sessions: config.retention.sessions,
-            tool_sets: config.retention.tool_sets,
-            interval: config.retention.interval,
-            batch: config.retention.batch_rows,
-        },
-    }
 }

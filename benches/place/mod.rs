@@ -36,9 +36,8 @@ pub(crate) async fn start_postgres(place: &TempDir) -> Postgres {
 /// Starts such a cluster with the programs in the given directory, instead of those that are found.
 pub(crate) async fn start_postgres_of(place: &TempDir, programs: Option<PathBuf>) -> Postgres {
     let mut settings = Settings::new(place.path().join("data"), env!("CARGO_BIN_EXE_contextd"));
-    settings.runtime_dir = None;
-    settings.bin_dir = programs;
-    settings.max_connections = 200;
+    settings.embedded.bin_dir = programs;
+    settings.embedded.max_connections = 200;
     settings.search_path = std::env::var_os("PATH").unwrap_or_default();
     settings.cache_dir =
         std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/contextd"));

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-use super::{cluster_dir, embedded_settings, start_embedded};
+use super::{embedded_settings, start_embedded};
 use crate::{
     config::Config,
     postgres::{self, Postgres},
@@ -20,12 +20,12 @@ pub async fn backup(config: &Config, to: &Path, progress: &Progress) -> anyhow::
         "{} already exists and is not overwritten",
         to.display()
     );
-    let running = postgres::find_running(&cluster_dir(config)).await;
+    let running = postgres::find_running(&config.embedded.cluster_dir()).await;
     let (server, postgres) = match running {
         Some(server) => (server, None),
         None => {
             anyhow::ensure!(
-                cluster_dir(config).exists(),
+                config.embedded.cluster_dir().exists(),
                 "there is no database in {}",
                 config.embedded.data_dir.display()
             );

@@ -10,12 +10,12 @@ use super::rules;
 use crate::{
     config::{
         AnthropicConfig, Config, Environment, GeminiConfig, HttpConfig, KeyError, OpenAiConfig,
-        PromptCache, ProviderConfig, ResponsesConfig,
+        ProviderConfig, ResponsesConfig,
     },
     context::template::Template,
     provider::{
         Provider, Registry,
-        anthropic::{self, Anthropic},
+        anthropic::Anthropic,
         gemini::Gemini,
         http::Settings,
         openai::{OpenAi, dialect},
@@ -78,7 +78,7 @@ fn responses(
         headers.push(credential(dialect.key_header, key));
     }
     headers.extend(accounts(&config.organization, &config.project));
-    let settings = settings(&config.base_url, &config.http, headers)?;
+    let settings = settings(&config.base_url, &config.http, headers);
     let provider = Responses::new(name, settings, &dialect, config.models.clone())?;
     Ok(provider.with_api_version(config.api_version.clone()))
 }
@@ -122,15 +122,10 @@ fn anthropic(
     if let Some(key) = config.http.key(environment)? {
         headers.push((HeaderName::from_static("x-api-key"), key));
     }
-    let settings = settings(&config.base_url, &config.http, headers)?;
-    let cache = match config.prompt_cache {
-        PromptCache::Off => anthropic::PromptCache::Off,
-        PromptCache::FiveMinutes => anthropic::PromptCache::FiveMinutes,
-        PromptCache::Hour => anthropic::PromptCache::Hour,
-    };
+    let settings = settings(&config.base_url, &config.http, headers);
     let provider = Anthropic::new(name, settings, config.models.clone())?;
     Ok(provider
-        .with_prompt_cache(cache)
+        .with_prompt_cache(config.prompt_cache)
         .with_reasoning_back(rules::anthropic(&config.rules)))
 }
 
@@ -138,7 +133,7 @@ fn gemini(name: &str, config: &GeminiConfig, environment: &Environment) -> anyho
     let key = config.http.key(environment)?;
     let key = key.map(|key| (HeaderName::from_static("x-goog-api-key"), key));
     let headers = key.into_iter().collect();
-    let settings = settings(&config.base_url, &config.http, headers)?;
+    let settings = settings(&config.base_url, &config.http, headers);
     Ok(Gemini::new(name, settings, config.models.clone())?)
 }
 
@@ -154,7 +149,7 @@ fn openai(name: &str, config: &OpenAiConfig, environment: &Environment) -> anyho
         headers.push(bearer(&key));
     }
     headers.extend(accounts(&config.organization, &config.project));
-    let settings = settings(&config.base_url, &config.http, headers)?;
+    let settings = settings(&config.base_url, &config.http, headers);
     if let Some(service) = config.counted_as.as_deref() {
         let known = Template::services();
         anyhow::ensure!(
@@ -169,24 +164,17 @@ fn openai(name: &str, config: &OpenAiConfig, environment: &Environment) -> anyho
         .with_counted_as(config.counted_as.clone()))
 }
 
-/// How a service is reached: the provider's headers, then those that the operator adds.
+/// How a service is reached.
 fn settings(
     base_url: &str,
-    config: &HttpConfig,
-    mut headers: Vec<(HeaderName, SecretString)>,
-) -> anyhow::Result<Settings> {
-    for (name, value) in &config.headers {
-        headers.push((name.parse()?, value.clone()));
-    }
-    let bytes = config.max_request_bytes;
-    Ok(Settings {
+    http: &HttpConfig,
+    headers: Vec<(HeaderName, SecretString)>,
+) -> Settings {
+    Settings {
         base_url: base_url.to_owned(),
         headers,
-        connect_timeout: config.connect_timeout,
-        first_byte_timeout: config.first_byte_timeout,
-        stall_timeout: config.stall_timeout,
-        max_request_bytes: bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
-    })
+        http: http.clone(),
+    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,8 @@ settings! {
     pub struct AuthConfig {
         /// Refuse callers without a valid credential. If false, every caller is an operator of the tenant `default`.
         required: bool = false;
-        /// TOML file of API keys (docs/operations.md). Changes take effect within 5 s.
+        /// TOML file of API keys (docs/operations.md); `contextd admin key generate` prints an entry. Changes take effect
+        /// within 5 s. Not set: only the keys in the database.
         keys_file: Option<PathBuf> = None;
         /// The issuer of JSON Web Tokens. Not set: no tokens are accepted.
         jwt: JwtConfig = JwtConfig::default();
@@ -64,6 +65,11 @@ impl JwtConfig {
 }
 
 impl AuthConfig {
+    /// Whether callers can belong to several tenants. Callers without credentials all belong to the same one.
+    pub fn is_shared(&self) -> bool {
+        self.required
+    }
+
     pub(super) fn check(&self, checks: &mut Checks) {
         let Self {
             required,

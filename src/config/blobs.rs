@@ -8,6 +8,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 settings! {
     /// `[blobs]`: what clients may store with PutBlob, and how much of it one prompt may hold.
+    #[derive(Copy)]
     pub struct BlobsConfig {
         /// Maximum size of a blob.
         max_bytes: u64 = 64 << 20, in 64 << 10..=4 << 30, "bytes";

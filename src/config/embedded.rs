@@ -12,7 +12,7 @@ const NON_POOL_CONNECTIONS: usize = 8;
 settings! {
     /// `[embedded]`: the embedded PostgreSQL, which is used if `database.url` is not set.
     pub struct EmbeddedConfig {
-        /// Directory of the cluster and its files.
+        /// Directory of the embedded PostgreSQL's cluster and its files.
         data_dir: PathBuf = PathBuf::from(SYSTEM_DATA_DIR);
         /// Directory with `postgres` and `initdb`. Not set: the usual locations are searched.
         bin_dir: Option<PathBuf> = None;
@@ -24,6 +24,11 @@ settings! {
 }
 
 impl EmbeddedConfig {
+    /// The directory of the cluster.
+    pub fn cluster_dir(&self) -> PathBuf {
+        self.data_dir.join("postgresql")
+    }
+
     pub(super) fn check(&self, checks: &mut Checks, database: &DatabaseConfig) {
         let Self {
             data_dir,

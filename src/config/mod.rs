@@ -4,6 +4,7 @@
 //! and its `Default` has the defaults. [`load()`] merges the sources. Flags take precedence over `CONTEXTD_*`
 //! variables, these over the file, and the file over the defaults.
 
+use crate::model::TenantLimits;
 use crate::settings::{Checks, Section as _, settings};
 
 mod anthropic;
@@ -19,7 +20,6 @@ mod explicit_values;
 mod gemini;
 mod http;
 mod layers;
-mod limits;
 mod load;
 mod mcp;
 mod models;
@@ -28,6 +28,7 @@ mod policy;
 mod print;
 mod provider;
 pub mod reference;
+mod resolved_policy;
 mod responses;
 mod retention;
 pub mod rules;
@@ -51,7 +52,6 @@ pub use error::{ConfigError, Origin, Problem};
 pub use explicit_values::Origins;
 pub use gemini::GeminiConfig;
 pub use http::{HttpConfig, KeyError};
-pub use limits::LimitsConfig;
 pub use load::{LoadedConfig, Sources, defaults, load};
 pub use mcp::{EVERY_TENANT, McpConfig, OauthConfig, ServersConfig};
 pub use models::ModelsConfig;
@@ -82,7 +82,7 @@ settings! {
         /// Authentication.
         auth: AuthConfig = AuthConfig::default();
         /// Limits per tenant.
-        limits: LimitsConfig = LimitsConfig::default();
+        limits: TenantLimits = TenantLimits::default();
         /// The external database.
         database: DatabaseConfig = DatabaseConfig::default();
         /// The embedded database.

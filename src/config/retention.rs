@@ -11,6 +11,7 @@ const MAX: Duration = Duration::from_hours(24 * 3_650);
 
 settings! {
     /// `[retention]`: how long data is kept. Transcripts and turns are kept as long as their session.
+    #[derive(Copy)]
     pub struct RetentionConfig {
         /// Idempotency keys (`request_id`). Clients rely on 7 days, which is the minimum.
         request_ids: Duration = DAY * 7, in DAY * 7..=MAX;

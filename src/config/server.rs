@@ -15,6 +15,7 @@ const MIN: Duration = Duration::from_millis(100);
 
 settings! {
     /// `[server]`: where the gRPC server listens, and its limits per request and connection.
+    #[derive(Copy)]
     pub struct ServerConfig {
         /// Address and port to listen on. Port 0 selects a free port.
         listen: SocketAddr = default_listen();
@@ -84,6 +85,13 @@ settings! {
 }
 
 impl ServerConfig {
+    /// The memory of all requests that are received or handled: `max_request_memory_bytes`, but at least that of two
+    /// requests of the maximum size.
+    pub fn request_memory_bytes(&self) -> usize {
+        let two = self.max_request_bytes.saturating_mul(2);
+        self.max_request_memory_bytes.max(two)
+    }
+
     pub(super) fn check(&self, checks: &mut Checks, tls: &TlsConfig, auth: &AuthConfig) {
         let Self {
             listen,

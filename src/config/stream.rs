@@ -4,6 +4,7 @@ use crate::settings::settings;
 
 settings! {
     /// `[stream]`: how many events are buffered for a reader.
+    #[derive(Copy)]
     pub struct StreamConfig {
         /// Maximum events that are buffered for one reader, in addition to the buffer of its connection. A slower
         /// reader reads from the database.

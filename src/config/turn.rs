@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::model::Limits;
 use crate::settings::settings;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -53,5 +54,19 @@ settings! {
         retry_max_delay: Duration = SECOND * 20, in Duration::ZERO..=HOUR;
         /// Maximum wait that a model service may request. If it requests more, the turn fails and reports it.
         retry_after_max: Duration = MINUTE, in Duration::ZERO..=HOUR;
+    }
+}
+
+impl TurnConfig {
+    /// The limits of turns whose request and session set none.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            max_steps: self.default_max_steps,
+            max_output_tokens: None,
+            max_total_tokens: None,
+            turn_timeout: self.turn_timeout,
+            tool_timeout: self.tool_timeout,
+            grace: Duration::ZERO,
+        }
     }
 }

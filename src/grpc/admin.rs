@@ -18,30 +18,21 @@ use crate::{
     turn::Engine,
 };
 
-/// The limits that the server reports.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// Maximum size of a request.
-    pub max_request_bytes: usize,
-    /// Maximum size of a blob.
-    pub max_blob_bytes: u64,
-}
-
 /// AdminService on top of the credentials and the engine.
 #[derive(Debug, Clone)]
 pub struct Admin {
     auth: Arc<Auth>,
     engine: Arc<Engine>,
-    limits: Limits,
+    max_request_bytes: usize,
 }
 
 impl Admin {
     /// Creates the service.
-    pub fn new(auth: Arc<Auth>, engine: Arc<Engine>, limits: Limits) -> Self {
+    pub fn new(auth: Arc<Auth>, engine: Arc<Engine>, max_request_bytes: usize) -> Self {
         Self {
             auth,
             engine,
-            limits,
+            max_request_bytes,
         }
     }
 }
@@ -56,8 +47,8 @@ impl AdminService for Admin {
         Ok(Response::new(pb::GetServerInfoResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             schema_version: store::migrate::newest(),
-            max_request_bytes: number(self.limits.max_request_bytes as u64),
-            max_blob_bytes: number(self.limits.max_blob_bytes),
+            max_request_bytes: number(self.max_request_bytes as u64),
+            max_blob_bytes: number(self.engine.rules().blobs.max_bytes),
             auth_required: self.auth.is_required(),
             tenant_id: caller.tenant.into_string(),
             access: access::to_pb(caller.access).into(),

@@ -10,28 +10,27 @@ use tokio::net::TcpListener;
 use tonic::{service::Routes, transport::Server};
 use tonic_health::pb::health_server::{Health, HealthServer};
 
-use super::{
-    connection::{self, Bounds},
-    gate::Gate,
-    readiness::Readiness,
-};
-use crate::telemetry::Telemetry;
+use super::{connection, gate::Gate, readiness::Readiness};
+use crate::{config::ServerConfig, telemetry::Telemetry};
 
-/// Enough for probes. At the limit, a new connection displaces the oldest one, of the same peer or of all
-/// peers, so that connections left open cannot lock probes out.
-const BOUNDS: Bounds = Bounds {
-    max_connections: 100,
-    handshake_timeout: Duration::from_secs(10),
-    // HTTP/1 has no frames, and calls are not counted on this port.
-    max_control_frames_per_second: u32::MAX,
-    idle_timeout: NO_TIMEOUT,
-    // Callers are not identified on this port.
-    unauthenticated_timeout: NO_TIMEOUT,
-    max_unauthenticated_per_peer: 25,
-};
 /// Longer than a process runs.
 const NO_TIMEOUT: Duration = Duration::from_hours(24 * 365);
 
+/// Enough for probes. At the limit, a new connection displaces the oldest one, of the same peer or of all
+/// peers, so that connections left open cannot lock probes out.
+fn connections() -> ServerConfig {
+    ServerConfig {
+        max_connections: 100,
+        handshake_timeout: Duration::from_secs(10),
+        // HTTP/1 has no frames, and calls are not counted on this port.
+        max_control_frames_per_second: u32::MAX,
+        max_connection_idle: NO_TIMEOUT,
+        // Callers are not identified on this port.
+        unauthenticated_connection_timeout: NO_TIMEOUT,
+        max_unauthenticated_connections_per_peer: 25,
+        ..ServerConfig::default()
+    }
+}
 /// State of the HTTP pages.
 #[derive(Debug)]
 pub struct Pages {
@@ -49,7 +48,7 @@ pub async fn serve(
 ) {
     let Pages { gate, telemetry } = pages;
     let explains = gate.clone();
-    let incoming = connection::accept(listener, None, BOUNDS, telemetry.metrics().clone());
+    let incoming = connection::accept(listener, None, connections(), telemetry.metrics().clone());
     let pages = Router::new()
         .route("/livez", get(async || "alive\n"))
         .route("/readyz", get(readyz))

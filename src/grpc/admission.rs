@@ -28,6 +28,7 @@ use super::{
     unread_responses::UnreadResponses,
 };
 use crate::{
+    config::{Config, ServerConfig},
     model::{Access, Principal, TenantId},
     store::{AdmittedAt, NewRequest},
     turn::Engine,
@@ -55,34 +56,26 @@ pub struct Admission {
     streams: Arc<TenantPool>,
     health_streams: Arc<TenantPool>,
     unread: Arc<UnreadResponses<PoolPermit>>,
-    database_wait: Duration,
-}
-
-/// The server's capacity.
-#[derive(Debug, Clone, Copy)]
-pub struct Capacity {
-    /// Maximum number of concurrent requests. A unary request counts until its response has been read, a
-    /// stream until it begins.
-    pub requests: usize,
-    /// Maximum number of open streams.
-    pub streams: usize,
-    /// How long a unary response may stay unread before a new request may evict it.
-    pub answer_timeout: Duration,
-    /// How long a tenant's requests may wait for a database connection before new requests of that tenant are
-    /// rejected.
-    pub database_wait: Duration,
+    overload_wait: Duration,
 }
 
 impl Admission {
-    /// Admits requests up to `capacity`. `is_shared` is true if there can be more than one tenant.
-    pub fn new(engine: Arc<Engine>, capacity: Capacity, is_shared: bool) -> Self {
+    /// Admits requests up to the limits of `config`.
+    pub fn new(engine: Arc<Engine>, config: &Config) -> Self {
+        let is_shared = config.auth.is_shared();
+        let ServerConfig {
+            max_requests,
+            max_open_streams,
+            answer_timeout,
+            ..
+        } = config.server;
         Self {
             engine,
-            requests: TenantPool::new(capacity.requests, is_shared),
-            streams: TenantPool::new(capacity.streams, is_shared),
+            requests: TenantPool::new(max_requests, is_shared),
+            streams: TenantPool::new(max_open_streams, is_shared),
             health_streams: TenantPool::new(MAX_HEALTH_STREAMS, false),
-            unread: Arc::new(UnreadResponses::new(capacity.answer_timeout)),
-            database_wait: capacity.database_wait,
+            unread: Arc::new(UnreadResponses::new(answer_timeout)),
+            overload_wait: config.database.overload_wait,
         }
     }
 
@@ -104,7 +97,7 @@ impl Admission {
         let taken = quotas.request(tenant);
         taken.map_err(|exceeded| status::limit_reached(&exceeded))?;
         let is_new = !operates && !TURN_FINISHING_RPCS.contains(&path);
-        if is_new && self.engine.store().expected_wait(tenant) > self.database_wait {
+        if is_new && self.engine.store().expected_wait(tenant) > self.overload_wait {
             return Err(Rejection::Overloaded);
         }
         self.unread.drop_overdue(Instant::now());

@@ -14,10 +14,11 @@ use super::{
 };
 use crate::{
     codec,
+    config::BlobsConfig,
     model::TenantId,
     pb::{self, blob_service_server::BlobService, get_blob_response::Data},
     store::{Reach, blob::Blob},
-    turn::{Engine, Error, UploadBounds, session::upload::Piece},
+    turn::{Engine, Error, session::upload::Piece},
 };
 
 /// Chunks that may be buffered for a reader.
@@ -53,11 +54,21 @@ impl BlobService for Blobs {
             .cloned()
             .unwrap_or_default();
         let mut messages = request.into_inner();
-        let UploadBounds { idle, total, .. } = self.engine.rules().uploads;
-        let command = decode::blob_header(with_timeout(idle, messages.message()).await??)?;
+        let BlobsConfig {
+            upload_idle_timeout,
+            upload_timeout,
+            ..
+        } = self.engine.rules().blobs;
+        let command =
+            decode::blob_header(with_timeout(upload_idle_timeout, messages.message()).await??)?;
         let (pieces, arriving) = mpsc::channel(1);
-        let fed =
-            async { with_timeout(total, forward_chunks(messages, &ended, pieces, idle)).await? };
+        let fed = async {
+            with_timeout(
+                upload_timeout,
+                forward_chunks(messages, &ended, pieces, upload_idle_timeout),
+            )
+            .await?
+        };
         let (fed, stored) = tokio::join!(fed, self.engine.put_blob(tenant, command, arriving));
         fed?;
         let blob = match stored {
@@ -98,13 +109,13 @@ async fn forward_chunks(
     mut messages: Streaming<pb::PutBlobRequest>,
     ended: &BodyEnd,
     pieces: mpsc::Sender<Piece>,
-    idle: Duration,
+    upload_idle_timeout: Duration,
 ) -> Result<(), Status> {
     loop {
         let message = tokio::select! {
             biased;
             () = pieces.closed() => return Ok(()),
-            message = with_timeout(idle, messages.message()) => message??,
+            message = with_timeout(upload_idle_timeout, messages.message()) => message??,
         };
         let (piece, is_last) = match message {
             Some(message) => (decode::blob_chunk(message)?, false),

@@ -34,7 +34,10 @@ use super::{
         HealthStream, UnauthenticatedConnection, UnauthenticatedConnections,
     },
 };
-use crate::telemetry::{ConnectionEnd, Metrics};
+use crate::{
+    config::ServerConfig,
+    telemetry::{ConnectionEnd, Metrics},
+};
 
 /// Maximum number of concurrent TLS handshakes. At the limit, a new one displaces the oldest: clients
 /// complete a handshake within a round trip, so the oldest is the least likely to complete.
@@ -43,23 +46,6 @@ const MAX_HANDSHAKES: usize = 256;
 const MAX_QUEUED_CONNECTIONS: usize = 64;
 /// Delay after a failed accept, which happens when the process has run out of file descriptors.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
-
-/// Limits of client connections.
-#[derive(Debug, Clone, Copy)]
-pub struct Bounds {
-    /// Maximum number of connections.
-    pub max_connections: usize,
-    /// Timeout of the TLS handshake, and then of the HTTP/2 preface.
-    pub handshake_timeout: Duration,
-    /// Frames per second and connection that carry neither a request nor data.
-    pub max_control_frames_per_second: u32,
-    /// How long a connection may have no call.
-    pub idle_timeout: Duration,
-    /// How long a connection may go without an authenticated call.
-    pub unauthenticated_timeout: Duration,
-    /// Maximum number of connections per peer that have made no authenticated call.
-    pub max_unauthenticated_per_peer: usize,
-}
 
 /// The client of a connection.
 #[derive(Debug, Clone)]
@@ -122,7 +108,7 @@ impl Peer {
 pub fn accept(
     listener: TcpListener,
     tls: Option<Arc<Tls>>,
-    bounds: Bounds,
+    config: ServerConfig,
     metrics: Metrics,
 ) -> ReceiverStream<io::Result<Connection>> {
     let (send, receive) = mpsc::channel(MAX_QUEUED_CONNECTIONS);
@@ -130,7 +116,7 @@ pub fn accept(
         let gone = send.clone();
         tokio::select! {
             () = gone.closed() => {}
-            () = accept_all(listener, tls, bounds, metrics, send) => {}
+            () = accept_all(listener, tls, config, metrics, send) => {}
         }
     });
     ReceiverStream::new(receive)
@@ -139,11 +125,11 @@ pub fn accept(
 async fn accept_all(
     listener: TcpListener,
     tls: Option<Arc<Tls>>,
-    bounds: Bounds,
+    config: ServerConfig,
     metrics: Metrics,
     send: mpsc::Sender<io::Result<Connection>>,
 ) {
-    let places = Arc::new(Semaphore::new(bounds.max_connections));
+    let places = Arc::new(Semaphore::new(config.max_connections));
     let strangers = Arc::<UnauthenticatedConnections>::default();
     let mut handshakes = Handshakes::default();
     loop {
@@ -172,8 +158,9 @@ async fn accept_all(
         };
         // Send small frames immediately.
         let _ = stream.set_nodelay(true);
-        let stranger = strangers.add(Some(address.ip()), bounds.max_unauthenticated_per_peer);
-        let watch = ConnectionChecks::new(place, stranger, bounds, metrics.clone());
+        let most_per_peer = config.max_unauthenticated_connections_per_peer;
+        let stranger = strangers.add(Some(address.ip()), most_per_peer);
+        let watch = ConnectionChecks::new(place, stranger, &config, metrics.clone());
         let Some(tls) = tls.clone() else {
             if send
                 .send(Ok(Connection::plain(stream, watch)))
@@ -243,7 +230,7 @@ impl Handshakes {
 #[derive(Debug)]
 struct ConnectionChecks {
     handshake_timeout: Duration,
-    idle: Duration,
+    max_connection_idle: Duration,
     frames: ControlFrameLimiter,
     begun: Instant,
     metrics: Metrics,
@@ -265,21 +252,21 @@ impl ConnectionChecks {
     fn new(
         place: OwnedSemaphorePermit,
         stranger: Arc<UnauthenticatedConnection>,
-        bounds: Bounds,
+        config: &ServerConfig,
         metrics: Metrics,
     ) -> Self {
         let displaced = stranger.displaced().clone().cancelled_owned();
         let unknown = UnauthenticatedChecks {
-            period: bounds.unauthenticated_timeout,
-            until: Box::pin(sleep(bounds.unauthenticated_timeout)),
+            period: config.unauthenticated_connection_timeout,
+            until: Box::pin(sleep(config.unauthenticated_connection_timeout)),
             displaced: Box::pin(displaced),
         };
         Self {
             stranger,
             unauthenticated: Some(Box::new(unknown)),
-            handshake_timeout: bounds.handshake_timeout,
-            idle: bounds.idle_timeout,
-            frames: ControlFrameLimiter::new(bounds.max_control_frames_per_second),
+            handshake_timeout: config.handshake_timeout,
+            max_connection_idle: config.max_connection_idle,
+            frames: ControlFrameLimiter::new(config.max_control_frames_per_second),
             begun: Instant::now(),
             metrics,
             _place: place,
@@ -397,7 +384,7 @@ impl Connection {
 
     fn reset_idle_timer(&mut self) {
         self.inactivity.calls = self.peer.calls.begun.load(Ordering::Relaxed);
-        let until = Instant::now() + self.watch.idle;
+        let until = Instant::now() + self.watch.max_connection_idle;
         self.inactivity.until.as_mut().reset(until);
     }
 
@@ -512,23 +499,24 @@ mod tests {
 
     use super::*;
 
-    fn bounds(most: usize) -> Bounds {
-        Bounds {
-            max_connections: most,
+    fn config(max_connections: usize) -> ServerConfig {
+        ServerConfig {
+            max_connections,
             handshake_timeout: Duration::from_millis(50),
             max_control_frames_per_second: 1_000,
-            idle_timeout: Duration::from_hours(1),
-            unauthenticated_timeout: Duration::from_hours(1),
-            max_unauthenticated_per_peer: 100,
+            max_connection_idle: Duration::from_hours(1),
+            unauthenticated_connection_timeout: Duration::from_hours(1),
+            max_unauthenticated_connections_per_peer: 100,
+            ..ServerConfig::default()
         }
     }
 
     fn accept(
         listener: TcpListener,
         tls: Option<Arc<Tls>>,
-        bounds: Bounds,
+        config: ServerConfig,
     ) -> ReceiverStream<io::Result<Connection>> {
-        super::accept(listener, tls, bounds, Metrics::default())
+        super::accept(listener, tls, config, Metrics::default())
     }
 
     async fn listener() -> (TcpListener, SocketAddr) {
@@ -544,7 +532,7 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_says_nothing_is_disconnected() {
         let (listener, address) = listener().await;
-        let mut accepted = accept(listener, None, bounds(10));
+        let mut accepted = accept(listener, None, config(10));
         for said in [&b""[..], b"PRI * HTTP/2.0"] {
             let mut client = TcpStream::connect(address).await.unwrap();
             client.write_all(said).await.unwrap();
@@ -559,7 +547,7 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_has_spoken_may_be_silent() {
         let (listener, address) = listener().await;
-        let mut accepted = accept(listener, None, bounds(10));
+        let mut accepted = accept(listener, None, config(10));
         let mut client = TcpStream::connect(address).await.unwrap();
         client.write_all(&[0; PREFACE]).await.unwrap();
         let mut connection = next(&mut accepted).await;
@@ -571,11 +559,11 @@ mod tests {
     #[tokio::test]
     async fn a_connection_ends_when_it_has_had_no_call_for_its_time() {
         let (listener, address) = listener().await;
-        let bounds = Bounds {
-            idle_timeout: Duration::from_millis(100),
-            ..bounds(10)
+        let config = ServerConfig {
+            max_connection_idle: Duration::from_millis(100),
+            ..config(10)
         };
-        let mut accepted = accept(listener, None, bounds);
+        let mut accepted = accept(listener, None, config);
         let mut client = TcpStream::connect(address).await.unwrap();
         client.write_all(&[0; PREFACE]).await.unwrap();
         let mut connection = next(&mut accepted).await;
@@ -590,7 +578,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_beyond_the_limit_waits_until_another_one_ends() {
         let (listener, address) = listener().await;
-        let mut accepted = accept(listener, None, bounds(1));
+        let mut accepted = accept(listener, None, config(1));
         let clients = [
             TcpStream::connect(address).await,
             TcpStream::connect(address).await,
@@ -619,11 +607,11 @@ mod tests {
     #[tokio::test]
     async fn a_connection_without_a_known_caller_ends_whatever_it_calls() {
         let (listener, address) = listener().await;
-        let bounds = Bounds {
-            unauthenticated_timeout: Duration::from_millis(100),
-            ..bounds(10)
+        let config = ServerConfig {
+            unauthenticated_connection_timeout: Duration::from_millis(100),
+            ..config(10)
         };
-        let mut accepted = accept(listener, None, bounds);
+        let mut accepted = accept(listener, None, config);
         for (is_known, streams_health) in [(false, false), (true, false), (false, true)] {
             let mut client = TcpStream::connect(address).await.unwrap();
             client.write_all(&[0; PREFACE]).await.unwrap();
@@ -641,15 +629,15 @@ mod tests {
 
     #[tokio::test]
     async fn connections_that_call_nothing_keep_no_client_out() {
-        for bounds in [
-            bounds(2),
-            Bounds {
-                max_unauthenticated_per_peer: 2,
-                ..bounds(10)
+        for config in [
+            config(2),
+            ServerConfig {
+                max_unauthenticated_connections_per_peer: 2,
+                ..config(10)
             },
         ] {
             let (listener, address) = listener().await;
-            let mut accepted = accept(listener, None, bounds);
+            let mut accepted = accept(listener, None, config);
             let mut clients = Vec::new();
             let mut served = Vec::new();
             for _ in 0..2 {
@@ -680,7 +668,7 @@ mod tests {
         };
         let tls = Tls::new(&config).unwrap().map(Arc::new);
         let (listener, address) = listener().await;
-        let _accepted = accept(listener, tls, bounds(1));
+        let _accepted = accept(listener, tls, self::config(1));
         for _ in 0..3 {
             // The server closes each one before it accepts the next.
             let mut silent = TcpStream::connect(address).await.unwrap();

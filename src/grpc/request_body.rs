@@ -10,7 +10,6 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
-    time::Duration,
 };
 
 use http::{HeaderMap, Request, Response};
@@ -32,6 +31,7 @@ use super::{
     tenant_pool::{PoolPermit, TenantPool},
 };
 use crate::{
+    config::ServerConfig,
     fair::{FairPermit, FairSemaphore},
     model::{Principal, TenantId},
 };
@@ -47,34 +47,21 @@ const LARGE_REQUEST_BYTES: usize = 256 * 1024;
 /// The header with the message encoding. Compressed requests are rejected by this header, unread.
 const ENCODING: &str = "grpc-encoding";
 
-/// Limits for reading and decoding requests.
-#[derive(Debug, Clone, Copy)]
-pub struct Bounds {
-    /// Maximum size of a request on the wire, in bytes.
-    pub max_bytes: usize,
-    /// How long a client may take to send a request.
-    pub timeout: Duration,
-    /// Maximum size of all requests that are being read or handled, in bytes on the wire.
-    pub memory: usize,
-    /// Maximum number of large requests that are decoded concurrently.
-    pub max_large_requests: usize,
-}
-
 /// The layer that reads requests.
 #[derive(Debug, Clone)]
 pub(super) struct RequestBodyLayer {
-    bounds: Bounds,
+    config: ServerConfig,
     memory: Arc<TenantPool>,
     large: Arc<FairSemaphore>,
 }
 
 impl RequestBodyLayer {
     /// Creates the layer. `is_shared` is true if there can be more than one tenant.
-    pub(super) fn new(bounds: Bounds, is_shared: bool) -> Self {
+    pub(super) fn new(config: ServerConfig, is_shared: bool) -> Self {
         Self {
-            bounds,
-            memory: TenantPool::new(bounds.memory, is_shared),
-            large: FairSemaphore::new(bounds.max_large_requests),
+            config,
+            memory: TenantPool::new(config.request_memory_bytes(), is_shared),
+            large: FairSemaphore::new(config.max_large_requests),
         }
     }
 
@@ -85,7 +72,7 @@ impl RequestBodyLayer {
         reading: ReadLimits,
     ) -> Result<(Request<Body>, RequestReservations), Rejection> {
         let (head, body) = request.into_parts();
-        let until = Instant::now() + self.bounds.timeout;
+        let until = Instant::now() + self.config.request_timeout;
         let caller = head.extensions.get::<Principal>();
         let mut memory = caller.map(|caller| self.memory.empty_permit(&caller.tenant));
         let read = read_body(body, reading.most, memory.as_mut());
@@ -150,13 +137,13 @@ struct ReadLimits {
 impl ReadLimits {
     /// Returns `None` for requests that are not read here: client streams, paths that are not RPCs of this
     /// server, and requests that are rejected by their headers.
-    fn of(path: &str, headers: &HeaderMap, bounds: &Bounds) -> Option<Self> {
+    fn of(path: &str, headers: &HeaderMap, config: &ServerConfig) -> Option<Self> {
         let is_packed = headers
             .get(ENCODING)
             .is_some_and(|encoding| encoding != "identity");
         let ours = access::method(path).filter(|method| !method.is_client_streaming());
         let most = match ours {
-            Some(_) => bounds.max_bytes,
+            Some(_) => config.max_request_bytes,
             None if path.starts_with(HEALTH) => MAX_HEALTH_REQUEST_BYTES,
             None => return None,
         };
@@ -255,8 +242,8 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let bounds = &self.bodies.bounds;
-        let Some(reading) = ReadLimits::of(request.uri().path(), request.headers(), bounds) else {
+        let config = &self.bodies.config;
+        let Some(reading) = ReadLimits::of(request.uri().path(), request.headers(), config) else {
             return Box::pin(self.inner.call(request));
         };
         let bodies = self.bodies.clone();
@@ -303,7 +290,7 @@ fn run_blocking<T>(compute: impl FnOnce() -> T) -> T {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
+    use std::{convert::Infallible, time::Duration};
 
     use http_body::Frame;
     use http_body_util::StreamBody;
@@ -316,12 +303,13 @@ mod tests {
     const GET: &str = "/contextd.v1.SessionService/GetSession";
     const CHECK: &str = "/grpc.health.v1.Health/Check";
 
-    fn bounds() -> Bounds {
-        Bounds {
-            max_bytes: 4_096,
-            timeout: Duration::from_secs(1),
-            memory: 10_000,
+    fn config() -> ServerConfig {
+        ServerConfig {
+            max_request_bytes: 4_096,
+            request_timeout: Duration::from_secs(1),
+            max_request_memory_bytes: 10_000,
             max_large_requests: 1,
+            ..ServerConfig::default()
         }
     }
 
@@ -372,7 +360,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_is_handed_over_whole_in_its_time_and_up_to_its_size() {
-        let bodies = RequestBodyLayer::new(bounds(), true);
+        let bodies = RequestBodyLayer::new(config(), true);
         let message = framed(&[0x0a, 1, b's']);
         let byte_by_byte: Vec<Vec<u8>> = message.iter().map(|byte| vec![*byte]).collect();
         let size = message.len();
@@ -409,7 +397,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_health_service_reads_a_kibibyte() {
-        let bodies = RequestBodyLayer::new(bounds(), true);
+        let bodies = RequestBodyLayer::new(config(), true);
         let check = async |size: usize, expected: Result<usize, Code>| {
             let body = body(vec![framed(&vec![0; size])], true);
             assert_eq!(read(&bodies, CHECK, body).await, expected, "{size}");
@@ -422,9 +410,9 @@ mod tests {
     #[tokio::test]
     async fn requests_of_one_tenant_that_do_not_end_leave_memory_to_others() {
         let bodies = RequestBodyLayer::new(
-            Bounds {
-                timeout: Duration::from_hours(1),
-                ..bounds()
+            ServerConfig {
+                request_timeout: Duration::from_hours(1),
+                ..config()
             },
             true,
         );

@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     codec,
+    config::StreamConfig,
     model::{
         Content, MessageId, Seq, SessionKey, ToolCall, TurnId, delta::DeltaKind,
         event::StepPosition,
@@ -49,15 +50,6 @@ const TURN_STATE: &str = "contextd-turn-state";
 
 /// A stream of responses as tonic sends it.
 pub type EventStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
-
-/// Limits of what may be buffered for one reader, in addition to the buffers of its connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReaderLimits {
-    /// Maximum number of events.
-    pub events: usize,
-    /// Maximum size of the events. A larger event is buffered alone.
-    pub bytes: u32,
-}
 
 /// The parameters of a stream to open.
 #[derive(Debug)]
@@ -92,16 +84,16 @@ impl Reader {
     /// Opens the stream: starts a task that ends when the client disconnects.
     pub fn open<T: Send + 'static>(
         self,
-        waiting: ReaderLimits,
+        config: StreamConfig,
         wrap: fn(pb::Event) -> T,
     ) -> EventStream<T> {
-        let (to_client, stream) = mpsc::channel(waiting.events);
-        let room = Arc::new(Semaphore::new(waiting.bytes as usize));
+        let (to_client, stream) = mpsc::channel(config.reader_events);
+        let room = Arc::new(Semaphore::new(config.reader_bytes as usize));
         tokio::spawn(Reach::in_current_scope(async move {
             let client = Client {
                 to_client,
                 room,
-                bytes: waiting.bytes,
+                reader_bytes: config.reader_bytes,
                 wrap,
                 last_sent: Instant::now(),
             };
@@ -153,7 +145,7 @@ impl From<crate::store::Error> for Stop {
 struct Client<T> {
     to_client: mpsc::Sender<BufferedItem<T>>,
     room: Arc<Semaphore>,
-    bytes: u32,
+    reader_bytes: u32,
     wrap: fn(pb::Event) -> T,
     last_sent: Instant,
 }
@@ -181,7 +173,7 @@ impl<T> Client<T> {
     fn size(&self, event: &pb::Event) -> u32 {
         u32::try_from(size_of::<pb::Event>() + event.encoded_len())
             .unwrap_or(u32::MAX)
-            .min(self.bytes)
+            .min(self.reader_bytes)
     }
 
     /// The free buffer space: a number of events, and bytes.
@@ -195,7 +187,7 @@ impl<T> Client<T> {
 
     /// Waits until `size` bytes are free, and at least half of the buffer, so that another read pays off.
     async fn wait_for_space(&self, size: u32) -> Result<(), Stop> {
-        let size = size.max(self.bytes / 2);
+        let size = size.max(self.reader_bytes / 2);
         let events = self.to_client.max_capacity().div_ceil(2);
         let room = async {
             drop(self.room.acquire_many(size).await);
@@ -312,7 +304,7 @@ impl<T: Send + 'static> RunningStream<T> {
                 events,
                 bytes: bytes.into(),
                 overhead: EVENT_OVERHEAD_BYTES,
-                at_least_one: bytes == self.client.bytes,
+                at_least_one: bytes == self.client.reader_bytes,
             };
             let (store, key, cursor) = (
                 self.reader.engine.store(),
@@ -337,7 +329,7 @@ impl<T: Send + 'static> RunningStream<T> {
                 Some(bytes) => {
                     let bytes = u32::try_from(bytes)
                         .unwrap_or(u32::MAX)
-                        .min(self.client.bytes);
+                        .min(self.client.reader_bytes);
                     self.client.wait_for_space(bytes).await?;
                 }
                 None if full => {}

@@ -14,10 +14,11 @@ use super::{
     page_token,
     preview::{fit_event, fit_turn},
     status,
-    stream::{EventStream, Reader, ReaderLimits},
+    stream::{EventStream, Reader},
 };
 use crate::{
     codec,
+    config::StreamConfig,
     model::{
         Seq, SessionKey, TurnId, TurnState,
         command::{AnswerStatus, Watch},
@@ -40,16 +41,13 @@ const EVENTS_PER_READ: u32 = 100;
 #[derive(Debug, Clone)]
 pub struct Turns {
     engine: Arc<Engine>,
-    reader_limits: ReaderLimits,
+    stream: StreamConfig,
 }
 
 impl Turns {
-    /// Creates the service. `waiting` limits what may be buffered for each reader.
-    pub fn new(engine: Arc<Engine>, waiting: ReaderLimits) -> Self {
-        Self {
-            engine,
-            reader_limits: waiting,
-        }
+    /// Creates the service.
+    pub fn new(engine: Arc<Engine>, stream: StreamConfig) -> Self {
+        Self { engine, stream }
     }
 
     async fn stored_turn(&self, key: &SessionKey, turn: &TurnId) -> Result<Turn, Error> {
@@ -327,7 +325,7 @@ impl TurnService for Turns {
             options,
             subscription,
         };
-        Ok(Response::new(reader.open(self.reader_limits, |event| {
+        Ok(Response::new(reader.open(self.stream, |event| {
             pb::ExecuteTurnResponse { event: Some(event) }
         })))
     }
@@ -340,7 +338,7 @@ impl TurnService for Turns {
         let (watch, options) = decode::watch_events(request.into_inner())?;
         let key = SessionKey::new(tenant, watch.session.clone());
         let reader = self.watch_reader(key, watch, options).await?;
-        Ok(Response::new(reader.open(self.reader_limits, |event| {
+        Ok(Response::new(reader.open(self.stream, |event| {
             pb::WatchEventsResponse { event: Some(event) }
         })))
     }

@@ -1,20 +1,21 @@
 //! A stub of the client for a program that is built without it: no server can be configured.
 
-use super::{CallError, Listed, Output, Settings, Unusable};
+use super::{CallError, ListedTool, Output, SettingsError};
+use crate::config::{Environment, McpConfig};
 
 #[derive(Debug)]
 pub(super) enum Client {}
 
 impl Client {
-    pub(super) fn new(_: &Settings) -> Result<Self, Unusable> {
-        Err(Unusable::NotBuilt)
+    pub(super) fn new(_: &McpConfig, _: &Environment) -> Result<Self, SettingsError> {
+        Err(SettingsError::NotBuilt)
     }
 
     pub(super) async fn take_changed(&self) -> bool {
         match *self {}
     }
 
-    pub(super) async fn list(&self, _: usize) -> Result<Vec<Listed>, String> {
+    pub(super) async fn list(&self, _: usize) -> Result<Vec<ListedTool>, String> {
         match *self {}
     }
 

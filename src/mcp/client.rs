@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use reqwest::{Url, redirect};
 use rmcp::{
     RoleClient, ServiceError,
@@ -12,10 +12,10 @@ use rmcp::{
     },
     service::Peer,
 };
-use secrecy::ExposeSecret as _;
+use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{
-    CallError, ListedTool, MAX_TOOLS, Output, Settings, SettingsError, arguments,
+    CallError, ListedTool, MAX_TOOLS, Output, SettingsError, arguments,
     listing::{Listing, Next},
     oauth::Tokens,
     output::output,
@@ -23,7 +23,10 @@ use super::{
     session::{ExecutionStatus, Session, Sessions},
     transport::{self, Http},
 };
-use crate::telemetry::Trace;
+use crate::{
+    config::{Environment, McpConfig},
+    telemetry::Trace,
+};
 
 /// The maximum number of idle connections, and how long they are kept open.
 const MAX_IDLE_CONNECTIONS: usize = 8;
@@ -49,33 +52,28 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    pub(super) fn new(settings: &Settings) -> Result<Self, SettingsError> {
-        let mut headers = HeaderMap::new();
+    pub(super) fn new(
+        config: &McpConfig,
+        environment: &Environment,
+    ) -> Result<Self, SettingsError> {
         let mut secrets = Secrets::default();
-        for (name, secret) in &settings.headers {
-            secrets.add(secret);
-            let value = HeaderValue::from_str(secret.expose_secret());
-            let mut value = value.map_err(|_| SettingsError::Header(name.clone()))?;
-            value.set_sensitive(true);
-            headers.insert(name.clone(), value);
-        }
-        let Settings {
+        let headers = headers(config, environment, &mut secrets)?;
+        let McpConfig {
             url,
-            headers: _,
             connect_timeout,
-            call_timeout: _,
             max_calls,
             max_result_bytes,
-            oauth,
-            tenants: _,
-        } = settings;
+            ..
+        } = config;
         let client = http_client(url, headers, *connect_timeout)?;
-        let tokens = match oauth {
+        let tokens = match &config.oauth {
             Some(oauth) => {
-                secrets.add(&oauth.client_secret);
+                let secret = oauth.client_secret(environment)?;
+                let secret = secret.ok_or(SettingsError::NoClientSecret)?;
+                secrets.add(&secret);
                 // Without the headers, which are only for the server.
                 let client = http_client(&oauth.token_url, HeaderMap::new(), *connect_timeout)?;
-                let tokens = Arc::new(Tokens::new(client, oauth)?);
+                let tokens = Arc::new(Tokens::new(client, oauth, &secret, url)?);
                 secrets.add_token_source(Arc::clone(&tokens));
                 Some(tokens)
             }
@@ -229,6 +227,33 @@ impl Client {
             | _ => "the response is invalid".into(),
         }
     }
+}
+
+/// The headers of every request. All values are secrets.
+fn headers(
+    config: &McpConfig,
+    environment: &Environment,
+    secrets: &mut Secrets,
+) -> Result<HeaderMap, SettingsError> {
+    let mut given: Vec<(HeaderName, SecretString)> = Vec::new();
+    if let Some(token) = config.token(environment)? {
+        let bearer = format!("Bearer {}", token.expose_secret());
+        given.push((header::AUTHORIZATION, SecretString::from(bearer)));
+    }
+    for (name, value) in &config.headers {
+        let known = name.parse::<HeaderName>();
+        let known = known.map_err(|_| SettingsError::HeaderName(name.clone()))?;
+        given.push((known, value.clone()));
+    }
+    let mut headers = HeaderMap::new();
+    for (name, secret) in given {
+        secrets.add(&secret);
+        let value = HeaderValue::from_str(secret.expose_secret());
+        let mut value = value.map_err(|_| SettingsError::Header(name.clone()))?;
+        value.set_sensitive(true);
+        headers.insert(name, value);
+    }
+    Ok(headers)
 }
 
 fn http_client(

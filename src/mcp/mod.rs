@@ -3,15 +3,14 @@
 //! A call is sent once. It is repeated only if it certainly did not run. The error of a failed call says whether the
 //! tool may have run.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::collections::BTreeSet;
 
 use http::HeaderName;
-use secrecy::SecretString;
 
-use crate::model::{TenantId, media::NewContent};
+use crate::{
+    config::{EVERY_TENANT, KeyError, McpConfig},
+    model::{TenantId, media::NewContent},
+};
 
 #[cfg(feature = "mcp")]
 mod arguments;
@@ -45,45 +44,22 @@ const MAX_TOOLS: usize = 512;
 #[cfg(feature = "mcp")]
 const DISPLAY_CHARS: usize = 1_000;
 
-/// The connection settings of a server.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    pub url: String,
-    /// The headers of every request; all values are treated as secret.
-    pub headers: Vec<(HeaderName, SecretString)>,
-    /// Time limit for opening a connection.
-    pub connect_timeout: Duration,
-    /// Time limit of a call, unless the tool set specifies one.
-    pub call_timeout: Duration,
-    /// Maximum number of concurrent calls.
-    pub max_calls: usize,
-    /// Maximum bytes of a response.
-    pub max_result_bytes: usize,
-    /// How to get tokens. `None` if a header holds one, or if the server needs none.
-    pub oauth: Option<OauthSettings>,
-    /// The tenants that may use the server. For others it is not configured.
-    pub tenants: Tenants,
-}
-
-/// How to get tokens for a server, by OAuth 2.1 client credentials.
-#[derive(Debug, Clone)]
-pub struct OauthSettings {
-    /// The URL of the token endpoint.
-    pub token_url: String,
-    pub client_id: String,
-    pub client_secret: SecretString,
-    /// Further parameters of the token request.
-    pub parameters: BTreeMap<String, String>,
-}
-
-/// The tenants that may use a server.
+/// The tenants that may use a server. For others it is not configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Tenants {
+enum Tenants {
     All,
     Named(BTreeSet<TenantId>),
 }
 
 impl Tenants {
+    fn of(config: &McpConfig, is_shared: bool) -> Self {
+        if !is_shared || config.tenants.iter().any(|tenant| tenant == EVERY_TENANT) {
+            Self::All
+        } else {
+            Self::Named(config.tenants.iter().map(TenantId::new).collect())
+        }
+    }
+
     fn include(&self, tenant: &TenantId) -> bool {
         match self {
             Self::All => true,
@@ -98,6 +74,14 @@ pub enum SettingsError {
     /// The program was built without the MCP client.
     #[error("this program was built without the feature mcp")]
     NotBuilt,
+    /// The token or the client secret cannot be read.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// No client secret is configured.
+    #[error("the OAuth client has no secret")]
+    NoClientSecret,
+    #[error("{0:?} is not the name of a header")]
+    HeaderName(String),
     /// The value cannot be sent. It is not shown, since it may be a key.
     #[error("the value of the header {0} contains invalid characters")]
     Header(HeaderName),

@@ -17,7 +17,8 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{OauthSettings, SettingsError};
+use super::SettingsError;
+use crate::config::OauthConfig;
 
 /// Time limit for fetching a token.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -65,16 +66,24 @@ impl fmt::Debug for Tokens {
 }
 
 impl Tokens {
+    /// The tokens for the server at `server_url`.
     pub(super) fn new(
         client: reqwest::Client,
-        settings: &OauthSettings,
+        config: &OauthConfig,
+        client_secret: &SecretString,
+        server_url: &str,
     ) -> Result<Self, SettingsError> {
-        let OauthSettings {
+        let OauthConfig {
             token_url,
             client_id,
-            client_secret,
-            parameters,
-        } = settings;
+            scope,
+            ..
+        } = config;
+        let mut parameters = config.parameters.clone();
+        let resource = parameters.entry("resource".to_owned());
+        resource.or_insert_with(|| server_url.to_owned());
+        parameters.insert("scope".to_owned(), scope.clone());
+        parameters.retain(|_, value| !value.is_empty());
         let url: Url = token_url
             .parse()
             .map_err(|error| SettingsError::Http(format!("{error}")))?;

@@ -9,10 +9,13 @@ use std::{
 use tokio::time::timeout;
 
 use super::{
-    CallError, Error, ListedTool, MAX_TOOLS, Output, Settings, SettingsError, Tenants,
-    client::Client,
+    CallError, Error, ListedTool, MAX_TOOLS, Output, SettingsError, Tenants, client::Client,
 };
-use crate::{fair::FairSemaphore, model::TenantId};
+use crate::{
+    config::{Environment, ServersConfig},
+    fair::FairSemaphore,
+    model::TenantId,
+};
 
 /// How long a list of tools is cached.
 const LIST_TTL: Duration = Duration::from_mins(1);
@@ -47,20 +50,30 @@ struct CachedList {
 }
 
 impl Servers {
-    /// Creates the clients of the servers, by name.
+    /// Creates the clients of the configured servers. Secrets are read once, here. `is_shared` is true if there can be
+    /// more than one tenant. The error is that of the server with this name.
     pub fn new(
-        settings: impl IntoIterator<Item = (String, Settings)>,
+        configs: &ServersConfig,
+        is_shared: bool,
+        environment: &Environment,
     ) -> Result<Self, (String, SettingsError)> {
         let mut by_name = BTreeMap::new();
-        for (name, settings) in settings {
+        for (name, config) in configs {
+            let client = Client::new(config, environment);
             let server = Server {
-                call_timeout: settings.call_timeout,
-                slots: FairSemaphore::new(settings.max_calls),
+                call_timeout: config.call_timeout,
+                slots: FairSemaphore::new(config.max_calls),
                 listed: tokio::sync::Mutex::new(None),
-                client: Client::new(&settings).map_err(|error| (name.clone(), error))?,
-                tenants: settings.tenants,
+                client: client.map_err(|error| (name.clone(), error))?,
+                tenants: Tenants::of(config, is_shared),
             };
-            by_name.insert(name, server);
+            if is_shared && config.tenants.is_empty() {
+                tracing::warn!(
+                    server = name,
+                    "no tenant may use the MCP server: its tenants are not set"
+                );
+            }
+            by_name.insert(name.clone(), server);
         }
         Ok(Self { by_name })
     }

@@ -119,7 +119,7 @@ impl Binaries {
 
 /// Every directory with both programs, in order of preference, without duplicates.
 fn places(settings: &Settings) -> Vec<PathBuf> {
-    let candidates = match &settings.bin_dir {
+    let candidates = match &settings.embedded.bin_dir {
         Some(dir) => vec![dir.clone()],
         None => {
             let mut all: Vec<PathBuf> = std::env::split_paths(&settings.search_path).collect();
@@ -206,6 +206,7 @@ fn explain(settings: &Settings, unfit: &[Binaries], cluster: Option<&str>) -> Er
     match cluster {
         _ if unfit.is_empty() => Error::NoBinaries {
             looked: settings
+                .embedded
                 .bin_dir
                 .iter()
                 .map(|dir| format!(" in {}", dir.display()))
@@ -216,7 +217,7 @@ fn explain(settings: &Settings, unfit: &[Binaries], cluster: Option<&str>) -> Er
             minimum: MINIMUM_MAJOR,
         },
         Some(cluster) => Error::VersionMismatch {
-            data_dir: settings.data_dir.clone(),
+            data_dir: settings.cluster_dir.clone(),
             cluster: cluster.to_owned(),
             found,
         },

@@ -68,7 +68,7 @@ pub(super) async fn create(
     binaries: &Binaries,
     progress: Progress<'_>,
 ) -> Result<(), Error> {
-    let data_dir = &settings.data_dir;
+    let data_dir = &settings.cluster_dir;
     check_vacant(data_dir)?;
     progress(&format!(
         "creating a PostgreSQL {} cluster in {}",

@@ -42,7 +42,7 @@ pub async fn restore(settings: Settings, server: &Config, from: &Path) -> Result
     File::open(from).map_err(io("open", from))?;
     if !database::is_empty(server).await? {
         return Err(Error::NotEmpty {
-            data_dir: settings.data_dir,
+            data_dir: settings.cluster_dir,
         });
     }
     database::make_roles(server).await?;
@@ -84,8 +84,8 @@ async fn run(
     args: &[OsString],
 ) -> Result<(), Error> {
     let settings = resolve(settings.clone())?;
-    let owner = Owner::of(&settings.data_dir)?;
-    let version = cluster::version(&settings.data_dir);
+    let owner = Owner::of(&settings.cluster_dir)?;
+    let version = cluster::version(&settings.cluster_dir);
     let binaries = Binaries::find(&settings, &owner, version.as_deref()).await?;
     let path = binaries.client(program).ok_or_else(|| Error::NoClient {
         program,

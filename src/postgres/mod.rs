@@ -68,7 +68,7 @@ impl Postgres {
     /// Starts the server and returns when our database accepts connections.
     pub async fn start(settings: Settings, progress: Progress<'_>) -> Result<Self, Error> {
         let settings = resolve(settings)?;
-        let data_dir = settings.data_dir.clone();
+        let data_dir = settings.cluster_dir.clone();
         let owner = Owner::of(&data_dir)?;
         owner.check_reaches(data_dir.parent().unwrap_or(&data_dir))?;
         let lock = Lock::take(&data_dir, &owner)?;
@@ -80,7 +80,8 @@ impl Postgres {
         cluster::check_owner(&data_dir, &owner)?;
         orphan::clear(&data_dir, progress).await?;
         cluster::allow_current_user(&data_dir, &owner)?;
-        let socket_dir = socket::prepare(&data_dir, settings.runtime_dir.as_deref(), &owner)?;
+        let socket_dir =
+            socket::prepare(&data_dir, settings.embedded.runtime_dir.as_deref(), &owner)?;
         let running = Running::start(&settings, &owner, binaries, &socket_dir, progress).await?;
         let postgres = Self {
             running: Mutex::new(running),
@@ -132,7 +133,7 @@ impl Postgres {
     /// Restarts the server with the program that is installed now. Clients are disconnected.
     pub async fn restart(&self) -> Result<(), Error> {
         let _restarting = self.restarting.lock().await;
-        let data_dir = &self.settings.data_dir;
+        let data_dir = &self.settings.cluster_dir;
         let version = cluster::version(data_dir);
         let binaries = Binaries::find(&self.settings, &self.owner, version.as_deref()).await?;
         let before = self.running().process;
@@ -155,7 +156,7 @@ impl Postgres {
         let process = self.running().process;
         process.request_exit();
         let _ = tokio::time::timeout(GUARD_TIMEOUT, process.exited()).await; // if late, orphan::clear stops it
-        orphan::clear(&self.settings.data_dir, &|_| {}).await?; // finds a server only if the guard was killed
+        orphan::clear(&self.settings.cluster_dir, &|_| {}).await?; // finds a server only if the guard was killed
         socket::remove(&self.socket_dir);
         Ok(())
     }
@@ -193,10 +194,10 @@ pub async fn find_running(data_dir: &Path) -> Option<Config> {
 
 /// Makes the paths absolute, so that they do not depend on the working directory.
 fn resolve(mut settings: Settings) -> Result<Settings, Error> {
-    settings.data_dir = cluster::locate(&settings.data_dir)?;
+    settings.cluster_dir = cluster::locate(&settings.cluster_dir)?;
     for path in [&mut settings.guard_program]
         .into_iter()
-        .chain(&mut settings.runtime_dir)
+        .chain(&mut settings.embedded.runtime_dir)
     {
         *path = std::path::absolute(&*path).map_err(error::io("resolve", path.clone()))?;
     }

@@ -15,14 +15,13 @@ impl Postgres {
     /// Starts a disposable server on the first cluster under `parent` that no other process uses.
     ///
     /// Databases of an earlier run are dropped; a cluster that does not start is created anew. Every ancestor of
-    /// `parent` must be accessible to the user that PostgreSQL runs as. The data directory of `settings` is ignored.
+    /// `parent` must be accessible to the user that PostgreSQL runs as. The cluster of `settings` is ignored.
     pub async fn scratch(parent: &Path, settings: Settings) -> Result<Self, Error> {
         fs::create_dir_all(parent).map_err(io("create", parent))?;
         let mut locked = None;
         for slot in 0..SLOTS {
-            let data_dir = parent.join(format!("postgres-{slot}"));
             let settings = Settings {
-                data_dir,
+                cluster_dir: parent.join(format!("postgres-{slot}")),
                 durability: Durability::Disposable,
                 ..settings.clone()
             };
@@ -42,7 +41,7 @@ impl Postgres {
 }
 
 async fn start_or_remake(settings: Settings) -> Result<Postgres, Error> {
-    let data_dir = settings.data_dir.clone();
+    let data_dir = settings.cluster_dir.clone();
     match Postgres::start(settings.clone(), &|_| {}).await {
         Err(
             Error::Exited { .. }

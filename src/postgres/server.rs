@@ -59,7 +59,7 @@ pub(super) async fn start(
     let deadline = Instant::now() + settings.start_timeout;
     let args = arguments(settings, socket_dir);
     loop {
-        let before = PidFile::read(&settings.data_dir);
+        let before = PidFile::read(&settings.cluster_dir);
         let process =
             GuardedProcess::spawn(&settings.guard_program, owner, &binaries.postgres(), &args)?;
         match until_ready(&process, settings, before.as_ref(), deadline, progress).await {
@@ -77,7 +77,7 @@ pub(super) async fn start(
 fn arguments(settings: &Settings, socket_dir: &Path) -> Vec<OsString> {
     let mut args: Vec<OsString> = vec![
         "-D".into(),
-        settings.data_dir.clone().into(),
+        settings.cluster_dir.clone().into(),
         "-k".into(),
         socket_dir.into(),
     ];
@@ -86,7 +86,7 @@ fn arguments(settings: &Settings, socket_dir: &Path) -> Vec<OsString> {
         Durability::Disposable => DISPOSABLE,
     };
     let ours = FIXED.into_iter().chain(durability).map(str::to_owned);
-    let connections = format!("max_connections={}", settings.max_connections);
+    let connections = format!("max_connections={}", settings.embedded.max_connections);
     let extra = settings
         .server_settings
         .iter()
@@ -106,7 +106,7 @@ async fn until_ready(
     deadline: Instant,
     progress: Progress<'_>,
 ) -> Result<(), Error> {
-    let data_dir = &settings.data_dir;
+    let data_dir = &settings.cluster_dir;
     let mut next_report = Instant::now() + REPORT_EVERY;
     loop {
         let file = PidFile::read(data_dir)

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::config::EmbeddedConfig;
+
 /// The superuser that contextd connects as.
 pub const ROLE: &str = "contextd";
 /// The database that exists after every start.
@@ -15,13 +17,12 @@ pub type Progress<'a> = &'a (dyn Fn(&str) + Send + Sync);
 /// The settings of a start. [`Settings::new`] sets everything that has a default.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The cluster; created if missing. Its parent directory must be writable, since it also holds a lock file.
-    pub data_dir: PathBuf,
-    /// Where the directory of the socket is created; the path must be short. /tmp is used if this is not set or the
-    /// server's user cannot enter it.
-    pub runtime_dir: Option<PathBuf>,
-    /// The only directory in which to look for the programs, if set.
-    pub bin_dir: Option<PathBuf>,
+    /// The cluster; created if missing. Its parent directory must be writable, since it also holds a lock file. The
+    /// binary uses the one in `embedded.data_dir`.
+    pub cluster_dir: PathBuf,
+    /// If `runtime_dir` is not set or the server's user cannot enter it, the socket is in /tmp. If `bin_dir` is set, no
+    /// other directory is searched. Three of `max_connections` are reserved for the superuser.
+    pub embedded: EmbeddedConfig,
     /// The value of PATH, whose directories are searched first.
     pub search_path: OsString,
     /// contextd's cache directory; `postgresql/*/bin` in it is searched last.
@@ -31,8 +32,6 @@ pub struct Settings {
     pub guard_program: PathBuf,
     /// Whether data must survive a crash of the machine.
     pub durability: Durability,
-    /// The server's `max_connections`; three of them are reserved for the superuser.
-    pub max_connections: u32,
     /// Further server settings, name and value, for example `shared_preload_libraries` and `pg_stat_statements`.
     pub server_settings: Vec<(String, String)>,
     /// The time limit of a start, including crash recovery.
@@ -40,17 +39,15 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The defaults: durable, 40 connections, half an hour to start, programs from the usual locations.
-    pub fn new(data_dir: impl Into<PathBuf>, guard_program: impl Into<PathBuf>) -> Self {
+    /// The defaults: durable, half an hour to start, programs from the usual locations.
+    pub fn new(cluster_dir: impl Into<PathBuf>, guard_program: impl Into<PathBuf>) -> Self {
         Self {
-            data_dir: data_dir.into(),
-            runtime_dir: None,
-            bin_dir: None,
+            cluster_dir: cluster_dir.into(),
+            embedded: EmbeddedConfig::default(),
             search_path: OsString::new(),
             cache_dir: None,
             guard_program: guard_program.into(),
             durability: Durability::Durable,
-            max_connections: 40,
             server_settings: Vec::new(),
             start_timeout: Duration::from_mins(30),
         }

@@ -146,7 +146,7 @@ impl Store {
             overhead: submission.overhead,
             next: submission.next,
             replica: &self.replica,
-            lease: self.lease,
+            lease: self.lease_ttl,
         };
         let mut submitted = SubmissionOutcome {
             first: seen.first,

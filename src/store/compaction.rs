@@ -119,7 +119,7 @@ impl Store {
     ) -> Result<bool, Error> {
         let key = Key::from(key);
         let id = compaction.as_str();
-        let lease = self.lease.as_secs_f64();
+        let lease = self.lease_ttl.as_secs_f64();
         let renew = Query::new(
             RENEW,
             vec![&key.tenant as Param<'_>, &key.session, &id, &lease],

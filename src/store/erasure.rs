@@ -176,7 +176,7 @@ impl Store {
              where tenant_id = $1 and done_at is null and (worker = $2 or worker_until < now())
             returning 1";
         let tenant = tenant.as_str();
-        let lease = self.lease.as_secs_f64();
+        let lease = self.lease_ttl.as_secs_f64();
         let params: [Param<'_>; 3] = [&tenant, &self.replica, &lease];
         let rows = self.database.write(&Query::new(SQL, params)).await?;
         Ok(!rows.is_empty())

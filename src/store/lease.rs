@@ -117,7 +117,7 @@ impl Store {
     /// Sends the replica's heartbeat, which renews the leases of its turns.
     pub async fn send_heartbeat(&self) -> Result<(), Error> {
         let gave_back = self.handed_over.swap(false, Ordering::Relaxed);
-        let lease = self.lease.as_secs_f64();
+        let lease = self.lease_ttl.as_secs_f64();
         let values = [
             ("replica", &self.replica as Param<'_>),
             ("lease", &lease),
@@ -155,7 +155,7 @@ impl Store {
     pub async fn clear_orphan_reports(&self, signs: &[OrphanReport]) -> Result<(), Error> {
         let replicas: Vec<&str> = signs.iter().map(|sign| sign.replica.as_str()).collect();
         let said_at: Vec<Timestamp> = signs.iter().map(|sign| sign.reported_at).collect();
-        let lease = self.lease.as_secs_f64();
+        let lease = self.lease_ttl.as_secs_f64();
         let aside = self.reserved();
         aside
             .read(FORGET, &[&replicas as Param<'_>, &said_at, &lease])
@@ -365,7 +365,7 @@ impl Store {
     pub(super) fn next_owner(&self) -> NewOwner<'_> {
         NewOwner {
             replica: &self.replica,
-            lease: self.lease,
+            lease: self.lease_ttl,
         }
     }
 
@@ -415,7 +415,7 @@ impl Store {
             turn,
             request,
             replica: &self.replica,
-            lease: self.lease,
+            lease: self.lease_ttl,
         };
         let mut races =
             CommitConflicts::new("concurrent writes prevented the cancellation of a turn");

@@ -101,7 +101,7 @@ mod written_chunks;
 
 pub use admitted::AdmittedAt;
 pub use error::{Error, Outage};
-pub use pool::{Connection, Database, Settings};
+pub use pool::{Connection, Database};
 pub use priority::NewRequest;
 pub use replica::Store;
 pub use row_security::Reach;

@@ -3,7 +3,6 @@
 use std::{
     borrow::Cow,
     future::Future,
-    path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -23,6 +22,7 @@ use super::{
     written_bytes::WrittenBytes,
 };
 use crate::{
+    config::DatabaseConfig,
     model::TenantId,
     telemetry::metrics::{Metrics, PoolStatus},
 };
@@ -32,6 +32,8 @@ const RESERVED: usize = 2;
 /// Time allowed for a response in addition to the statement timeout, before the connection is closed.
 const RESPONSE_TIMEOUT_MARGIN: Duration = Duration::from_secs(2);
 
+/// Maximum time that a transaction may be idle.
+const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(5);
 /// How long a statement waits for one lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// TCP user timeout: how long sent data may remain unacknowledged.
@@ -46,33 +48,14 @@ const PROBES: u32 = 3;
 /// The address of a database and the login role.
 pub type Connection = tokio_postgres::Config;
 
-/// Settings for database access.
-#[derive(Debug, Clone)]
-pub struct Settings {
+/// How a database is accessed.
+#[derive(Debug, Clone, Copy)]
+struct Access<'a> {
     /// Address and login role.
-    pub config: Connection,
-    /// Maximum number of connections for requests and turns. A few more are used for other work.
-    pub pool_size: usize,
-    /// How long to wait for a free connection.
-    pub acquire_timeout: Duration,
-    /// Connections idle for this long are closed, except for the last one of a pool.
-    pub idle_timeout: Duration,
-    /// Connect timeout.
-    pub connect_timeout: Duration,
-    /// Time after which the server cancels a statement.
-    pub statement_timeout: Duration,
-    /// Time after which the server closes a connection that is idle in a transaction. Must be shorter than the lease.
-    pub idle_in_transaction_timeout: Duration,
-    /// PEM file with certificate authorities, used in place of those of the system.
-    pub ca_file: Option<PathBuf>,
-    /// For encrypted connections, whether the server's certificate must match the host name.
-    pub verify_host_name: bool,
-    /// Whether the database is accessed through a pooler that assigns a connection per transaction. No state may then
-    /// outlast a transaction.
-    pub transaction_pooler: bool,
-    /// Whether the database enforces that work for a tenant reaches only the tenant's rows. Cannot be combined with a
-    /// transaction pooler.
-    pub row_security: bool,
+    connection: &'a Connection,
+    config: &'a DatabaseConfig,
+    /// How long a replica's lease lasts. A connection that is idle in a transaction is closed before.
+    lease_ttl: Duration,
 }
 
 /// The role in which statements run.
@@ -127,23 +110,33 @@ impl std::fmt::Debug for Database {
 }
 
 impl Database {
-    /// Prepares the pools. Connections are opened on demand.
-    pub fn new(settings: &Settings) -> Result<Self, Error> {
-        let statements = if settings.transaction_pooler {
+    /// Prepares the pools. Connections are opened on demand. `lease_ttl` is how long a lease lasts: the server closes a
+    /// connection whose transaction has been idle for less than that.
+    pub fn new(
+        connection: &Connection,
+        config: &DatabaseConfig,
+        lease_ttl: Duration,
+    ) -> Result<Self, Error> {
+        let access = Access {
+            connection,
+            config,
+            lease_ttl,
+        };
+        let statements = if config.transaction_pooler {
             Statements::unnamed()
         } else {
             Statements::Named
         };
-        let connections = |size, role| connections(settings, size, role);
-        let (pool, of_tenants, reserved) = if settings.row_security {
+        let connections = |size, role| connections(access, size, role);
+        let (pool, of_tenants, reserved) = if config.row_security {
             (
                 connections((WORKERS, 1), Role::Worker)?,
-                Some(connections((settings.pool_size, 1), Role::Tenant)?),
+                Some(connections((config.pool_size, 1), Role::Tenant)?),
                 connections((RESERVED, 1), Role::Worker)?,
             )
         } else {
             (
-                connections((settings.pool_size, 1), Role::Login)?,
+                connections((config.pool_size, 1), Role::Login)?,
                 None,
                 connections((RESERVED, 1), Role::Login)?,
             )
@@ -153,16 +146,16 @@ impl Database {
             tenant_pool: of_tenants,
             owner: connections((1, 0), Role::Login)?,
             reserved,
-            response_timeout: settings.statement_timeout + RESPONSE_TIMEOUT_MARGIN,
+            response_timeout: config.statement_timeout + RESPONSE_TIMEOUT_MARGIN,
             statements,
-            listening: match settings.transaction_pooler {
+            listening: match config.transaction_pooler {
                 true => None,
                 false => Some((
-                    connection_config(settings, Role::Login),
-                    tls_connector(settings)?,
+                    connection_config(access, Role::Login),
+                    tls_connector(config)?,
                 )),
             },
-            cancelling: tls_connector(settings)?,
+            cancelling: tls_connector(config)?,
             rewrite: None,
             written: WrittenBytes::default(),
             metrics: Metrics::default(),
@@ -368,19 +361,20 @@ impl Database {
     }
 }
 
-fn tls_connector(settings: &Settings) -> Result<MakeRustlsConnect, Error> {
-    database_tls::connector(settings.ca_file.as_deref(), settings.verify_host_name)
+fn tls_connector(config: &DatabaseConfig) -> Result<MakeRustlsConnect, Error> {
+    database_tls::connector(config.ca_file.as_deref(), config.verifies_host_name())
 }
 
 /// Creates a pool for a role. Connections are opened on demand.
 fn connections(
-    settings: &Settings,
+    access: Access<'_>,
     (size, kept): (usize, usize),
     role: Role,
 ) -> Result<Connections, Error> {
+    let config = access.config;
     let manager = Manager::from_config(
-        connection_config(settings, role),
-        tls_connector(settings)?,
+        connection_config(access, role),
+        tls_connector(config)?,
         ManagerConfig {
             recycling_method: RecyclingMethod::Fast,
         },
@@ -388,9 +382,9 @@ fn connections(
     let bounds = PoolLimits {
         size,
         kept,
-        acquire_timeout: settings.acquire_timeout,
-        connect_timeout: settings.connect_timeout,
-        idle_timeout: settings.idle_timeout,
+        acquire_timeout: config.acquire_timeout,
+        connect_timeout: config.connect_timeout,
+        idle_timeout: config.idle_timeout,
     };
     Connections::new(manager, bounds)
 }
@@ -400,37 +394,42 @@ fn connections(
 /// table was empty would use one forever. Plans are generic because statements are prepared once and no plan depends on
 /// a value; with statistics PostgreSQL's default is to plan at each execution (docs/benchmarks.md: 350 turns/s in place
 /// of 650). The server probes connections like this side does, so that it closes those of a host that vanished.
-fn connection_config(settings: &Settings, role: Role) -> tokio_postgres::Config {
-    let mut config = settings.config.clone();
+fn connection_config(access: Access<'_>, role: Role) -> Connection {
+    let Access {
+        connection,
+        config,
+        lease_ttl,
+    } = access;
+    let mut connection = connection.clone();
     let role = match role {
         Role::Login => "",
         Role::Worker => "-c role=contextd_worker",
         Role::Tenant => "-c role=contextd_tenant",
     };
-    if !settings.transaction_pooler {
+    if !config.transaction_pooler {
         let options = format!(
             "{} -c enable_seqscan=off -c jit=off -c plan_cache_mode={PLAN_CACHE_MODE} -c timezone=UTC \
              -c statement_timeout={} -c lock_timeout={} -c idle_in_transaction_session_timeout={} \
              -c tcp_keepalives_idle={} -c tcp_keepalives_interval={} -c tcp_keepalives_count={PROBES} {role}",
-            config.get_options().unwrap_or_default(),
-            settings.statement_timeout.as_millis(),
+            connection.get_options().unwrap_or_default(),
+            config.statement_timeout.as_millis(),
             LOCK_TIMEOUT.as_millis(),
-            settings.idle_in_transaction_timeout.as_millis(),
+            IDLE_IN_TRANSACTION.min(lease_ttl * 2 / 3).as_millis(),
             KEEPALIVE_IDLE.as_secs(),
             KEEPALIVE_INTERVAL.as_secs(),
         );
-        config.options(options.trim());
+        connection.options(options.trim());
     }
-    config
+    connection
         .application_name("contextd")
         .target_session_attrs(TargetSessionAttrs::ReadWrite) // with several addresses, the one that is not a standby
-        .connect_timeout(settings.connect_timeout)
+        .connect_timeout(config.connect_timeout)
         .tcp_user_timeout(TCP_USER_TIMEOUT)
         .keepalives(true)
         .keepalives_idle(KEEPALIVE_IDLE)
         .keepalives_interval(KEEPALIVE_INTERVAL)
         .keepalives_retries(PROBES);
-    config
+    connection
 }
 
 #[cfg(test)]
@@ -438,21 +437,16 @@ mod tests {
     use super::*;
 
     fn options(transaction_pooler: bool) -> String {
-        let settings = Settings {
-            config: tokio_postgres::Config::new(),
-            pool_size: 1,
-            acquire_timeout: Duration::from_secs(1),
-            idle_timeout: Duration::from_secs(1),
-            connect_timeout: Duration::from_secs(1),
-            statement_timeout: Duration::from_secs(1),
-            idle_in_transaction_timeout: Duration::from_secs(1),
-            ca_file: None,
-            verify_host_name: true,
-            transaction_pooler,
-            row_security: false,
+        let access = Access {
+            connection: &Connection::new(),
+            config: &DatabaseConfig {
+                transaction_pooler,
+                ..DatabaseConfig::default()
+            },
+            lease_ttl: Duration::from_secs(15),
         };
-        let config = connection_config(&settings, Role::Login);
-        config.get_options().unwrap_or_default().to_owned()
+        let connection = connection_config(access, Role::Login);
+        connection.get_options().unwrap_or_default().to_owned()
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::model::TenantId;
 pub struct Store {
     pub(super) database: Database,
     pub(super) replica: String,
-    pub(super) lease: Duration,
+    pub(super) lease_ttl: Duration,
     pub(super) session_cache: SessionCache,
     pub(super) recent: RecentEvents,
     pub(super) chunks: WrittenChunks,
@@ -25,24 +25,24 @@ pub struct Store {
 }
 
 impl Store {
-    /// Creates a store that takes leases of duration `lease` in the name of `replica`, which must be unique among
+    /// Creates a store that takes leases of duration `lease_ttl` in the name of `replica`, which must be unique among
     /// running processes. It does not cache turn data.
-    pub fn new(database: Database, replica: impl Into<String>, lease: Duration) -> Self {
+    pub fn new(database: Database, replica: impl Into<String>, lease_ttl: Duration) -> Self {
         Self {
             database,
             replica: replica.into(),
-            lease,
+            lease_ttl,
             session_cache: SessionCache::new(0),
-            recent: RecentEvents::new(lease),
+            recent: RecentEvents::new(lease_ttl),
             chunks: WrittenChunks::default(),
             handed_over: Arc::default(),
         }
     }
 
-    /// Returns the store with a cache for turn data of up to this many bytes.
+    /// Returns the store with a cache for turn data of up to `session_memory` bytes.
     #[must_use]
-    pub fn with_session_memory(self, bytes: usize) -> Self {
-        let own = SessionCache::new(bytes);
+    pub fn with_session_memory(self, session_memory: usize) -> Self {
+        let own = SessionCache::new(session_memory);
         Self {
             session_cache: own,
             ..self
@@ -60,13 +60,13 @@ impl Store {
     }
 
     /// Returns how long a lease lasts after its last renewal.
-    pub fn lease(&self) -> Duration {
-        self.lease
+    pub fn lease_ttl(&self) -> Duration {
+        self.lease_ttl
     }
 
     /// The reserved connections for work that must not wait. Their timeout allows a retry within a lease.
     pub(super) fn reserved(&self) -> Database {
-        self.database.with_reserved_connections(self.lease / 3)
+        self.database.with_reserved_connections(self.lease_ttl / 3)
     }
 
     /// Estimates how long a new request of a tenant would wait for a connection; zero if one is free.

@@ -86,7 +86,7 @@ impl Store {
     pub(super) fn owner(&self) -> Owner<'_> {
         Owner {
             replica: &self.replica,
-            lease: self.lease,
+            lease: self.lease_ttl,
         }
     }
 

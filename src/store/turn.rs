@@ -89,7 +89,7 @@ impl Store {
                 WriteOutcome::Applied(ack(&change.session, landed.last_seq))
             })),
             // While the lease may last, the caller checks whether this was committed.
-            Err(error) if error.is_transient() && asked.elapsed() < self.lease => Ok(None),
+            Err(error) if error.is_transient() && asked.elapsed() < self.lease_ttl => Ok(None),
             Err(error) => Err(error),
         }
     }

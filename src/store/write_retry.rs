@@ -15,7 +15,7 @@ impl Store {
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let give_up = Instant::now() + self.lease;
+        let give_up = Instant::now() + self.lease_ttl;
         let mut pause = FIRST_PAUSE;
         loop {
             match write().await {

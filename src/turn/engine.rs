@@ -76,9 +76,9 @@ impl Engine {
         clock: Arc<dyn Clock>,
         telemetry: &Telemetry,
     ) -> Arc<Self> {
-        let uploads = FairSemaphore::new(rules.uploads.max_at_once);
-        let prompt_memory = FairSemaphore::new(rules.prompt_memory);
-        let counts = FairSemaphore::new(rules.counts_at_once);
+        let uploads = FairSemaphore::new(rules.blobs.max_uploads);
+        let prompt_memory = FairSemaphore::new(rules.turn.prompt_memory);
+        let counts = FairSemaphore::new(rules.max_large_requests);
         Arc::new(Self {
             store,
             models,
@@ -196,7 +196,7 @@ impl Engine {
         let model = self.model(reference)?;
         if model.info.context_window.is_some()
             || !model.provider.is_local()
-            || self.rules.models_refresh.is_none()
+            || !self.rules.models.discover
             || self.policy(config)?.context.context_window.is_some()
         {
             return Ok(model);
@@ -234,7 +234,7 @@ impl Engine {
         own: usize,
     ) -> Result<(), Error> {
         let share = if self.rules.is_shared { own } else { 0 };
-        if !has_fair_room(self.rules.max_running, all, share) {
+        if !has_fair_room(self.rules.turn.max_running_turns, all, share) {
             return Err(Error::Overloaded);
         }
         Ok(self.quotas.check_running(tenant, own)?)
@@ -292,9 +292,10 @@ impl Engine {
 
     /// Refreshes the model lists of all providers.
     pub async fn refresh_models(&self) -> Result<(), Error> {
-        if let Some(interval) = self.rules.models_refresh {
+        if self.rules.models.discover {
             // Less than the interval: two rounds are not exactly one interval apart.
-            self.models.refresh(self.now(), interval / 2).await;
+            let age = self.rules.models.refresh_interval / 2;
+            self.models.refresh(self.now(), age).await;
         }
         Ok(())
     }
@@ -331,7 +332,9 @@ impl Engine {
     /// The limits in force: those of the turn override those of the session, which override the
     /// server's.
     pub fn limits(&self, config: &SessionConfig, request: &TurnRequest) -> Limits {
-        request.limits.over(config.limits.over(self.rules.limits))
+        request
+            .limits
+            .over(config.limits.over(self.rules.turn.limits()))
     }
 
     /// Runs an operation to completion in a task of the server, even if the caller disconnects.

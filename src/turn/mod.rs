@@ -23,4 +23,4 @@ pub mod tools;
 pub use engine::Engine;
 pub use error::Error;
 pub use live::hub::Hub;
-pub use settings::{DEFAULT_POLICY, Retention, Rules, UploadBounds};
+pub use settings::{DEFAULT_POLICY, Rules};

@@ -299,7 +299,7 @@ impl Run<'_> {
         F: Future<Output = Result<T, store::Error>>,
     {
         let mut pause = MIN_RETRY_DELAY;
-        let end = Instant::now() + self.engine.store.lease() * 2 / 3;
+        let end = Instant::now() + self.engine.store.lease_ttl() * 2 / 3;
         loop {
             match ask().await {
                 Err(error)
@@ -329,7 +329,7 @@ impl Run<'_> {
             step: owned.step,
             is_answered: owned.completed_steps >= owned.step,
             takeovers: owned.takeovers,
-            max_takeovers: self.engine.rules.max_takeovers,
+            max_takeovers: self.engine.rules.turn.max_takeovers,
             open_calls: owned.open_calls,
             cancel: owned
                 .cancel

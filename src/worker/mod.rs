@@ -102,9 +102,9 @@ pub fn start(
         broken,
     };
     let rules = engine.rules();
-    let poll = Pace::Within(rules.poll_interval);
-    let beat = Pace::Each(engine.store().lease() / BEATS_PER_LEASE);
-    let look = Pace::Each(engine.store().lease() / EXPIRY_CHECKS_PER_LEASE);
+    let poll = Pace::Within(rules.turn.poll_interval);
+    let beat = Pace::Each(engine.store().lease_ttl() / BEATS_PER_LEASE);
+    let look = Pace::Each(engine.store().lease_ttl() / EXPIRY_CHECKS_PER_LEASE);
     loops.every("heartbeat", beat, done, |engine| async move {
         engine.send_heartbeat().await
     });
@@ -159,8 +159,9 @@ pub fn start(
     loops.every("retention", retention, stop, |engine| async move {
         engine.retain().await
     });
-    if let Some(interval) = rules.models_refresh {
-        loops.every("models", Pace::Each(interval), stop, |engine| async move {
+    if rules.models.discover {
+        let interval = Pace::Each(rules.models.refresh_interval);
+        loops.every("models", interval, stop, |engine| async move {
             engine.refresh_models().await
         });
     }
@@ -170,8 +171,8 @@ pub fn start(
         stop,
         |engine| async move { engine.purge().await },
     );
-    if let Some(share) = rules.share_interval {
-        loops.share(share, stop, done);
+    if rules.has_other_replicas {
+        loops.share(rules.turn.share_interval, stop, done);
     }
     loops.tasks.close();
     loops.tasks
@@ -229,7 +230,7 @@ impl Loops<'_> {
     }
 
     /// Starts the loops of a replica in a deployment with several replicas.
-    fn share(&self, share: Duration, stop: &CancellationToken, done: &CancellationToken) {
+    fn share(&self, share_interval: Duration, stop: &CancellationToken, done: &CancellationToken) {
         let (engine, until) = (Arc::clone(self.engine), done.clone());
         let telling = move || Arc::clone(&engine).send_wakeups(until.clone());
         self.tasks
@@ -238,9 +239,12 @@ impl Loops<'_> {
         let hearing = move || Arc::clone(&engine).receive_wakeups(until.clone());
         self.tasks
             .spawn(supervised("wake-ups heard", self.broken.clone(), hearing));
-        self.every("share", Pace::Each(share), done, |engine| async move {
-            engine.share().await
-        });
+        self.every(
+            "share",
+            Pace::Each(share_interval),
+            done,
+            |engine| async move { engine.share().await },
+        );
         self.every("chunks", Pace::Each(SWEEP), stop, |engine| async move {
             engine.sweep_chunks().await
         });

@@ -86,7 +86,7 @@ fn assert_adds_up(stats: &pb::ContextStats) {
 #[tokio::test(flavor = "multi_thread")]
 async fn context_size_is_the_anchor_plus_new_messages_and_drives_the_triggers() {
     let host = Host::scripted(&[says("Hello.", 5_000, 100)]).await;
-    let before = host.replica.engine.rules().default_model.clone();
+    let before = host.replica.engine.rules().models.default_model.clone();
     assert_eq!(before, "scripted/demo");
     let first = turn("s", "", "Hi");
     let first = pb::ExecuteTurnRequest {
@@ -835,9 +835,10 @@ fn as_shipped(options: Options) -> Options {
 }
 
 fn unknown_window() -> Options {
-    use std::{collections::BTreeMap, sync::Arc, time::Duration};
+    use std::{collections::BTreeMap, sync::Arc};
 
     use contextd::{
+        config::HttpConfig,
         model::DeclaredModel,
         provider::{
             http::Settings,
@@ -847,10 +848,7 @@ fn unknown_window() -> Options {
     let settings = Settings {
         base_url: "http://127.0.0.1:9/v1".to_owned(),
         headers: Vec::new(),
-        connect_timeout: Duration::from_secs(1),
-        first_byte_timeout: Duration::from_secs(1),
-        stall_timeout: Duration::from_secs(1),
-        max_request_bytes: None,
+        http: HttpConfig::default(),
     };
     let models = BTreeMap::from([("model".to_owned(), DeclaredModel::default())]);
     as_shipped(Options::default()).provider(

@@ -18,10 +18,8 @@ use crate::harness::{
     upstream::{Reply, Upstream, event, finished},
 };
 use contextd::{
-    grpc::{
-        decode,
-        stream::{Reader, ReaderLimits},
-    },
+    config::StreamConfig,
+    grpc::{decode, stream::Reader},
     model::{
         Delta, MessageId, Seq, SessionId, SessionKey, TenantId, TurnId, delta::DeltaKind,
         event::StepPosition,
@@ -166,9 +164,9 @@ async fn the_caller_gets_every_delta_of_the_turn_it_starts() {
         subscription,
     };
     let mut stream = reader.open(
-        ReaderLimits {
-            events: 64,
-            bytes: 64 * 1024,
+        StreamConfig {
+            reader_events: 64,
+            reader_bytes: 64 * 1024,
         },
         |event| event,
     );

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use contextd::{
-    grpc::stream::ReaderLimits,
+    config::StreamConfig,
     pb::{self, event::Payload, turn_service_client::TurnServiceClient},
 };
 use serde_json::json;
@@ -478,9 +478,9 @@ async fn narrow(replica: &Replica) -> TurnServiceClient<Channel> {
 async fn a_stalled_reader_blocks_nobody_and_gets_everything_later() {
     let long = json!([{"text": "Hear "}, {"repeat": {"text": "word ", "times": 20_000}}]);
     let options = Options {
-        reader: ReaderLimits {
-            events: 4,
-            bytes: 4096,
+        stream: StreamConfig {
+            reader_events: 4,
+            reader_bytes: 4096,
         },
         ..answering(&[long])
     };

@@ -738,11 +738,9 @@ async fn appended_media_are_sent_counted_and_forked_like_others() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_prompt_has_the_newest_media_up_to_its_byte_limit() {
-    let host = Host::with(Options {
-        max_prompt_media_bytes: 50,
-        ..echoing()
-    })
-    .await;
+    let mut options = echoing();
+    options.blobs.max_prompt_bytes = 50;
+    let host = Host::with(options).await;
     let all = vec![picture_of("a"), picture_of("b"), picture_of("c")];
     let events = host.run(asks("s", "scripted/sees", all)).await;
     let shown = told(&events);

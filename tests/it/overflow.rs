@@ -163,11 +163,9 @@ async fn a_prompt_larger_than_the_window_is_not_sent() {
 }
 
 /// A host of a service with this maximum request size in bytes. With `None`, the service reports its limit.
-async fn narrow(upstream: &Upstream, max_request_bytes: Option<usize>) -> Host {
-    let settings = contextd::provider::http::Settings {
-        max_request_bytes,
-        ..upstream.settings()
-    };
+async fn narrow(upstream: &Upstream, max_request_bytes: Option<u64>) -> Host {
+    let mut settings = upstream.settings();
+    settings.http.max_request_bytes = max_request_bytes;
     let main = std::sync::Arc::new(provider("main", settings, "compatible"));
     let host = Host::with(answering(&[json!([{"text": "Fine."}])]).provider("main", main)).await;
     with_results(&host).await;

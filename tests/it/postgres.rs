@@ -11,7 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use contextd::postgres::{Durability, Error, Postgres, Settings, find_running};
+use contextd::{
+    config::EmbeddedConfig,
+    postgres::{Durability, Error, Postgres, Settings, find_running},
+};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, User, geteuid};
 use tempfile::TempDir;
@@ -42,10 +45,9 @@ impl Place {
     }
 
     fn settings(&self) -> Settings {
-        Settings {
-            runtime_dir: Some(self.root.path().join("run")),
-            ..settings_at(&self.data_dir())
-        }
+        let mut settings = settings_at(&self.data_dir());
+        settings.embedded.runtime_dir = Some(self.root.path().join("run"));
+        settings
     }
 
     fn durable(&self) -> Settings {
@@ -228,7 +230,10 @@ async fn extra_settings_reach_the_embedded_server() {
     let server_settings = vec![("work_mem".to_owned(), "7MB".to_owned())];
     let postgres = start(Settings {
         server_settings,
-        max_connections: 17,
+        embedded: EmbeddedConfig {
+            max_connections: 17,
+            ..place.settings().embedded
+        },
         ..place.settings()
     })
     .await
@@ -408,11 +413,11 @@ async fn hold() {
         return;
     };
     let guard_program = std::env::var_os(GUARD_PROGRAM).map(PathBuf::from).unwrap();
-    let runtime_dir = data_dir.parent().map(PathBuf::from);
+    let mut settings = settings_at(&data_dir);
+    settings.embedded.runtime_dir = data_dir.parent().map(PathBuf::from);
     let _postgres = start(Settings {
         guard_program,
-        runtime_dir,
-        ..settings_at(&data_dir)
+        ..settings
     })
     .await
     .unwrap();
@@ -629,11 +634,9 @@ async fn connections_of_another_user_are_refused() {
 async fn a_socket_path_that_is_too_long_is_named_with_the_limit() {
     let place = Place::with_a_cluster().await;
     let runtime_dir = place.root.path().join("x".repeat(90));
-    let error = failure(Settings {
-        runtime_dir: Some(runtime_dir.clone()),
-        ..place.settings()
-    })
-    .await;
+    let mut settings = place.settings();
+    settings.embedded.runtime_dir = Some(runtime_dir.clone());
+    let error = failure(settings).await;
     assert!(
         error.contains(runtime_dir.to_str().unwrap()) && error.contains("fewer than 100"),
         "{error}"
@@ -688,11 +691,9 @@ async fn a_cluster_of_another_version_is_refused_naming_both_versions() {
 async fn missing_postgres_programs_are_reported_with_instructions() {
     let place = Place::new();
     let empty = place.root.path().to_owned();
-    let error = failure(Settings {
-        bin_dir: Some(empty.clone()),
-        ..place.settings()
-    })
-    .await;
+    let mut settings = place.settings();
+    settings.embedded.bin_dir = Some(empty.clone());
+    let error = failure(settings).await;
     assert!(
         error.contains(empty.to_str().unwrap()) && error.contains("apt-get install postgresql"),
         "{error}"

@@ -288,8 +288,10 @@ async fn a_stalled_answer_times_out() {
         let upstream = Upstream::start().await;
         upstream.answer(reply);
         let mut settings = upstream.settings();
-        (settings.first_byte_timeout, settings.stall_timeout) =
-            (Duration::from_millis(50), Duration::from_millis(50));
+        (
+            settings.http.first_byte_timeout,
+            settings.http.stall_timeout,
+        ) = (Duration::from_millis(50), Duration::from_millis(50));
         let host = Host::with(
             Options::default().provider("main", Arc::new(provider("main", settings, "openai"))),
         )

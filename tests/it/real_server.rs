@@ -4,6 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use contextd::{
+    config::HttpConfig,
     model::{DeclaredModel, config::ContextPolicy},
     pb::{
         self, FailureReason, ModelSource, event::Payload, model_service_client::ModelServiceClient,
@@ -64,10 +65,11 @@ fn providers_of(address: &str, model: &str, window: Option<u32>) -> Options {
     let settings = || Settings {
         base_url: format!("http://{address}/v1"),
         headers: Vec::new(),
-        connect_timeout: Duration::from_secs(10),
-        first_byte_timeout: Duration::from_secs(120),
-        stall_timeout: Duration::from_secs(60),
-        max_request_bytes: None,
+        http: HttpConfig {
+            first_byte_timeout: Duration::from_secs(120),
+            stall_timeout: Duration::from_secs(60),
+            ..HttpConfig::default()
+        },
     };
     let declared = || {
         let declared = DeclaredModel {

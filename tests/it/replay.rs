@@ -1,7 +1,7 @@
 //! The cost of a replay: how often its content is read from the database, and that it is not written again.
 
 use contextd::{
-    grpc::stream::ReaderLimits,
+    config::StreamConfig,
     pb::{self, event::Payload},
 };
 use prost::Message as _;
@@ -22,12 +22,12 @@ const STEPS: usize = 20;
 const LARGE: usize = 100_000;
 
 /// A replica whose database connections go through a link that counts bytes. It only serves a reader.
-async fn counting(host: &Host, link: &Link, reader: ReaderLimits) -> Host {
+async fn counting(host: &Host, link: &Link, stream: StreamConfig) -> Host {
     Host::over(
         link.database(&host.database),
         Options {
             workers: false,
-            reader,
+            stream,
             ..Options::default()
         },
     )
@@ -72,20 +72,20 @@ async fn with_large_results() -> Host {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replay_reads_content_from_the_database_once() {
     let host = with_large_results().await;
-    let large = ReaderLimits {
-        events: 64,
-        bytes: 1024 * 1024,
+    let large = StreamConfig {
+        reader_events: 64,
+        reader_bytes: 1024 * 1024,
     };
-    for reader in [
-        Options::default().reader,
-        ReaderLimits {
-            events: 4,
-            bytes: 4096,
+    for stream in [
+        Options::default().stream,
+        StreamConfig {
+            reader_events: 4,
+            reader_bytes: 4096,
         },
         large,
     ] {
         let link = Link::to_database(&host.database).await;
-        let other = counting(&host, &link, reader).await;
+        let other = counting(&host, &link, stream).await;
         // Opens connections and prepares statements before the measurement.
         other.session("s").await;
         let before = link.carried(Way::Back);
@@ -113,7 +113,7 @@ async fn a_replay_reads_content_from_the_database_once() {
 async fn a_page_of_events_reads_content_from_the_database_once() {
     let host = with_large_results().await;
     let link = Link::to_database(&host.database).await;
-    let other = counting(&host, &link, Options::default().reader).await;
+    let other = counting(&host, &link, Options::default().stream).await;
     other.session("s").await;
     let before = link.carried(Way::Back);
     let seen = other.events("s", "", 0, 100).await;
@@ -140,7 +140,7 @@ async fn an_oversized_event_is_stored_as_a_blob_once_however_often_it_is_read() 
     host.append("s", vec![message(pb::Role::User, parts.to_vec())])
         .await;
     let link = Link::to_database(&host.database).await;
-    let other = counting(&host, &link, Options::default().reader).await;
+    let other = counting(&host, &link, Options::default().stream).await;
     let first = replay(&other, "s").await;
     let preview = first.iter().find_map(|event| match &event.payload {
         Some(Payload::MessageCommitted(committed)) => {

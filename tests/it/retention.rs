@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use contextd::{pb, turn::Retention};
+use contextd::{config::RetentionConfig, pb};
 use serde_json::json;
 use tokio_postgres::Client;
 use tonic::Code;
@@ -25,7 +25,7 @@ mod tool_sets;
 const HOUR: Duration = Duration::from_hours(1);
 
 /// A model that responds immediately, or first calls a tool if it has one.
-fn options(retention: Retention) -> Options {
+fn options(retention: RetentionConfig) -> Options {
     let script = json!({"steps": [
         {"when": {"user_contains": "look", "call": 0}, "say": [call("look"), finish("tool_calls")]},
         {"when": {"user_contains": "slowly"}, "say": [{"text": "Wait."}, {"wait_for": "go"}, {"text": " Done."}]},
@@ -38,16 +38,16 @@ fn options(retention: Retention) -> Options {
 }
 
 /// A retention that keeps everything, as a base for tests.
-fn for_ever() -> Retention {
+fn for_ever() -> RetentionConfig {
     let ever = 10_000 * 24 * HOUR;
-    Retention {
+    RetentionConfig {
         request_ids: ever,
         queue: ever,
         events: None,
         sessions: None,
         tool_sets: ever,
         interval: ever,
-        batch: 7,
+        batch_rows: 7,
     }
 }
 
@@ -178,8 +178,8 @@ fn oldest(status: &tonic::Status) -> i64 {
 // ----------------------------------------------------------------------------------------------
 
 /// Retention periods in hours, scaled to a day.
-fn of_a_day() -> Retention {
-    Retention {
+fn of_a_day() -> RetentionConfig {
+    RetentionConfig {
         request_ids: 6 * HOUR,
         queue: 6 * HOUR,
         events: Some(3 * HOUR),
@@ -387,8 +387,8 @@ async fn a_turn_adds_as_many_rows_as_documented() {
 // --- Events
 // --------------------------------------------------------------------------------------------------------
 
-fn events_for(kept: Duration) -> Retention {
-    Retention {
+fn events_for(kept: Duration) -> RetentionConfig {
+    RetentionConfig {
         events: Some(kept),
         ..for_ever()
     }
@@ -669,7 +669,7 @@ async fn a_session_is_deleted_when_it_was_not_used_for_its_time_to_live() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_servers_own_limit_bounds_every_session() {
-    let retention = Retention {
+    let retention = RetentionConfig {
         sessions: Some(3 * HOUR),
         ..for_ever()
     };
@@ -726,7 +726,7 @@ async fn a_fork_inherits_the_time_to_live_of_its_source() {
 #[tokio::test(flavor = "multi_thread")]
 async fn request_ids_are_remembered_as_long_as_documented() {
     let kept = 7 * 24 * HOUR;
-    let host = Host::with(options(Retention {
+    let host = Host::with(options(RetentionConfig {
         request_ids: kept,
         queue: kept,
         ..for_ever()
@@ -772,7 +772,7 @@ async fn request_ids_are_remembered_as_long_as_documented() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_id_that_has_expired_makes_another_session() {
     let kept = 7 * 24 * HOUR;
-    let host = Host::with(options(Retention {
+    let host = Host::with(options(RetentionConfig {
         request_ids: kept,
         ..for_ever()
     }))
@@ -810,7 +810,7 @@ async fn a_request_id_that_has_expired_makes_another_session() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_applied_by_a_live_turn_are_kept_until_it_ends() {
-    let host = Host::with(options(Retention {
+    let host = Host::with(options(RetentionConfig {
         queue: HOUR,
         ..for_ever()
     }))
@@ -839,7 +839,7 @@ async fn messages_applied_by_a_live_turn_are_kept_until_it_ends() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn media_of_a_removed_queued_message_are_released_and_those_of_the_transcript_stay() {
-    let host = Host::with(options(Retention {
+    let host = Host::with(options(RetentionConfig {
         queue: HOUR,
         ..for_ever()
     }))
@@ -898,7 +898,7 @@ async fn media_of_a_removed_queued_message_are_released_and_those_of_the_transcr
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_that_sweep_at_once_do_not_wait_for_each_other() {
-    let retention = Retention {
+    let retention = RetentionConfig {
         request_ids: HOUR,
         queue: HOUR,
         events: Some(HOUR),

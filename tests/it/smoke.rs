@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use contextd::{
-    grpc::stream::ReaderLimits,
+    config::StreamConfig,
     pb::{self, Event, event::Payload, turn_service_client::TurnServiceClient},
 };
 use tonic::transport::Endpoint;
@@ -69,9 +69,9 @@ async fn a_caller_misses_nothing_of_the_turn_it_starts() {
 async fn a_caller_that_reads_late_is_shown_the_text_before_its_commit() {
     let hasty = r#"{"steps": [{"say": [{"text": "one "}, {"text": "two"}]}]}"#;
     let options = Options {
-        reader: ReaderLimits {
-            events: 1,
-            bytes: 64 * 1024,
+        stream: StreamConfig {
+            reader_events: 1,
+            reader_bytes: 64 * 1024,
         },
         ..remembering()
     };

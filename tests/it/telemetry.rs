@@ -9,10 +9,9 @@ use std::{
 };
 
 use contextd::{
-    config::{self, AuthConfig},
+    config::{self, AuthConfig, RetentionConfig},
     pb,
     telemetry::{export::prometheus_names, instruments},
-    turn::Retention,
 };
 use prost::Message as _;
 use serde_json::json;
@@ -94,7 +93,7 @@ async fn busy_host(server: &McpServer) -> Host {
     let failing = json!({"steps": [{"say": [{"error": error}, {"text": "At last."}]}]});
     let options = Options {
         mcp: vec![("played".to_owned(), server.config(Duration::from_secs(30)))],
-        retention: Retention {
+        retention: RetentionConfig {
             request_ids: Duration::ZERO,
             ..Options::default().retention
         },
@@ -245,9 +244,9 @@ async fn each_documented_metric_is_scraped_after_real_work_and_no_other_is() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn counters_begin_at_zero_and_a_sweep_counts_what_it_has_removed_so_far() {
-    let retention = Retention {
+    let retention = RetentionConfig {
         request_ids: Duration::ZERO,
-        batch: 1,
+        batch_rows: 1,
         ..Options::default().retention
     };
     let host = Host::with(Options {

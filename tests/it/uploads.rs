@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use contextd::{
+    config::BlobsConfig,
     model::{BlobId, TenantId, derive},
     pb::{self, blob_service_client::BlobServiceClient, put_blob_request::Data},
-    turn::UploadBounds,
 };
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
@@ -300,12 +300,12 @@ async fn content_that_is_not_what_its_header_says_is_not_stored() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_oversized_upload_is_refused_as_early_as_possible() {
-    let bounds = UploadBounds {
+    let blobs = BlobsConfig {
         max_bytes: 2 * MIB as u64,
-        ..Options::default().uploads
+        ..Options::default().blobs
     };
     let uploader = Uploader::new(Options {
-        uploads: bounds,
+        blobs,
         ..Options::default()
     })
     .await;
@@ -482,17 +482,17 @@ async fn an_upload_whose_connection_is_lost_leaves_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stalled_or_slow_upload_is_aborted() {
-    let usual = Options::default().uploads;
+    let usual = Options::default().blobs;
     let short = Duration::from_millis(300);
     let long = Duration::from_secs(600);
-    for (idle, total) in [(short, long), (long, short)] {
-        let uploads = UploadBounds {
-            idle,
-            total,
+    for (upload_idle_timeout, upload_timeout) in [(short, long), (long, short)] {
+        let blobs = BlobsConfig {
+            upload_idle_timeout,
+            upload_timeout,
             ..usual
         };
         let uploader = Uploader::new(Options {
-            uploads,
+            blobs,
             ..Options::default()
         })
         .await;
@@ -518,12 +518,12 @@ async fn a_stalled_or_slow_upload_is_aborted() {
 /// Row I11
 #[tokio::test(flavor = "multi_thread")]
 async fn uploads_over_the_limit_are_refused_with_a_retry_delay() {
-    let uploads = UploadBounds {
-        max_at_once: 1,
-        ..Options::default().uploads
+    let blobs = BlobsConfig {
+        max_uploads: 1,
+        ..Options::default().blobs
     };
     let uploader = Uploader::new(Options {
-        uploads,
+        blobs,
         ..Options::default()
     })
     .await;

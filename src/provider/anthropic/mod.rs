@@ -22,8 +22,8 @@ mod tests;
 
 pub use family::ReasoningBack;
 pub(super) use family::binds_prefix;
+pub use service::Anthropic;
 pub(super) use service::request;
-pub use service::{Anthropic, PromptCache};
 
 /// Key of this kind of provider in settings and metadata.
 const KIND: &str = "anthropic";

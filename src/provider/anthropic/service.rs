@@ -14,6 +14,7 @@ use super::{
     wire::CacheControl,
 };
 use crate::{
+    config::PromptCache,
     model::{
         CachePrices, DeclaredModel, Generation, Media, Prompt, PromptFormat, Role,
         generation::Unsupported,
@@ -42,24 +43,12 @@ const NOT_FOUND: u16 = 404;
 /// Source: Anthropic's pricing documentation.
 const HOUR_PERCENT: u32 = 200;
 
-/// How long the service keeps a prompt in its cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum PromptCache {
-    /// No cache markers are sent.
-    Off,
-    /// Five minutes from the last use, the service's default.
-    #[default]
-    FiveMinutes,
-    /// An hour, at a higher price.
-    Hour,
-}
-
 /// A service that implements Anthropic Messages.
 #[derive(Debug, Clone)]
 pub struct Anthropic {
     name: String,
     client: Client,
-    cache: PromptCache,
+    prompt_cache: PromptCache,
     reasoning_back: Option<ReasoningBack>,
     models: Catalog,
     refused: RefusedMedia,
@@ -81,7 +70,7 @@ impl Anthropic {
         Ok(Self {
             name: name.to_owned(),
             client,
-            cache: PromptCache::default(),
+            prompt_cache: PromptCache::default(),
             reasoning_back: None,
             models,
             refused: RefusedMedia::default(),
@@ -90,8 +79,8 @@ impl Anthropic {
 
     /// Sets how long the service keeps prompts in its cache.
     #[must_use]
-    pub fn with_prompt_cache(mut self, cache: PromptCache) -> Self {
-        self.cache = cache;
+    pub fn with_prompt_cache(mut self, prompt_cache: PromptCache) -> Self {
+        self.prompt_cache = prompt_cache;
         self
     }
 
@@ -112,7 +101,7 @@ impl Anthropic {
         EncodeOptions {
             provider: &self.name,
             model: info.unwrap_or_else(|| ModelInfo::unknown(model)),
-            cache: self.cache.marker(),
+            cache: self.prompt_cache.marker(),
             reasoning_back: self.reasoning_back,
             with_reasoning: true,
             with_system: true,
@@ -203,7 +192,9 @@ impl Provider for Anthropic {
 
     fn model(&self, name: &str) -> Option<ModelInfo> {
         let model = self.models.model(name)?;
-        let cache_prices = model.cache_prices.map(|prices| self.cache.prices(prices));
+        let cache_prices = model
+            .cache_prices
+            .map(|prices| self.prompt_cache.prices(prices));
         Some(ModelInfo {
             cache_prices,
             ..model

@@ -16,7 +16,7 @@ mod exports;
 mod flaws;
 mod round_trips;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Value;
 
@@ -25,6 +25,7 @@ use super::{
     ForeignResultPart, ForeignSource, read,
 };
 use crate::{
+    config::HttpConfig,
     context::testing,
     model::{
         BlobId, CallId, Content, Contents, Media, Message, ModelResponse, NewContent, OutputPart,
@@ -105,10 +106,7 @@ impl Case {
         let settings = Settings {
             base_url: "http://127.0.0.1:1/v1".to_owned(),
             headers: Vec::new(),
-            connect_timeout: Duration::from_secs(1),
-            first_byte_timeout: Duration::from_secs(1),
-            stall_timeout: Duration::from_secs(1),
-            max_request_bytes: None,
+            http: HttpConfig::default(),
         };
         let none = BTreeMap::new();
         match self.shape {

@@ -15,6 +15,7 @@ use super::{
     retry_after,
 };
 use crate::{
+    config::HttpConfig,
     provider::{Error, error::Kind},
     telemetry::Trace,
 };
@@ -52,30 +53,20 @@ const REQUEST_ID_HEADERS: &[&str] = &[
 pub struct Settings {
     /// The base URL, without the path of a method.
     pub base_url: String,
-    /// Headers of every request. All their values are treated as secrets and redacted from errors.
+    /// Headers of every request, in addition to those of `http`. All values of headers are treated as secrets and
+    /// redacted from errors.
     pub headers: Vec<(HeaderName, SecretString)>,
-    /// Timeout for establishing a connection.
-    pub connect_timeout: Duration,
-    /// Timeout for the first byte of a response.
-    pub first_byte_timeout: Duration,
-    /// Timeout between two reads of a response.
-    pub stall_timeout: Duration,
-    /// Limit of the service on the bytes of a request. `None` if unknown.
-    pub max_request_bytes: Option<usize>,
+    pub http: HttpConfig,
 }
 
 #[cfg(test)]
 impl Settings {
     /// Settings for a service that no test calls.
     pub(crate) fn nowhere() -> Self {
-        let second = Duration::from_secs(1);
         Self {
             base_url: "http://127.0.0.1:9/v1".to_owned(),
             headers: Vec::new(),
-            connect_timeout: second,
-            first_byte_timeout: second,
-            stall_timeout: second,
-            max_request_bytes: None,
+            http: HttpConfig::default(),
         }
     }
 }
@@ -86,6 +77,8 @@ pub enum SetupError {
     /// The base URL is invalid.
     #[error("the base URL is invalid: {0}")]
     BaseUrl(String),
+    #[error("{0:?} is not the name of a header")]
+    HeaderName(String),
     /// The header value cannot be sent. It is not shown, because it may be a key.
     #[error("the value of the header {0} contains invalid characters")]
     Header(HeaderName),
@@ -109,9 +102,7 @@ pub struct Client {
     base_url: Url,
     headers: HeaderMap,
     secrets: Vec<SecretString>,
-    pub(super) first_byte_timeout: Duration,
-    pub(super) stall_timeout: Duration,
-    max_request_bytes: Option<usize>,
+    pub(super) config: HttpConfig,
 }
 
 impl fmt::Debug for Client {
@@ -132,18 +123,20 @@ impl Client {
     pub fn new(provider: &str, settings: Settings) -> Result<Self, SetupError> {
         let Settings {
             base_url,
-            headers: given,
-            connect_timeout,
-            first_byte_timeout,
-            stall_timeout,
-            max_request_bytes,
+            headers: mut given,
+            http: config,
         } = settings;
+        for (name, value) in &config.headers {
+            let known = name.parse::<HeaderName>();
+            let known = known.map_err(|_| SetupError::HeaderName(name.clone()))?;
+            given.push((known, value.clone()));
+        }
         let base_url: Url = base_url
             .parse()
             .map_err(|error| SetupError::BaseUrl(format!("{error}")))?;
         let mut builder = reqwest::Client::builder()
             .user_agent(concat!("contextd/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(connect_timeout)
+            .connect_timeout(config.connect_timeout)
             .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
             .pool_idle_timeout(IDLE_TIMEOUT)
             .tcp_keepalive(KEEPALIVE)
@@ -177,9 +170,7 @@ impl Client {
             base_url,
             headers,
             secrets,
-            first_byte_timeout,
-            stall_timeout,
-            max_request_bytes,
+            config,
         })
     }
 
@@ -300,7 +291,8 @@ impl Client {
         headers: &HeaderMap,
         body: Vec<u8>,
     ) -> Result<Response, Error> {
-        if let Some(most) = self.max_request_bytes.filter(|most| body.len() > *most) {
+        let most = self.config.max_request_bytes;
+        if let Some(most) = most.filter(|most| body.len() as u64 > *most) {
             return Err(self.error(too_large(body.len(), most), 0, ""));
         }
         let request = self
@@ -318,10 +310,12 @@ impl Client {
 
     /// Sends a request and waits for the head of a successful response.
     async fn send_request(&self, request: RequestBuilder) -> Result<Response, Error> {
-        let response = match timeout(self.first_byte_timeout, request.send()).await {
+        let response = match timeout(self.config.first_byte_timeout, request.send()).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => return Err(self.error(unreachable(&error), 0, "")),
-            Err(_) => return Err(self.error(read_timeout_fault(self.first_byte_timeout), 0, "")),
+            Err(_) => {
+                return Err(self.error(read_timeout_fault(self.config.first_byte_timeout), 0, ""));
+            }
         };
         if response.status() == StatusCode::OK {
             Ok(response)
@@ -398,7 +392,7 @@ impl Client {
     async fn read(&self, response: &mut Response, most: usize) -> Vec<u8> {
         let mut body = Vec::new();
         while body.len() < most
-            && let Ok(Ok(Some(bytes))) = timeout(self.stall_timeout, response.chunk()).await
+            && let Ok(Ok(Some(bytes))) = timeout(self.config.stall_timeout, response.chunk()).await
         {
             body.extend_from_slice(&bytes);
         }
@@ -421,7 +415,7 @@ pub(super) fn request_id(headers: &HeaderMap) -> &str {
 }
 
 /// The fault for a request that exceeds the service's limit. It is not sent.
-fn too_large(bytes: usize, most: usize) -> Fault {
+fn too_large(bytes: usize, most: u64) -> Fault {
     Fault::new(
         Kind::TooLong,
         format!("the request has {bytes} bytes, but the service accepts at most {most}"),
@@ -508,16 +502,12 @@ mod tests {
         let headers = headers
             .iter()
             .map(|(name, value)| (HeaderName::from_static(name), SecretString::from(*value)));
-        let second = Duration::from_secs(1);
         Client::new(
             "main",
             Settings {
                 base_url: "http://127.0.0.1:9/v1/?api-version=2".to_owned(),
                 headers: headers.collect(),
-                connect_timeout: second,
-                first_byte_timeout: second,
-                stall_timeout: second,
-                max_request_bytes: None,
+                http: HttpConfig::default(),
             },
         )
     }

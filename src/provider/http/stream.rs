@@ -213,9 +213,9 @@ impl<D: Decoder> ActiveCall<D> {
 impl OpenResponse {
     fn read_timeout(&self, client: &Client) -> Duration {
         if self.has_received_bytes {
-            client.stall_timeout
+            client.config.stall_timeout
         } else {
-            client.first_byte_timeout
+            client.config.first_byte_timeout
         }
     }
 }

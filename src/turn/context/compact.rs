@@ -353,7 +353,7 @@ impl Engine {
             seen: survey.version,
             info: &codec::compaction::encode(&compaction),
             started: &started,
-            lease: self.store.lease(),
+            lease: self.store.lease_ttl(),
         };
         let begun = match self
             .store
@@ -642,7 +642,7 @@ impl Engine {
     /// Renews the lease of a compaction. Returns when the lease is lost.
     async fn keep_compaction(&self, key: &SessionKey, id: &CompactionId) {
         loop {
-            tokio::time::sleep(self.store.lease() / RENEWALS).await;
+            tokio::time::sleep(self.store.lease_ttl() / RENEWALS).await;
             if matches!(self.store.renew_compaction(key, id).await, Ok(false)) {
                 return;
             }

@@ -69,7 +69,7 @@ impl Engine {
                 self.session_prompt(&key).await?
             }
             None => SessionPrompt {
-                model: self.rules.default_model.clone(),
+                model: self.rules.models.default_model.clone(),
                 system,
                 ..SessionPrompt::default()
             },

@@ -59,7 +59,7 @@ impl Engine {
         message: &Message,
         text_calls: &CustomCalls,
     ) -> Result<Exported, Error> {
-        let most = self.rules.max_prompt_media_bytes;
+        let most = self.rules.blobs.max_prompt_bytes;
         let mut wanted = BTreeMap::new();
         let mut bytes: u64 = 0;
         for kept in message.media().filter_map(Media::blob) {

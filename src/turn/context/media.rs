@@ -187,7 +187,7 @@ impl Engine {
             return Ok(transcript);
         }
         let mut messages = transcript.into_messages();
-        let wanted = newest(&messages, model, self.rules.max_prompt_media_bytes);
+        let wanted = newest(&messages, model, self.rules.blobs.max_prompt_bytes);
         carried
             .contents
             .retain(|id| wanted.contents.contains_key(id));
@@ -214,7 +214,7 @@ impl Engine {
 
     /// Bytes of the media that a prompt of these messages contains.
     pub(in crate::turn) fn media_bytes(&self, messages: &[Message], model: &ResolvedModel) -> u64 {
-        let wanted = newest(messages, model, self.rules.max_prompt_media_bytes);
+        let wanted = newest(messages, model, self.rules.blobs.max_prompt_bytes);
         wanted.contents.values().sum()
     }
 
@@ -245,7 +245,7 @@ impl Engine {
         transcript: ClosedTranscript,
     ) -> Result<(ClosedTranscript, PromptMedia), Error> {
         let mut messages = transcript.into_messages();
-        let wanted = newest(&messages, model, self.rules.max_prompt_media_bytes);
+        let wanted = newest(&messages, model, self.rules.blobs.max_prompt_bytes);
         let refused = |media: &Media, role| {
             cannot_read(model, media, role).or_else(|| wanted.leaves_out(media))
         };

@@ -76,7 +76,7 @@ impl Engine {
         let session = self.store.session(key).await?;
         let has_media = session.is_some_and(|session| session.model_dependent.media);
         Ok(if has_media {
-            self.rules.max_prompt_media_bytes
+            self.rules.blobs.max_prompt_bytes
         } else {
             0
         })
@@ -84,7 +84,7 @@ impl Engine {
 
     /// Refuses messages if the messages of the session are at the size limit.
     pub(in crate::turn) async fn check_session_size(&self, key: &SessionKey) -> Result<(), Error> {
-        let limit = self.rules.max_session_bytes;
+        let limit = self.rules.turn.max_session_bytes;
         if self.store.live_bytes(key).await? >= limit {
             return Err(Error::SessionTooLarge { limit });
         }

@@ -55,7 +55,7 @@ impl Engine {
     /// How long a turn may run here without a heartbeat. Shorter than the lease, so that two owners
     /// never run the turn at the same time.
     pub fn max_heartbeat_age(&self) -> Duration {
-        self.store.lease() * 4 / 5
+        self.store.lease_ttl() * 4 / 5
     }
 
     /// Stops the turns whose lease was not renewed in time by this replica's clock, even if the
@@ -209,7 +209,8 @@ impl Engine {
         let owned = self.store.owned_here(&keys).await?;
         for key in keys {
             if self.leases.runs(&key) || owned.iter().all(|(owned, _)| *owned != key) {
-                self.leases.clear_uncertain(&key, self.store.lease(), asked);
+                self.leases
+                    .clear_uncertain(&key, self.store.lease_ttl(), asked);
             }
         }
         self.resolve_all(owned).await
@@ -229,7 +230,8 @@ impl Engine {
             .collect();
         let owned = self.store.owned_unknown(&held, PAGE).await?;
         if owned.is_empty() {
-            self.leases.clear_unknown_grants(self.store.lease(), asked);
+            self.leases
+                .clear_unknown_grants(self.store.lease_ttl(), asked);
         }
         self.resolve_all(owned).await
     }
@@ -237,7 +239,7 @@ impl Engine {
     /// Records that this replica may own turns that it does not know of. There should be none.
     pub fn mark_unknown_grants(&self) {
         let now = Instant::now();
-        let young = self.store.lease();
+        let young = self.store.lease_ttl();
         self.leases
             .mark_unknown_grants(now.checked_sub(young).unwrap_or(now));
     }

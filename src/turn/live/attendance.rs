@@ -22,7 +22,7 @@ impl Engine {
             .partition(|it| self.is_read_here(it));
         if !here.is_empty() {
             self.store
-                .record_readers(&here, self.rules.poll_interval * MAX_MISSED_ROUNDS)
+                .record_readers(&here, self.rules.turn.poll_interval * MAX_MISSED_ROUNDS)
                 .await?;
         }
         for turn in elsewhere.into_iter().filter(|turn| turn.overdue) {

@@ -47,7 +47,7 @@ struct Lookups {
 impl Engine {
     /// Queues a wake-up for other replicas. Does nothing if there are none.
     pub(in crate::turn) fn wake(&self, wakeup: Wakeup) {
-        if self.rules.share_interval.is_some() {
+        if self.rules.has_other_replicas {
             self.wakeups.add(wakeup);
         }
     }

@@ -50,7 +50,7 @@ impl Engine {
 
     /// How long a replica is assumed to follow a session after its last wake-up.
     pub(in crate::turn) fn follow_lasts(&self) -> Duration {
-        self.rules.poll_interval * MAX_MISSED_POLLS + SPARE
+        self.rules.turn.poll_interval * MAX_MISSED_POLLS + SPARE
     }
 
     /// Stores the new text of messages that are written here and followed on other replicas.
@@ -98,7 +98,7 @@ impl Engine {
     /// another replica.
     pub async fn subscribe(&self, key: &SessionKey) -> Result<Subscription, Error> {
         let channel = self.hub.enter(key);
-        if self.rules.share_interval.is_some() {
+        if self.rules.has_other_replicas {
             self.read_shared_text(&[Arc::clone(&channel)]).await?;
             if channel.runs_remotely() {
                 self.wake(Wakeup::Follow(key.clone()));

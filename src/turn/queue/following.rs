@@ -165,7 +165,7 @@ impl Engine {
 
     /// Whether this replica may run one more turn.
     pub(in crate::turn) fn may_start(&self) -> bool {
-        !self.draining.is_cancelled() && self.leases.count() < self.rules.max_running
+        !self.draining.is_cancelled() && self.leases.count() < self.rules.turn.max_running_turns
     }
 
     /// Plans the turn that a queued message starts. Returns `None` if the message cannot be

@@ -22,7 +22,7 @@ use crate::{
             decide::{TurnAction, ending_of},
             fallback::Fallback,
             measured::{assistant, call_ids, compared, response, usage_recorded},
-            retry::RetryInput,
+            retry::{self, RetryInput},
             spans,
             state::{Flow, Run, StepContext},
             watch::model_call,
@@ -90,10 +90,10 @@ impl Run<'_> {
             prompt,
             message: message.clone(),
             taken,
-            max_bytes: self.engine.rules.max_answer_bytes,
+            max_bytes: self.engine.rules.turn.max_answer_bytes,
             time_left: step.time_left(),
             room: Self::room_for_answer(step),
-            flush: self.engine.rules.delta_flush,
+            flush: self.engine.rules.turn.delta_flush,
             publisher: Publisher {
                 channel: self.channel,
                 turn: self.turn,
@@ -337,12 +337,15 @@ impl Run<'_> {
     /// The wait before a call that failed like this is retried. Returns `None` if it is not
     /// retried.
     fn retry_delay(&self, step: &StepContext<'_>, error: &provider::Error) -> Option<Duration> {
-        self.engine.rules.retries.wait(RetryInput {
-            error,
-            calls: self.calls.1,
-            time_left: step.time_left().saturating_sub(step.read.elapsed()),
-            jitter: derive::jitter(self.turn, step.at),
-        })
+        retry::wait(
+            &self.engine.rules.turn,
+            RetryInput {
+                error,
+                calls: self.calls.1,
+                time_left: step.time_left().saturating_sub(step.read.elapsed()),
+                jitter: derive::jitter(self.turn, step.at),
+            },
+        )
     }
 
     /// Handles a failed call: repeats the step if that may help, or ends the turn.

@@ -122,7 +122,8 @@ impl Engine {
     /// Waits until the turn has ended, and returns it. Returns a live turn if that takes longer
     /// than any owner can go without a heartbeat.
     async fn ended(&self, key: &SessionKey, turn: &TurnId) -> Result<Turn, Error> {
-        let patience = Instant::now() + self.store.lease() * 2 + self.rules.poll_interval * 2;
+        let patience =
+            Instant::now() + self.store.lease_ttl() * 2 + self.rules.turn.poll_interval * 2;
         let mut news = self.hub.enter(key).subscribe();
         loop {
             let Some(found) = self.store.turn(key, turn).await? else {

@@ -87,7 +87,7 @@ impl Run<'_> {
     /// Whether the turn ends regardless of its messages.
     fn ends_now(&self, owned: &OwnedTurn) -> bool {
         owned.cancel.is_some()
-            || owned.takeovers > self.engine.rules.max_takeovers
+            || owned.takeovers > self.engine.rules.turn.max_takeovers
             || self.time_with_grace(owned).is_zero()
     }
 

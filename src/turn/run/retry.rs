@@ -1,22 +1,8 @@
-//! Decides whether and when a failed model call is retried: a pure function. The settings are in
-//! `config/turn.rs`.
+//! Decides whether and when a failed model call is retried: a pure function.
 
 use std::time::Duration;
 
-use crate::provider::Error;
-
-/// Retry settings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retries {
-    /// Most calls for one step, including the first.
-    pub attempts: u32,
-    /// Upper bound of the wait before the second call. It doubles with each further call.
-    pub base: Duration,
-    /// Longest wait from the doubling.
-    pub max_delay: Duration,
-    /// Longest wait that the provider may request.
-    pub max_retry_after: Duration,
-}
+use crate::{config::TurnConfig, provider::Error};
 
 /// The state after a failed call.
 #[derive(Debug, Clone, Copy)]
@@ -30,33 +16,32 @@ pub struct RetryInput<'a> {
     pub jitter: f64,
 }
 
-impl Retries {
-    /// The wait before the call is retried. Returns `None` if it is not retried.
-    ///
-    /// The wait is random between zero and a bound that doubles (full jitter), so that the callers
-    /// of a recovering service do not return all at once. A wait that the service requests is
-    /// always waited in full, plus jitter. If it exceeds `max_retry_after` or the remaining time of the
-    /// turn, the failure is reported immediately.
-    pub fn wait(&self, failed: RetryInput<'_>) -> Option<Duration> {
-        let RetryInput {
-            error,
-            calls,
-            time_left,
-            jitter,
-        } = failed;
-        let asked = error.retry_after.unwrap_or_default();
-        if !error.is_retryable() || calls >= self.attempts || asked > self.max_retry_after {
-            return None;
-        }
-        let doubled = self.base.saturating_mul(
-            1_u32
-                .checked_shl(calls.saturating_sub(1))
-                .unwrap_or(u32::MAX),
-        );
-        let wait =
-            asked.saturating_add(doubled.min(self.max_delay).mul_f64(jitter.clamp(0.0, 1.0)));
-        (wait < time_left).then_some(wait)
+/// The wait before the call is retried. Returns `None` if it is not retried.
+///
+/// The wait is random between zero and a bound that doubles (full jitter), so that the callers of a
+/// recovering service do not return all at once. A wait that the service requests is always waited
+/// in full, plus jitter. If it exceeds `retry_after_max` or the remaining time of the turn, the
+/// failure is reported immediately.
+pub fn wait(config: &TurnConfig, failed: RetryInput<'_>) -> Option<Duration> {
+    let RetryInput {
+        error,
+        calls,
+        time_left,
+        jitter,
+    } = failed;
+    let asked = error.retry_after.unwrap_or_default();
+    if !error.is_retryable() || calls >= config.max_call_attempts || asked > config.retry_after_max
+    {
+        return None;
     }
+    let doubled = config.retry_base_delay.saturating_mul(
+        1_u32
+            .checked_shl(calls.saturating_sub(1))
+            .unwrap_or(u32::MAX),
+    );
+    let bound = doubled.min(config.retry_max_delay);
+    let wait = asked.saturating_add(bound.mul_f64(jitter.clamp(0.0, 1.0)));
+    (wait < time_left).then_some(wait)
 }
 
 #[cfg(test)]
@@ -66,12 +51,13 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn retries() -> Retries {
-        Retries {
-            attempts: 5,
-            base: SECOND,
-            max_delay: SECOND * 6,
-            max_retry_after: SECOND * 60,
+    fn config() -> TurnConfig {
+        TurnConfig {
+            max_call_attempts: 5,
+            retry_base_delay: SECOND,
+            retry_max_delay: SECOND * 6,
+            retry_after_max: SECOND * 60,
+            ..TurnConfig::default()
         }
     }
 
@@ -100,12 +86,15 @@ mod tests {
         ];
         for (calls, jitter, expected) in table.into_iter().chain(halves) {
             let error = error(Kind::Overloaded, None);
-            let wait = retries().wait(RetryInput {
-                error: &error,
-                calls,
-                time_left: SECOND * 3600,
-                jitter,
-            });
+            let wait = wait(
+                &config(),
+                RetryInput {
+                    error: &error,
+                    calls,
+                    time_left: SECOND * 3600,
+                    jitter,
+                },
+            );
             assert_eq!(
                 wait,
                 expected.map(Duration::from_millis),
@@ -128,12 +117,15 @@ mod tests {
         for (asked, time_left, expected) in table {
             let error = error(Kind::RateLimited, asked);
             let time_left = Duration::from_secs(time_left);
-            let wait = retries().wait(RetryInput {
-                error: &error,
-                calls: 1,
-                time_left,
-                jitter: 0.5,
-            });
+            let wait = wait(
+                &config(),
+                RetryInput {
+                    error: &error,
+                    calls: 1,
+                    time_left,
+                    jitter: 0.5,
+                },
+            );
             assert_eq!(
                 wait,
                 expected.map(Duration::from_millis),
@@ -161,31 +153,36 @@ mod tests {
                 should_retry,
                 ..error(kind, None)
             };
-            let wait = retries().wait(RetryInput {
-                error: &error,
-                calls: 1,
-                time_left: SECOND * 60,
-                jitter: 1.0,
-            });
+            let wait = wait(
+                &config(),
+                RetryInput {
+                    error: &error,
+                    calls: 1,
+                    time_left: SECOND * 60,
+                    jitter: 1.0,
+                },
+            );
             assert_eq!(wait.is_some(), again, "{kind:?} {should_retry:?}");
         }
     }
 
     #[test]
     fn huge_retry_delays_are_bounded() {
-        let retries = Retries {
-            attempts: u32::MAX,
-            base: Duration::MAX,
-            max_delay: SECOND,
-            max_retry_after: SECOND,
+        let config = TurnConfig {
+            max_call_attempts: u32::MAX,
+            retry_base_delay: Duration::MAX,
+            retry_max_delay: SECOND,
+            retry_after_max: SECOND,
+            ..TurnConfig::default()
         };
         let error = error(Kind::Broken, None);
-        let wait = retries.wait(RetryInput {
+        let failed = RetryInput {
             error: &error,
             calls: 1_000_000,
             time_left: Duration::MAX,
             jitter: 1.0,
-        });
+        };
+        let wait = wait(&config, failed);
         assert_eq!(wait, Some(SECOND));
     }
 }

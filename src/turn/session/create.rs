@@ -78,7 +78,7 @@ impl Engine {
     pub(in crate::turn) fn filled(&self, draft: SessionDraft) -> SessionConfig {
         let mut config = draft.config;
         if config.model.is_empty() {
-            config.model.clone_from(&self.rules.default_model);
+            config.model.clone_from(&self.rules.models.default_model);
         }
         if config.policy.is_empty() {
             DEFAULT_POLICY.clone_into(&mut config.policy);

@@ -13,7 +13,7 @@ impl Engine {
     /// How long the rows of a deleted session stay for its readers. A lease is many times longer
     /// than readers need to be notified of the deletion.
     pub fn stay(&self) -> Duration {
-        self.store.lease().min(MAX_PURGE_DELAY)
+        self.store.lease_ttl().min(MAX_PURGE_DELAY)
     }
 
     /// Removes the rows of deleted sessions that can no longer have readers: round after round

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::{
+    config::RetentionConfig,
     context::estimator::Estimator,
     model::{SessionKey, command::Idempotency},
     store::{
@@ -14,31 +15,33 @@ use crate::{
         delete::Deletion,
         sweep::{Swept, ToolSetWalk, UNLIMITED},
     },
-    turn::{Error, engine::Engine, settings::Retention},
+    turn::{Error, engine::Engine},
 };
 
 impl Engine {
     /// Removes all expired rows. A failure does not hold up the rest. Returns the first error.
     pub async fn retain(&self) -> Result<(), Error> {
-        let Retention {
+        let RetentionConfig {
             request_ids,
             queue,
             events,
             sessions: _,
             tool_sets: _,
             interval: _,
-            batch,
+            batch_rows,
         } = self.rules.retention;
         let store = &self.store;
         let swept = [
             self.expire_sessions().await,
-            self.sweep("request_ids", || store.sweep_requests(request_ids, batch))
-                .await,
-            self.sweep("queued_messages", || store.sweep_queue(queue, batch))
+            self.sweep("request_ids", || {
+                store.sweep_requests(request_ids, batch_rows)
+            })
+            .await,
+            self.sweep("queued_messages", || store.sweep_queue(queue, batch_rows))
                 .await,
             match events {
                 Some(events) => {
-                    self.sweep("events", || store.sweep_events(events, batch))
+                    self.sweep("events", || store.sweep_events(events, batch_rows))
                         .await
                 }
                 None => Ok(()),
@@ -82,11 +85,16 @@ impl Engine {
     }
 
     async fn sweep_tool_sets(&self) -> Result<(), Error> {
-        let Retention {
-            tool_sets, batch, ..
+        let RetentionConfig {
+            tool_sets,
+            batch_rows,
+            ..
         } = self.rules.retention;
         let removed = self.batches(ToolSetWalk::default(), |walk| async move {
-            let swept = self.store.sweep_tool_sets(&walk, tool_sets, batch).await?;
+            let swept = self
+                .store
+                .sweep_tool_sets(&walk, tool_sets, batch_rows)
+                .await?;
             let (rows, next) = swept.map_or((0, None), |(rows, next)| (rows, Some(next)));
             self.metrics.removed("tool_sets", rows);
             Ok((rows, next))
@@ -121,19 +129,21 @@ impl Engine {
     /// Deletes sessions that have been unused for too long. A session that is used concurrently
     /// stays.
     async fn expire_sessions(&self) -> Result<(), Error> {
-        let Retention {
-            sessions, batch, ..
+        let RetentionConfig {
+            sessions,
+            batch_rows,
+            ..
         } = self.rules.retention;
         let unused_for = sessions.unwrap_or(UNLIMITED);
         while !self.draining.is_cancelled() {
-            let unused = self.store.unused_sessions(unused_for, batch).await?;
+            let unused = self.store.unused_sessions(unused_for, batch_rows).await?;
             let mut deleted = 0;
             for key in &unused {
                 deleted += u32::from(self.expire_session(key, unused_for).await?);
             }
             // If none could be deleted, other replicas are deleting them. The rest is found in the
             // next round.
-            if deleted == 0 || unused.len() < batch as usize {
+            if deleted == 0 || unused.len() < batch_rows as usize {
                 break;
             }
         }

@@ -77,7 +77,7 @@ impl Engine {
             engine: self,
             tenant,
             upload: &upload,
-            limit: self.rules.uploads.max_bytes,
+            limit: self.rules.blobs.max_bytes,
             hash: ContentHash::default(),
             bytes: 0,
             written: 0,

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use contextd::{
-    config::LimitsConfig,
     model::Access,
+    model::TenantLimits,
     pb::{
         self, blob_service_client::BlobServiceClient, context_service_client::ContextServiceClient,
         put_blob_request::Data, session_service_client::SessionServiceClient,
@@ -44,15 +44,15 @@ use crate::{
 const QUOTA: u64 = 3_000_000;
 const LARGE: usize = 500_000;
 
-fn tokens_per_minute(limit: u64) -> LimitsConfig {
-    LimitsConfig {
+fn tokens_per_minute(limit: u64) -> TenantLimits {
+    TenantLimits {
         tokens_per_minute: Some(limit),
-        ..LimitsConfig::default()
+        ..TenantLimits::default()
     }
 }
 
 /// A replica with one tenant.
-async fn one(limits: LimitsConfig, answers: &[Value]) -> (TestDatabase, Replica, Tenant) {
+async fn one(limits: TenantLimits, answers: &[Value]) -> (TestDatabase, Replica, Tenant) {
     let mut file = KeysFile::new();
     let key = file.add("acme", Access::Admin);
     let (database, replica) = Replica::alone(limited(&file, answers, limits)).await;
@@ -169,10 +169,10 @@ async fn replicas_share_what_calls_under_way_reserve() {
     rate_limited(&refused, "tokens_per_minute", 5_000);
 }
 
-fn running_turns(limit: u64) -> LimitsConfig {
-    LimitsConfig {
+fn running_turns(limit: u64) -> TenantLimits {
+    TenantLimits {
         running_turns: Some(limit),
-        ..LimitsConfig::default()
+        ..TenantLimits::default()
     }
 }
 
@@ -305,9 +305,9 @@ fn session(id: &str) -> pb::Session {
 
 /// A replica with a tenant whose quota is [`QUOTA`] bytes and that has stored almost nothing.
 async fn with_quota() -> (TestDatabase, Replica, Tenant) {
-    let limits = LimitsConfig {
+    let limits = TenantLimits {
         stored_bytes: Some(QUOTA),
-        ..LimitsConfig::default()
+        ..TenantLimits::default()
     };
     let (database, replica, acme) = one(limits, &[json!([{"text": "Done."}])]).await;
     create(&acme, session("s")).await.unwrap();
@@ -466,9 +466,9 @@ async fn a_tenant_that_cannot_be_measured_holds_up_no_other_and_is_not_free() {
         $$ begin raise 'canceling statement due to statement timeout' using errcode = '57014'; end $$";
     let mut file = KeysFile::new();
     let [large, small] = ["a-large", "small"].map(|tenant| file.add(tenant, Access::Admin));
-    let limits = LimitsConfig {
+    let limits = TenantLimits {
         stored_bytes: Some(QUOTA),
-        ..LimitsConfig::default()
+        ..TenantLimits::default()
     };
     let options = Options {
         // Measuring more than four sessions at once times out, and so does measuring one session of the large tenant.
@@ -512,8 +512,8 @@ async fn a_tenant_that_cannot_be_measured_holds_up_no_other_and_is_not_free() {
 async fn uploads_that_trickle_leave_places_to_other_tenants() {
     let mut file = KeysFile::new();
     let [greedy, other] = ["greedy", "other"].map(|tenant| file.add(tenant, Access::Write));
-    let mut options = limited(&file, &held(), LimitsConfig::default());
-    options.uploads.max_at_once = 32;
+    let mut options = limited(&file, &held(), TenantLimits::default());
+    options.blobs.max_uploads = 32;
     let (_database, replica) = Replica::alone(options).await;
     let greedy = Tenant::of(&replica, &greedy).await;
     let mut uploads = Vec::new();
@@ -575,7 +575,7 @@ async fn a_count_of_another_tenant_waits_for_one_of_a_greedy_tenant_and_not_for_
     let [greedy, other] = ["greedy", "other"].map(|tenant| file.add(tenant, Access::Read));
     let options = Options {
         max_large_requests: 1,
-        ..limited(&file, &held(), LimitsConfig::default())
+        ..limited(&file, &held(), TenantLimits::default())
     };
     let (_database, replica) = Replica::alone(options).await;
     let greedy = Tenant::of(&replica, &greedy).await;

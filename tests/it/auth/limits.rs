@@ -6,8 +6,8 @@ use std::{
 };
 
 use contextd::{
-    config::LimitsConfig,
     model::Access,
+    model::TenantLimits,
     pb::{
         self, admin_service_client::AdminServiceClient, blob_service_client::BlobServiceClient,
         context_service_client::ContextServiceClient, event::Payload, put_blob_request::Data,
@@ -107,7 +107,7 @@ impl Tenant {
 }
 
 /// Options with one script, and limits for every tenant.
-pub(crate) fn limited(file: &KeysFile, answers: &[Value], tenant_limits: LimitsConfig) -> Options {
+pub(crate) fn limited(file: &KeysFile, answers: &[Value], tenant_limits: TenantLimits) -> Options {
     Options {
         tenant_limits,
         ..file.required()
@@ -157,9 +157,9 @@ async fn requests_beyond_the_rate_are_refused_until_the_time_that_the_answer_nam
         file.add("busy", Access::Write),
         file.add("other", Access::Write),
     );
-    let limits = LimitsConfig {
+    let limits = TenantLimits {
         requests_per_second: Some(4),
-        ..LimitsConfig::default()
+        ..TenantLimits::default()
     };
     let (_database, replica) = Replica::alone(limited(&file, &held(), limits)).await;
     let busy = Tenant::of(&replica, &busy).await;
@@ -188,9 +188,9 @@ async fn requests_beyond_the_rate_are_refused_until_the_time_that_the_answer_nam
 async fn turns_beyond_the_limit_are_refused_and_queued_messages_wait() {
     let mut file = KeysFile::new();
     let key = file.add("acme", Access::Admin);
-    let limits = LimitsConfig {
+    let limits = TenantLimits {
         running_turns: Some(1),
-        ..LimitsConfig::default()
+        ..TenantLimits::default()
     };
     let (_database, replica) = Replica::alone(limited(&file, &held(), limits)).await;
     let acme = Tenant::of(&replica, &key).await;
@@ -241,9 +241,9 @@ async fn turns_beyond_the_limit_are_refused_and_queued_messages_wait() {
 async fn turns_that_wait_for_tools_do_not_count_as_running() {
     let mut file = KeysFile::new();
     let key = file.add("acme", Access::Write);
-    let limits = LimitsConfig {
+    let limits = TenantLimits {
         running_turns: Some(1),
-        ..LimitsConfig::default()
+        ..TenantLimits::default()
     };
     let answers = [json!([call("look")])];
     let (_database, replica) = Replica::alone(limited(&file, &answers, limits)).await;
@@ -268,7 +268,7 @@ async fn replicas_share_the_limits_of_a_tenant_and_a_change_is_in_force_on_all()
     let operator = file.add("ops", Access::Operator);
     let key = file.add("acme", Access::Admin);
     let database = TestDatabase::new().await;
-    let options = || limited(&file, &held(), LimitsConfig::default());
+    let options = || limited(&file, &held(), TenantLimits::default());
     let here = Replica::start(&database, options()).await;
     let there = Replica::start(&database, options()).await;
     let operator = Tenant::of(&here, &operator).await;
@@ -331,11 +331,11 @@ async fn beyond_its_tokens_a_tenant_starts_no_turn_and_running_ones_wait() {
     let operator = file.add("ops", Access::Operator);
     let key = file.add("acme", Access::Admin);
     let database = TestDatabase::new().await;
-    let limits = LimitsConfig {
+    let limits = TenantLimits {
         tokens_per_minute: Some(60),
-        ..LimitsConfig::default()
+        ..TenantLimits::default()
     };
-    let here = Replica::start(&database, limited(&file, &costly(), limits.clone())).await;
+    let here = Replica::start(&database, limited(&file, &costly(), limits)).await;
     let there = Replica::start(&database, limited(&file, &costly(), limits)).await;
     let acme = Tenant::of(&here, &key).await;
     let request = pb::ExecuteTurnRequest {
@@ -387,9 +387,9 @@ async fn beyond_its_tokens_a_tenant_starts_no_turn_and_running_ones_wait() {
 async fn tokens_owed_is_the_time_until_a_model_may_be_called() {
     let mut file = KeysFile::new();
     let key = file.add("acme", Access::Admin);
-    let limits = LimitsConfig {
+    let limits = TenantLimits {
         tokens_per_minute: Some(60),
-        ..LimitsConfig::default()
+        ..TenantLimits::default()
     };
     let (_database, replica) = Replica::alone(limited(&file, &costly(), limits)).await;
     let acme = Tenant::of(&replica, &key).await;
@@ -412,9 +412,9 @@ async fn tokens_owed_is_the_time_until_a_model_may_be_called() {
 async fn a_turn_that_waits_for_tokens_can_be_cancelled() {
     let mut file = KeysFile::new();
     let key = file.add("acme", Access::Write);
-    let limits = LimitsConfig {
+    let limits = TenantLimits {
         tokens_per_minute: Some(60),
-        ..LimitsConfig::default()
+        ..TenantLimits::default()
     };
     let (_database, replica) = Replica::alone(limited(&file, &costly(), limits)).await;
     let acme = Tenant::of(&replica, &key).await;
@@ -443,9 +443,9 @@ async fn beyond_its_bytes_a_tenant_stores_no_more_and_can_read_and_delete() {
     const LIMIT: u64 = 100_000;
     let mut file = KeysFile::new();
     let key = file.add("acme", Access::Write);
-    let limits = LimitsConfig {
+    let limits = TenantLimits {
         stored_bytes: Some(LIMIT),
-        ..LimitsConfig::default()
+        ..TenantLimits::default()
     };
     let (_database, replica) = Replica::alone(limited(&file, &held(), limits)).await;
     let acme = Tenant::of(&replica, &key).await;
@@ -509,7 +509,7 @@ async fn a_tenant_that_wants_every_turn_leaves_room_for_another() {
     let late = file.add("late", Access::Write);
     let options = Options {
         max_running: 20,
-        ..limited(&file, &held(), LimitsConfig::default())
+        ..limited(&file, &held(), TenantLimits::default())
     };
     let (_database, replica) = Replica::alone(options).await;
     let greedy = Tenant::of(&replica, &greedy).await;
@@ -587,7 +587,7 @@ async fn a_limit_of_0_allows_nothing() {
     let operator = file.add("ops", Access::Operator);
     let key = file.add("acme", Access::Admin);
     let (_database, replica) =
-        Replica::alone(limited(&file, &held(), LimitsConfig::default())).await;
+        Replica::alone(limited(&file, &held(), TenantLimits::default())).await;
     let acme = Tenant::of(&replica, &key).await;
     let operator = Tenant::of(&replica, &operator).await;
     let none = pb::TenantLimits {

@@ -122,7 +122,7 @@ async fn a_model_call_with_a_lost_connection_is_retried() {
     let link = Link::to(Target::Tcp(upstream.address)).await;
     let mut settings = upstream.settings();
     settings.base_url = format!("http://{}/v1", link.address);
-    settings.stall_timeout = Duration::from_secs(1);
+    settings.http.stall_timeout = Duration::from_secs(1);
     let options = Options {
         call_attempts: 3,
         ..Options::default()

@@ -61,7 +61,7 @@ impl Cluster {
         settings.cache_dir =
             std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/contextd"));
         settings.durability = Durability::Durable;
-        settings.max_connections = connections;
+        settings.embedded.max_connections = connections as usize;
         settings.server_settings = more
             .iter()
             .map(|(name, value)| ((*name).into(), (*value).into()))
@@ -88,7 +88,7 @@ impl Cluster {
     }
 
     pub fn data_dir(&self) -> PathBuf {
-        self.settings.data_dir.clone()
+        self.settings.cluster_dir.clone()
     }
 
     /// The process id of the postmaster.

@@ -12,7 +12,7 @@ use std::{
 };
 
 use contextd::{
-    app,
+    config::{DatabaseConfig, TurnConfig},
     postgres::{Postgres, Settings},
     store::{Database, migrate},
 };
@@ -85,7 +85,7 @@ pub async fn own_server(more: &[(&str, &str)]) -> Postgres {
     settings.search_path = std::env::var_os("PATH").unwrap_or_default();
     settings.cache_dir =
         std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/contextd"));
-    settings.max_connections = max_connections(MOST_CONNECTIONS);
+    settings.embedded.max_connections = max_connections(MOST_CONNECTIONS) as usize;
     let ours = [
         ("max_locks_per_transaction", "128"),
         ("wal_init_zero", "off"),
@@ -132,13 +132,15 @@ pub async fn connect(config: &Config) -> Client {
 }
 
 fn pool(connection: Config, row_security: bool, size: u32) -> Database {
-    let mut config = contextd::config::Config::default();
-    config.database.pool_size = size as usize;
-    // Other tests keep the machine busy.
-    config.database.acquire_timeout = Duration::from_secs(10);
-    config.database.statement_timeout = Duration::from_secs(30);
-    config.database.row_security = row_security;
-    Database::new(&app::database_settings(&config, connection)).unwrap()
+    let config = DatabaseConfig {
+        pool_size: size as usize,
+        // Other tests keep the machine busy.
+        acquire_timeout: Duration::from_secs(10),
+        statement_timeout: Duration::from_secs(30),
+        row_security,
+        ..DatabaseConfig::default()
+    };
+    Database::new(&connection, &config, TurnConfig::default().lease_ttl).unwrap()
 }
 
 /// The name of a new database that is dropped after this thread's test has ended.

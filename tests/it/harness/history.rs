@@ -155,7 +155,7 @@ impl<'a> History<'a> {
             seen,
             info: b"",
             started: &payloads::compaction_started(id),
-            lease: store.lease(),
+            lease: store.lease_ttl(),
         };
         as_worker(store.begin_compaction(&key, &begin, &nobody))
             .await

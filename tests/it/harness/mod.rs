@@ -46,9 +46,11 @@ use contextd::{
     app::{Parts, Stop},
     auth::Auth,
     clock::{Clock, SystemClock},
-    config::{AuthConfig, Config, Environment, LimitsConfig, McpConfig, TlsConfig},
-    grpc::stream::ReaderLimits,
-    model::{Limits, config::ContextPolicy},
+    config::{
+        AuthConfig, BlobsConfig, Config, Environment, McpConfig, RetentionConfig, StreamConfig,
+        TlsConfig,
+    },
+    model::{Limits, TenantLimits, config::ContextPolicy},
     pb::{
         self, blob_service_client::BlobServiceClient, get_blob_response::Data,
         session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
@@ -56,7 +58,7 @@ use contextd::{
     provider::{Provider, scripted::Scripted},
     store::Reach,
     telemetry::progress::{Notice, Progress},
-    turn::{Engine, Retention, UploadBounds},
+    turn::Engine,
 };
 use tokio::{net::TcpListener, sync::Notify};
 use tokio_util::sync::CancellationToken;
@@ -100,17 +102,15 @@ pub struct Options {
     /// Deltas within this time are sent together.
     pub delta_flush: Duration,
     /// What may be buffered for a reader.
-    pub reader: ReaderLimits,
+    pub stream: StreamConfig,
     /// How often text is shared with other replicas.
     pub share_interval: Duration,
     /// Maximum bytes of a request.
     pub max_request_bytes: usize,
     /// Maximum number of takeovers of a turn.
     pub max_takeovers: u32,
-    /// Limits of uploads.
-    pub uploads: UploadBounds,
-    /// Maximum bytes of media in one prompt.
-    pub max_prompt_media_bytes: u64,
+    /// Limits of uploads, and of the media in one prompt.
+    pub blobs: BlobsConfig,
     /// Maximum attempts of a model call per step, without a delay between them. One, unless a test is about retries.
     pub call_attempts: u32,
     /// Maximum delay between attempts.
@@ -120,7 +120,7 @@ pub struct Options {
     /// How often the database is polled for changes without a notification.
     pub poll: Duration,
     /// Retention periods. A test applies them with `Engine::retain`.
-    pub retention: Retention,
+    pub retention: RetentionConfig,
     /// Whether row-level security restricts tenants to their rows.
     pub row_security: bool,
     /// Replaces statements before they are sent.
@@ -136,7 +136,7 @@ pub struct Options {
     /// Maximum number of large requests that are decoded, and of token counts, at the same time.
     pub max_large_requests: usize,
     /// The limits of tenants.
-    pub tenant_limits: LimitsConfig,
+    pub tenant_limits: TenantLimits,
     /// The authentication configuration.
     pub auth: AuthConfig,
     /// TLS for clients.
@@ -169,20 +169,20 @@ impl Default for Options {
             },
             workers: true,
             delta_flush: Duration::from_millis(10),
-            reader: ReaderLimits {
-                events: 64,
-                bytes: 64 * 1024,
+            stream: StreamConfig {
+                reader_events: 64,
+                reader_bytes: 64 * 1024,
             },
             share_interval: Duration::from_millis(20),
             max_request_bytes: 4 * 1024 * 1024,
             max_takeovers: 5,
-            uploads: UploadBounds {
+            blobs: BlobsConfig {
                 max_bytes: 8 * 1024 * 1024,
-                max_at_once: 4,
-                idle: Duration::from_secs(30),
-                total: Duration::from_secs(600),
+                max_prompt_bytes: 20 * 1024 * 1024,
+                max_uploads: 4,
+                upload_idle_timeout: Duration::from_secs(30),
+                upload_timeout: Duration::from_secs(600),
             },
-            max_prompt_media_bytes: 20 * 1024 * 1024,
             call_attempts: 1,
             retry_delay: Duration::ZERO,
             // Large enough for any test.
@@ -191,14 +191,14 @@ impl Default for Options {
                 ..ContextPolicy::default()
             },
             poll: Duration::from_millis(100),
-            retention: Retention {
+            retention: RetentionConfig {
                 request_ids: Duration::from_hours(7 * 24),
                 queue: Duration::from_hours(7 * 24),
                 events: None,
                 sessions: None,
                 tool_sets: Duration::from_hours(24),
                 interval: Duration::from_hours(1),
-                batch: 500,
+                batch_rows: 500,
             },
             row_security: held_to_rows(),
             replace: None,
@@ -207,7 +207,7 @@ impl Default for Options {
             max_running: 1000,
             max_requests: 512,
             max_large_requests: Config::default().server.max_large_requests,
-            tenant_limits: LimitsConfig::default(),
+            tenant_limits: TenantLimits::default(),
             auth: AuthConfig::default(),
             tls: TlsConfig::default(),
             drain_delay: Duration::ZERO,
@@ -229,7 +229,7 @@ impl Options {
         config.models.default_model = "scripted/demo".to_owned();
         config.auth = self.auth.clone();
         config.tls = self.tls.clone();
-        config.limits = self.tenant_limits.clone();
+        config.limits = self.tenant_limits;
         config.server.max_requests = self.max_requests;
         config.server.max_large_requests = self.max_large_requests;
         config.database.overload_wait = Duration::from_secs(10); // other tests keep the machine busy
@@ -241,13 +241,8 @@ impl Options {
         config.models.discover = self.discover.is_some();
         config.models.refresh_interval = self.discover.unwrap_or_default();
         config.server.max_request_bytes = self.max_request_bytes;
-        config.stream.reader_events = self.reader.events;
-        config.stream.reader_bytes = self.reader.bytes;
-        config.blobs.max_bytes = self.uploads.max_bytes;
-        config.blobs.max_uploads = self.uploads.max_at_once;
-        config.blobs.upload_idle_timeout = self.uploads.idle;
-        config.blobs.upload_timeout = self.uploads.total;
-        config.blobs.max_prompt_bytes = self.max_prompt_media_bytes;
+        config.stream = self.stream;
+        config.blobs = self.blobs;
         config.turn.lease_ttl = self.lease;
         config.turn.default_max_steps = self.limits.max_steps;
         config.turn.turn_timeout = self.limits.turn_timeout;
@@ -260,13 +255,7 @@ impl Options {
         config.turn.max_call_attempts = self.call_attempts;
         config.turn.retry_base_delay = self.retry_delay;
         config.turn.retry_max_delay = self.retry_delay;
-        config.retention.request_ids = self.retention.request_ids;
-        config.retention.queue = self.retention.queue;
-        config.retention.events = self.retention.events;
-        config.retention.sessions = self.retention.sessions;
-        config.retention.tool_sets = self.retention.tool_sets;
-        config.retention.interval = self.retention.interval;
-        config.retention.batch_rows = self.retention.batch;
+        config.retention = self.retention;
         config
     }
 

@@ -555,7 +555,7 @@ impl Case {
         }
         let engine = &host.replica.engine;
         let sessions = Sessions::new(engine.clone());
-        let turns = Turns::new(engine.clone(), Options::default().reader);
+        let turns = Turns::new(engine.clone(), Options::default().stream);
         Some(answer!(
             self,
             sessions,

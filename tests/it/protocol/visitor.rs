@@ -556,7 +556,7 @@ impl Actor {
             seen,
             info: b"",
             started: &payloads::compaction_started(id.as_str()),
-            lease: store.lease(),
+            lease: store.lease_ttl(),
         };
         let begun = self
             .insist(async || store.begin_compaction(&key, &begin, &idempotency).await)

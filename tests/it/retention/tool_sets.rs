@@ -29,7 +29,7 @@ async fn unused_tool_set(host: &Host, client: &Client) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_set_is_removed_when_no_session_referred_to_it_for_a_day() {
-    let host = Host::with(options(Retention {
+    let host = Host::with(options(RetentionConfig {
         tool_sets: 24 * HOUR,
         ..for_ever()
     }))
@@ -82,7 +82,7 @@ async fn a_tool_set_is_removed_when_no_session_referred_to_it_for_a_day() {
 /// Without the foreign key, the session would lose its tools.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_set_that_a_session_is_about_to_refer_to_stays() {
-    let host = Host::with(options(Retention {
+    let host = Host::with(options(RetentionConfig {
         tool_sets: 24 * HOUR,
         ..for_ever()
     }))

@@ -43,7 +43,7 @@ pub(super) async fn begin(
         seen,
         info: b"",
         started: &payloads::compaction_started(id),
-        lease: store.lease(),
+        lease: store.lease_ttl(),
     };
     store
         .begin_compaction(key, &begin, idempotency)

@@ -89,9 +89,12 @@ pub(super) const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("context", &["model"]),
     // Pure decisions.
     ("session", &["model"]),
-    ("store", &["codec", "session", "model", "telemetry"]),
-    ("provider", &["fair", "model", "telemetry"]),
-    ("mcp", &["fair", "model", "telemetry"]),
+    (
+        "store",
+        &["codec", "session", "model", "config", "telemetry"],
+    ),
+    ("provider", &["fair", "model", "config", "telemetry"]),
+    ("mcp", &["fair", "model", "config", "telemetry"]),
     ("codec", &["model", "pb"]),
     ("model", &["settings"]),
     ("pb", &[]),
@@ -102,5 +105,5 @@ pub(super) const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("clock", &[]),
     // Concurrency limits that tenants share.
     ("fair", &["model"]),
-    ("postgres", &[]),
+    ("postgres", &["config"]),
 ];

@@ -6,11 +6,11 @@ mod settings;
 use serde_json::{Value, json};
 
 use super::super::{
-    PromptCache,
     encode::{self, EncodeOptions, Encoded},
     options,
 };
 use crate::{
+    config::PromptCache,
     context::testing::{self, message, results, tool, user},
     model::{
         CallId, Citation, Content, Generation, Message, ModelResponse, Part, Prompt, ProviderItem,

@@ -38,7 +38,7 @@ use crate::{
             count::unstored,
         },
         engine::Engine,
-        run::retry::RetryInput,
+        run::retry::{self, RetryInput},
     },
 };
 
@@ -167,7 +167,7 @@ impl Engine {
                 time_left: Duration::MAX,
                 jitter: 1.0,
             };
-            let Some(wait) = self.rules.retries.wait(failed) else {
+            let Some(wait) = retry::wait(&self.rules.turn, failed) else {
                 return Err(Box::new(error.to_failure(FailurePhase::Generate)));
             };
             tracing::warn!(model = %model.reference, ?wait, %error, "retrying a failed summary call");
@@ -230,7 +230,7 @@ impl Engine {
         let mut assembly = Assembly::new(
             MessageId::new("summary"),
             BTreeSet::new(),
-            self.rules.max_answer_bytes,
+            self.rules.turn.max_answer_bytes,
         );
         while let Some(chunk) = answer.next().await {
             let chunk = chunk.inspect_err(|_| {

@@ -29,10 +29,10 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
 use bytes::Bytes;
+use contextd::config::HttpConfig;
 use contextd::model::DeclaredModel;
 use contextd::provider::{
     Provider,
@@ -238,10 +238,11 @@ impl Upstream {
         Settings {
             base_url: format!("http://{}/{version}", self.address),
             headers: vec![(name, SecretString::from(value))],
-            connect_timeout: Duration::from_secs(10),
-            first_byte_timeout: TEST_TIMEOUT * 2,
-            stall_timeout: TEST_TIMEOUT * 2,
-            max_request_bytes: None,
+            http: HttpConfig {
+                first_byte_timeout: TEST_TIMEOUT * 2,
+                stall_timeout: TEST_TIMEOUT * 2,
+                ..HttpConfig::default()
+            },
         }
     }
 

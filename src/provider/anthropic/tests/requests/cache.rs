@@ -6,9 +6,10 @@ use super::{
     OLD, call, json_of, manner, prompt, said,
 };
 use crate::{
+    config::PromptCache,
     context::testing::{assistant, results, tool, user},
     model::{Message, Part, Prompt, Role, Seq, message::Pruned},
-    provider::anthropic::{PromptCache, encode},
+    provider::anthropic::encode,
 };
 
 /// Bytes of the newest results, which no prune clears, and the minimum number of bytes that a prune
