@@ -12,9 +12,9 @@ use super::output::print_line;
 use crate::{
     auth::secret,
     grpc::access,
-    model::{Access, derive::hex},
+    model::{Access, TenantLimits, derive::hex},
     pb::{self, admin_service_client::AdminServiceClient},
-    settings::parse_duration,
+    settings::{Section as _, parse_duration},
 };
 
 /// Manage API keys, tenant limits and tenants, list sessions and move them to another database, and show the
@@ -136,34 +136,33 @@ enum LimitsAction {
         /// The tenant [no default: the caller's tenant]
         #[arg(long, env = "CONTEXTD_TENANT", hide_env_values = true)]
         tenant: Option<String>,
-        /// Maximum number of running turns, on all replicas together [no default: unchanged]
         #[arg(
             long,
+            help = limit_help("running_turns"),
             value_name = "TURNS",
             env = "CONTEXTD_RUNNING_TURNS",
             hide_env_values = true
         )]
         running_turns: Option<u64>,
-        /// Maximum number of requests per second, on each replica [no default: unchanged]
         #[arg(
             long,
+            help = limit_help("requests_per_second"),
             value_name = "REQUESTS",
             env = "CONTEXTD_REQUESTS_PER_SECOND",
             hide_env_values = true
         )]
         requests_per_second: Option<u64>,
-        /// Maximum number of input and output tokens per minute, on all replicas together [no default:
-        /// unchanged]
         #[arg(
             long,
+            help = limit_help("tokens_per_minute"),
             value_name = "TOKENS",
             env = "CONTEXTD_TOKENS_PER_MINUTE",
             hide_env_values = true
         )]
         tokens_per_minute: Option<u64>,
-        /// Maximum size of messages, events and blobs, in bytes [no default: unchanged]
         #[arg(
             long,
+            help = limit_help("stored_bytes"),
             value_name = "BYTES",
             env = "CONTEXTD_STORED_BYTES",
             hide_env_values = true
@@ -283,6 +282,14 @@ fn generate(name: &str, tenant: &str, access: Access) -> anyhow::Result<()> {
     print_line(key)?;
     eprint!("[[keys]]\n{entry}");
     Ok(())
+}
+
+/// The help text of a flag that sets a limit of a tenant.
+fn limit_help(name: &str) -> String {
+    let limit = TenantLimits::declared().find(name);
+    let limit = limit.expect("every limit is a setting");
+    let text = limit.doc.trim_end_matches('.');
+    format!("{text} [no default: unchanged]")
 }
 
 async fn limits(action: LimitsAction) -> anyhow::Result<()> {

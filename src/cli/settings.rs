@@ -80,10 +80,10 @@ fn flag(setting: &'static Setting, default: Option<&String>) -> Arg {
         .value_name(setting.value_name)
         .env(kept(setting.variable()))
         .hide_env_values(true);
-    let arg = match (setting.without_default, default) {
-        (Some(instead), _) => arg.help(format!("{} [{instead}]", setting.help)),
+    let arg = match (setting.without_default(), default) {
+        (Some(instead), _) => arg.help(format!("{} [{instead}]", setting.help())),
         (None, default) => arg
-            .help(setting.help)
+            .help(setting.help())
             .default_value(kept(default.cloned().unwrap_or_default())),
     };
     let switch = default.is_some_and(|default| default.parse::<bool>().is_ok());

@@ -16,7 +16,8 @@ choices!(SslMode);
 settings! {
     /// `[database]`: the PostgreSQL that stores all data, and the connections to it.
     pub struct DatabaseConfig {
-        /// `postgres://user:password@host:port/name`. Not set: contextd runs an embedded PostgreSQL.
+        /// PostgreSQL 14 or later: `postgres://user:password@host:port/name`. Not set: contextd runs an embedded
+        /// PostgreSQL.
         url: Option<SecretUrl> = None;
         /// Whether connections are encrypted, if `url` has no `sslmode`. Not set: `prefer` for addresses of this
         /// machine, `require` for all others. On encrypted connections the server's certificate is verified, including
@@ -24,7 +25,7 @@ settings! {
         sslmode: Option<SslMode> = None;
         /// Certificate authorities (PEM) to trust instead of the system's.
         ca_file: Option<PathBuf> = None;
-        /// Migrate the schema of the database at `url` on start. The embedded one is always migrated.
+        /// Migrate the schema of the database at `database.url` on start. The embedded one is always migrated.
         migrate_on_start: bool = false;
         /// A pooler in transaction mode, such as pgbouncer, is in front of the database. Statements are then sent
         /// without names and connections without settings: the role must have them, see docs/reliability.md.

@@ -60,6 +60,33 @@ impl Declared {
         let about = joined(about);
         Self { about, entries }
     }
+
+    /// The declaration of the setting with this dotted key, in which sections that exist once per name have a name.
+    pub fn find(&self, key: &str) -> Option<Entry> {
+        let (name, rest) = match key.split_once('.') {
+            Some((name, rest)) => (name, Some(rest)),
+            None => (key, None),
+        };
+        self.entries.iter().find_map(|entry| {
+            let nested = entry.kind.sections();
+            if entry.is_flattened {
+                return nested.iter().find_map(|nested| nested.section.find(key));
+            }
+            if entry.name != name {
+                return None;
+            }
+            let Some(rest) = rest else {
+                return Some(entry.clone());
+            };
+            nested.iter().find_map(|nested| {
+                let rest = match nested.is_named {
+                    true => rest.split_once('.')?.1,
+                    false => rest,
+                };
+                nested.section.find(rest)
+            })
+        })
+    }
 }
 
 impl Entry {

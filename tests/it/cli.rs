@@ -594,7 +594,7 @@ fn every_setting_has_a_key_and_a_default_or_a_description_of_its_absence() {
     let defaults = defaults();
     for setting in SETTINGS {
         assert!(
-            defaults.contains_key(setting.key) || setting.without_default.is_some(),
+            defaults.contains_key(setting.key) || setting.without_default().is_some(),
             "{}",
             setting.key
         );
