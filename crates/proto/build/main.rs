@@ -1,5 +1,8 @@
-//! Compiles `proto/` to messages, services and the descriptor set for reflection. An RPC without the `access` option
-//! fails the build.
+//! Compiles `proto/` to messages, services, the descriptor set for reflection, the checks of requests (`limits.rs`), the
+//! names of RPCs and the ids in requests (`rpc.rs`). An RPC without the `access` option fails the build, and so does a field of a request without a limit.
+mod limits;
+mod rpc;
+
 use std::{env, fs, path::PathBuf};
 
 use protox::prost_reflect::DescriptorPool;
@@ -12,6 +15,7 @@ const ROOT: &str = "../../proto";
 )]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed={ROOT}");
+    println!("cargo:rerun-if-changed=build");
     let mut files: Vec<PathBuf> = fs::read_dir(format!("{ROOT}/contextd/v1"))?
         .map(|entry| Ok(entry?.path()))
         .collect::<Result<_, std::io::Error>>()?;
@@ -24,6 +28,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .open_files(&files)?;
     every_rpc_declares_its_access(&compiler.descriptor_pool())?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
+    fs::write(
+        out.join("limits.rs"),
+        limits::generate(&compiler.descriptor_pool())?,
+    )?;
+    fs::write(out.join("rpc.rs"), rpc::names(&compiler.descriptor_pool()))?;
+    fs::write(out.join("ids.rs"), rpc::ids(&compiler.descriptor_pool()))?;
     fs::write(
         out.join("contextd_descriptor.bin"),
         compiler.encode_file_descriptor_set(), // including our options

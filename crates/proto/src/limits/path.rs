@@ -7,13 +7,15 @@ const MAX_KEY_CHARS: usize = 40;
 
 /// A path such as `session.tools.host_tools[3].name`. Formatted only if it is printed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Path<'a> {
+pub struct Path<'a> {
     parent: Option<&'a Path<'a>>,
     segment: Segment<'a>,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Segment<'a> {
+    /// The request itself.
+    Request,
     Field(&'static str),
     Index(usize),
     Key(&'a str),
@@ -22,8 +24,16 @@ enum Segment<'a> {
 }
 
 impl<'a> Path<'a> {
+    /// The request.
+    pub const fn request() -> Self {
+        Self {
+            parent: None,
+            segment: Segment::Request,
+        }
+    }
+
     /// A field of the request.
-    pub(super) const fn to(field: &'static str) -> Self {
+    pub const fn to(field: &'static str) -> Self {
         Self {
             parent: None,
             segment: Segment::Field(field),
@@ -31,7 +41,7 @@ impl<'a> Path<'a> {
     }
 
     /// A position in a message of another API. Fields below it are fields of this API.
-    pub(super) const fn foreign(place: &'a str) -> Self {
+    pub const fn foreign(place: &'a str) -> Self {
         Self {
             parent: None,
             segment: Segment::Foreign(place),
@@ -40,7 +50,7 @@ impl<'a> Path<'a> {
 
     /// The position in another API's message at the root of this path, and the path of the field below it.
     /// Returns `None` for a path that does not start in such a message.
-    pub(super) fn of_foreign(&self) -> Option<(&'a str, String)> {
+    pub fn of_foreign(&self) -> Option<(&'a str, String)> {
         let mut root = self;
         while let Some(parent) = root.parent {
             root = parent;
@@ -51,12 +61,12 @@ impl<'a> Path<'a> {
                 let field = whole[place.len()..].trim_start_matches('.').to_owned();
                 Some((place, field))
             }
-            Segment::Field(_) | Segment::Index(_) | Segment::Key(_) => None,
+            Segment::Request | Segment::Field(_) | Segment::Index(_) | Segment::Key(_) => None,
         }
     }
 
     /// A field of the message at this path.
-    pub(super) const fn field(&'a self, field: &'static str) -> Self {
+    pub const fn field(&'a self, field: &'static str) -> Self {
         Self {
             parent: Some(self),
             segment: Segment::Field(field),
@@ -64,7 +74,7 @@ impl<'a> Path<'a> {
     }
 
     /// An element of the list at this path.
-    pub(super) const fn index(&'a self, index: usize) -> Self {
+    pub const fn index(&'a self, index: usize) -> Self {
         Self {
             parent: Some(self),
             segment: Segment::Index(index),
@@ -72,11 +82,19 @@ impl<'a> Path<'a> {
     }
 
     /// An entry of the map at this path.
-    pub(super) const fn key(&'a self, key: &'a str) -> Self {
+    pub const fn key(&'a self, key: &'a str) -> Self {
         Self {
             parent: Some(self),
             segment: Segment::Key(key),
         }
+    }
+}
+
+impl Path<'_> {
+    /// Whether this is a field of the request itself.
+    fn is_first(&self) -> bool {
+        self.parent
+            .is_none_or(|parent| matches!(parent.segment, Segment::Request))
     }
 }
 
@@ -86,7 +104,8 @@ impl fmt::Display for Path<'_> {
             parent.fmt(f)?;
         }
         match self.segment {
-            Segment::Field(name) if self.parent.is_none() => f.write_str(name),
+            Segment::Request => Ok(()),
+            Segment::Field(name) if self.is_first() => f.write_str(name),
             Segment::Field(name) => write!(f, ".{name}"),
             Segment::Foreign(place) => f.write_str(place),
             Segment::Index(index) => write!(f, "[{index}]"),
@@ -107,6 +126,7 @@ mod tests {
     fn a_violation_path_is_written_as_in_the_proto() {
         let input = Path::to("input");
         assert_eq!(input.to_string(), "input");
+        assert_eq!(Path::request().field("input").to_string(), "input");
         assert_eq!(
             input.field("parts").index(2).field("text").to_string(),
             "input.parts[2].text"
