@@ -33,6 +33,8 @@ pub mod usage;
 
 #[cfg(test)]
 mod arbitrary;
+#[cfg(test)]
+mod golden;
 
 pub use error::DecodeError;
 
