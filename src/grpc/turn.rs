@@ -17,7 +17,10 @@ use super::{
     stream::{EventStream, Reader, ReaderLimits},
 };
 use crate::{
-    codec,
+    codec::{
+        self,
+        field::{Field as _, choices},
+    },
     model::{
         Seq, SessionKey, TurnId, TurnState,
         command::{AnswerStatus, Watch},
@@ -394,7 +397,7 @@ impl TurnService for Turns {
         let receipts = self.engine.submit(tenant, command).await?;
         let receipt = |(call, status): (crate::model::CallId, AnswerStatus)| pb::AnswerReceipt {
             call_id: call.into_string(),
-            status: answer_status(status).into(),
+            status: status.to_field(),
         };
         Ok(Response::new(pb::SubmitToolResultsResponse {
             receipts: receipts.answers.into_iter().map(receipt).collect(),
@@ -433,11 +436,6 @@ impl TurnService for Turns {
     }
 }
 
-fn answer_status(status: AnswerStatus) -> pb::AnswerStatus {
-    match status {
-        AnswerStatus::Accepted => pb::AnswerStatus::Accepted,
-        AnswerStatus::Duplicate => pb::AnswerStatus::Duplicate,
-        AnswerStatus::Stale => pb::AnswerStatus::Stale,
-        AnswerStatus::NotRequested => pb::AnswerStatus::NotRequested,
-    }
+choices! {
+    AnswerStatus = AnswerStatus { Accepted, Duplicate, Stale, NotRequested }
 }
