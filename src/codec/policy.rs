@@ -11,10 +11,8 @@ use crate::{
 
 use super::{
     DecodeError,
-    field::{choices, messages, unless_default},
+    field::{Field, choices, messages, unless_default},
 };
-
-pub use super::field::Field;
 
 choices! {
     InstructionsMode = InstructionsMode { Append, Replace }

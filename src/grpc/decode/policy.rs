@@ -2,7 +2,7 @@
 
 use super::{Findings, Path};
 use crate::{
-    codec::policy::Field as _,
+    codec::field::Field as _,
     model::{
         compaction::{InstructionsMode, Strategy},
         config::is_model_reference,
