@@ -39,7 +39,7 @@ use crate::{
     quota::Quotas,
     store::{self, Connection, Database, Reach, Store},
     telemetry::{Telemetry, progress::Progress},
-    turn::{Engine, Hub, Retention, Rules, UploadBounds, run::retry::Retries},
+    turn::{Engine, Hub, Retention, Rules, UploadBounds, retry::Retries},
     worker,
 };
 

@@ -17,7 +17,7 @@ use crate::{
     pb,
     provider::{foreign::WrittenMessage, responses::CustomCalls},
     store::message::{Page, PlacedMessage, View},
-    turn::{Engine, context::export::Exported},
+    turn::{Engine, host::export::Exported},
 };
 
 /// Name of the list in its page tokens.

@@ -11,7 +11,7 @@ use crate::{
     },
     model::{Prompt, PromptNote, PromptNoteKind, ProviderTool, SessionKey, ToolSet},
     pb, store,
-    turn::{Engine, context::render::Rendered},
+    turn::{Engine, host::render::Rendered},
 };
 
 /// Maximum size in bytes of a prompt within a response.

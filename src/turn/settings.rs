@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
     model::{Limits, config::Policy},
-    turn::run::retry::Retries,
+    turn::retry::Retries,
 };
 
 /// Settings of the turn engine.

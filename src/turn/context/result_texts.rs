@@ -10,7 +10,7 @@ use crate::{
         event::{CallCancelReason, PendingCall, WaitsFor},
     },
     session::change::SyntheticResult,
-    turn::run::measured::counted,
+    turn::context::measured::counted,
 };
 
 /// The result of a call whose turn ended first.
@@ -20,7 +20,7 @@ const CLOSED_WORDS: &str = "[The call was closed without a result: the turn ende
 const OVERDUE_WORDS: &str = "[No result came in time.]";
 
 /// The result of a call that contextd began itself and that has no result.
-pub(super) const UNKNOWN_WORDS: &str =
+pub(in crate::turn) const UNKNOWN_WORDS: &str =
     "[No result came in time. The outcome of the call is unknown: it may have run.]";
 
 /// The result of a call that was not approved before its deadline.
@@ -33,7 +33,7 @@ const DENIED_WORDS: &str = "[The call was not run: a person denied it.]";
 const EDIT_CHARS: u32 = 4_096;
 
 /// The result of a call past its deadline.
-pub(super) fn overdue(pending: &PendingCall) -> SubmittedResult {
+pub(in crate::turn) fn overdue(pending: &PendingCall) -> SubmittedResult {
     let words = match (&pending.waits_for, pending.executor) {
         (WaitsFor::Result { .. }, ToolExecutor::Host) => OVERDUE_WORDS,
         (WaitsFor::Result { .. }, ToolExecutor::Mcp) => UNKNOWN_WORDS,
@@ -49,7 +49,7 @@ pub(super) fn overdue(pending: &PendingCall) -> SubmittedResult {
 }
 
 /// The result of a call that a person denied.
-pub(super) fn denial(call: CallId, reason: String) -> SubmittedResult {
+pub(in crate::turn) fn denial(call: CallId, reason: String) -> SubmittedResult {
     let mut parts = vec![OutputPart::from(DENIED_WORDS)];
     parts.extend(
         Some(reason)
@@ -90,7 +90,7 @@ pub(in crate::turn) fn not_run(call: CallId, name: String, reason: CallCancelRea
 }
 
 /// The note for the model that its call ran with edited arguments.
-pub(super) fn edit_note(arguments: &str) -> String {
+pub(in crate::turn) fn edit_note(arguments: &str) -> String {
     let limits = OutputLimits {
         max_chars: Some(EDIT_CHARS),
         ..OutputLimits::default()

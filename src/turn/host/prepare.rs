@@ -28,13 +28,12 @@ use crate::{
         context::{
             compact::{CompactionAttempt, CompactionRequest},
             prune::{report, unkeyed},
-            render::Rendered,
             session_view::SessionView,
             size::{Excerpt, unsupported},
-            stats::budget,
-            take_queue::TakeOutcome,
+            window::budget,
         },
         engine::Engine,
+        host::{render::Rendered, take_queue::TakeOutcome},
         optimistic::retry_with,
     },
 };

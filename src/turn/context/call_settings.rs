@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The settings for the call of that step, and what was left out of them.
-pub(in crate::turn) fn fitting(
+pub(super) fn fitting(
     model: &ResolvedModel,
     config: &SessionConfig,
     request: &TurnRequest,
@@ -58,7 +58,7 @@ fn tools_of_others(model: &ResolvedModel, tools: &ToolSet) -> Option<Unsupported
 }
 
 /// The event for a setting that was left out.
-pub(in crate::turn) fn left_out(model: &ResolvedModel, unsupported: Unsupported) -> Payload {
+pub(super) fn left_out(model: &ResolvedModel, unsupported: Unsupported) -> Payload {
     Payload::UnsupportedSetting(UnsupportedSetting {
         unsupported,
         provider: model.provider_name.clone(),

@@ -1,20 +1,19 @@
-//! Rows that a turn writes: messages with their sizes, and the usage of model calls.
+//! Rows that are written: messages with their sizes, and the usage of model calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::{
-    context::{estimator::Estimator, sent_prompt::SentPrompt},
+    context::{estimate, estimator::Estimator, sent_prompt::SentPrompt},
     model::{
         CallId, Category, Content, InputMessage, Message, MessageId, ModelResponse, Part, PartSize,
-        Payload, Role, TokenCount, Usage, UsagePurpose,
+        Payload, Role, Seq, TokenCount, Usage, UsagePurpose,
         event::{Estimate, UsageRecorded},
         message::StoredPart,
     },
-    provider::{Finish, registry::ResolvedModel},
+    provider::registry::ResolvedModel,
     session::rows::NewMessage,
-    turn::run::answer::Timing,
 };
 
 /// Counting texts of this many bytes takes a few milliseconds.
@@ -144,27 +143,6 @@ pub(in crate::turn) fn new_message(
     }
 }
 
-pub(in crate::turn) fn response(
-    model: &ResolvedModel,
-    finish: &Finish,
-    timing: Timing,
-) -> ModelResponse {
-    ModelResponse {
-        provider: model.provider_name.clone(),
-        model: model.reference.clone(),
-        provider_model: finish.provider_model.clone(),
-        provider_response_id: finish.response_id.clone(),
-        finish: finish.reason,
-        provider_finish: finish.provider_reason.clone(),
-        usage: finish.usage.clone(),
-        failure: None,
-        time_to_first_token: timing.first,
-        elapsed: timing.total,
-        provider_metadata: finish.metadata.clone(),
-        prompt_fingerprint: finish.prompt_fingerprint.clone(),
-    }
-}
-
 pub(in crate::turn) fn message_tokens(message: &NewMessage) -> u32 {
     let parts = message.parts.iter().map(|part| part.size.tokens);
     parts.fold(message.overhead, u32::saturating_add)
@@ -267,4 +245,34 @@ pub(in crate::turn) fn call_ids(messages: &[Message]) -> BTreeSet<CallId> {
             | Content::Unknown(_) => None,
         })
         .collect()
+}
+
+/// A message that is counted, but not stored.
+pub(in crate::turn) fn unstored(input: InputMessage) -> Message {
+    let InputMessage {
+        role,
+        parts,
+        pinned,
+        metadata: _,
+        response: _,
+        created_at: _,
+    } = input;
+    let stored = |part| host_part(part, role, pinned, Estimator::Characters);
+    Message {
+        id: MessageId::new(""),
+        turn: None,
+        step: 0,
+        seq: Seq(0),
+        role,
+        parts: parts.into_iter().map(stored).collect(),
+        overhead: estimate::MESSAGE_OVERHEAD,
+        created_at: jiff::Timestamp::UNIX_EPOCH,
+        response: None,
+        pinned,
+        metadata: BTreeMap::new(),
+        is_summary: false,
+        compacted_by: None,
+        voided_at: None,
+        queued: Vec::new(),
+    }
 }

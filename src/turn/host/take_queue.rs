@@ -8,9 +8,9 @@ use crate::{
     session::{SessionState, queue::MessageSelection, queue_rows::Withdrawal, rows::Rows},
     turn::{
         Error,
-        context::{estimators::estimator, session_view::SessionView, stats::known_window},
+        context::{estimators::estimator, session_view::SessionView, window::known_window},
         engine::Engine,
-        run::take::{Ends, choose, fits, user_message},
+        queue::take::{Ends, choose, fits, user_message},
     },
 };
 

@@ -25,14 +25,15 @@ use crate::{
         Error,
         context::{
             estimators::estimator,
+            measured::{compared, is_believed, usage_event},
             media::cannot_read,
+            prompt_call::own_size,
             reasoning,
-            size::{CalledModel, Excerpt, LATEST, SLACK, own_size, size_with, transcript_tokens},
-            stats::known_window,
+            size::{CalledModel, Excerpt, LATEST, SLACK, size_with, transcript_tokens},
+            window::known_window,
         },
         engine::Engine,
         optimistic::retry_on_change,
-        run::measured::{compared, is_believed, usage_event},
     },
 };
 

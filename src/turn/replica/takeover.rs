@@ -1,28 +1,19 @@
-//! Heartbeats, and the takeover of turns without an owner. `turn.max_takeovers` limits the
-//! takeovers of one turn; `run/decide.rs` ends the turn after that.
+//! The takeover of turns without an owner. `turn.max_takeovers` limits the takeovers of one turn;
+//! `run/decide.rs` ends the turn after that.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use futures_util::{StreamExt as _, stream};
 
 use crate::{
-    model::{Seq, SessionKey},
-    session::SessionState,
-    store::{
-        grant::Grant,
-        lease::{Followed, HeldTurn, Interruption, TakeoverCandidate},
-        lost_commits::{SeenEvent, SeenEventCheck},
-    },
+    model::SessionKey,
+    store::{grant::Grant, lease::TakeoverCandidate},
     telemetry::metrics::Takeover,
     turn::{
         Error,
         engine::Engine,
         lease::{leases::Claim, postponed::max_backoff},
-        live::{hub::Channel, wakeups::Wakeup},
+        live::wakeups::Wakeup,
         run::cause::Cause,
     },
 };
@@ -35,167 +26,6 @@ const PAGES: u32 = 32;
 const MAX_CONCURRENT_TAKEOVERS: usize = 8;
 
 impl Engine {
-    /// Sends a heartbeat, which renews the leases of the turns that run here.
-    pub async fn send_heartbeat(&self) -> Result<(), Error> {
-        let sent = Instant::now();
-        self.store.send_heartbeat().await?;
-        self.leases
-            .confirm_heartbeat(sent, self.max_heartbeat_age(), Instant::now());
-        Ok(())
-    }
-
-    /// Announces that this replica stops, so that others immediately look for the turns that it
-    /// left.
-    pub async fn announce_shutdown(&self) {
-        if let Err(error) = self.store.leave().await {
-            tracing::warn!(%error, "failed to announce the shutdown to other replicas");
-        }
-    }
-
-    /// How long a turn may run here without a heartbeat. Shorter than the lease, so that two owners
-    /// never run the turn at the same time.
-    pub fn max_heartbeat_age(&self) -> Duration {
-        self.store.lease() * 4 / 5
-    }
-
-    /// Stops the turns whose lease was not renewed in time by this replica's clock, even if the
-    /// database is unreachable.
-    pub fn expire(&self) {
-        self.leases.expire(self.max_heartbeat_age(), Instant::now());
-    }
-
-    /// Looks for cancel requests and lost leases of the turns that run here.
-    pub async fn poll_cancels(&self) -> Result<(), Error> {
-        self.poll_cancels_of_leases(self.leases.held()).await
-    }
-
-    /// Like [`Engine::poll_cancels`], for the turns of these sessions only.
-    pub(in crate::turn) async fn poll_cancels_of_sessions(
-        &self,
-        sessions: &BTreeSet<SessionKey>,
-    ) -> Result<(), Error> {
-        let held = self
-            .leases
-            .held()
-            .into_iter()
-            .filter(|held| sessions.contains(&held.key));
-        self.poll_cancels_of_leases(held.collect()).await
-    }
-
-    async fn poll_cancels_of_leases(&self, held: Vec<HeldTurn>) -> Result<(), Error> {
-        if held.is_empty() {
-            return Ok(());
-        }
-        let mut lost = BTreeSet::new();
-        for (HeldTurn { key, turn, epoch }, why) in self.store.interrupted_turns(&held).await? {
-            match why {
-                Interruption::Cancelled => self.leases.cancel(&key, &turn, epoch),
-                Interruption::LeaseLost => {
-                    self.leases.lose(&key, epoch);
-                    lost.insert(key);
-                }
-            }
-        }
-        // A takeover wrote events, or the session was deleted.
-        self.poll_events_of_sessions(&lost).await
-    }
-
-    /// Reads new events of the sessions that are followed here, and which of their turns run on
-    /// other replicas.
-    pub async fn poll_events(&self) -> Result<(), Error> {
-        let channels = self.hub.channels();
-        let now = Instant::now();
-        channels.iter().for_each(|channel| channel.tidy(now));
-        self.poll_events_of_channels(channels).await
-    }
-
-    /// Like [`Engine::poll_events`], for these sessions only, if they are followed here.
-    pub(in crate::turn) async fn poll_events_of_sessions(
-        &self,
-        sessions: &BTreeSet<SessionKey>,
-    ) -> Result<(), Error> {
-        self.poll_events_of_channels(
-            sessions
-                .iter()
-                .filter_map(|key| self.hub.get(key))
-                .collect(),
-        )
-        .await
-    }
-
-    async fn poll_events_of_channels(&self, channels: Vec<Arc<Channel>>) -> Result<(), Error> {
-        let followed: Vec<Followed> = channels
-            .iter()
-            .map(|channel| Followed {
-                key: channel.key().clone(),
-                after: channel.seq(),
-            })
-            .collect();
-        if followed.is_empty() {
-            return Ok(());
-        }
-        let heads = self.store.heads(&followed).await?;
-        let heads: BTreeMap<_, _> = heads
-            .into_iter()
-            .map(|(key, seq, state)| (key, (seq, state)))
-            .collect();
-        for channel in channels {
-            let head = heads.get(channel.key());
-            let running = head.is_some_and(|(_, state)| *state == SessionState::Running);
-            channel.set_runs_remotely(running && !self.leases.runs(channel.key()));
-            if channel.runs_remotely() && channel.has_readers() {
-                self.wake(Wakeup::Follow(channel.key().clone()));
-            }
-            if let Some((seq, state)) = head {
-                channel.advance(*seq);
-                if *state == SessionState::Deleted {
-                    channel.end();
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Checks that the database still has the events that readers here have seen. A failover may
-    /// lose the newest ones, and the rest of such a stream would belong to a history that no longer
-    /// exists. Its streams end.
-    pub async fn check_lost_events(&self) -> Result<(), Error> {
-        let asked: Vec<_> = self
-            .hub
-            .channels()
-            .into_iter()
-            .map(|channel| (channel.marks(), channel))
-            .collect();
-        let marks = |(marks, channel): &(Vec<SeenEvent>, Arc<Channel>)| {
-            marks
-                .iter()
-                .map(|mark| (channel.key().clone(), *mark))
-                .collect::<Vec<_>>()
-        };
-        let all: Vec<_> = asked.iter().flat_map(marks).collect();
-        if all.is_empty() {
-            return Ok(());
-        }
-        let mut found: BTreeMap<SessionKey, Vec<(Seq, SeenEventCheck)>> = BTreeMap::new();
-        for (key, seq, verdict) in self.store.check_marks(&all).await? {
-            found.entry(key).or_default().push((seq, verdict));
-        }
-        for (marks, channel) in asked {
-            let found = found
-                .get(channel.key())
-                .map(Vec::as_slice)
-                .unwrap_or_default();
-            if found
-                .iter()
-                .any(|(_, verdict)| matches!(verdict, SeenEventCheck::Lost(_)))
-            {
-                tracing::error!(session.id = %channel.key().session, "the database lost events that were delivered to readers");
-            }
-            channel.compared(&marks, found);
-        }
-        Ok(())
-    }
-
     /// Resolves the sessions in which this replica may own a turn without knowing it. Either the
     /// response to the granting statement was lost, or the replica gave the turn up while the
     /// database was unreachable. A turn that never ran here begins. A turn that did is handed over,

@@ -15,32 +15,32 @@ use crate::{
         new_calls::{Batch, CallHandling, NewCall},
         rows::Rows,
     },
-    turn::{
-        run::measured::{new_message, stored},
-        tools::result_texts::not_run,
+    turn::context::{
+        measured::{new_message, stored},
+        result_texts::not_run,
     },
 };
 
 /// How the calls of a response are requested.
-pub(in crate::turn) struct BatchBuilder<'a> {
-    pub(in crate::turn) tools: &'a ToolSet,
+pub(super) struct BatchBuilder<'a> {
+    pub(super) tools: &'a ToolSet,
     /// In parallel, or one after the other.
-    pub(in crate::turn) execution: ToolExecution,
+    pub(super) execution: ToolExecution,
     /// How long a result or an approval is awaited, if the tool has no timeout.
-    pub(in crate::turn) timeout: Duration,
+    pub(super) timeout: Duration,
     /// The message that will contain the results.
-    pub(in crate::turn) results: MessageId,
+    pub(super) results: MessageId,
     /// The turn's time has passed: no call is run.
-    pub(in crate::turn) over: bool,
-    pub(in crate::turn) at: StepPosition,
+    pub(super) over: bool,
+    pub(super) at: StepPosition,
     /// The estimator for results of calls that are not run.
-    pub(in crate::turn) estimator: Estimator,
+    pub(super) estimator: Estimator,
 }
 
 impl BatchBuilder<'_> {
     /// The batch of calls of a message with this finish reason, and the events that request them.
     /// Calls that cannot be run are closed with a result that contains the reason.
-    pub(in crate::turn) fn batch(
+    pub(super) fn batch(
         self,
         message: &MessageId,
         parts: &[Part],

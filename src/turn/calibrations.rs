@@ -1,4 +1,4 @@
-//! The in-memory part of the calibration of token estimates.
+//! The in-memory part of the calibration of token estimates (`context/learn.rs`).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,7 +27,7 @@ const MAX_CACHED_MODELS: usize = 1_000;
 /// What was learnt and not yet written, and what was last read from the database.
 #[derive(Debug)]
 pub(in crate::turn) struct CalibrationMemory {
-    pub(super) learnt: Mutex<LearntCalibrations>,
+    learnt: Mutex<LearntCalibrations>,
     pub(in crate::turn) places: Arc<Semaphore>,
     /// Background counts of prompts.
     pub(super) counts: TaskTracker,
@@ -35,7 +35,7 @@ pub(in crate::turn) struct CalibrationMemory {
 
 /// Number and mean ratio of calls, by tenant and model.
 #[derive(Debug, Default)]
-pub(super) struct LearntCalibrations {
+struct LearntCalibrations {
     pub(in crate::turn) waiting: BTreeMap<Subject, Calibration>,
     /// Being written to the database.
     pub(in crate::turn) writing: BTreeMap<Subject, Calibration>,
@@ -173,7 +173,7 @@ impl CalibrationMemory {
         taught.writes += 1;
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, LearntCalibrations> {
+    fn lock(&self) -> MutexGuard<'_, LearntCalibrations> {
         self.learnt.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

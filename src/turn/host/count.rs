@@ -1,27 +1,27 @@
 //! CountTokens: counts the tokens of a prompt without sending it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use crate::{
     context::{
         count::{CountInput, Counts},
-        estimate,
-        estimator::Estimator,
         media::leave_out,
         prompt,
         size::ContextSize,
     },
     model::{
-        Calibration, InputMessage, Message, MessageId, NewContent, Prompt, Seq, SessionConfig,
-        SessionKey, TenantId, Tool, ToolSet, Transcript,
+        Message, NewContent, Prompt, SessionConfig, SessionKey, TenantId, Tool, ToolSet,
+        Transcript,
         command::{CountTokens, TurnRequest},
     },
     provider::registry::ResolvedModel,
     turn::{
         Error,
-        context::{estimators::template, media::cannot_read, reasoning, session_view::SessionView},
+        context::{
+            estimators::template, measured::unstored, media::cannot_read, prompt_call::PromptCall,
+            reasoning, session_view::SessionView,
+        },
         engine::Engine,
-        run::{call_settings, measured::host_part},
     },
 };
 
@@ -77,7 +77,7 @@ impl Engine {
         let model = self.model(model.as_ref().unwrap_or(&ground.model))?;
         let measured = ground.view.as_ref().and_then(|view| {
             let told = tools.as_ref().unwrap_or(&ground.tools);
-            Some(view.size_with(told, &model))
+            Some(view.size_of(&view.call(&model).with_tools(told)))
                 .filter(ContextSize::is_anchored)
                 .map(|size| size.size().count)
         });
@@ -85,8 +85,8 @@ impl Engine {
         // Counts the prompt that would be sent. For example, not every reasoning model is sent a
         // forced tool call.
         let request = TurnRequest::default();
-        let (generation, _) =
-            call_settings::fitting(&model, &ground.config, &request, &tools, FIRST_STEP);
+        let call =
+            PromptCall::new(&ground.config, &request, FIRST_STEP, false, &model).with_tools(&tools);
         let told = |tool: &&Tool| model.info.supports_tools && !tool.deferred;
         let single = messages.len();
         ground.messages.extend(messages.into_iter().map(unstored));
@@ -103,16 +103,14 @@ impl Engine {
             calibration: self.calibration(&tenant, &model.reference).await?,
             system: ground.system,
             tools: tools.tools.iter().filter(told).cloned().collect(),
-            generation,
+            generation: call.generation(),
             messages,
             single,
             measured,
             arranged: (all.clone(), all.less(&before)),
         };
         let reported = if exact {
-            let hosted = tools.run_by(&model.provider_name);
-            let hosted = hosted.map(str::to_owned).collect();
-            self.reported(&tenant, &model, (&counting, hosted), &contents)
+            self.reported(&tenant, &model, &call, &counting, &contents)
                 .await?
         } else {
             None
@@ -148,7 +146,8 @@ impl Engine {
         &self,
         tenant: &TenantId,
         model: &ResolvedModel,
-        (counting, provider_tools): (&CountInput, Vec<String>),
+        call: &PromptCall<'_>,
+        counting: &CountInput,
         own: &[NewContent],
     ) -> Result<Option<u32>, Error> {
         let Ok(transcript) = Transcript::new(counting.messages.clone()).close() else {
@@ -159,58 +158,11 @@ impl Engine {
         }
         let (transcript, carried) = self.contents(tenant, model, transcript, own).await?;
         let prompt = Prompt {
-            model: model.info.name.clone(),
             system: vec![counting.system.clone()],
-            transcript,
             contents: carried.contents(),
-            tools: counting.tools.clone(),
-            provider_tools,
-            max_output_tokens: None,
-            generation: counting.generation.clone(),
-            size: estimate::count(0),
+            ..call.prompt(transcript, None)
         };
         Ok(model.provider.count(Arc::new(prompt)).await?)
-    }
-
-    /// The calibration of a model, learnt from the tenant's calls.
-    pub(in crate::turn) async fn calibration(
-        &self,
-        tenant: &TenantId,
-        reference: &str,
-    ) -> Result<Calibration, Error> {
-        let learnt = self.calibrations(tenant, &[reference]).await?;
-        let learnt = learnt.get(reference).copied();
-        Ok(learnt.unwrap_or_default())
-    }
-}
-
-/// A message that is counted, but not stored.
-pub(in crate::turn) fn unstored(input: InputMessage) -> Message {
-    let InputMessage {
-        role,
-        parts,
-        pinned,
-        metadata: _,
-        response: _,
-        created_at: _,
-    } = input;
-    let stored = |part| host_part(part, role, pinned, Estimator::Characters);
-    Message {
-        id: MessageId::new(""),
-        turn: None,
-        step: 0,
-        seq: Seq(0),
-        role,
-        parts: parts.into_iter().map(stored).collect(),
-        overhead: estimate::MESSAGE_OVERHEAD,
-        created_at: jiff::Timestamp::UNIX_EPOCH,
-        response: None,
-        pinned,
-        metadata: BTreeMap::new(),
-        is_summary: false,
-        compacted_by: None,
-        voided_at: None,
-        queued: Vec::new(),
     }
 }
 

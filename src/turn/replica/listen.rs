@@ -1,4 +1,4 @@
-//! Sends wake-ups to other replicas, and acts on received ones.
+//! Receives wake-ups from other replicas, and acts on them.
 
 use std::{
     collections::BTreeSet,
@@ -19,10 +19,6 @@ use crate::{
         live::wakeups::{ReceivedWakeup, Wakeup},
     },
 };
-
-/// How long wake-ups are collected after a send, so that a replica sends at most a hundred times
-/// per second.
-const GATHER: Duration = Duration::from_millis(10);
 
 /// How long received wake-ups are collected, measured from the first one, before they are acted on.
 /// The bound is needed because others may send without a pause.
@@ -45,43 +41,6 @@ struct Lookups {
 }
 
 impl Engine {
-    /// Queues a wake-up for other replicas. Does nothing if there are none.
-    pub(in crate::turn) fn wake(&self, wakeup: Wakeup) {
-        if self.rules.share_interval.is_some() {
-            self.wakeups.add(wakeup);
-        }
-    }
-
-    /// Whether this replica receives wake-ups of others.
-    pub fn receives_wakeups(&self) -> bool {
-        self.wakeups.listening.load(Ordering::Relaxed)
-    }
-
-    /// Sends wake-ups until `stop` fires, including those queued by then.
-    pub async fn send_wakeups(self: Arc<Self>, stop: CancellationToken) {
-        let mut last = false;
-        while !last {
-            last = tokio::select! {
-                () = stop.cancelled() => true,
-                () = self.wakeups.bell.notified() => false,
-            };
-            let due = self.wakeups.take(self.store.replica());
-            // Lost wake-ups are covered by polling.
-            if !due.is_empty() {
-                match self.store.notify(&due).await {
-                    Ok(()) => self.metrics.wakeups(Direction::Sent, due.len()),
-                    Err(error) => tracing::debug!(%error, "failed to notify other replicas"),
-                }
-            }
-            if !last {
-                tokio::select! {
-                    () = stop.cancelled() => {}
-                    () = sleep(GATHER) => {}
-                }
-            }
-        }
-    }
-
     /// Receives wake-ups until `stop` fires.
     pub async fn receive_wakeups(self: Arc<Self>, stop: CancellationToken) {
         loop {

@@ -1,7 +1,7 @@
 //! RenderContext: a session's next prompt, without sending it.
 
 use crate::{
-    context::{compact::trigger, notes::notes, prompt},
+    context::{compact::trigger, notes::notes},
     fair::FairPermit,
     model::{
         Contents, Message, Prompt, PromptFormat, PromptNote, Seq, SessionKey, TenantId, TokenCount,
@@ -11,17 +11,14 @@ use crate::{
         transcript::NotClosed,
     },
     provider::{self, Request, registry::ResolvedModel},
-    session::SessionState,
     store::{
         message::{Page, View},
         version::Version,
     },
     turn::{
         Error,
-        context::{session_view::SessionView, stats::budget},
+        context::{session_view::SessionView, window::budget},
         engine::Engine,
-        optimistic::retry_on_change,
-        run::call_settings,
     },
 };
 
@@ -191,48 +188,6 @@ impl Engine {
         })
     }
 
-    /// A consistent view of a session and its transcript. The version is read before and after the
-    /// other reads and must be the same.
-    pub(in crate::turn) async fn session_view(
-        &self,
-        key: &SessionKey,
-    ) -> Result<SessionView, Error> {
-        retry_on_change(|| self.try_session_view(key)).await
-    }
-
-    /// One attempt. Returns `None` if the session changed during the reads.
-    async fn try_session_view(&self, key: &SessionKey) -> Result<Option<SessionView>, Error> {
-        let not_found = || Error::SessionNotFound(key.session.clone());
-        let version = async || {
-            let tail = self.store.tail(key, None).await?;
-            tail.map(|tail| tail.version).ok_or_else(not_found)
-        };
-        let before = version().await?;
-        let session = self.store.session(key).await?.ok_or_else(not_found)?;
-        let seen = self.store.transcript(key).await?;
-        let (request, late, step) = match &session.current_turn {
-            Some(turn) => match self.store.turn(key, turn).await? {
-                Some(turn) => {
-                    // While results are awaited, the next prompt is that of the next step.
-                    let next = u32::from(session.state == SessionState::AwaitingTools);
-                    let step = turn.so_far.step_count.max(1) + next;
-                    (turn.request, turn.late, step)
-                }
-                None => return Ok(None),
-            },
-            None => (TurnRequest::default(), false, 1),
-        };
-        let view = SessionView {
-            session,
-            version: before,
-            request,
-            late,
-            step,
-            messages: seen.messages,
-        };
-        Ok((version().await? == before).then_some(view))
-    }
-
     /// The session as of a seq. Rows up to a seq never change.
     async fn standing_at(&self, key: &SessionKey, at: Seq) -> Result<SessionView, Error> {
         let not_found = || Error::SessionNotFound(key.session.clone());
@@ -293,30 +248,15 @@ impl Engine {
         messages: Vec<Message>,
         model: &ResolvedModel,
     ) -> Result<Prompt, Error> {
-        let SessionView {
-            session,
-            request,
-            step,
-            messages: _,
-            late: _,
-            version: _,
-        } = view;
         let transcript = Transcript::new(messages)
             .close()
             .map_err(|error| match error {
                 NotClosed::Open(calls) => Error::TranscriptOpen(calls),
                 NotClosed::Broken(_) => Error::Internal(error.to_string()),
             })?;
-        let tools = view.tools();
-        let (generation, _) = call_settings::fitting(model, &session.config, request, tools, *step);
-        let asked = prompt::ModelCallSettings {
-            provider: &model.provider_name,
-            model: &model.info.name,
-            supports_tools: model.info.supports_tools,
-            max_output_tokens: self.limits(&session.config, request).max_output_tokens,
-            generation,
-        };
-        Ok(prompt::build(&session.config, tools, transcript, &asked))
+        let limits = self.limits(&view.session.config, &view.request);
+        let call = view.call(model);
+        Ok(call.prompt(transcript, limits.max_output_tokens))
     }
 }
 

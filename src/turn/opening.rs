@@ -1,19 +1,81 @@
-//! The first events of a turn and of a step.
+//! What a turn begins with: the configuration and the counters that it starts from, and the first
+//! events of the turn and of its steps.
 
 use crate::{
-    context::{budget::Budget, size::ContextSize},
+    context::{
+        budget::Budget,
+        size::{ContextSize, Counters},
+    },
     model::{
-        Limits, Payload, RequestId, TokenCount,
+        Limits, Payload, RequestId, SessionConfig, TokenCount,
         command::TurnRequest,
         event::{StepPosition, StepStarted, TurnStarted},
     },
     provider::registry::ResolvedModel,
-    session::rows::{NewMessage, Rows},
-    turn::{
-        context::estimators::estimator,
-        run::{call_settings, starting_point::StartingPoint},
+    session::{
+        creation::FIRST_REVISION,
+        rows::{NewMessage, Rows},
     },
+    store::{
+        owned::{OwnedTurn, Revision},
+        session::Session,
+        session_memory::PrepareInput,
+    },
+    turn::context::{estimators::estimator, prompt_call::PromptCall},
 };
+
+/// The configuration that a turn begins with, and the counters of the transcript.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::turn) struct StartingPoint<'a> {
+    pub(in crate::turn) config: &'a SessionConfig,
+    pub(in crate::turn) revision: i64,
+    pub(in crate::turn) counters: Counters<'a>,
+}
+
+impl<'a> StartingPoint<'a> {
+    /// A new session.
+    pub(in crate::turn) fn new(config: &'a SessionConfig) -> Self {
+        let counters = Counters {
+            transcript_tokens: 0,
+            context_version: 0,
+            anchor: None,
+        };
+        Self {
+            config,
+            revision: FIRST_REVISION,
+            counters,
+        }
+    }
+
+    /// The state after a turn that runs here.
+    pub(in crate::turn) fn after(owned: &'a OwnedTurn) -> Self {
+        let Revision { number, config } = owned.in_force();
+        Self {
+            config,
+            revision: *number,
+            counters: owned.into(),
+        }
+    }
+
+    /// A session as read.
+    pub(in crate::turn) fn of(session: &'a Session) -> Self {
+        Self {
+            config: &session.config,
+            revision: session.revision,
+            counters: session.into(),
+        }
+    }
+
+    /// A session as read, or from this replica's memory.
+    pub(in crate::turn) fn of_basis(basis: &'a PrepareInput) -> Self {
+        let Revision { number, config } = &*basis.revision;
+        Self {
+            config,
+            revision: *number,
+            counters: basis.into(),
+        }
+    }
+}
 
 /// A turn that is about to begin.
 pub(in crate::turn) struct Opening<'a> {
@@ -46,12 +108,13 @@ pub(in crate::turn) fn opening(new: Opening<'_>) -> Rows {
         revision,
         counters: _,
     } = start;
-    let tools = request.tools.as_ref().unwrap_or(&config.tools);
+    let call = PromptCall::new(config, request, 1, false, model);
     let mut rows = Rows::new(
         &estimator(model).name(),
         size.map_or(0, |size| size.offset()),
     );
-    let offered = tools
+    let offered = call
+        .tools
         .visible()
         .filter(|_| model.info.supports_tools)
         .map(|tool| tool.name.clone());
@@ -68,12 +131,8 @@ pub(in crate::turn) fn opening(new: Opening<'_>) -> Rows {
     if let Some(input) = input {
         rows.message(input, StepPosition::default());
     }
-    let (_, unsupported) = call_settings::fitting(model, config, request, tools, 1);
-    for setting in unsupported {
-        rows.event(
-            call_settings::left_out(model, setting),
-            StepPosition::default(),
-        );
+    for left_out in call.left_out() {
+        rows.event(left_out, StepPosition::default());
     }
     if let Some(size) = size {
         let started = step_started(model, revision, size.size().count, budget);
