@@ -21,7 +21,7 @@ NOT_OURS = ("tests/fixtures/", "fuzz/corpus/")
 
 def arguments():
     parser = argparse.ArgumentParser()
-    parser.add_argument("command", choices=("build", "check"))
+    parser.add_argument("command", choices=("build", "check", "write"))
     for name in ("out", "mdbook", "buf", "mermaid", "sql", "tsc", "contextd", "source-url"):
         parser.add_argument(f"--{name}", required=name not in ("contextd", "sql", "tsc"))
     return parser.parse_args()
@@ -63,6 +63,9 @@ def main():
     given, began = arguments(), time.monotonic()
     image = subprocess.run([given.buf, "build", "-o", "-#format=json"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     reference = Reference(image)
+    if given.command == "write":
+        limits.write(ROOT, reference)
+        return 0
     try:
         build(given, reference)
         problems = check(given, reference) if given.command == "check" else []

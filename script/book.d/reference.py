@@ -7,6 +7,8 @@ import re
 MESSAGE, ENUM, SERVICE, EXTENSION = 4, 5, 6, 7
 FIELD, NESTED, NESTED_ENUM, METHOD, VALUE = 2, 3, 4, 2, 2
 TYPES = {"GROUP", "MESSAGE", "ENUM"}
+# The option of a field with its limit in requests.
+LIMIT = "[contextd.v1.limit]"
 
 
 class Missing(Exception):
@@ -149,7 +151,12 @@ class Reference:
         if "oneofIndex" in field and not field.get("proto3Optional"):
             kind += f", one of `{message['oneofDecl'][field['oneofIndex']]['name']}`"
         comment = self.comment(file, path, f"{message['name']}.{field['name']}")
-        return f"| `{field['name']}` = {field['number']} | {kind} | {cell(comment)} |"
+        limit = self.limit(field)
+        return f"| `{field['name']}` = {field['number']} | {kind} | {cell(comment)}{f' Limit: {limit}.' if limit else ''} |"
+
+    def limit(self, field):
+        """The limit of a field in requests, for people. Empty if it has none."""
+        return limit_text(field.get("options", {}).get(LIMIT, {}))
 
     def enum(self, file, path, enum):
         self.counts["enums"] += 1
@@ -221,3 +228,59 @@ def cell(text):
     """Text on one line, for a table. `|` is escaped in code too, where it would also split the cell."""
     paragraphs = [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
     return re.sub(r"(?<!\\)\|", r"\\|", "<br>".join(escaped(paragraph) for paragraph in paragraphs))
+
+
+def limit_text(limit):
+    """What an option `limit` says."""
+    if limit.get("outputOnly"):
+        return "output only, ignored in requests"
+    if limit.get("refused"):
+        return "refused in requests"
+    parts = ["required"] if limit.get("required") else []
+    for name, form in (
+        ("characters", "characters"),
+        ("line", "characters without control characters"),
+        ("id", "characters of `A-Za-z0-9._:-`"),
+        ("name", "characters of `A-Za-z0-9_-`"),
+        ("tenant", "characters of `a-z0-9._-`"),
+        ("items", "elements"),
+    ):
+        if name in limit:
+            parts.append(f"at most {limit[name]:,} {form}")
+    if "bytes" in limit:
+        parts.append(f"at most {size(int(limit['bytes']))}")
+    if "capped" in limit:
+        parts.append(f"a number above {limit['capped']:,} means {limit['capped']:,}")
+    parts += number_range(limit)
+    if "longest" in limit:
+        longest = duration(limit["longest"])
+        parts.append(f"{duration(limit['shortest'])} to {longest}" if "shortest" in limit else f"at most {longest}")
+    for name, of in (("key", "each key"), ("element", "each element")):
+        if name in limit and (text := limit_text(limit[name])):
+            parts.append(f"{of}: {text}")
+    if limit.get("conditional"):
+        parts.append("see the comment of the field")
+    return "; ".join(parts)
+
+
+def number_range(limit):
+    shown = {name: f"{limit[name]:,}" for name in ("min", "max", "above") if name in limit}
+    if "above" in shown:
+        return [f"above {shown['above']}, at most {shown['max']}"]
+    if {"min", "max"} <= shown.keys():
+        return [f"{shown['min']} to {shown['max']}"]
+    return [f"at least {shown['min']}"] if "min" in shown else [f"at most {shown['max']}"] if "max" in shown else []
+
+
+def duration(text):
+    """A duration such as 24h, with a unit for people."""
+    unit = {"s": "s", "m": "min", "h": "h", "d": "days"}[text[-1]]
+    return f"{int(text[:-1]):,} {unit}"
+
+
+def size(number):
+    """A number of bytes in the largest unit that divides it."""
+    for unit, factor in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if number % factor == 0:
+            return f"{number // factor} {unit}"
+    return f"{number} bytes"

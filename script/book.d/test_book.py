@@ -10,6 +10,7 @@ import limits
 import links
 import markdown
 import stage
+from reference import limit_text
 
 GIVEN = {}  # tools and reference, set by main.py
 
@@ -147,18 +148,30 @@ class Limits(unittest.TestCase):
     def problems(self, rows):
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "docs").mkdir()
-            (Path(folder) / limits.PAGE).write_text("".join(f"| `{name}` | {value} | x |\n" for name, value in rows.items()), "utf-8")
+            (Path(folder) / limits.PAGE).write_text(f"{limits.HEAD}{rows}\nmore\n", "utf-8")
             tools = GIVEN["tools"]
             return "\n".join(limits.check(Path(folder), tools.contextd, tools.env, GIVEN["reference"]))
 
-    def test_wrong_limits_are_refused(self):
-        for row, value, expected in (
-            ("ListQueuedMessagesRequest.page_size", "2,000", "does not contain 2,000"),
-            ("ListQueuedMessagesRequest.page", "50", "the API has no ListQueuedMessagesRequest.page"),
-            ("Session.session_id", "128", "docs/settings.md is not the output of `contextd config reference`"),
+    def test_derived_pages_that_differ_are_refused(self):
+        rows = limits.table(GIVEN["reference"])
+        self.assertIn("docs/settings.md is not the output of `contextd config reference`", self.problems(rows))
+        self.assertNotIn("the table differs", self.problems(rows))
+        for wrong in (rows.replace("128", "129", 1), rows.split("\n", 1)[1], rows + "| `x` | `Y` | required |\n"):
+            with self.subTest(wrong[:40]):
+                self.assertIn("the table differs", self.problems(wrong))
+
+    def test_a_limit_is_written_for_people(self):
+        for option, expected in (
+            ({"required": True, "id": 128}, "required; at most 128 characters of `A-Za-z0-9._:-`"),
+            ({"bytes": "1048576"}, "at most 1 MiB"),
+            ({"above": 0, "max": 1}, "above 0, at most 1"),
+            ({"shortest": "1s", "longest": "24h"}, "1 s to 24 h"),
+            ({"items": 16, "element": {"characters": 256}}, "at most 16 elements; each element: at most 256 characters"),
+            ({"outputOnly": True}, "output only, ignored in requests"),
+            ({"requestSize": True}, ""),
         ):
             with self.subTest(expected):
-                self.assertIn(expected, self.problems({row: value}))
+                self.assertEqual(limit_text(option), expected)
 
 
 def run(tools, reference):

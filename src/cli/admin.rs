@@ -11,7 +11,7 @@ use contextd_client::{Connection, Server, response_or_error};
 use super::output::print_line;
 use crate::{
     auth::secret,
-    grpc::access,
+    codec::field::Field as _,
     model::{Access, TenantLimits, derive::hex},
     pb::{self, admin_service_client::AdminServiceClient},
     settings::{Section as _, parse_duration},
@@ -224,9 +224,9 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         }) => {
             let request = pb::CreateKeyRequest {
                 tenant_id: tenant.unwrap_or_default(),
-                access: access::to_pb(access).into(),
+                access: access.to_field(),
                 name: name.unwrap_or_default(),
-                ttl: ttl.map(crate::codec::time::duration_to_pb),
+                ttl: ttl.to_field(),
             };
             create(&server, request).await?;
         }

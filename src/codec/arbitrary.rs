@@ -678,7 +678,7 @@ pub(super) fn compaction() -> impl Strategy<Value = Compaction> {
     })
 }
 
-fn token_count() -> impl Strategy<Value = TokenCount> {
+pub(super) fn token_count() -> impl Strategy<Value = TokenCount> {
     let basis = prop_oneof![
         Just(TokenBasis::Actual),
         Just(TokenBasis::Calibrated),

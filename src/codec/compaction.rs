@@ -4,37 +4,42 @@ use prost::Message as _;
 
 use crate::{
     model::{
-        Compaction, CompactionId, CompactionState, Failure, FailureReason, MessageId, Seq,
-        SessionId,
-        compaction::{Summary, Trigger},
+        Compaction, CompactionState, Failure, FailureReason, SessionId,
+        compaction::{Strategy, Summary, Trigger},
     },
     pb,
 };
 
 use super::{
-    DecodeError, failure,
-    number::{known, signed, unsigned},
-    policy::Field,
-    time::{timestamp_from_pb, timestamp_to_pb},
-    usage::{self, count_from_pb},
+    DecodeError,
+    field::{Field, choices},
 };
+
+choices! {
+    CompactionState = CompactionState { Planned, Running, Applied, Failed, Reverted }
+    Trigger = CompactionTrigger { Overflow, Threshold, Manual, ProviderOverflow }
+    Strategy = CompactionStrategy {
+        ReactiveOverflow, ProactiveThreshold, MiddleRemoval, Truncation,
+    }
+}
 
 /// Converts a compaction for the wire.
 pub fn to_pb(compaction: &Compaction, session: &SessionId) -> pb::Compaction {
     pb::Compaction {
         session_id: session.to_string(),
-        ..stored(compaction)
+        ..compaction.to_field()
     }
 }
 
 /// Encodes a compaction for storage.
 pub fn encode(compaction: &Compaction) -> Vec<u8> {
-    stored(compaction).encode_to_vec()
+    let compaction: pb::Compaction = compaction.to_field();
+    compaction.encode_to_vec()
 }
 
 /// Decodes a stored compaction.
 pub fn decode(bytes: &[u8]) -> Result<Compaction, DecodeError> {
-    from_pb(super::read("compaction", bytes)?)
+    Compaction::from_field("compaction", super::read("compaction", bytes)?)
 }
 
 /// The failure of a compaction whose replica stopped.
@@ -46,176 +51,133 @@ pub fn replica_stopped_failure() -> Failure {
     )
 }
 
-/// The proto form without the session id.
-pub(super) fn stored(compaction: &Compaction) -> pb::Compaction {
-    let Compaction {
-        id,
-        state,
-        trigger,
-        strategy,
-        range,
-        messages_compacted,
-        messages_before,
-        messages_after,
-        tokens_before,
-        tokens_after,
-        limit,
-        was_pruned,
-        summary,
-        usage,
-        predecessor,
-        referenced_tools,
-        unreferenced_tools,
-        failure,
-        created_at,
-        ended_at,
-        reverted_at,
-    } = compaction;
-    let text = |text: Option<&CompactionId>| text.map(ToString::to_string).unwrap_or_default();
-    let (from, to) = range.unwrap_or_default();
-    let (words, message, model) = summary.as_ref().map_or_else(Default::default, |summary| {
-        let Summary {
-            text,
-            message,
-            model,
-        } = summary;
-        (text.clone(), message.to_string(), model.clone())
-    });
-    pb::Compaction {
-        compaction_id: text(id.as_ref()),
-        session_id: String::new(),
-        state: state_to_pb(*state).into(),
-        trigger: trigger_to_pb(*trigger).into(),
-        strategy: Some(*strategy).to_field(),
-        from_seq: from.0,
-        to_seq: to.0,
-        messages_compacted: signed(*messages_compacted),
-        messages_before: signed(*messages_before),
-        messages_after: signed(*messages_after),
-        tokens_before: Some(usage::count_to_pb(tokens_before)),
-        tokens_after: tokens_after.as_ref().map(usage::count_to_pb),
-        limit_tokens: signed(*limit),
-        was_pruned: *was_pruned,
-        was_summarized: !model.is_empty(),
-        summary: words,
-        summary_message_id: message,
-        summary_model: model,
-        usage: Some(usage::totals_to_pb(usage)),
-        predecessor_id: text(predecessor.as_ref()),
-        referenced_tools: referenced_tools.clone(),
-        unreferenced_tools: unreferenced_tools.clone(),
-        failure: failure.as_ref().map(failure::to_pb),
-        create_time: created_at.map(timestamp_to_pb),
-        end_time: ended_at.map(timestamp_to_pb),
-        revert_time: reverted_at.map(timestamp_to_pb),
+/// The stored form has no session id.
+impl Field<pb::Compaction> for Compaction {
+    fn to_field(&self) -> pb::Compaction {
+        let Self {
+            id,
+            state,
+            trigger,
+            strategy,
+            range,
+            messages_compacted,
+            messages_before,
+            messages_after,
+            tokens_before,
+            tokens_after,
+            limit,
+            was_pruned,
+            summary,
+            usage,
+            predecessor,
+            referenced_tools,
+            unreferenced_tools,
+            failure,
+            created_at,
+            ended_at,
+            reverted_at,
+        } = self;
+        let (from, to) = range.unwrap_or_default();
+        let (text, message, model) = summary.as_ref().map_or_else(Default::default, |summary| {
+            let Summary {
+                text,
+                message,
+                model,
+            } = summary;
+            (text.clone(), message.to_string(), model.clone())
+        });
+        pb::Compaction {
+            compaction_id: id.to_field(),
+            session_id: String::new(),
+            state: state.to_field(),
+            trigger: trigger.to_field(),
+            strategy: strategy.to_field(),
+            from_seq: from.to_field(),
+            to_seq: to.to_field(),
+            messages_compacted: messages_compacted.to_field(),
+            messages_before: messages_before.to_field(),
+            messages_after: messages_after.to_field(),
+            tokens_before: tokens_before.to_field(),
+            tokens_after: tokens_after.to_field(),
+            limit_tokens: limit.to_field(),
+            was_pruned: *was_pruned,
+            was_summarized: !model.is_empty(),
+            summary: text,
+            summary_message_id: message,
+            summary_model: model,
+            usage: usage.to_field(),
+            predecessor_id: predecessor.to_field(),
+            referenced_tools: referenced_tools.clone(),
+            unreferenced_tools: unreferenced_tools.clone(),
+            failure: failure.to_field(),
+            create_time: created_at.to_field(),
+            end_time: ended_at.to_field(),
+            revert_time: reverted_at.to_field(),
+        }
     }
-}
 
-/// Reads a stored compaction, which has no session id.
-pub(super) fn from_pb(compaction: pb::Compaction) -> Result<Compaction, DecodeError> {
-    let pb::Compaction {
-        compaction_id,
-        session_id: _,
-        state,
-        trigger,
-        strategy,
-        from_seq,
-        to_seq,
-        messages_compacted,
-        messages_before,
-        messages_after,
-        tokens_before,
-        tokens_after,
-        limit_tokens,
-        was_pruned,
-        was_summarized: _,
-        summary,
-        summary_message_id,
-        summary_model,
-        usage,
-        predecessor_id,
-        referenced_tools,
-        unreferenced_tools,
-        failure,
-        create_time,
-        end_time,
-        revert_time,
-    } = compaction;
-    let id = |id: String| Some(id).filter(|id| !id.is_empty()).map(CompactionId::new);
-    let missing = |what: &'static str| move || DecodeError::new(what, "it is not set");
-    let messages = |number| unsigned("compaction message count", number);
-    Ok(Compaction {
-        id: id(compaction_id),
-        state: state_from_pb(known("compaction state", state)?)?,
-        trigger: trigger_from_pb(known("compaction trigger", trigger)?)?,
-        strategy: Option::from_field("strategy", strategy)?
-            .ok_or_else(missing("compaction strategy"))?,
-        range: (to_seq > 0).then_some((Seq(from_seq), Seq(to_seq))),
-        messages_compacted: messages(messages_compacted)?,
-        messages_before: messages(messages_before)?,
-        messages_after: messages(messages_after)?,
-        tokens_before: count_from_pb(tokens_before.unwrap_or_default())?,
-        tokens_after: tokens_after.map(count_from_pb).transpose()?,
-        limit: unsigned("compaction limit", limit_tokens)?,
-        was_pruned,
-        summary: (!summary.is_empty()).then(|| Summary {
+    fn from_field(_: &'static str, compaction: pb::Compaction) -> Result<Self, DecodeError> {
+        let pb::Compaction {
+            compaction_id,
+            session_id: _,
+            state,
+            trigger,
+            strategy,
+            from_seq,
+            to_seq,
+            messages_compacted,
+            messages_before,
+            messages_after,
+            tokens_before,
+            tokens_after,
+            limit_tokens,
+            was_pruned,
+            was_summarized: _,
+            summary,
+            summary_message_id,
+            summary_model,
+            usage,
+            predecessor_id,
+            referenced_tools,
+            unreferenced_tools,
+            failure,
+            create_time,
+            end_time,
+            revert_time,
+        } = compaction;
+        let range = (
+            Field::from_field("from_seq", from_seq)?,
+            Field::from_field("to_seq", to_seq)?,
+        );
+        let made = Summary {
+            message: Field::from_field("summary_message_id", summary_message_id)?,
             text: summary,
-            message: MessageId::new(summary_message_id),
             model: summary_model,
-        }),
-        usage: usage::totals_from_pb(usage.unwrap_or_default()),
-        predecessor: id(predecessor_id),
-        referenced_tools,
-        unreferenced_tools,
-        failure: failure.map(failure::from_pb).transpose()?,
-        created_at: create_time.map(timestamp_from_pb).transpose()?,
-        ended_at: end_time.map(timestamp_from_pb).transpose()?,
-        reverted_at: revert_time.map(timestamp_from_pb).transpose()?,
-    })
-}
-
-fn state_to_pb(state: CompactionState) -> pb::CompactionState {
-    match state {
-        CompactionState::Planned => pb::CompactionState::Planned,
-        CompactionState::Running => pb::CompactionState::Running,
-        CompactionState::Applied => pb::CompactionState::Applied,
-        CompactionState::Failed => pb::CompactionState::Failed,
-        CompactionState::Reverted => pb::CompactionState::Reverted,
+        };
+        Ok(Self {
+            id: Field::from_field("compaction_id", compaction_id)?,
+            state: Field::from_field("compaction state", state)?,
+            trigger: Field::from_field("compaction trigger", trigger)?,
+            strategy: Field::from_field("compaction strategy", strategy)?,
+            range: Some(range).filter(|_| to_seq > 0),
+            messages_compacted: Field::from_field("messages_compacted", messages_compacted)?,
+            messages_before: Field::from_field("messages_before", messages_before)?,
+            messages_after: Field::from_field("messages_after", messages_after)?,
+            tokens_before: Field::from_field("tokens_before", tokens_before)?,
+            tokens_after: Field::from_field("tokens_after", tokens_after)?,
+            limit: Field::from_field("limit_tokens", limit_tokens)?,
+            was_pruned,
+            summary: Some(made).filter(|summary| !summary.text.is_empty()),
+            usage: Field::from_field("usage", usage)?,
+            predecessor: Field::from_field("predecessor_id", predecessor_id)?,
+            referenced_tools,
+            unreferenced_tools,
+            failure: Field::from_field("failure", failure)?,
+            created_at: Field::from_field("create_time", create_time)?,
+            ended_at: Field::from_field("end_time", end_time)?,
+            reverted_at: Field::from_field("revert_time", revert_time)?,
+        })
     }
-}
-
-fn state_from_pb(state: pb::CompactionState) -> Result<CompactionState, DecodeError> {
-    Ok(match state {
-        pb::CompactionState::Unspecified => {
-            return Err(DecodeError::new("compaction state", "it is not set"));
-        }
-        pb::CompactionState::Planned => CompactionState::Planned,
-        pb::CompactionState::Running => CompactionState::Running,
-        pb::CompactionState::Applied => CompactionState::Applied,
-        pb::CompactionState::Failed => CompactionState::Failed,
-        pb::CompactionState::Reverted => CompactionState::Reverted,
-    })
-}
-
-fn trigger_to_pb(trigger: Trigger) -> pb::CompactionTrigger {
-    match trigger {
-        Trigger::Overflow => pb::CompactionTrigger::Overflow,
-        Trigger::Threshold => pb::CompactionTrigger::Threshold,
-        Trigger::Manual => pb::CompactionTrigger::Manual,
-        Trigger::ProviderOverflow => pb::CompactionTrigger::ProviderOverflow,
-    }
-}
-
-fn trigger_from_pb(trigger: pb::CompactionTrigger) -> Result<Trigger, DecodeError> {
-    Ok(match trigger {
-        pb::CompactionTrigger::Unspecified => {
-            return Err(DecodeError::new("compaction trigger", "it is not set"));
-        }
-        pb::CompactionTrigger::Overflow => Trigger::Overflow,
-        pb::CompactionTrigger::Threshold => Trigger::Threshold,
-        pb::CompactionTrigger::Manual => Trigger::Manual,
-        pb::CompactionTrigger::ProviderOverflow => Trigger::ProviderOverflow,
-    })
 }
 
 #[cfg(test)]

@@ -1,21 +1,16 @@
 //! Session configurations, to and from bytes and in responses. The tool set is stored separately.
 
-use std::collections::BTreeMap;
-
 use prost::Message as _;
 
 use crate::{
-    model::{
-        PinnedBlock, PinnedKind, SessionConfig, TakeMode, ToolExecution, ToolSet,
-        config::PolicyOverrides,
-    },
+    model::{PinnedBlock, PinnedKind, SessionConfig, ToolSet},
     pb,
 };
 
 use super::{
-    DecodeError, generation, limits,
-    number::{known, signed, unsigned},
-    output, policy, read, time, tools,
+    DecodeError,
+    field::{Field, choices, messages, unless_default},
+    read,
 };
 
 /// Encodes the configuration without its tools, as a `Session`.
@@ -66,27 +61,21 @@ pub fn from_pb(session: pb::Session) -> Result<SessionConfig, DecodeError> {
     Ok(SessionConfig {
         model,
         system_prompt,
-        pinned_blocks: pinned_blocks
-            .into_iter()
-            .map(block_from_pb)
-            .collect::<Result<_, _>>()?,
-        tools: tools::from_pb(tools.unwrap_or_default())?,
-        limits: limits::override_from_stored(limits)?,
-        generation: generation::from_stored(generation)?,
+        pinned_blocks: Field::from_field("pinned_blocks", pinned_blocks)?,
+        tools: unless_default::from_field("tools", tools)?,
+        limits: unless_default::from_field("limits", limits)?,
+        generation: unless_default::from_field("generation", generation)?,
         policy,
-        overrides: policy_overrides
-            .map(overrides_from_pb)
-            .transpose()?
-            .unwrap_or_default(),
+        overrides: unless_default::from_field("policy_overrides", policy_overrides)?,
         metadata,
-        ttl: ttl.map(time::duration_from_pb).transpose()?,
+        ttl: Field::from_field("ttl", ttl)?,
     })
 }
 
 /// Sets the configuration fields (10 to 19) of a `Session` in a response.
 pub fn config_into_session(config: &SessionConfig, session: &mut pb::Session) {
     all_but_tools(config, session);
-    session.tools = Some(tools::to_pb(&config.tools));
+    session.tools = Some(config.tools.to_field());
 }
 
 fn all_but_tools(config: &SessionConfig, session: &mut pb::Session) {
@@ -104,169 +93,31 @@ fn all_but_tools(config: &SessionConfig, session: &mut pb::Session) {
     } = config;
     session.model.clone_from(model);
     session.system_prompt.clone_from(system_prompt);
-    session.pinned_blocks = pinned_blocks.iter().map(block_to_pb).collect();
-    session.limits = limits::override_to_stored(limits);
-    session.generation = generation::to_stored(generation);
+    session.pinned_blocks = pinned_blocks.to_field();
+    session.limits = unless_default::to_field(limits);
+    session.generation = unless_default::to_field(generation);
     session.policy.clone_from(policy);
-    session.policy_overrides =
-        (*overrides != PolicyOverrides::default()).then(|| overrides_to_pb(overrides));
+    session.policy_overrides = unless_default::to_field(overrides);
     session.metadata.clone_from(metadata);
-    session.ttl = ttl.map(time::duration_to_pb);
+    session.ttl = ttl.to_field();
 }
 
-/// Converts a session's policy overrides for the wire.
-pub fn overrides_to_pb(overrides: &PolicyOverrides) -> pb::Policy {
-    let PolicyOverrides {
-        execution,
-        default_output_limits,
-        output_limits,
-        max_pending,
-        take,
-        fallback_models,
-        context,
-    } = overrides;
-    let tools = pb::ToolPolicy {
-        execution: execution_to_pb(*execution).into(),
-        default_output_limits: default_output_limits.map(output::to_pb),
-        output_limits: output_limits
-            .iter()
-            .map(|(name, limits)| (name.clone(), output::to_pb(*limits)))
-            .collect(),
-        cancel_wait: None,
-    };
-    let queue = (max_pending.is_some() || take.is_some()).then(|| pb::QueuePolicy {
-        max_pending: max_pending.map(signed),
-        take: take_to_pb(*take).into(),
-    });
-    pb::Policy {
-        tools: Some(tools),
-        queue,
-        fallback_models: fallback_models.clone(),
-        ..policy::to_pb(context)
+choices! {
+    PinnedKind = ContextCategory {
+        Pinned, Memory, Skills, Agents;
+        Unspecified => Pinned;
+        not SystemPrompt, Tools, McpTools, DeferredTools, Summary, User, Assistant, Reasoning,
+            ToolCalls, ToolResults, Media, Queued
     }
 }
 
-/// Reads stored policy overrides.
-pub fn overrides_from_pb(policy: pb::Policy) -> Result<PolicyOverrides, DecodeError> {
-    let context = policy::from_pb(&policy)?;
-    let pb::Policy {
-        tools,
-        queue,
-        fallback_models,
-        ..
-    } = policy;
-    let pb::QueuePolicy { max_pending, take } = queue.unwrap_or_default();
-    let pb::ToolPolicy {
-        execution,
-        default_output_limits,
-        output_limits,
-        cancel_wait: _,
-    } = tools.unwrap_or_default();
-    Ok(PolicyOverrides {
-        execution: execution_from_pb(known("tool execution", execution)?),
-        default_output_limits: default_output_limits.map(output::from_pb).transpose()?,
-        output_limits: output_limits
-            .into_iter()
-            .map(|(name, limits)| Ok((name, output::from_pb(limits)?)))
-            .collect::<Result<BTreeMap<_, _>, DecodeError>>()?,
-        max_pending: max_pending
-            .map(|most| unsigned("queue policy", most))
-            .transpose()?,
-        take: take_from_pb(known("take mode", take)?),
-        fallback_models,
-        context,
-    })
-}
-
-fn take_to_pb(take: Option<TakeMode>) -> pb::TakeMode {
-    match take {
-        None => pb::TakeMode::Unspecified,
-        Some(TakeMode::All) => pb::TakeMode::All,
-        Some(TakeMode::OneAtATime) => pb::TakeMode::OneAtATime,
-        Some(TakeMode::Latest) => pb::TakeMode::Latest,
-    }
-}
-
-fn take_from_pb(take: pb::TakeMode) -> Option<TakeMode> {
-    match take {
-        pb::TakeMode::Unspecified => None,
-        pb::TakeMode::All => Some(TakeMode::All),
-        pb::TakeMode::OneAtATime => Some(TakeMode::OneAtATime),
-        pb::TakeMode::Latest => Some(TakeMode::Latest),
-    }
-}
-
-fn execution_to_pb(execution: Option<ToolExecution>) -> pb::ToolExecution {
-    match execution {
-        None => pb::ToolExecution::Unspecified,
-        Some(ToolExecution::Parallel) => pb::ToolExecution::Parallel,
-        Some(ToolExecution::Sequential) => pb::ToolExecution::Sequential,
-    }
-}
-
-fn execution_from_pb(execution: pb::ToolExecution) -> Option<ToolExecution> {
-    match execution {
-        pb::ToolExecution::Unspecified => None,
-        pb::ToolExecution::Parallel => Some(ToolExecution::Parallel),
-        pb::ToolExecution::Sequential => Some(ToolExecution::Sequential),
-    }
-}
-
-fn block_to_pb(block: &PinnedBlock) -> pb::PinnedBlock {
-    let PinnedBlock { name, text, kind } = block;
-    pb::PinnedBlock {
-        name: name.clone(),
-        text: text.clone(),
-        category: kind_to_pb(*kind).into(),
-    }
-}
-
-fn block_from_pb(block: pb::PinnedBlock) -> Result<PinnedBlock, DecodeError> {
-    let pb::PinnedBlock {
-        name,
-        text,
-        category,
-    } = block;
-    Ok(PinnedBlock {
-        name,
-        text,
-        kind: kind_from_pb(known("pinned block category", category)?)?,
-    })
-}
-
-fn kind_to_pb(kind: PinnedKind) -> pb::ContextCategory {
-    match kind {
-        PinnedKind::Pinned => pb::ContextCategory::Pinned,
-        PinnedKind::Memory => pb::ContextCategory::Memory,
-        PinnedKind::Skills => pb::ContextCategory::Skills,
-        PinnedKind::Agents => pb::ContextCategory::Agents,
-    }
+messages! {
+    PinnedBlock = PinnedBlock { name, text, kind = category, }
 }
 
 /// The category in which a pinned block is counted. Other categories are an error.
 pub(crate) fn kind_from_pb(category: pb::ContextCategory) -> Result<PinnedKind, DecodeError> {
-    use pb::ContextCategory as C;
-    match category {
-        C::Unspecified | C::Pinned => Ok(PinnedKind::Pinned),
-        C::Memory => Ok(PinnedKind::Memory),
-        C::Skills => Ok(PinnedKind::Skills),
-        C::Agents => Ok(PinnedKind::Agents),
-        C::SystemPrompt
-        | C::Tools
-        | C::McpTools
-        | C::DeferredTools
-        | C::Summary
-        | C::User
-        | C::Assistant
-        | C::Reasoning
-        | C::ToolCalls
-        | C::ToolResults
-        | C::Media
-        | C::Queued => Err(DecodeError::new(
-            "pinned block",
-            format_args!("its category must not be {}", category.as_str_name()),
-        )),
-    }
+    PinnedKind::from_field("category", category.into())
 }
 
 #[cfg(test)]
@@ -274,7 +125,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::codec::arbitrary;
+    use crate::codec::{arbitrary, tools};
 
     proptest! {
         #[test]

@@ -1,81 +1,67 @@
 //! Reports about the context, to and from their proto forms.
 
 use crate::{
-    model::{CallId, PrepareReport, PruneReport, Restored, Seq, SessionId},
+    model::{Compaction, PrepareReport, PruneReport, Restored, Seq, SessionId},
     pb,
 };
 
 use super::{
-    DecodeError, applied, compaction,
-    number::{signed, unsigned},
-    usage::{count_from_pb, count_to_pb},
+    DecodeError,
+    field::{Field, messages},
 };
 
-/// Converts a prune report for the wire.
-pub fn prune_report_to_pb(report: &PruneReport) -> pb::PruneReport {
-    let PruneReport {
-        calls,
-        tools,
-        saved,
-        rebilled,
-        at,
-    } = report;
-    pb::PruneReport {
-        outputs_pruned: i32::try_from(calls.len()).unwrap_or(i32::MAX),
-        tokens_saved: signed(*saved),
-        tool_names: tools.clone(),
-        call_ids: calls.iter().map(ToString::to_string).collect(),
-        rebilled_tokens: signed(*rebilled),
-        pruned_at_seq: at.unwrap_or_default().0,
+messages! {
+    PruneReport = PruneReport {
+        calls = call_ids,
+        tools = tool_names,
+        saved = tokens_saved,
+        rebilled = rebilled_tokens,
+        at = pruned_at_seq,
+        _ = outputs_pruned: |report| i32::try_from(report.calls.len()).unwrap_or(i32::MAX),
+    }
+    // The size of the prompt itself is a separate field of the response.
+    PrepareReport = PrepareReport {
+        before = tokens_before,
+        pruned = tokens_after_prune,
+        compacted = tokens_after_compaction,
+        prune,
+        compaction,
+        applied = applied_messages,
+        _ = tokens_final: |report| report.compacted.to_field(),
+    }
+    Restored = ContextRestored {
+        pruned_at = pruned_at_seq,
+        calls = call_ids,
+        tokens = tokens_restored,
+    }
+}
+
+impl Field<pb::Compaction> for Box<Compaction> {
+    fn to_field(&self) -> pb::Compaction {
+        (**self).to_field()
+    }
+
+    fn from_field(name: &'static str, field: pb::Compaction) -> Result<Self, DecodeError> {
+        Compaction::from_field(name, field).map(Self::new)
     }
 }
 
 /// Reads a prune report from the payload of its event; `at` is the seq of that event.
 pub fn decode_prune_report(payload: &[u8], at: Seq) -> Result<PruneReport, DecodeError> {
     let pb::ContextPruned { report } = super::read("context_pruned", payload)?;
-    prune_report_from_pb(report.unwrap_or_default(), at)
-}
-
-fn prune_report_from_pb(report: pb::PruneReport, at: Seq) -> Result<PruneReport, DecodeError> {
-    let pb::PruneReport {
-        outputs_pruned: _,
-        tokens_saved,
-        tool_names,
-        call_ids,
-        rebilled_tokens,
-        pruned_at_seq: _,
-    } = report;
     Ok(PruneReport {
-        calls: call_ids.into_iter().map(CallId::new).collect(),
-        tools: tool_names,
-        saved: unsigned("tokens saved", tokens_saved)?,
-        rebilled: unsigned("tokens billed again", rebilled_tokens)?,
         at: Some(at),
+        ..Field::from_field("report", report)?
     })
 }
 
-/// Converts the report of how a prompt was made to fit. The size of the prompt itself is a separate field of the
-/// response.
+/// Converts the report of how a prompt was made to fit.
 pub fn prepare_report_to_pb(report: &PrepareReport, session: &SessionId) -> pb::PrepareReport {
-    let PrepareReport {
-        before,
-        pruned,
-        compacted,
-        prune,
-        compaction,
-        applied,
-    } = report;
-    pb::PrepareReport {
-        tokens_before: Some(count_to_pb(before)),
-        tokens_after_prune: Some(count_to_pb(pruned)),
-        tokens_after_compaction: Some(count_to_pb(compacted)),
-        tokens_final: Some(count_to_pb(compacted)),
-        prune: prune.as_ref().map(prune_report_to_pb),
-        compaction: compaction
-            .as_ref()
-            .map(|made| compaction::to_pb(made, session)),
-        applied_messages: applied.iter().map(applied::to_pb).collect(),
+    let mut report: pb::PrepareReport = report.to_field();
+    if let Some(compaction) = &mut report.compaction {
+        compaction.session_id = session.to_string();
     }
+    report
 }
 
 /// Reads a stored report; `at` is the seq of the prune that it contains.
@@ -83,57 +69,15 @@ pub(super) fn prepare_report_from_pb(
     report: pb::PrepareReport,
     at: Seq,
 ) -> Result<PrepareReport, DecodeError> {
-    let pb::PrepareReport {
-        tokens_before,
-        tokens_after_prune,
-        tokens_after_compaction,
-        tokens_final: _,
-        prune,
-        compaction,
-        applied_messages,
-    } = report;
-    Ok(PrepareReport {
-        before: count_from_pb(tokens_before.unwrap_or_default())?,
-        pruned: count_from_pb(tokens_after_prune.unwrap_or_default())?,
-        compacted: count_from_pb(tokens_after_compaction.unwrap_or_default())?,
-        prune: prune
-            .map(|prune| prune_report_from_pb(prune, at))
-            .transpose()?,
-        compaction: compaction
-            .map(compaction::from_pb)
-            .transpose()?
-            .map(Box::new),
-        applied: applied_messages
-            .into_iter()
-            .map(applied::from_pb)
-            .collect::<Result<_, _>>()?,
-    })
-}
-
-/// Converts a report of restored content for the wire.
-pub fn restored_to_pb(restored: &Restored) -> pb::ContextRestored {
-    let Restored {
-        pruned_at,
-        calls,
-        tokens,
-    } = restored;
-    pb::ContextRestored {
-        pruned_at_seq: pruned_at.0,
-        call_ids: calls.iter().map(ToString::to_string).collect(),
-        tokens_restored: signed(*tokens),
+    let mut report = PrepareReport::from_field("preparation report", report)?;
+    if let Some(prune) = &mut report.prune {
+        prune.at = Some(at);
     }
+    Ok(report)
 }
 
 /// Reads a report of restored content from the payload of its event.
 pub fn decode_restored(payload: &[u8]) -> Result<Restored, DecodeError> {
-    let pb::ContextRestored {
-        pruned_at_seq,
-        call_ids,
-        tokens_restored,
-    } = super::read("context_restored", payload)?;
-    Ok(Restored {
-        pruned_at: Seq(pruned_at_seq),
-        calls: call_ids.into_iter().map(CallId::new).collect(),
-        tokens: unsigned("tokens restored", tokens_restored)?,
-    })
+    let restored: pb::ContextRestored = super::read("context_restored", payload)?;
+    Restored::from_field("context_restored", restored)
 }

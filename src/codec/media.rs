@@ -2,7 +2,7 @@
 
 use crate::{
     model::{
-        BlobId, Media,
+        Media,
         media::{BlobRef, Pixels, Source},
     },
     pb,
@@ -10,58 +10,59 @@ use crate::{
 
 use super::{
     DecodeError,
+    field::Field,
     number::{signed, unsigned},
 };
 
-/// Converts media for the wire. The same form is stored in queued messages and tool results.
-pub fn to_pb(media: &Media) -> pb::Media {
-    let Media {
-        media_type,
-        source,
-        filename,
-    } = media;
-    let kept = media.blob();
-    let pixels = kept.and_then(|kept| kept.pixels);
-    pb::Media {
-        media_type: media_type.clone(),
-        source: Some(match source {
-            Source::Blob(kept) => pb::media::Source::BlobId(kept.id.to_string()),
-            Source::Url(url) => pb::media::Source::Url(url.clone()),
-        }),
-        filename: filename.clone(),
-        size_bytes: kept.map_or(0, |kept| i64::try_from(kept.bytes).unwrap_or(i64::MAX)),
-        width: pixels.map_or(0, |pixels| signed(pixels.width.get())),
-        height: pixels.map_or(0, |pixels| signed(pixels.height.get())),
-    }
-}
-
-/// Reads stored media.
-pub fn from_pb(media: pb::Media) -> Result<Media, DecodeError> {
-    let pb::Media {
-        media_type,
-        source,
-        filename,
-        size_bytes,
-        width,
-        height,
-    } = media;
-    let source = match source {
-        Some(pb::media::Source::BlobId(id)) => Source::Blob(BlobRef {
-            id: BlobId::new(id),
-            bytes: u64::try_from(size_bytes)
-                .map_err(|error| DecodeError::new("media part", error))?,
-            pixels: Pixels::new(unsigned("width", width)?, unsigned("height", height)?),
-        }),
-        Some(pb::media::Source::Url(url)) => Source::Url(url),
-        Some(pb::media::Source::Data(_)) | None => {
-            return Err(DecodeError::new("media part", "its source is missing"));
+/// The same form is sent, and stored in queued messages and tool results.
+impl Field<pb::Media> for Media {
+    fn to_field(&self) -> pb::Media {
+        let Self {
+            media_type,
+            source,
+            filename,
+        } = self;
+        let kept = self.blob();
+        let pixels = kept.and_then(|kept| kept.pixels);
+        pb::Media {
+            media_type: media_type.clone(),
+            source: Some(match source {
+                Source::Blob(kept) => pb::media::Source::BlobId(kept.id.to_string()),
+                Source::Url(url) => pb::media::Source::Url(url.clone()),
+            }),
+            filename: filename.clone(),
+            size_bytes: kept.map_or(0, |kept| kept.bytes.to_field()),
+            width: pixels.map_or(0, |pixels| signed(pixels.width.get())),
+            height: pixels.map_or(0, |pixels| signed(pixels.height.get())),
         }
-    };
-    Ok(Media {
-        media_type,
-        source,
-        filename,
-    })
+    }
+
+    fn from_field(name: &'static str, media: pb::Media) -> Result<Self, DecodeError> {
+        let pb::Media {
+            media_type,
+            source,
+            filename,
+            size_bytes,
+            width,
+            height,
+        } = media;
+        let source = match source {
+            Some(pb::media::Source::BlobId(id)) => Source::Blob(BlobRef {
+                id: Field::from_field("blob_id", id)?,
+                bytes: Field::from_field("size_bytes", size_bytes)?,
+                pixels: Pixels::new(unsigned("width", width)?, unsigned("height", height)?),
+            }),
+            Some(pb::media::Source::Url(url)) => Source::Url(url),
+            Some(pb::media::Source::Data(_)) | None => {
+                return Err(DecodeError::new(name, "its source is missing"));
+            }
+        };
+        Ok(Self {
+            media_type,
+            source,
+            filename,
+        })
+    }
 }
 
 #[cfg(test)]
@@ -69,12 +70,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::codec::arbitrary;
+    use crate::codec::{arbitrary, field::round_trip};
 
     proptest! {
         #[test]
         fn media_round_trip(media in arbitrary::media()) {
-            prop_assert_eq!(from_pb(to_pb(&media)), Ok(media));
+            prop_assert_eq!(round_trip::<_, pb::Media>(&media), Ok(media));
         }
     }
 
@@ -85,7 +86,7 @@ mod tests {
             ..pb::Media::default()
         };
         for media in [data, pb::Media::default()] {
-            assert!(from_pb(media).is_err());
+            assert!(Media::from_field("media", media).is_err());
         }
     }
 }

@@ -9,7 +9,11 @@ use crate::{
     pb,
 };
 
-use super::{DecodeError, applied, number::signed, part, read, response, time, usage};
+use super::{
+    DecodeError,
+    field::{Field as _, choices, messages},
+    part, read, usage,
+};
 
 /// The fields of a message that have no column.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -22,50 +26,41 @@ pub struct MessageInfo {
     pub queued: Vec<AppliedMessage>,
 }
 
-/// Encodes the info as a `Message` with only these fields. Returns no bytes if all are empty.
-pub fn encode_info(info: &MessageInfo) -> Vec<u8> {
-    let MessageInfo {
+choices! {
+    Role = Role { System, User, Assistant, Tool }
+}
+
+messages! {
+    MessageInfo = Message {
         response,
         metadata,
         queued,
-    } = info;
-    pb::Message {
-        response: response.as_ref().map(response::to_pb),
-        metadata: metadata.clone(),
-        queued: queued.iter().map(applied::to_pb).collect(),
-        ..pb::Message::default()
+        _ = message_id,
+        _ = session_id,
+        _ = turn_id,
+        _ = step,
+        _ = seq,
+        _ = role,
+        _ = parts,
+        _ = create_time,
+        _ = tokens,
+        _ = is_summary,
+        _ = pinned,
+        _ = compacted_by,
+        _ = voided_at_seq,
     }
-    .encode_to_vec()
+}
+
+/// Encodes the info as a `Message` with only these fields. Returns no bytes if all are empty.
+pub fn encode_info(info: &MessageInfo) -> Vec<u8> {
+    let info: pb::Message = info.to_field();
+    info.encode_to_vec()
 }
 
 /// Decodes the info.
 pub fn decode_info(bytes: &[u8]) -> Result<MessageInfo, DecodeError> {
-    let pb::Message {
-        message_id: _,
-        session_id: _,
-        turn_id: _,
-        step: _,
-        seq: _,
-        role: _,
-        parts: _,
-        create_time: _,
-        response,
-        tokens: _,
-        is_summary: _,
-        pinned: _,
-        metadata,
-        queued,
-        compacted_by: _,
-        voided_at_seq: _,
-    } = read("message", bytes)?;
-    Ok(MessageInfo {
-        response: response.map(response::from_pb).transpose()?,
-        metadata,
-        queued: queued
-            .into_iter()
-            .map(applied::from_pb)
-            .collect::<Result<_, _>>()?,
-    })
+    let info: pb::Message = read("message", bytes)?;
+    MessageInfo::from_field("message", info)
 }
 
 /// Converts a message for the wire.
@@ -88,25 +83,22 @@ pub fn to_pb(message: &Message, session: &SessionId) -> pb::Message {
         voided_at,
     } = message;
     pb::Message {
-        message_id: id.to_string(),
+        message_id: id.to_field(),
         session_id: session.to_string(),
-        turn_id: turn.as_ref().map(ToString::to_string).unwrap_or_default(),
-        step: signed(*step),
-        seq: seq.0,
-        role: role_to_pb(*role).into(),
+        turn_id: turn.to_field(),
+        step: step.to_field(),
+        seq: seq.to_field(),
+        role: role.to_field(),
         parts: parts.iter().map(part::to_pb).collect(),
-        create_time: Some(time::timestamp_to_pb(*created_at)),
-        response: response.as_ref().map(response::to_pb),
+        create_time: created_at.to_field(),
+        response: response.to_field(),
         tokens: Some(size(message)),
         is_summary: *is_summary,
         pinned: *pinned,
         metadata: metadata.clone(),
-        queued: queued.iter().map(applied::to_pb).collect(),
-        compacted_by: compacted_by
-            .as_ref()
-            .map(ToString::to_string)
-            .unwrap_or_default(),
-        voided_at_seq: voided_at.map_or(0, |seq| seq.0),
+        queued: queued.to_field(),
+        compacted_by: compacted_by.to_field(),
+        voided_at_seq: voided_at.to_field(),
     }
 }
 
@@ -122,16 +114,6 @@ fn size(message: &Message) -> pb::TokenCount {
             .first()
             .map_or("", |part| part.estimator.as_str()),
     )
-}
-
-/// Converts a role.
-pub fn role_to_pb(role: Role) -> pb::Role {
-    match role {
-        Role::System => pb::Role::System,
-        Role::User => pb::Role::User,
-        Role::Assistant => pb::Role::Assistant,
-        Role::Tool => pb::Role::Tool,
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Conversions between model values and their stored and wire forms. Depends only on the model and the proto.
 
-pub(crate) mod applied;
 pub mod call;
 pub mod category;
 pub(crate) mod citation;
@@ -11,6 +10,7 @@ pub mod description;
 pub mod error;
 pub mod event;
 pub mod failure;
+pub mod field;
 pub mod generation;
 pub mod json;
 pub mod ledger;
@@ -20,7 +20,6 @@ pub mod media;
 pub mod message;
 pub mod notice;
 pub(crate) mod number;
-pub mod output;
 pub mod part;
 pub mod policy;
 pub mod queue;
@@ -33,6 +32,8 @@ pub mod usage;
 
 #[cfg(test)]
 mod arbitrary;
+#[cfg(test)]
+mod golden;
 
 pub use error::DecodeError;
 

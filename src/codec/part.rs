@@ -12,9 +12,11 @@ use crate::{
     pb,
 };
 
-use super::{DecodeError, call, citation, media, number, read, time, usage};
-
-pub use super::call::{call_to_pb, outcome_to_pb, result_to_pb};
+use super::{
+    DecodeError,
+    field::{Choice as _, Field, messages},
+    read, usage,
+};
 
 const TEXT: &str = "text";
 const REASONING: &str = "reasoning";
@@ -54,7 +56,7 @@ pub struct PartRow {
 
 /// The number that stores an outcome in [`PartRow::outcome`].
 pub fn outcome_number(outcome: ToolOutcome) -> i16 {
-    outcome_to_pb(outcome) as i16
+    outcome.to_pb() as i16
 }
 
 /// Converts a part to its columns.
@@ -66,8 +68,8 @@ pub fn to_row(part: &Part) -> PartRow {
         sanitized,
     } = part;
     let rest = pb::Part {
-        citations: citations.iter().map(citation::to_pb).collect(),
-        provider_metadata_json: provider_metadata.clone().unwrap_or_default(),
+        citations: citations.to_field(),
+        provider_metadata_json: provider_metadata.to_field(),
         tokens: None,
         preview_of: None,
         sanitized: *sanitized,
@@ -149,7 +151,7 @@ fn rest_of(content: &Content) -> Option<pb::part::Content> {
         Content::ToolResult(result) => rest_of_result(result).map(pb::part::Content::ToolResult),
         Content::Media(medium) => Some(pb::part::Content::Media(pb::Media {
             source: None,
-            ..media::to_pb(medium)
+            ..medium.to_field()
         })),
         Content::ProviderItem(ProviderItem {
             provider,
@@ -179,13 +181,13 @@ fn rest_of_result(result: &ToolResult) -> Option<pb::ToolResult> {
     if is_text && truncation.is_none() && display_text.is_empty() {
         return None;
     }
-    let mut parts: Vec<pb::Part> = parts.iter().map(call::result_part_to_pb).collect();
+    let mut parts: Vec<pb::Part> = parts.to_field();
     if let Some(first) = parts.iter_mut().find_map(text_of) {
         first.clear();
     }
     Some(pb::ToolResult {
         parts,
-        truncation: truncation.as_ref().map(call::truncation_to_pb),
+        truncation: truncation.to_field(),
         display_text: display_text.clone(),
         ..pb::ToolResult::default()
     })
@@ -242,11 +244,8 @@ pub fn from_row(row: PartRow) -> Result<Part, DecodeError> {
                 call: CallId::new(column("call", call)?),
                 name: column("name", name)?,
                 parts: result_parts(body, parts)?,
-                outcome: call::outcome_from_pb(number::known(
-                    "outcome",
-                    column("outcome", outcome)?.into(),
-                )?)?,
-                truncation: truncation.map(call::truncation_from_pb).transpose()?,
+                outcome: Field::from_field("outcome", i32::from(column("outcome", outcome)?))?,
+                truncation: Field::from_field("truncation", truncation)?,
                 display_text,
             })
         }
@@ -262,11 +261,8 @@ pub fn from_row(row: PartRow) -> Result<Part, DecodeError> {
     };
     Ok(Part {
         content,
-        citations: citations
-            .into_iter()
-            .map(citation::from_pb)
-            .collect::<Result<_, _>>()?,
-        provider_metadata: Some(provider_metadata_json).filter(|json| !json.is_empty()),
+        citations: Field::from_field("citations", citations)?,
+        provider_metadata: Field::from_field("provider_metadata_json", provider_metadata_json)?,
         sanitized,
     })
 }
@@ -290,7 +286,7 @@ fn is_redacted(rest: Option<pb::part::Content>) -> Result<bool, DecodeError> {
 fn result_rest(rest: Option<pb::part::Content>) -> Result<pb::ToolResult, DecodeError> {
     let Some(rest) = rest else {
         return Ok(pb::ToolResult {
-            parts: vec![call::result_part_to_pb(&OutputPart::from(""))],
+            parts: vec![OutputPart::from("").to_field()],
             ..pb::ToolResult::default()
         });
     };
@@ -308,7 +304,7 @@ fn result_parts(body: String, mut parts: Vec<pb::Part>) -> Result<Vec<OutputPart
     if let Some(first) = parts.iter_mut().find_map(text_of) {
         *first = body;
     }
-    parts.into_iter().map(call::result_part_from_pb).collect()
+    Field::from_field("parts", parts)
 }
 
 /// Media whose content is given.
@@ -322,10 +318,11 @@ fn medium(
             "its rest does not belong to media",
         ));
     };
-    media::from_pb(pb::Media {
+    let medium = pb::Media {
         source: Some(source),
         ..medium
-    })
+    };
+    Field::from_field("media", medium)
 }
 
 /// A provider item whose type and content are given.
@@ -369,8 +366,8 @@ pub fn to_pb(stored: &StoredPart) -> pb::Part {
         pruned,
     } = stored;
     pb::Part {
-        citations: citations.iter().map(citation::to_pb).collect(),
-        provider_metadata_json: provider_metadata.clone().unwrap_or_default(),
+        citations: citations.to_field(),
+        provider_metadata_json: provider_metadata.to_field(),
         tokens: Some(usage::size_to_pb(size.tokens, estimator)),
         preview_of: None,
         sanitized: *sanitized,
@@ -382,9 +379,9 @@ pub fn to_pb(stored: &StoredPart) -> pb::Part {
 fn with_mark(mut content: pb::part::Content, pruned: Option<&Pruned>) -> pb::part::Content {
     if let pb::part::Content::ToolResult(result) = &mut content {
         result.prune_mark = pruned.map(|pruned| pb::PruneMark {
-            pruned_at_seq: pruned.at.0,
-            compacted_time: pruned.time.map(time::timestamp_to_pb),
-            original_tokens: number::signed(pruned.original_tokens),
+            pruned_at_seq: pruned.at.to_field(),
+            compacted_time: pruned.time.to_field(),
+            original_tokens: pruned.original_tokens.to_field(),
         });
     }
     content
@@ -408,8 +405,8 @@ pub(super) fn input_to_pb(part: &Part) -> pb::Part {
     } = part;
     pb::Part {
         content: content_to_pb(content),
-        citations: citations.iter().map(citation::to_pb).collect(),
-        provider_metadata_json: provider_metadata.clone().unwrap_or_default(),
+        citations: citations.to_field(),
+        provider_metadata_json: provider_metadata.to_field(),
         sanitized: *sanitized,
         ..pb::Part::default()
     }
@@ -422,29 +419,17 @@ fn content_to_pb(content: &Content) -> Option<pb::part::Content> {
             text: text.clone(),
             redacted: *redacted,
         }),
-        Content::ToolCall(call) => pb::part::Content::ToolCall(call_to_pb(call)),
-        Content::ToolResult(result) => pb::part::Content::ToolResult(result_to_pb(result)),
+        Content::ToolCall(call) => pb::part::Content::ToolCall(call.to_field()),
+        Content::ToolResult(result) => pb::part::Content::ToolResult(result.to_field()),
         Content::Refusal(text) => pb::part::Content::Refusal(text.clone()),
-        Content::Media(medium) => pb::part::Content::Media(media::to_pb(medium)),
-        Content::ProviderItem(item) => pb::part::Content::ProviderItem(item_to_pb(item)),
+        Content::Media(medium) => pb::part::Content::Media(medium.to_field()),
+        Content::ProviderItem(item) => pb::part::Content::ProviderItem(item.to_field()),
         Content::Unknown(_) => return None,
     })
 }
 
-/// Converts a provider item for the wire.
-fn item_to_pb(item: &ProviderItem) -> pb::ProviderItem {
-    let ProviderItem {
-        provider,
-        kind,
-        json,
-        title,
-    } = item;
-    pb::ProviderItem {
-        provider: provider.clone(),
-        kind: kind.clone(),
-        item_json: json.clone(),
-        title: title.clone(),
-    }
+messages! {
+    ProviderItem = ProviderItem { provider, kind, json = item_json, title, }
 }
 
 #[cfg(test)]

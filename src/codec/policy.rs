@@ -1,137 +1,26 @@
-//! A session's context overrides, to and from their proto forms.
+//! A session's policy overrides, to and from their proto forms.
 
 use crate::{
     model::{
-        compaction::{CompactionOverrides, Guard, InstructionsMode, Ratio, Strategy},
-        config::{ContextOverrides, PruneMode, PruneOverrides, UnknownWindow},
+        TakeMode, ToolExecution,
+        compaction::{CompactionOverrides, Guard, InstructionsMode},
+        config::{ContextOverrides, PolicyOverrides, PruneMode, PruneOverrides, UnknownWindow},
     },
     pb,
 };
 
 use super::{
     DecodeError,
-    number::{known, signed, unsigned},
+    field::{Field, choices, messages, unless_default},
 };
 
-/// An override of one setting, and the proto field for it.
-pub trait Field<P>: Sized {
-    /// Converts the override to its field.
-    fn to_field(&self) -> P;
-
-    /// Reads the override. `name` is the field's name for errors.
-    fn from_field(name: &'static str, field: P) -> Result<Self, DecodeError>;
-}
-
-impl Field<Self> for Option<bool> {
-    fn to_field(&self) -> Self {
-        *self
-    }
-
-    fn from_field(_: &'static str, field: Self) -> Result<Self, DecodeError> {
-        Ok(field)
-    }
-}
-
-/// An optional number; `None` differs from 0.
-impl Field<Option<i32>> for Option<u32> {
-    fn to_field(&self) -> Option<i32> {
-        self.map(signed)
-    }
-
-    fn from_field(name: &'static str, field: Option<i32>) -> Result<Self, DecodeError> {
-        field.map(|number| unsigned(name, number)).transpose()
-    }
-}
-
-impl Field<Option<f64>> for Option<Ratio> {
-    fn to_field(&self) -> Option<f64> {
-        self.map(Ratio::get)
-    }
-
-    fn from_field(name: &'static str, field: Option<f64>) -> Result<Self, DecodeError> {
-        let read = |share| {
-            let outside = || DecodeError::new(name, format_args!("{share} is not between 0 and 1"));
-            Ratio::new(share).ok_or_else(outside)
-        };
-        field.map(read).transpose()
-    }
-}
-
-/// An empty text means no override.
-impl Field<String> for Option<String> {
-    fn to_field(&self) -> String {
-        self.clone().unwrap_or_default()
-    }
-
-    fn from_field(_: &'static str, field: String) -> Result<Self, DecodeError> {
-        Ok(Some(field).filter(|text| !text.is_empty()))
-    }
-}
-
-impl Field<Self> for Vec<String> {
-    fn to_field(&self) -> Self {
-        self.clone()
-    }
-
-    fn from_field(_: &'static str, field: Self) -> Result<Self, DecodeError> {
-        Ok(field)
-    }
-}
-
-/// Enums with the same variants as the proto, where UNSPECIFIED means no override.
-macro_rules! choices {
-    ($($choice:ident = $proto:ident { $($variant:ident),+ $(,)? })+) => {
-        $(impl Field<i32> for Option<$choice> {
-            fn to_field(&self) -> i32 {
-                let choice = match self {
-                    None => pb::$proto::Unspecified,
-                    $(Some($choice::$variant) => pb::$proto::$variant,)+
-                };
-                choice.into()
-            }
-
-            fn from_field(name: &'static str, field: i32) -> Result<Self, DecodeError> {
-                Ok(match known(name, field)? {
-                    pb::$proto::Unspecified => None,
-                    $(pb::$proto::$variant => Some($choice::$variant),)+
-                })
-            }
-        })+
-    };
-}
-
-/// Structs with the same fields as a proto message. An absent message means no override.
-macro_rules! messages {
-    ($($changes:ident = $proto:ident { $($field:ident),+ $(,)? })+) => {
-        $(impl Field<Option<pb::$proto>> for $changes {
-            fn to_field(&self) -> Option<pb::$proto> {
-                let changes = *self != Self::default();
-                changes.then(|| pb::$proto { $($field: self.$field.to_field(),)+ })
-            }
-
-            fn from_field(
-                _: &'static str,
-                field: Option<pb::$proto>,
-            ) -> Result<Self, DecodeError> {
-                let Some(message) = field else {
-                    return Ok(Self::default());
-                };
-                Ok(Self {
-                    $($field: Field::from_field(stringify!($field), message.$field)?,)+
-                })
-            }
-        })+
-    };
-}
-
 choices! {
-    Strategy = CompactionStrategy {
-        ReactiveOverflow, ProactiveThreshold, MiddleRemoval, Truncation,
-    }
     InstructionsMode = InstructionsMode { Append, Replace }
     Guard = ContextGuard { None, TwoLevel }
     PruneMode = PruneMode { Always, WhenItPays, OnOverflow }
     UnknownWindow = UnknownWindow { Assume, Refuse }
+    ToolExecution = ToolExecution { Parallel, Sequential }
+    TakeMode = TakeMode { All, OneAtATime, Latest }
 }
 
 messages! {
@@ -160,42 +49,78 @@ messages! {
     }
 }
 
-/// Converts the overrides. Those of tools, the queue and fallback models are not included.
-pub(super) fn to_pb(overrides: &ContextOverrides) -> pb::Policy {
-    let ContextOverrides {
-        compaction,
-        prune,
-        output_reserve,
-        context_window,
-        unknown_window,
-    } = overrides;
-    pb::Policy {
-        compaction: compaction.to_field(),
-        prune: prune.to_field(),
-        output_reserve: output_reserve.to_field(),
-        context_window: context_window.to_field(),
-        unknown_window: unknown_window.to_field(),
-        ..pb::Policy::default()
+impl Field<pb::Policy> for PolicyOverrides {
+    fn to_field(&self) -> pb::Policy {
+        let Self {
+            execution,
+            default_output_limits,
+            output_limits,
+            max_pending,
+            take,
+            fallback_models,
+            context,
+        } = self;
+        let ContextOverrides {
+            compaction,
+            prune,
+            output_reserve,
+            context_window,
+            unknown_window,
+        } = context;
+        pb::Policy {
+            compaction: unless_default::to_field(compaction),
+            prune: unless_default::to_field(prune),
+            tools: Some(pb::ToolPolicy {
+                execution: execution.to_field(),
+                default_output_limits: default_output_limits.to_field(),
+                output_limits: output_limits.to_field(),
+                cancel_wait: None,
+            }),
+            queue: (max_pending.is_some() || take.is_some()).then(|| pb::QueuePolicy {
+                max_pending: max_pending.to_field(),
+                take: take.to_field(),
+            }),
+            output_reserve: output_reserve.to_field(),
+            context_window: context_window.to_field(),
+            unknown_window: unknown_window.to_field(),
+            fallback_models: fallback_models.clone(),
+        }
     }
-}
 
-/// Reads stored overrides.
-pub(super) fn from_pb(policy: &pb::Policy) -> Result<ContextOverrides, DecodeError> {
-    let pb::Policy {
-        compaction,
-        prune,
-        tools: _,
-        queue: _,
-        output_reserve,
-        context_window,
-        unknown_window,
-        fallback_models: _,
-    } = policy;
-    Ok(ContextOverrides {
-        compaction: Field::from_field("compaction", compaction.clone())?,
-        prune: Field::from_field("prune", prune.clone())?,
-        output_reserve: Field::from_field("output_reserve", *output_reserve)?,
-        context_window: Field::from_field("context_window", *context_window)?,
-        unknown_window: Field::from_field("unknown_window", *unknown_window)?,
-    })
+    fn from_field(_: &'static str, policy: pb::Policy) -> Result<Self, DecodeError> {
+        let pb::Policy {
+            compaction,
+            prune,
+            tools,
+            queue,
+            output_reserve,
+            context_window,
+            unknown_window,
+            fallback_models,
+        } = policy;
+        let pb::QueuePolicy { max_pending, take } = queue.unwrap_or_default();
+        let pb::ToolPolicy {
+            execution,
+            default_output_limits,
+            output_limits,
+            cancel_wait: _,
+        } = tools.unwrap_or_default();
+        let default_output_limits =
+            Field::from_field("default_output_limits", default_output_limits)?;
+        Ok(Self {
+            execution: Field::from_field("execution", execution)?,
+            default_output_limits,
+            output_limits: Field::from_field("output_limits", output_limits)?,
+            max_pending: Field::from_field("max_pending", max_pending)?,
+            take: Field::from_field("take", take)?,
+            fallback_models,
+            context: ContextOverrides {
+                compaction: unless_default::from_field("compaction", compaction)?,
+                prune: unless_default::from_field("prune", prune)?,
+                output_reserve: Field::from_field("output_reserve", output_reserve)?,
+                context_window: Field::from_field("context_window", context_window)?,
+                unknown_window: Field::from_field("unknown_window", unknown_window)?,
+            },
+        })
+    }
 }

@@ -3,11 +3,29 @@
 use prost::Message as _;
 
 use crate::{
-    model::{Content, Delivery, DropReason, InputMessage, Part, Role},
+    model::{AppliedMessage, Content, Delivery, DropReason, InputMessage, Part, Role},
     pb,
 };
 
-use super::{DecodeError, media, message::role_to_pb, part, read};
+use super::{
+    DecodeError,
+    field::{Field, choices, messages},
+    part, read,
+};
+
+choices! {
+    Delivery = Delivery { Asap, WhenIdle, Interrupt }
+    DropReason = DropReason { SessionDeleted, Superseded, TooLarge, Unreadable }
+}
+
+messages! {
+    // A queued message that was applied to a user message.
+    AppliedMessage = AppliedMessage {
+        message = queued_message_id,
+        queued_at = enqueue_time,
+        metadata,
+    }
+}
 
 /// Encodes a queued message as an `InputMessage`.
 pub fn encode(message: &InputMessage) -> Vec<u8> {
@@ -20,7 +38,7 @@ pub fn encode(message: &InputMessage) -> Vec<u8> {
         created_at: _,
     } = message;
     pb::InputMessage {
-        role: role_to_pb(*role).into(),
+        role: role.to_field(),
         parts: parts.iter().map(part::input_to_pb).collect(),
         pinned: *pinned,
         metadata: metadata.clone(),
@@ -74,7 +92,9 @@ fn part_from_pb(part: pb::Part) -> Result<Part, DecodeError> {
     } = part;
     let content = match content {
         Some(pb::part::Content::Text(text)) => Content::Text(text),
-        Some(pb::part::Content::Media(medium)) => Content::Media(media::from_pb(medium)?),
+        Some(pb::part::Content::Media(medium)) => {
+            Content::Media(Field::from_field("media", medium)?)
+        }
         Some(
             pb::part::Content::Reasoning(_)
             | pb::part::Content::ToolCall(_)
@@ -91,32 +111,12 @@ fn part_from_pb(part: pb::Part) -> Result<Part, DecodeError> {
             ));
         }
     };
-    let provider_metadata = Some(provider_metadata_json).filter(|json| !json.is_empty());
     Ok(Part {
         content,
         citations: Vec::new(),
-        provider_metadata,
+        provider_metadata: Field::from_field("provider_metadata_json", provider_metadata_json)?,
         sanitized,
     })
-}
-
-/// Converts a delivery mode.
-pub fn delivery_to_pb(delivery: Delivery) -> pb::Delivery {
-    match delivery {
-        Delivery::Asap => pb::Delivery::Asap,
-        Delivery::WhenIdle => pb::Delivery::WhenIdle,
-        Delivery::Interrupt => pb::Delivery::Interrupt,
-    }
-}
-
-/// Converts the reason for dropping a message.
-pub fn drop_reason_to_pb(reason: DropReason) -> pb::DropReason {
-    match reason {
-        DropReason::SessionDeleted => pb::DropReason::SessionDeleted,
-        DropReason::Superseded => pb::DropReason::Superseded,
-        DropReason::TooLarge => pb::DropReason::TooLarge,
-        DropReason::Unreadable => pb::DropReason::Unreadable,
-    }
 }
 
 #[cfg(test)]

@@ -3,43 +3,46 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use prost::Message;
 
-use super::{DecodeError, ledger, usage};
+use super::{
+    DecodeError,
+    field::{Field as _, messages},
+    ledger,
+};
 use crate::{
     model::{PrepareReport, Seq, SessionId, TokenCount, UsageReceipt},
     pb,
 };
 
+messages! {
+    UsageReceipt = RecordUsageResponse {
+        estimate,
+        size = context_tokens,
+        _ = calibration_ratio,
+    }
+}
+
 /// Encodes the response to a usage report, without the fields that may change.
 pub fn write_recorded_usage(recorded: &UsageReceipt) -> String {
-    let UsageReceipt { estimate, size } = recorded;
-    write(&pb::RecordUsageResponse {
-        estimate: estimate.as_ref().map(usage::estimate_to_pb),
-        calibration_ratio: 0.0,
-        context_tokens: Some(usage::count_to_pb(size)),
-    })
+    let recorded: pb::RecordUsageResponse = recorded.to_field();
+    write(&recorded)
 }
 
 /// Decodes a response from [`write_recorded_usage`].
 pub fn read_recorded_usage(text: &str) -> Result<UsageReceipt, DecodeError> {
-    let pb::RecordUsageResponse {
-        estimate,
-        calibration_ratio: _,
-        context_tokens,
-    } = read("recorded usage", text)?;
-    Ok(UsageReceipt {
-        estimate: estimate.map(usage::estimate_from_pb).transpose()?,
-        size: usage::count_from_pb(context_tokens.unwrap_or_default())?,
-    })
+    let recorded: pb::RecordUsageResponse = read("recorded usage", text)?;
+    UsageReceipt::from_field("recorded usage", recorded)
 }
 
 /// Encodes the size of a prompt; the text contains no space.
 pub fn write_size(size: &TokenCount) -> String {
-    write(&usage::count_to_pb(size))
+    let size: pb::TokenCount = size.to_field();
+    write(&size)
 }
 
 /// Decodes a size from [`write_size`].
 pub fn read_size(text: &str) -> Result<TokenCount, DecodeError> {
-    usage::count_from_pb(read("prompt size", text)?)
+    let size: pb::TokenCount = read("prompt size", text)?;
+    TokenCount::from_field("prompt size", size)
 }
 
 /// Encodes the report of how a prompt was made to fit. The statement that stores it prepends the seq of the prune, or 0

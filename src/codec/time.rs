@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::DecodeError;
+use super::{DecodeError, field::Field};
 
 const NANOS_PER_SECOND: i32 = 1_000_000_000;
 
@@ -51,12 +51,52 @@ pub fn duration_from_pb(duration: prost_types::Duration) -> Result<Duration, Dec
     }
 }
 
-/// Reads a duration in which absent and 0 both mean `None`.
-pub(super) fn non_zero_from_pb(
-    duration: Option<prost_types::Duration>,
-) -> Result<Option<Duration>, DecodeError> {
-    let duration = duration.map(duration_from_pb).transpose()?;
-    Ok(duration.filter(|duration| !duration.is_zero()))
+impl Field<prost_types::Duration> for Duration {
+    fn to_field(&self) -> prost_types::Duration {
+        duration_to_pb(*self)
+    }
+
+    fn from_field(_: &'static str, field: prost_types::Duration) -> Result<Self, DecodeError> {
+        duration_from_pb(field)
+    }
+}
+
+/// Absent is zero.
+impl Field<Option<prost_types::Duration>> for Duration {
+    fn to_field(&self) -> Option<prost_types::Duration> {
+        Some(duration_to_pb(*self))
+    }
+
+    fn from_field(
+        _: &'static str,
+        field: Option<prost_types::Duration>,
+    ) -> Result<Self, DecodeError> {
+        duration_from_pb(field.unwrap_or_default())
+    }
+}
+
+impl Field<prost_types::Timestamp> for Timestamp {
+    fn to_field(&self) -> prost_types::Timestamp {
+        timestamp_to_pb(*self)
+    }
+
+    fn from_field(_: &'static str, field: prost_types::Timestamp) -> Result<Self, DecodeError> {
+        timestamp_from_pb(field)
+    }
+}
+
+/// Absent is an error.
+impl Field<Option<prost_types::Timestamp>> for Timestamp {
+    fn to_field(&self) -> Option<prost_types::Timestamp> {
+        Some(timestamp_to_pb(*self))
+    }
+
+    fn from_field(
+        name: &'static str,
+        field: Option<prost_types::Timestamp>,
+    ) -> Result<Self, DecodeError> {
+        timestamp_from_pb(field.ok_or_else(|| DecodeError::new(name, "it is not set"))?)
+    }
 }
 
 #[cfg(test)]

@@ -12,73 +12,79 @@ use crate::{
 };
 
 use super::{
-    DecodeError, failure, generation, limits, number::signed, part, read, response, time, tools,
-    usage,
+    DecodeError,
+    field::{Field as _, choices, messages},
+    read,
 };
+
+choices! {
+    TurnState = TurnState { Running, AwaitingTools, Completed, Cancelled, Failed }
+    CompletionReason = CompletionReason {
+        Stop, MaxSteps, Length, ContentFilter, Budget, Deadline, Empty,
+    }
+    CancelCause = CancelCause { Requested, Interrupted, Disconnected, SessionDeleted }
+    CancelOutcome = CancelOutcome {
+        None, PartialAssistant, ToolsInProgress;
+        Unspecified = Unknown
+    }
+}
+
+messages! {
+    // A turn's overrides of its session.
+    TurnRequest = ExecuteTurnRequest {
+        tools,
+        limits via unless_default,
+        model,
+        generation via unless_default,
+        cancel_after = cancel_after_disconnect,
+        _ = session_id,
+        _ = request_id,
+        _ = after_seq,
+        _ = input,
+        _ = continue_transcript,
+        _ = busy_policy,
+        _ = stream,
+        _ = session,
+    }
+    // The queue is read separately.
+    TurnResult = TurnResult {
+        step_count,
+        final_message = final_message_id,
+        finish = finish_reason,
+        last_step_usage,
+        total_usage,
+        elapsed,
+        _ = queued_message_ids,
+    }
+}
 
 /// Encodes a turn's overrides of its session as an `ExecuteTurnRequest`. Returns no bytes if it has none.
 pub fn encode_request(request: &TurnRequest) -> Vec<u8> {
-    let TurnRequest {
-        tools,
-        limits,
-        model,
-        generation,
-        cancel_after,
-    } = request;
-    pb::ExecuteTurnRequest {
-        tools: tools.as_ref().map(tools::to_pb),
-        limits: limits::override_to_stored(limits),
-        model: model.clone().unwrap_or_default(),
-        generation: generation::to_stored(generation),
-        cancel_after_disconnect: cancel_after.map(time::duration_to_pb),
-        ..pb::ExecuteTurnRequest::default()
-    }
-    .encode_to_vec()
+    let request: pb::ExecuteTurnRequest = request.to_field();
+    request.encode_to_vec()
 }
 
 /// Decodes a turn's overrides of its session.
 pub fn decode_request(bytes: &[u8]) -> Result<TurnRequest, DecodeError> {
-    let pb::ExecuteTurnRequest {
-        session_id: _,
-        request_id: _,
-        after_seq: _,
-        input: _,
-        continue_transcript: _,
-        tools,
-        limits,
-        model,
-        generation,
-        busy_policy: _,
-        cancel_after_disconnect,
-        stream: _,
-        session: _,
-    } = read("turn request", bytes)?;
-    Ok(TurnRequest {
-        tools: tools.map(tools::from_pb).transpose()?,
-        limits: limits::override_from_stored(limits)?,
-        model: Some(model).filter(|model| !model.is_empty()),
-        generation: generation::from_stored(generation)?,
-        cancel_after: cancel_after_disconnect
-            .map(time::duration_from_pb)
-            .transpose()?,
-    })
+    let request: pb::ExecuteTurnRequest = read("turn request", bytes)?;
+    TurnRequest::from_field("turn request", request)
 }
 
 /// Encodes the end and the result of a turn as a `Turn` with only these fields.
 pub fn encode_outcome(ending: &Ending, result: &TurnResult) -> Vec<u8> {
     let mut turn = pb::Turn {
-        result: Some(result_to_pb(result)),
+        result: result.to_field(),
         ..pb::Turn::default()
     };
     match ending {
-        Ending::Completed(reason) => turn.completion_reason = completion_to_pb(*reason).into(),
+        Ending::Completed(reason) => turn.completion_reason = reason.to_field(),
         Ending::Cancelled {
             cause,
             outcome: _,
             reason: _,
             undone: _,
-        } => turn.cancel_cause = cause_to_pb(*cause).into(),
-        Ending::Failed(failure) => turn.failure = Some(failure::to_pb(failure)),
+        } => turn.cancel_cause = cause.to_field(),
+        Ending::Failed(failure) => turn.failure = failure.to_field(),
     }
     turn.encode_to_vec()
 }
@@ -119,32 +125,6 @@ pub fn outcome_into_pb(bytes: &[u8], turn: &mut pb::Turn) -> Result<(), DecodeEr
     Ok(())
 }
 
-/// Converts the result of a turn. `queued_message_ids` stays empty; the queue is read separately.
-pub fn result_to_pb(result: &TurnResult) -> pb::TurnResult {
-    let TurnResult {
-        step_count,
-        final_message,
-        finish,
-        last_step_usage,
-        total_usage,
-        elapsed,
-    } = result;
-    pb::TurnResult {
-        step_count: signed(*step_count),
-        final_message_id: final_message
-            .as_ref()
-            .map(ToString::to_string)
-            .unwrap_or_default(),
-        finish_reason: finish
-            .map_or(pb::FinishReason::Unspecified, response::finish_to_pb)
-            .into(),
-        last_step_usage: last_step_usage.as_ref().map(usage::to_pb),
-        total_usage: Some(usage::totals_to_pb(total_usage)),
-        elapsed: Some(time::duration_to_pb(*elapsed)),
-        queued_message_ids: Vec::new(),
-    }
-}
-
 /// Converts the calls that the host must act on: those that wait for a result, and those that wait for an approval.
 pub fn pending_to_pb<'a>(
     pending: impl IntoIterator<Item = &'a PendingCall>,
@@ -158,12 +138,12 @@ pub fn pending_to_pb<'a>(
         executor,
     } in pending
     {
-        let call = Some(part::call_to_pb(call));
-        let deadline = Some(time::timestamp_to_pb(*deadline));
+        let call = call.to_field();
+        let deadline = deadline.to_field();
         match waits_for {
             WaitsFor::Result { edited } => calls.push(pb::PendingCall {
                 call,
-                executor: super::tools::executor_to_pb(*executor).into(),
+                executor: executor.to_field(),
                 deadline,
                 arguments_edited: *edited,
             }),
@@ -171,50 +151,6 @@ pub fn pending_to_pb<'a>(
         }
     }
     (calls, approvals)
-}
-
-/// Converts the state of a turn.
-pub fn state_to_pb(state: TurnState) -> pb::TurnState {
-    match state {
-        TurnState::Running => pb::TurnState::Running,
-        TurnState::AwaitingTools => pb::TurnState::AwaitingTools,
-        TurnState::Completed => pb::TurnState::Completed,
-        TurnState::Cancelled => pb::TurnState::Cancelled,
-        TurnState::Failed => pb::TurnState::Failed,
-    }
-}
-
-/// Converts the reason why a completed turn stopped.
-pub fn completion_to_pb(reason: CompletionReason) -> pb::CompletionReason {
-    match reason {
-        CompletionReason::Stop => pb::CompletionReason::Stop,
-        CompletionReason::MaxSteps => pb::CompletionReason::MaxSteps,
-        CompletionReason::Length => pb::CompletionReason::Length,
-        CompletionReason::ContentFilter => pb::CompletionReason::ContentFilter,
-        CompletionReason::Budget => pb::CompletionReason::Budget,
-        CompletionReason::Deadline => pb::CompletionReason::Deadline,
-        CompletionReason::Empty => pb::CompletionReason::Empty,
-    }
-}
-
-/// Converts the cause of a cancel.
-pub fn cause_to_pb(cause: CancelCause) -> pb::CancelCause {
-    match cause {
-        CancelCause::Requested => pb::CancelCause::Requested,
-        CancelCause::Interrupted => pb::CancelCause::Interrupted,
-        CancelCause::Disconnected => pb::CancelCause::Disconnected,
-        CancelCause::SessionDeleted => pb::CancelCause::SessionDeleted,
-    }
-}
-
-/// Converts what a turn was doing when it was cancelled.
-pub fn cancel_outcome_to_pb(outcome: CancelOutcome) -> pb::CancelOutcome {
-    match outcome {
-        CancelOutcome::None => pb::CancelOutcome::None,
-        CancelOutcome::PartialAssistant => pb::CancelOutcome::PartialAssistant,
-        CancelOutcome::ToolsInProgress => pb::CancelOutcome::ToolsInProgress,
-        CancelOutcome::Unknown => pb::CancelOutcome::Unspecified,
-    }
 }
 
 #[cfg(test)]
@@ -233,8 +169,8 @@ mod tests {
         #[test]
         fn turn_outcome_has_status_and_reason(failure in arbitrary::failure(), result in arbitrary::turn_result()) {
             let turn = outcome_of(&Ending::Failed(failure.clone()), &result);
-            prop_assert_eq!(turn.failure, Some(failure::to_pb(&failure)));
-            prop_assert_eq!(turn.result, Some(result_to_pb(&result)));
+            let expected: (Option<pb::Failure>, Option<pb::TurnResult>) = (failure.to_field(), result.to_field());
+            prop_assert_eq!((turn.failure, turn.result), expected);
         }
     }
 

@@ -3,7 +3,13 @@
 
 use std::{collections::HashMap, sync::LazyLock};
 
-use crate::{codec::description::DESCRIPTOR_POOL, model::Access, pb};
+use crate::{
+    codec::{
+        description::DESCRIPTOR_POOL,
+        field::{Field as _, choices},
+    },
+    model::Access,
+};
 
 /// Path prefix of the RPCs that operators may call for other tenants, and also while their own tenant is
 /// being deleted.
@@ -92,25 +98,13 @@ pub fn required_access(path: &str) -> RequiredAccess {
     }
 }
 
-/// Encodes an access for the wire.
-pub fn to_pb(access: Access) -> pb::Access {
-    match access {
-        Access::Read => pb::Access::Read,
-        Access::Write => pb::Access::Write,
-        Access::Admin => pb::Access::Admin,
-        Access::Operator => pb::Access::Operator,
-    }
+choices! {
+    Access = Access { Read, Write, Admin, Operator }
 }
 
 /// Decodes an access from the wire. Returns `None` for the unspecified value and for values of a newer proto.
 pub fn from_number(number: i32) -> Option<Access> {
-    match pb::Access::try_from(number) {
-        Ok(pb::Access::Read) => Some(Access::Read),
-        Ok(pb::Access::Write) => Some(Access::Write),
-        Ok(pb::Access::Admin) => Some(Access::Admin),
-        Ok(pb::Access::Operator) => Some(Access::Operator),
-        Ok(pb::Access::Unspecified) | Err(_) => None,
-    }
+    Access::from_field("access", number).ok()
 }
 
 #[cfg(test)]

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
 
-use super::{access, call::Call, caller::caller, decode, page_token};
+use super::{call::Call, caller::caller, decode, page_token};
 use crate::{
     auth::{
         Auth,
         manage::{CreatedKey, tenant_of},
     },
-    codec::time::{duration_to_pb, timestamp_to_pb},
+    codec::field::{Field as _, messages},
     model::{ApiKey, TenantDeletion, TenantLimits},
     pb::{self, admin_service_server::AdminService},
     quota::TenantState,
@@ -47,11 +47,11 @@ impl AdminService for Admin {
         Ok(Response::new(pb::GetServerInfoResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             schema_version: store::migrate::newest(),
-            max_request_bytes: number(self.max_request_bytes as u64),
-            max_blob_bytes: number(self.engine.rules().blobs.max_bytes),
+            max_request_bytes: (self.max_request_bytes as u64).to_field(),
+            max_blob_bytes: self.engine.rules().blobs.max_bytes.to_field(),
             auth_required: self.auth.is_required(),
             tenant_id: caller.tenant.into_string(),
-            access: access::to_pb(caller.access).into(),
+            access: caller.access.to_field(),
             subject: caller.subject,
         }))
     }
@@ -69,7 +69,7 @@ impl AdminService for Admin {
             call.record_managed(key.tenant.as_str(), &key.id);
         }
         Ok(Response::new(pb::CreateKeyResponse {
-            key: Some(api_key(key)),
+            key: key.to_field(),
             secret,
         }))
     }
@@ -96,7 +96,7 @@ impl AdminService for Admin {
             None => String::new(),
         };
         Ok(Response::new(pb::ListKeysResponse {
-            keys: keys.into_iter().map(api_key).collect(),
+            keys: keys.to_field(),
             next_page_token,
         }))
     }
@@ -109,7 +109,7 @@ impl AdminService for Admin {
         let decode::RevokeKey { tenant, key } = decode::revoke_key(request.into_inner())?;
         let key = self.auth.revoke_key(&caller, tenant, &key).await?;
         Ok(Response::new(pb::RevokeKeyResponse {
-            key: Some(api_key(key)),
+            key: key.to_field(),
         }))
     }
 
@@ -127,12 +127,12 @@ impl AdminService for Admin {
         } = self.engine.tenant_state(&tenant).await?;
         Ok(Response::new(pb::GetTenantLimitsResponse {
             tenant_id: tenant.into_string(),
-            own: Some(tenant_limits(own)),
-            in_force: Some(tenant_limits(in_force)),
+            own: own.to_field(),
+            in_force: in_force.to_field(),
             r#use: Some(pb::TenantUse {
-                running_turns: number(used.running_turns),
-                tokens_owed: used.tokens_owed.map(duration_to_pb),
-                stored_bytes: used.stored_bytes.map(number),
+                running_turns: used.running_turns.to_field(),
+                tokens_owed: used.tokens_owed.to_field(),
+                stored_bytes: used.stored_bytes.to_field(),
             }),
         }))
     }
@@ -146,7 +146,7 @@ impl AdminService for Admin {
         self.engine.check_tenant(&tenant)?;
         let in_force = self.engine.set_limits(tenant, limits).await?;
         Ok(Response::new(pb::SetTenantLimitsResponse {
-            in_force: Some(tenant_limits(in_force)),
+            in_force: in_force.to_field(),
         }))
     }
 
@@ -159,7 +159,7 @@ impl AdminService for Admin {
         let deletion = self.engine.delete_tenant(tenant, caller.subject).await?;
         self.auth.reload_keys().await;
         Ok(Response::new(pb::DeleteTenantResponse {
-            deletion: Some(tenant_deletion(deletion)),
+            deletion: deletion.to_field(),
         }))
     }
 
@@ -172,7 +172,7 @@ impl AdminService for Admin {
         let tenant = tenant_of(&caller, wanted)?;
         let deletion = self.engine.tenant_deletion(&tenant).await?;
         Ok(Response::new(pb::GetTenantDeletionResponse {
-            deletion: deletion.map(tenant_deletion),
+            deletion: deletion.to_field(),
         }))
     }
 }
@@ -182,65 +182,30 @@ fn call<T>(request: &Request<T>) -> Option<Arc<Call>> {
     request.extensions().get().cloned()
 }
 
-fn tenant_deletion(deletion: TenantDeletion) -> pb::TenantDeletion {
-    let TenantDeletion {
-        tenant,
-        requested_at: asked_at,
-        requested_by: asked_by,
-        done_at,
+messages! {
+    TenantDeletion = TenantDeletion {
+        tenant = tenant_id,
+        requested_at = request_time,
+        requested_by,
+        done_at = done_time,
         sessions,
         blobs,
         blob_bytes,
         keys,
-    } = deletion;
-    pb::TenantDeletion {
-        tenant_id: tenant.into_string(),
-        request_time: Some(timestamp_to_pb(asked_at)),
-        requested_by: asked_by,
-        done_time: done_at.map(timestamp_to_pb),
-        sessions: number(sessions),
-        blobs: number(blobs),
-        blob_bytes: number(blob_bytes),
-        keys: number(keys),
     }
-}
-
-fn tenant_limits(limits: TenantLimits) -> pb::TenantLimits {
-    let TenantLimits {
+    TenantLimits = TenantLimits {
         running_turns,
         requests_per_second,
         tokens_per_minute,
         stored_bytes,
-    } = limits;
-    pb::TenantLimits {
-        running_turns: running_turns.map(number),
-        requests_per_second: requests_per_second.map(number),
-        tokens_per_minute: tokens_per_minute.map(number),
-        stored_bytes: stored_bytes.map(number),
     }
-}
-
-fn number(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-fn api_key(key: ApiKey) -> pb::ApiKey {
-    let ApiKey {
-        id,
-        tenant,
+    ApiKey = ApiKey {
+        id = key_id,
+        tenant = tenant_id,
         access,
         name,
-        created_at,
-        expires_at,
-        revoked_at,
-    } = key;
-    pb::ApiKey {
-        key_id: id,
-        tenant_id: tenant.into_string(),
-        access: access::to_pb(access).into(),
-        name,
-        create_time: Some(timestamp_to_pb(created_at)),
-        expire_time: expires_at.map(timestamp_to_pb),
-        revoke_time: revoked_at.map(timestamp_to_pb),
+        created_at = create_time,
+        expires_at = expire_time,
+        revoked_at = revoke_time,
     }
 }

@@ -13,7 +13,7 @@ use super::{
     status::{idempotency_mismatch, upload_interrupted, upload_too_slow},
 };
 use crate::{
-    codec,
+    codec::field::{Field as _, messages},
     config::BlobsConfig,
     model::TenantId,
     pb::{self, blob_service_server::BlobService, get_blob_response::Data},
@@ -78,7 +78,7 @@ impl BlobService for Blobs {
             stored => stored?,
         };
         Ok(Response::new(pb::PutBlobResponse {
-            blob: Some(blob_to_pb(&blob)),
+            blob: blob.to_field(),
         }))
     }
 
@@ -144,7 +144,7 @@ async fn send(
     range: std::ops::Range<u64>,
     pieces: &Pieces,
 ) -> Result<(), Status> {
-    let mut next = Data::Blob(blob_to_pb(blob));
+    let mut next = Data::Blob(blob.to_field());
     let mut at = range.start;
     while pieces
         .send(Ok(pb::GetBlobResponse { data: Some(next) }))
@@ -166,19 +166,8 @@ async fn send(
     Ok(())
 }
 
-fn blob_to_pb(blob: &Blob) -> pb::Blob {
-    let Blob {
-        id,
-        media_type,
-        bytes,
-        created_at,
-    } = blob;
-    pb::Blob {
-        blob_id: id.to_string(),
-        media_type: media_type.clone(),
-        size_bytes: i64::try_from(*bytes).unwrap_or(i64::MAX),
-        create_time: Some(codec::time::timestamp_to_pb(*created_at)),
-    }
+messages! {
+    Blob = Blob { id = blob_id, media_type, bytes = size_bytes, created_at = create_time, }
 }
 
 impl GetBlob {

@@ -16,7 +16,7 @@ use prost::bytes::Bytes;
 use tonic::{Status, body::Body};
 use tower::{Layer, Service};
 
-use super::decode::PUT_BLOB;
+use crate::pb::rpc::PUT_BLOB;
 
 /// Whether the body of a request ended properly. Travels in the request's extensions.
 #[derive(Debug, Clone, Default)]

@@ -2,12 +2,17 @@
 
 use std::sync::Arc;
 
-use super::{call::Call, names::Names, status};
-use crate::model::{Principal, TenantId};
+use super::{call::Call, status};
+use crate::{
+    model::{Principal, TenantId},
+    pb::RequestIds,
+};
 
 /// The caller, which the guard added to the request. Returns UNAUTHENTICATED if there is none. Also records
 /// in the call's log line what the request is about.
-pub(super) fn caller<T: Names>(request: &tonic::Request<T>) -> Result<Principal, tonic::Status> {
+pub(super) fn caller<T: RequestIds>(
+    request: &tonic::Request<T>,
+) -> Result<Principal, tonic::Status> {
     let caller = request.extensions().get::<Principal>().cloned();
     let caller = caller.ok_or_else(status::unauthenticated)?;
     if let Some(call) = request.extensions().get::<Arc<Call>>() {
@@ -23,6 +28,8 @@ pub(super) fn caller<T: Names>(request: &tonic::Request<T>) -> Result<Principal,
 }
 
 /// The tenant whose data a request is about.
-pub(super) fn tenant<T: Names>(request: &tonic::Request<T>) -> Result<TenantId, tonic::Status> {
+pub(super) fn tenant<T: RequestIds>(
+    request: &tonic::Request<T>,
+) -> Result<TenantId, tonic::Status> {
     caller(request).map(|caller| caller.tenant)
 }

@@ -9,7 +9,7 @@ use super::{
     caller::tenant, counts, decode, page_budget::PageBudget, page_token, prompt, stats, stats_text,
 };
 use crate::{
-    codec,
+    codec::{self, field::Field as _},
     model::{CompactionId, SessionKey, UsageReceipt},
     pb::{self, context_service_server::ContextService},
     turn::Engine,
@@ -79,7 +79,7 @@ impl ContextService for Contexts {
         let command = decode::prune_tool_outputs(request.into_inner())?;
         let report = self.engine.prune_tool_outputs(tenant, command).await?;
         Ok(Response::new(pb::PruneToolOutputsResponse {
-            report: Some(codec::ledger::prune_report_to_pb(&report)),
+            report: report.to_field(),
         }))
     }
 
@@ -89,14 +89,12 @@ impl ContextService for Contexts {
     ) -> Result<Response<pb::RestoreToolOutputsResponse>, Status> {
         let tenant = tenant(&request)?;
         let command = decode::restore_tool_outputs(request.into_inner())?;
-        let restored = codec::ledger::restored_to_pb(
-            &self.engine.restore_tool_outputs(tenant, command).await?,
-        );
+        let restored = self.engine.restore_tool_outputs(tenant, command).await?;
         let pb::ContextRestored {
             pruned_at_seq: _,
             call_ids,
             tokens_restored,
-        } = restored;
+        } = restored.to_field();
         Ok(Response::new(pb::RestoreToolOutputsResponse {
             call_ids,
             tokens_restored,
@@ -201,7 +199,7 @@ impl ContextService for Contexts {
         let (compaction, size) = self.engine.revert_compaction(tenant, command).await?;
         Ok(Response::new(pb::RevertCompactionResponse {
             compaction: Some(codec::compaction::to_pb(&compaction, &session)),
-            context_tokens: Some(codec::usage::count_to_pb(&size)),
+            context_tokens: size.to_field(),
         }))
     }
 
@@ -214,9 +212,9 @@ impl ContextService for Contexts {
         let (UsageReceipt { estimate, size }, calibration_ratio) =
             self.engine.record_usage(tenant, command).await?;
         Ok(Response::new(pb::RecordUsageResponse {
-            estimate: estimate.as_ref().map(codec::usage::estimate_to_pb),
+            estimate: estimate.to_field(),
             calibration_ratio,
-            context_tokens: Some(codec::usage::count_to_pb(&size)),
+            context_tokens: size.to_field(),
         }))
     }
 }

@@ -1,7 +1,7 @@
 //! Encodes token counts for responses.
 
 use crate::{
-    codec,
+    codec::field::Field as _,
     context::count::{CategoryTokens, Counts, TokenCategory},
     model::{Category, ToolCategory},
     pb::{self, ContextCategory},
@@ -15,9 +15,9 @@ pub(super) fn counts(counts: &Counts) -> pb::CountTokensResponse {
         messages,
     } = counts;
     pb::CountTokensResponse {
-        total: Some(codec::usage::count_to_pb(total)),
+        total: total.to_field(),
         categories: shares.iter().map(spent).collect(),
-        message_tokens: messages.iter().map(codec::usage::count_to_pb).collect(),
+        message_tokens: messages.to_field(),
     }
 }
 

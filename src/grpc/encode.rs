@@ -1,7 +1,7 @@
 //! Encodes stored sessions and turns for responses.
 
 use crate::{
-    codec,
+    codec::{self, field::Field as _},
     model::{Limits, event::PendingCall},
     pb,
     session::SessionState,
@@ -57,16 +57,16 @@ pub fn session(session: Session, detail: Detail) -> pb::Session {
         last_seq: last_seq.0,
         queued_count: i32::try_from(queued).unwrap_or(i32::MAX),
         compaction_count: i32::try_from(compactions).unwrap_or(i32::MAX),
-        last_compaction_time: compacted_at.map(codec::time::timestamp_to_pb),
+        last_compaction_time: compacted_at.to_field(),
         currently_compacting: compacting,
         forked_from_session_id: forked_from
             .map(|session| session.into_string())
             .unwrap_or_default(),
         forked_at_seq: forked_at.unwrap_or_default().0,
-        create_time: Some(codec::time::timestamp_to_pb(created_at)),
-        update_time: Some(codec::time::timestamp_to_pb(updated_at)),
+        create_time: created_at.to_field(),
+        update_time: updated_at.to_field(),
         holder: holder.unwrap_or_default(),
-        lease_expire_time: lease_until.map(codec::time::timestamp_to_pb),
+        lease_expire_time: lease_until.to_field(),
         ..pb::Session::default()
     };
     codec::config::config_into_session(&config, &mut answer);
@@ -101,21 +101,21 @@ pub fn turn(
             .as_ref()
             .map(ToString::to_string)
             .unwrap_or_default(),
-        state: codec::turn::state_to_pb(turn.state).into(),
+        state: turn.state.to_field(),
         model: turn
             .request
             .model
             .as_ref()
             .unwrap_or(&turn.config.model)
             .clone(),
-        limits: Some(codec::limits::to_pb(limits)),
-        create_time: Some(codec::time::timestamp_to_pb(turn.started_at)),
-        end_time: turn.ended_at.map(codec::time::timestamp_to_pb),
+        limits: limits.to_field(),
+        create_time: turn.started_at.to_field(),
+        end_time: turn.ended_at.to_field(),
         first_seq: turn.first_seq.0,
         last_seq: turn.last_seq.unwrap_or_default().0,
         pending_calls,
         pending_approvals,
-        result: Some(codec::turn::result_to_pb(&turn.so_far)),
+        result: turn.so_far.to_field(),
         ..pb::Turn::default()
     };
     codec::turn::outcome_into_pb(turn.outcome.as_deref().unwrap_or_default(), &mut answer)?;

@@ -12,12 +12,12 @@ use super::{
     prompt::{self, MAX_NOTES_BYTES},
 };
 use crate::{
-    codec,
+    codec::field::Field as _,
     model::{Message, PromptFormat, Seq, SessionKey, message::StoredPart},
     pb,
     provider::{foreign::WrittenMessage, responses::CustomCalls},
     store::message::{Page, PlacedMessage, View},
-    turn::{Engine, context::export::Exported},
+    turn::{Engine, host::export::Exported},
 };
 
 /// Name of the list in its page tokens.
@@ -110,7 +110,7 @@ async fn to_pb(
     let mut exported = pb::ExportedMessage {
         message_id: message.id.to_string(),
         seq: message.seq.0,
-        role: codec::message::role_to_pb(message.role).into(),
+        role: message.role.to_field(),
         model: response.map(|it| it.model.clone()).unwrap_or_default(),
         is_summary: message.is_summary,
         compacted_by: compacted_by.map(ToString::to_string).unwrap_or_default(),

@@ -27,7 +27,6 @@ pub mod health;
 mod json_blob;
 mod large_session;
 pub mod model;
-mod names;
 mod nearly_full;
 pub mod page_budget;
 pub mod page_token;

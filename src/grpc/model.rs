@@ -10,8 +10,8 @@ use super::{
     page_token,
 };
 use crate::{
-    codec,
-    model::{TenantId, generation::ReasoningEffort},
+    codec::field::{Field as _, choices, messages},
+    model::TenantId,
     pb::{self, model_service_server::ModelService},
     provider::{
         ModelInfo, Rules,
@@ -150,18 +150,18 @@ fn model_to_pb(model: ResolvedModel, calibration_ratio: f64) -> pb::Model {
             .map(|alias| format!("{provider_name}/{alias}"))
             .collect(),
         provider: provider_name,
-        context_window: context_window.map(limit_to_pb),
-        max_output: max_output.map(limit_to_pb),
+        context_window: context_window.to_field(),
+        max_output: max_output.to_field(),
         input_media_types: input_media,
         supports_tools,
         supports_parallel_tool_calls: supports_parallel_tools.unwrap_or(false),
         supports_json_schema: supports_json_schema.unwrap_or(false),
-        reasoning_efforts: efforts_to_pb(reasoning_efforts.unwrap_or_default()),
+        reasoning_efforts: reasoning_efforts.unwrap_or_default().to_field(),
         estimator,
         supports_exact_count: provider.can_count_tokens(),
         calibration_ratio,
-        source: source_to_pb(source).into(),
-        discover_time: discovered.map(codec::time::timestamp_to_pb),
+        source: source.to_field(),
+        discover_time: discovered.to_field(),
         rules: rules.map(rules_to_pb),
     }
 }
@@ -187,18 +187,7 @@ fn rules_to_pb(rules: Rules) -> pb::ModelRules {
         MissingReasoning::Placeholder(text) => (pb::MissingReasoning::Placeholder, text),
         MissingReasoning::NoBudget => (pb::MissingReasoning::NoBudget, ""),
     };
-    let kept = match kept {
-        ReasoningKept::Never => pb::ReasoningKept::Never,
-        ReasoningKept::InLoop => pb::ReasoningKept::ToolLoop,
-        ReasoningKept::WhileCalls => pb::ReasoningKept::WhileCalls,
-        ReasoningKept::Always => pb::ReasoningKept::Always,
-    };
-    let author = match of {
-        _ if kept == pb::ReasoningKept::Never => pb::ReasoningAuthor::Unspecified,
-        ReasoningAuthor::AnyModel => pb::ReasoningAuthor::AnyModel,
-        ReasoningAuthor::SameModel => pb::ReasoningAuthor::SameModel,
-        ReasoningAuthor::SameModelSigned => pb::ReasoningAuthor::SameModelSigned,
-    };
+    let author = Some(of).filter(|_| kept != ReasoningKept::Never);
     let format = match call_ids {
         Some(CallIdRule::Short) => pb::CallIdFormat::Short,
         Some(CallIdRule::Nine) => pb::CallIdFormat::Nine,
@@ -207,52 +196,30 @@ fn rules_to_pb(rules: Rules) -> pb::ModelRules {
     let most = max_stop_sequences.map(|most| i32::try_from(most).unwrap_or(i32::MAX));
     pb::ModelRules {
         dialect: dialect.unwrap_or_default().to_owned(),
-        reasoning_kept: kept.into(),
-        reasoning_author: author.into(),
+        reasoning_kept: kept.to_field(),
+        reasoning_author: author.to_field(),
         reasoning_field: reasoning_field.to_owned(),
         reasoning_bound_to_prefix,
         missing_reasoning: missing.into(),
         reasoning_placeholder: placeholder.to_owned(),
         call_id_format: format.into(),
         keeps_own_call_ids,
-        forced_calls_with_effort: forced_to_pb(forced_with_effort).into(),
-        forced_calls_with_budget: forced_to_pb(forced_with_budget).into(),
-        reasoning_efforts: efforts_to_pb(efforts),
-        reasoning_efforts_with_tools: efforts_to_pb(efforts_with_tools),
+        forced_calls_with_effort: forced_with_effort.to_field(),
+        forced_calls_with_budget: forced_with_budget.to_field(),
+        reasoning_efforts: efforts.to_field(),
+        reasoning_efforts_with_tools: efforts_with_tools.to_field(),
         kind_for_reasoning_with_tools: kind_for_reasoning_with_tools.unwrap_or_default().to_owned(),
         max_stop_sequences: most,
     }
 }
 
-fn forced_to_pb(forced: ForcedCalls) -> pb::ForcedCalls {
-    match forced {
-        ForcedCalls::Both => pb::ForcedCalls::Both,
-        ForcedCalls::WithoutReasoning => pb::ForcedCalls::WithoutReasoning,
-        ForcedCalls::NotForced => pb::ForcedCalls::NotForced,
-        ForcedCalls::Never => pb::ForcedCalls::Never,
-    }
+choices! {
+    ForcedCalls = ForcedCalls { Both, WithoutReasoning, NotForced, Never }
+    ReasoningKept = ReasoningKept { Never, InLoop = ToolLoop, WhileCalls, Always }
+    ReasoningAuthor = ReasoningAuthor { AnyModel, SameModel, SameModelSigned }
+    Source = ModelSource { Assumed, Shipped, Discovered, Configured }
 }
 
-fn efforts_to_pb(efforts: Vec<ReasoningEffort>) -> Vec<i32> {
-    let efforts = efforts.into_iter();
-    efforts
-        .map(|effort| codec::generation::effort_to_pb(effort).into())
-        .collect()
-}
-
-fn limit_to_pb(limit: Limit) -> pb::ModelLimit {
-    let Limit { tokens, source } = limit;
-    pb::ModelLimit {
-        tokens: i32::try_from(tokens).unwrap_or(i32::MAX),
-        source: source_to_pb(source).into(),
-    }
-}
-
-fn source_to_pb(source: Source) -> pb::ModelSource {
-    match source {
-        Source::Assumed => pb::ModelSource::Assumed,
-        Source::Shipped => pb::ModelSource::Shipped,
-        Source::Discovered => pb::ModelSource::Discovered,
-        Source::Configured => pb::ModelSource::Configured,
-    }
+messages! {
+    Limit = ModelLimit { tokens, source, }
 }

@@ -5,10 +5,13 @@ use tonic::Status;
 
 use super::json_blob;
 use crate::{
-    codec,
+    codec::{
+        self,
+        field::{Field as _, choices},
+    },
     model::{Prompt, PromptNote, PromptNoteKind, ProviderTool, SessionKey, ToolSet},
     pb, store,
-    turn::{Engine, context::render::Rendered},
+    turn::{Engine, host::render::Rendered},
 };
 
 /// Maximum size in bytes of a prompt within a response.
@@ -42,7 +45,7 @@ pub(super) async fn to_pb(
     } = rendered;
     let mut answer = pb::Prompt {
         model,
-        tokens: Some(codec::usage::count_to_pb(&prompt.size)),
+        tokens: prompt.size.to_field(),
         context_version: version,
         notes: bounded(notes.iter().map(note), MAX_NOTES_BYTES),
         ..pb::Prompt::default()
@@ -61,11 +64,14 @@ pub(super) async fn to_pb(
                     .iter()
                     .map(|message| codec::message::to_pb(message, &key.session))
                     .collect(),
-                tools: Some(codec::tools::to_pb(&ToolSet {
-                    tools: prompt.tools.clone(),
-                    provider_tools: provider_tools(&answer.model, &prompt),
-                    mcp_servers: Vec::new(),
-                })),
+                tools: Some(
+                    ToolSet {
+                        tools: prompt.tools.clone(),
+                        provider_tools: provider_tools(&answer.model, &prompt),
+                        mcp_servers: Vec::new(),
+                    }
+                    .to_field(),
+                ),
                 ..answer.clone()
             };
             if neutral.encoded_len() <= MAX_PROMPT_BYTES {
@@ -106,6 +112,10 @@ pub(super) fn bounded(
     kept
 }
 
+choices! {
+    PromptNoteKind = PromptNoteKind { Pruned, Compacted, Truncated, Dropped, Unsupported }
+}
+
 /// Encodes a note.
 pub(super) fn note(note: &PromptNote) -> pb::PromptNote {
     let PromptNote {
@@ -114,19 +124,9 @@ pub(super) fn note(note: &PromptNote) -> pb::PromptNote {
         part,
         text,
     } = note;
-    let kind = match kind {
-        PromptNoteKind::Pruned => pb::PromptNoteKind::Pruned,
-        PromptNoteKind::Compacted => pb::PromptNoteKind::Compacted,
-        PromptNoteKind::Truncated => pb::PromptNoteKind::Truncated,
-        PromptNoteKind::Dropped => pb::PromptNoteKind::Dropped,
-        PromptNoteKind::Unsupported => pb::PromptNoteKind::Unsupported,
-    };
     pb::PromptNote {
-        kind: kind.into(),
-        message_id: message
-            .as_ref()
-            .map(ToString::to_string)
-            .unwrap_or_default(),
+        kind: kind.to_field(),
+        message_id: message.to_field(),
         part_index: part.map_or(-1, |part| i32::try_from(part).unwrap_or(i32::MAX)),
         text: text.clone(),
     }

@@ -13,7 +13,7 @@ use super::{
     preview::fit_queued,
 };
 use crate::{
-    codec,
+    codec::{self, field::Field as _},
     model::{Delivery, SessionKey},
     pb::{self, queue_service_server::QueueService},
     store::queue::{EnqueuedMessage, QueueState, QueuedMessage},
@@ -183,7 +183,7 @@ impl QueuedMessageFields<'_> {
             session_id: self.session.to_owned(),
             // A message that cannot be decoded is shown without content until a turn drops it.
             message: codec::queue::to_pb(self.body).ok(),
-            delivery: codec::queue::delivery_to_pb(self.delivery).into(),
+            delivery: self.delivery.to_field(),
             on_idle: if self.starts_turn {
                 pb::IdleAction::StartTurn
             } else {
@@ -204,7 +204,7 @@ impl QueuedMessageFields<'_> {
             QueueState::Cancelled => pb::QueuedMessageState::Cancelled,
             QueueState::Expired => pb::QueuedMessageState::Expired,
             QueueState::Dropped(reason) => {
-                shown.drop_reason = codec::queue::drop_reason_to_pb(*reason).into();
+                shown.drop_reason = reason.to_field();
                 pb::QueuedMessageState::Dropped
             }
         };
@@ -215,8 +215,8 @@ impl QueuedMessageFields<'_> {
 
 fn placed(place: EnqueuedMessage, shown: &QueuedMessageFields<'_>) -> pb::QueuedMessage {
     pb::QueuedMessage {
-        enqueue_time: Some(codec::time::timestamp_to_pb(place.enqueued_at)),
-        expire_time: place.expires_at.map(codec::time::timestamp_to_pb),
+        enqueue_time: place.enqueued_at.to_field(),
+        expire_time: place.expires_at.to_field(),
         ..shown.message(place.message.as_str(), &place.state)
     }
 }
@@ -242,8 +242,8 @@ fn queued_message(queued: QueuedMessage, key: &SessionKey) -> pb::QueuedMessage 
         starts_turn,
     };
     pb::QueuedMessage {
-        enqueue_time: Some(codec::time::timestamp_to_pb(enqueued_at)),
-        expire_time: expires_at.map(codec::time::timestamp_to_pb),
+        enqueue_time: enqueued_at.to_field(),
+        expire_time: expires_at.to_field(),
         ..shown.message(message.as_str(), &state)
     }
 }

@@ -17,7 +17,7 @@ use super::{
     status,
 };
 use crate::{
-    codec,
+    codec::{self, field::Field as _},
     model::{Seq, SessionId, SessionKey, TenantId},
     pb::{self, session_service_server::SessionService},
     store::message::{Page, PlacedMessage, View},
@@ -241,7 +241,7 @@ impl SessionService for Sessions {
                 .map(|message| message.into_string())
                 .collect(),
             context_version: receipt.version,
-            context_tokens: Some(codec::usage::count_to_pb(&receipt.size)),
+            context_tokens: receipt.size.to_field(),
         }))
     }
 

@@ -2,10 +2,9 @@
 
 use crate::{
     codec::{
-        category::{occupant_to_pb, share_to_pb},
         compaction,
+        field::{Field as _, messages},
         number::signed,
-        usage::{count_to_pb, estimate_to_pb, purpose_to_pb, totals_to_pb},
     },
     context::stats::tool_occupant as occupant,
     model::{SessionId, ToolCategory, event::Estimate},
@@ -41,14 +40,14 @@ pub(super) fn to_pb(it: &ContextStats, session: &SessionId) -> pb::ContextStats 
         model: model.clone(),
         context_window: signed(budget.window),
         output_reserve: signed(budget.reserve),
-        used: Some(count_to_pb(&size.count)),
+        used: size.count.to_field(),
         used_ratio: share(size.count.tokens.into(), budget.window.into()),
         free_tokens: signed(budget.free(size.count.tokens, forecast.buffer)),
         auto_compact_buffer: signed(forecast.buffer),
         compaction_threshold: signed(forecast.threshold),
         tokens_until_compaction: signed(forecast.remaining_tokens),
         steps_until_compaction: forecast.steps.map(signed),
-        categories: breakdown.shares.iter().map(share_to_pb).collect(),
+        categories: breakdown.shares.to_field(),
         categories_adjusted: breakdown.adjusted,
         tools: tools
             .iter()
@@ -60,7 +59,7 @@ pub(super) fn to_pb(it: &ContextStats, session: &SessionId) -> pb::ContextStats 
             last_output_tokens: signed(size.last_output),
             new_tokens: i32::try_from(size.new).unwrap_or(i32::MAX),
         }),
-        last_estimate: estimate.as_ref().map(estimate_to_pb),
+        last_estimate: estimate.to_field(),
         calibration_ratio: *learnt,
         cache_hit_ratio: cache_hits(&stats.usage),
         pruned_count: signed(stats.ledger.pruned.parts),
@@ -70,8 +69,8 @@ pub(super) fn to_pb(it: &ContextStats, session: &SessionId) -> pb::ContextStats 
             .iter()
             .map(|it| compaction::to_pb(it, session))
             .collect(),
-        recent_turns: stats.turns.iter().map(turn_to_pb).collect(),
-        usage: stats.usage.iter().map(spent_to_pb).collect(),
+        recent_turns: stats.turns.to_field(),
+        usage: stats.usage.to_field(),
         queued_count: signed(stats.queued.parts),
         context_version: stats.version.number(),
         as_of_seq: stats.last_seq.0,
@@ -100,27 +99,11 @@ fn tool_to_pb((name, category, tokens): &(String, ToolCategory, u32)) -> pb::Too
     pb::ToolTokens {
         tool_name: name.clone(),
         tokens: signed(*tokens),
-        category: occupant_to_pb(occupant(*category)).into(),
+        category: occupant(*category).to_field(),
     }
 }
 
-fn turn_to_pb(turn: &TurnUsage) -> pb::TurnUsage {
-    pb::TurnUsage {
-        turn_id: turn.turn.to_string(),
-        step_count: signed(turn.steps),
-        total_usage: Some(totals_to_pb(&turn.totals)),
-    }
-}
-
-fn spent_to_pb(spent: &UsageEntry) -> pb::UsageByModel {
-    let UsageEntry {
-        purpose,
-        model,
-        totals,
-    } = spent;
-    pb::UsageByModel {
-        purpose: purpose_to_pb(*purpose).into(),
-        model: model.clone(),
-        usage: Some(totals_to_pb(totals)),
-    }
+messages! {
+    TurnUsage = TurnUsage { turn = turn_id, steps = step_count, totals = total_usage, }
+    UsageEntry = UsageByModel { purpose, model, totals = usage, }
 }

@@ -18,7 +18,9 @@ use super::{
     violations::{RequestError, Violation, Violations},
 };
 use crate::{
-    auth, codec, mcp,
+    auth,
+    codec::field::Choice as _,
+    mcp,
     model::{
         Access, CallId, Exceeded, RequestId, Seq, TenantId,
         append::{Flaw, Place},
@@ -435,7 +437,7 @@ fn ahead(row: Row, field: &str, last: Seq) -> Row {
 
 /// The name of a category without its prefix.
 fn category_name(largest: ContextCategory) -> &'static str {
-    let name = codec::category::occupant_to_pb(largest).as_str_name();
+    let name = largest.to_pb().as_str_name();
     name.trim_start_matches("CONTEXT_CATEGORY_")
 }
 

@@ -23,7 +23,10 @@ use super::{
     raw_output,
 };
 use crate::{
-    codec,
+    codec::{
+        self,
+        field::{Choice as _, Field as _},
+    },
     config::StreamConfig,
     model::{
         Content, MessageId, Seq, SessionKey, ToolCall, TurnId, delta::DeltaKind,
@@ -470,7 +473,7 @@ impl<T: Send + 'static> RunningStream<T> {
             let queued = pb::MessageQueued {
                 queued_message_id: message.into_string(),
                 position: i32::try_from(position).unwrap_or(i32::MAX),
-                delivery: codec::queue::delivery_to_pb(delivery).into(),
+                delivery: delivery.to_field(),
             };
             let event = self.ephemeral(
                 turn,
@@ -589,7 +592,7 @@ impl<T: Send + 'static> RunningStream<T> {
                 .turn(&self.reader.key, turn)
                 .await?
         {
-            self.state = Some(state_name(codec::turn::state_to_pb(turn.state)));
+            self.state = Some(state_name(turn.state.to_pb()));
         }
         Ok(Stop::Ended)
     }
@@ -608,7 +611,7 @@ impl<T: Send + 'static> RunningStream<T> {
             turn_id: turn.map(TurnId::into_string).unwrap_or_default(),
             step: i32::try_from(at.step).unwrap_or(i32::MAX),
             attempt: i32::try_from(at.attempt).unwrap_or(i32::MAX),
-            time: Some(codec::time::timestamp_to_pb(self.reader.engine.now())),
+            time: self.reader.engine.now().to_field(),
             replay: false,
             payload: Some(payload),
         }

@@ -17,7 +17,10 @@ use super::{
     stream::{EventStream, Reader},
 };
 use crate::{
-    codec,
+    codec::{
+        self,
+        field::{Field as _, choices},
+    },
     config::StreamConfig,
     model::{
         Seq, SessionKey, TurnId, TurnState,
@@ -392,7 +395,7 @@ impl TurnService for Turns {
         let receipts = self.engine.submit(tenant, command).await?;
         let receipt = |(call, status): (crate::model::CallId, AnswerStatus)| pb::AnswerReceipt {
             call_id: call.into_string(),
-            status: answer_status(status).into(),
+            status: status.to_field(),
         };
         Ok(Response::new(pb::SubmitToolResultsResponse {
             receipts: receipts.answers.into_iter().map(receipt).collect(),
@@ -431,11 +434,6 @@ impl TurnService for Turns {
     }
 }
 
-fn answer_status(status: AnswerStatus) -> pb::AnswerStatus {
-    match status {
-        AnswerStatus::Accepted => pb::AnswerStatus::Accepted,
-        AnswerStatus::Duplicate => pb::AnswerStatus::Duplicate,
-        AnswerStatus::Stale => pb::AnswerStatus::Stale,
-        AnswerStatus::NotRequested => pb::AnswerStatus::NotRequested,
-    }
+choices! {
+    AnswerStatus = AnswerStatus { Accepted, Duplicate, Stale, NotRequested }
 }

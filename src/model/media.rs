@@ -267,4 +267,29 @@ mod tests {
             );
         }
     }
+
+    #[test]
+    fn a_media_type_has_two_halves_and_printable_parameters() {
+        for text in [
+            "image/png",
+            "text/plain; charset=utf-8",
+            "application/vnd.a+json",
+            "TEXT/X ;a=\"b c\"",
+        ] {
+            assert!(is_media_type(text), "{text}");
+        }
+        for text in [
+            "png",
+            "image/",
+            "/png",
+            "image/png/x",
+            "image /png",
+            "text/plain; a=\n",
+            "té/xt",
+            "; a",
+            " a/b",
+        ] {
+            assert!(!is_media_type(text), "{text}");
+        }
+    }
 }

@@ -1,18 +1,18 @@
-//! The context of a session: counting, pruning, compaction, and prompts for hosts.
+//! The context of a session: sizes, prompts, pruning, compaction and statistics.
 
+mod call_settings;
 pub mod compact;
-pub mod count;
 pub mod estimators;
-pub mod export;
 pub(in crate::turn) mod learn;
+pub(in crate::turn) mod measured;
 pub(in crate::turn) mod media;
 pub(in crate::turn) mod memory;
-mod prepare;
+pub(in crate::turn) mod prompt_call;
 pub(in crate::turn) mod prune;
 pub(in crate::turn) mod reasoning;
-mod record;
-pub mod render;
+pub(in crate::turn) mod result_texts;
 pub(in crate::turn) mod session_view;
 pub(in crate::turn) mod size;
 pub mod stats;
-mod take_queue;
+pub(in crate::turn) mod tool_output;
+pub(in crate::turn) mod window;

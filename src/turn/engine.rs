@@ -10,16 +10,16 @@ use crate::{
     fair::FairSemaphore,
     mcp,
     model::{
-        Limits, SessionConfig, SessionKey, TenantId, TenantLimits, command::TurnRequest,
+        Limits, SessionConfig, SessionKey, TenantId, TenantLimits, ToolSet, command::TurnRequest,
         config::Policy, quota::has_fair_room,
     },
     provider::{Registry, registry::ResolvedModel},
     quota::{Quotas, TenantState},
-    store::{NewRequest, Reach, Store},
+    store::{NewRequest, Reach, Store, session::Session},
     telemetry::{Metrics, Telemetry, Trace, Traces},
     turn::{
-        Error,
-        context::learn::memory::CalibrationMemory,
+        calibrations::CalibrationMemory,
+        error::Error,
         lease::{
             leases::{GrantRequest, Leases},
             postponed::Postponed,
@@ -28,9 +28,6 @@ use crate::{
         settings::{DEFAULT_POLICY, Rules},
     },
 };
-
-/// Longest time after the drain for handing turns over and for saving calibrations.
-const LAST_WRITES: Duration = Duration::from_secs(5);
 
 /// Least time between two refreshes of one server's models that turns trigger.
 const MIN_MODEL_REFRESH_INTERVAL: Duration = Duration::from_secs(5);
@@ -149,29 +146,16 @@ impl Engine {
         &self.draining
     }
 
-    /// Lets turns reach a step boundary, for at most `patience`, and hands the rest over. Returns
-    /// when no task runs any more, or when the time for the last writes has passed.
-    pub async fn drain(&self, patience: Duration) {
-        self.draining.cancel();
-        self.tasks.close();
-        let drained = tokio::time::timeout(patience, self.tasks.wait()).await;
-        // An unresponsive database must not block the shutdown.
-        let end = tokio::time::Instant::now() + LAST_WRITES;
-        if drained.is_err() {
-            self.aborting.cancel();
-            let _ = tokio::time::timeout_at(end, self.tasks.wait()).await;
-        }
-        // Only this replica has the calibration of its last calls. A count that takes long is
-        // abandoned.
-        let counting = self.calibration_memory.counted();
-        let _ = tokio::time::timeout_at(end - LAST_WRITES / 2, counting).await;
-        match tokio::time::timeout_at(end, self.save_calibrations()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                tracing::warn!(%error, "failed to save the calibration")
-            }
-            Err(_) => tracing::warn!("timed out saving the calibration"),
-        }
+    /// Reads a session.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SessionNotFound`] if the tenant has no such session.
+    pub async fn session(&self, key: &SessionKey) -> Result<Session, Error> {
+        self.store
+            .session(key)
+            .await?
+            .ok_or_else(|| Error::SessionNotFound(key.session.clone()))
     }
 
     /// Resolves a model reference.
@@ -207,6 +191,16 @@ impl Engine {
         // If the refresh takes longer, a later step gets the window from the worker's refresh.
         let _ = tokio::time::timeout(MODEL_REFRESH_TIMEOUT, asking).await;
         self.model(reference)
+    }
+
+    /// Whether one more turn of the tenant may begin here.
+    pub(in crate::turn) fn may_begin(&self, tenant: &TenantId) -> bool {
+        self.may_start() && self.check_room(tenant).is_ok()
+    }
+
+    /// Whether this replica may run one more turn.
+    pub(in crate::turn) fn may_start(&self) -> bool {
+        !self.draining.is_cancelled() && self.leases.count() < self.rules.turn.max_running_turns
     }
 
     /// Refuses a turn if this replica is at its limit of turns, or the tenant at one of its limits.
@@ -288,6 +282,15 @@ impl Engine {
         references
             .iter()
             .try_for_each(|reference| self.model(reference).map(drop))
+    }
+
+    /// Adds the tools that the tenant's MCP servers list to a tool set.
+    pub(in crate::turn) async fn resolve_tools(
+        &self,
+        tenant: &TenantId,
+        set: &mut ToolSet,
+    ) -> Result<(), Error> {
+        Ok(self.mcp.resolve(tenant, set).await?)
     }
 
     /// Refreshes the model lists of all providers.

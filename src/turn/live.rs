@@ -1,9 +1,7 @@
-//! Streaming: partial text and notifications, to readers here and to other replicas.
+//! The state of streams in this replica's memory: open messages and their readers ([`hub`]), the
+//! text that is shared with other replicas, and wake-ups.
 
-mod attendance;
 mod followed;
 pub mod hub;
-mod listen;
-pub mod share;
 pub(in crate::turn) mod sharing;
 pub mod wakeups;

@@ -6,7 +6,7 @@ use std::{
     ops::ControlFlow::{self, Break, Continue},
 };
 
-use crate::{store, turn::Error};
+use crate::{store, turn::error::Error};
 
 /// Attempts after which an operation is refused.
 const TRIES: u32 = 10;

@@ -1,6 +1,7 @@
-//! Messages that are queued while a turn runs, and the turns that they start.
+//! The queue of a session: messages that wait for a turn, and the plans of turns that they start.
 
 mod backlog;
 pub mod enqueue;
 pub mod expire;
-pub mod following;
+pub(in crate::turn) mod plan;
+pub(in crate::turn) mod take;

@@ -2,25 +2,22 @@
 //! the turn ends or waits for tools.
 
 pub mod answer;
+mod batch;
 mod call;
-pub(in crate::turn) mod call_settings;
 pub mod cancel;
 pub(in crate::turn) mod cause;
 pub mod decide;
 mod ending;
+mod enqueue;
 pub mod execute;
 mod fallback;
 mod make_room;
-pub(in crate::turn) mod measured;
 mod memory;
-pub(in crate::turn) mod opening;
-pub mod retry;
 mod spans;
 mod start;
-pub(in crate::turn) mod starting_point;
+mod start_queued;
 mod state;
-pub(in crate::turn) mod step_tools;
-pub(in crate::turn) mod take;
+mod take;
 mod token_wait;
 mod watch;
 mod window;
@@ -49,20 +46,20 @@ use crate::{
         context::{
             estimators::estimator,
             media::PromptMedia,
-            size::{Excerpt, PromptCall, unsupported},
-            stats::budget,
+            prompt_call::PromptCall,
+            size::{Excerpt, unsupported},
+            window::budget,
         },
         engine::Engine,
         lease::leases::Lease,
         live::{hub::Channel, wakeups::Wakeup},
+        opening::step_started,
         run::{
             cause::Cause,
             decide::{LastMessage, TurnAction, TurnProgress, next_action},
             memory::TurnRead,
-            opening::step_started,
             spans::Spans,
             state::{ContextReductions, Flow, NotReleased, PromptFit, Run, StepContext},
-            step_tools::tools_in_force,
             watch::Watch,
         },
     },
@@ -175,17 +172,10 @@ impl Run<'_> {
             Ok(model) => model,
             Err(error) => return self.without_model(&owned, named, error).await,
         };
-        let tools = tools_in_force(&owned.request, config, owned.is_late());
         let messages = transcript
             .as_ref()
             .map_or([].as_slice(), ClosedTranscript::messages);
-        let call = PromptCall {
-            config,
-            tools,
-            request: &owned.request,
-            step: owned.step,
-            model: (&model).into(),
-        };
+        let call = PromptCall::new(config, &owned.request, owned.step, owned.is_late(), &model);
         let context = call.size((&owned).into(), messages);
         let step = StepContext {
             owned: &owned,
@@ -196,7 +186,7 @@ impl Run<'_> {
             context,
             unsupported: unsupported(&model, &Excerpt::whole(messages)),
             model: &model,
-            tools,
+            call,
             hides: seen.context_version != Some(0),
             at: StepPosition {
                 step: owned.step,
@@ -364,14 +354,13 @@ impl Run<'_> {
         let model = self
             .engine
             .model(owned.request.model.as_ref().unwrap_or(&config.model))?;
-        let tools = tools_in_force(&owned.request, config, owned.time_left.is_zero());
-        let call = PromptCall {
+        let call = PromptCall::new(
             config,
-            tools,
-            request: &owned.request,
-            step: owned.step + 1,
-            model: (&model).into(),
-        };
+            &owned.request,
+            owned.step + 1,
+            owned.time_left.is_zero(),
+            &model,
+        );
         let size = call.size(owned.into(), messages);
         let budget = budget(&self.engine.policy(config)?.context, &model).ok();
         let started = step_started(&model, *number, size.size().count, budget);

@@ -1,9 +1,8 @@
-//! Tool calls: requesting them, storing results of hosts and MCP servers, and closing them.
+//! Answers to tool calls: results and decisions of hosts, calls of MCP servers, and calls that are
+//! closed at their deadline.
 
 mod answered_turn;
-pub(in crate::turn) mod batch;
 mod mcp;
 mod overdue;
 mod receipts;
-pub(in crate::turn) mod result_texts;
 pub mod submit;

@@ -9,7 +9,10 @@ mod score;
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use contextd::{
-    codec,
+    codec::{
+        self,
+        field::{Field as _, unless_default},
+    },
     context::template::Template,
     model::{Message, Prompt, Role, ToolSet},
     pb::{self, event::Payload},
@@ -137,11 +140,14 @@ fn session(case: &cases::Case, session_id: String) -> pb::Session {
         session_id,
         model: format!("{}/{}", case.service(), recorded.model),
         system_prompt: prompt.instructions(),
-        tools: Some(codec::tools::to_pb(&ToolSet {
-            tools: prompt.tools.clone(),
-            ..ToolSet::default()
-        })),
-        generation: codec::generation::to_stored(&prompt.generation),
+        tools: Some(
+            ToolSet {
+                tools: prompt.tools.clone(),
+                ..ToolSet::default()
+            }
+            .to_field(),
+        ),
+        generation: unless_default::to_field(&prompt.generation),
         ..pb::Session::default()
     }
 }

@@ -4,6 +4,7 @@
 
 mod circles;
 mod imports;
+mod layers;
 mod profiles;
 mod prose;
 mod reach;
@@ -106,6 +107,11 @@ fn only_config_reads_the_environment() {
 #[test]
 fn files_import_each_other_in_one_direction() {
     assert_eq!(circles::circles(&sources("src")), Vec::<Vec<String>>::new());
+}
+
+#[test]
+fn modules_of_the_turn_engine_are_layers() {
+    assert_eq!(layers::upward(&sources("src")), Vec::<String>::new());
 }
 
 #[test]

@@ -12,6 +12,15 @@
 )]
 
 pub mod codec;
+mod ids;
+pub mod limits;
+
+pub use self::ids::RequestIds;
+
+/// The full names of the RPCs, such as `contextd.v1.TurnService/ExecuteTurn`.
+pub mod rpc {
+    include!(concat!(env!("OUT_DIR"), "/rpc.rs"));
+}
 
 tonic::include_proto!("contextd.v1");
 

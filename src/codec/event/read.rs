@@ -7,11 +7,10 @@ use jiff::Timestamp;
 
 use crate::{
     codec::{
-        DecodeError, ledger, message,
-        number::signed,
-        part, read,
-        time::{duration_from_pb, duration_to_pb, timestamp_to_pb},
-        usage,
+        DecodeError,
+        field::Field as _,
+        ledger, message, read,
+        time::{duration_from_pb, timestamp_to_pb},
     },
     model::{
         CallId, Message, MessageId, SessionId, ToolResult, derive,
@@ -85,14 +84,10 @@ pub fn to_pb(event: &StoredEvent, session: &SessionId, content: &EventContent) -
     pb::Event {
         seq: event.seq.0,
         session_id: session.to_string(),
-        turn_id: event
-            .turn
-            .as_ref()
-            .map(ToString::to_string)
-            .unwrap_or_default(),
-        step: signed(event.step),
-        attempt: signed(event.attempt),
-        time: Some(timestamp_to_pb(event.at)),
+        turn_id: event.turn.to_field(),
+        step: event.step.to_field(),
+        attempt: event.attempt.to_field(),
+        time: event.at.to_field(),
         replay: false,
         payload,
     }
@@ -204,8 +199,9 @@ fn queued_message_cancelled(
 
 fn context_pruned(event: &StoredEvent) -> Result<pb::ContextPruned, DecodeError> {
     let report = ledger::decode_prune_report(&event.payload, event.seq)?;
-    let report = Some(ledger::prune_report_to_pb(&report));
-    Ok(pb::ContextPruned { report })
+    Ok(pb::ContextPruned {
+        report: report.to_field(),
+    })
 }
 
 /// The stored event only refers to the compaction, whose state is now REVERTED.
@@ -319,8 +315,8 @@ fn tool_call_completed(
         .get(&id)
         .ok_or_else(|| missing("result of call", id.as_str()))?;
     Ok(pb::ToolCallCompleted {
-        result: Some(part::result_to_pb(result)),
-        elapsed: Some(duration_to_pb(*elapsed)),
+        result: result.to_field(),
+        elapsed: elapsed.to_field(),
         raw_parts: Vec::new(),
     })
 }
@@ -387,11 +383,7 @@ fn action_required(action: pb::ActionRequired, event: &StoredEvent) -> pb::Actio
 /// without a compaction that ended during its last call.
 fn result(result: Option<pb::TurnResult>, event: &StoredEvent) -> Option<pb::TurnResult> {
     let result = result.unwrap_or_default();
-    let total_usage = event
-        .totals
-        .as_ref()
-        .map(usage::totals_to_pb)
-        .or(result.total_usage);
+    let total_usage = event.totals.to_field().or(result.total_usage);
     Some(pb::TurnResult {
         queued_message_ids: event.refs.clone(),
         total_usage,

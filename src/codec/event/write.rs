@@ -6,12 +6,9 @@ use prost::Message;
 
 use crate::{
     codec::{
-        applied, compaction, failure, generation, ledger, limits,
-        number::signed,
-        part, queue,
+        compaction,
+        field::{Field, choices, messages},
         time::duration_to_pb,
-        turn::{cancel_outcome_to_pb, cause_to_pb, completion_to_pb, result_to_pb},
-        usage,
     },
     model::{
         AppliedMessage, CallId, Compaction, DropReason, Ending, MessageId, Payload, ToolCall,
@@ -39,13 +36,63 @@ pub struct EncodedEvent {
     pub payload: Vec<u8>,
 }
 
+choices! {
+    CallCancelReason = ToolCallCancelReason { TurnCancelled, TurnEnded, Incomplete, UnknownTool }
+}
+
+messages! {
+    TurnStarted = TurnStarted {
+        request = request_id,
+        model,
+        limits,
+        tool_names,
+        input = input_message_id,
+    }
+    StepStarted = StepStarted {
+        model,
+        revision = etag,
+        context = context_tokens,
+        window = context_window,
+        reserve = output_reserve,
+    }
+    UsageRecorded = UsageRecorded {
+        purpose,
+        model,
+        usage,
+        estimate,
+        ratio = calibration_ratio,
+        message = message_id,
+        compaction = compaction_id,
+    }
+    TurnRetrying = TurnRetrying {
+        failure,
+        next_attempt,
+        delay,
+        voided = voided_message_id,
+    }
+    ModelSwitched = ModelSwitched {
+        from = from_model,
+        to = to_model,
+        revision = etag,
+        generation via unless_default,
+        _ = messages_retained,
+    }
+    ModelFallback = ModelFallback {
+        from = from_model,
+        to = to_model,
+        reason,
+        window = context_window,
+        reserve = output_reserve,
+    }
+}
+
 /// Encodes an event for storage.
 pub fn encode(payload: &Payload) -> EncodedEvent {
     match payload {
-        Payload::TurnStarted(it) => encoded(kind::TURN_STARTED, &turn_started(it)),
+        Payload::TurnStarted(it) => member::<pb::TurnStarted>(kind::TURN_STARTED, it),
         Payload::StepStarted(it) => EncodedEvent {
             refs: vec![it.revision.to_string()],
-            ..encoded(kind::STEP_STARTED, &step_started(it))
+            ..member::<pb::StepStarted>(kind::STEP_STARTED, it)
         },
         Payload::MessageCommitted { message } => {
             reference(kind::MESSAGE_COMMITTED, message.as_str())
@@ -71,23 +118,23 @@ pub fn encode(payload: &Payload) -> EncodedEvent {
         Payload::ActionRequired { results, approvals } => {
             encoded(kind::ACTION_REQUIRED, &action_required(results, approvals))
         }
-        Payload::UsageRecorded(it) => encoded(kind::USAGE_RECORDED, &usage_recorded(it)),
+        Payload::UsageRecorded(it) => member::<pb::UsageRecorded>(kind::USAGE_RECORDED, it),
         Payload::UnsupportedSetting(it) => {
             encoded(kind::UNSUPPORTED_INPUT, &unsupported_setting(it))
         }
         Payload::UnsupportedPart(it) => encoded(kind::UNSUPPORTED_INPUT, &unsupported_part(it)),
-        Payload::TurnRetrying(it) => encoded(kind::TURN_RETRYING, &turn_retrying(it)),
-        Payload::ModelSwitched(it) => encoded(kind::MODEL_SWITCHED, &model_switched(it)),
-        Payload::ModelFallback(it) => encoded(kind::MODEL_FALLBACK, &model_fallback(it)),
+        Payload::TurnRetrying(it) => member::<pb::TurnRetrying>(kind::TURN_RETRYING, it),
+        Payload::ModelSwitched(it) => member::<pb::ModelSwitched>(kind::MODEL_SWITCHED, it),
+        Payload::ModelFallback(it) => member::<pb::ModelFallback>(kind::MODEL_FALLBACK, it),
         Payload::SessionUpdated { revision, paths } => {
             encoded(kind::SESSION_UPDATED, &session_updated(*revision, paths))
         }
         Payload::ContextPruned { report } => {
-            let report = Some(ledger::prune_report_to_pb(report));
+            let report = report.to_field();
             encoded(kind::CONTEXT_PRUNED, &pb::ContextPruned { report })
         }
         Payload::ContextRestored { restored } => {
-            encoded(kind::CONTEXT_RESTORED, &ledger::restored_to_pb(restored))
+            member::<pb::ContextRestored>(kind::CONTEXT_RESTORED, restored)
         }
         Payload::CompactionStarted(it) => encode_compaction_event(kind::COMPACTION_STARTED, it),
         Payload::CompactionCompleted(it) => encode_compaction_event(kind::COMPACTION_COMPLETED, it),
@@ -109,34 +156,8 @@ fn call_cancelled(call: &CallId, name: &str, reason: CallCancelReason) -> pb::To
     pb::ToolCallCancelled {
         call_id: call.to_string(),
         tool_name: name.to_owned(),
-        reason: cancel_reason_to_pb(reason).into(),
+        reason: reason.to_field(),
     }
-}
-
-fn usage_recorded(recorded: &UsageRecorded) -> pb::UsageRecorded {
-    let UsageRecorded {
-        purpose,
-        model,
-        usage,
-        estimate,
-        ratio,
-        message,
-        compaction,
-    } = recorded;
-    pb::UsageRecorded {
-        purpose: usage::purpose_to_pb(*purpose).into(),
-        model: model.clone(),
-        usage: usage.as_ref().map(usage::to_pb),
-        estimate: estimate.as_ref().map(usage::estimate_to_pb),
-        calibration_ratio: *ratio,
-        message_id: id_or_empty(message.as_ref()),
-        compaction_id: id_or_empty(compaction.as_ref()),
-    }
-}
-
-/// An optional id for the proto, where empty means absent.
-fn id_or_empty<T: ToString>(id: Option<&T>) -> String {
-    id.map(T::to_string).unwrap_or_default()
 }
 
 fn session_updated(revision: i64, paths: &[String]) -> pb::SessionUpdated {
@@ -146,43 +167,10 @@ fn session_updated(revision: i64, paths: &[String]) -> pb::SessionUpdated {
     }
 }
 
-fn model_switched(switched: &ModelSwitched) -> pb::ModelSwitched {
-    let ModelSwitched {
-        from,
-        to,
-        revision,
-        generation,
-    } = switched;
-    pb::ModelSwitched {
-        from_model: from.clone(),
-        to_model: to.clone(),
-        etag: revision.to_string(),
-        generation: generation::to_stored(generation),
-        messages_retained: 0,
-    }
-}
-
-fn model_fallback(fallback: &ModelFallback) -> pb::ModelFallback {
-    let ModelFallback {
-        from,
-        to,
-        reason,
-        window,
-        reserve,
-    } = fallback;
-    pb::ModelFallback {
-        from_model: from.clone(),
-        to_model: to.clone(),
-        reason: failure::reason_to_pb(*reason).into(),
-        context_window: signed(*window),
-        output_reserve: signed(*reserve),
-    }
-}
-
 fn messages_applied(message: &MessageId, taken: &[AppliedMessage]) -> pb::MessagesApplied {
     pb::MessagesApplied {
         message_id: message.to_string(),
-        messages: taken.iter().map(applied::to_pb).collect(),
+        messages: taken.iter().map(Field::to_field).collect(),
         coalesced: taken.len() > 1,
     }
 }
@@ -191,7 +179,7 @@ fn messages_applied(message: &MessageId, taken: &[AppliedMessage]) -> pb::Messag
 /// stored in the refs.
 pub fn encode_call_cancelled(reason: CallCancelReason) -> Vec<u8> {
     pb::ToolCallCancelled {
-        reason: cancel_reason_to_pb(reason).into(),
+        reason: reason.to_field(),
         ..pb::ToolCallCancelled::default()
     }
     .encode_to_vec()
@@ -205,9 +193,8 @@ pub fn encode_dropped_with_session() -> Vec<u8> {
 
 /// The id of the message is stored in the refs.
 fn encode_dropped(reason: DropReason) -> Vec<u8> {
-    let reason = queue::drop_reason_to_pb(reason).into();
     pb::QueuedMessageDropped {
-        reason,
+        reason: reason.to_field(),
         ..pb::QueuedMessageDropped::default()
     }
     .encode_to_vec()
@@ -218,7 +205,7 @@ fn encode_dropped(reason: DropReason) -> Vec<u8> {
 pub fn encode_compaction_lost() -> Vec<u8> {
     let lost = pb::Compaction {
         state: pb::CompactionState::Failed.into(),
-        failure: Some(failure::to_pb(&compaction::replica_stopped_failure())),
+        failure: compaction::replica_stopped_failure().to_field(),
         ..pb::Compaction::default()
     };
     pb::CompactionFailed {
@@ -238,13 +225,17 @@ fn action_required(results: &[CallId], approvals: &[CallId]) -> pb::ActionRequir
 /// All compaction events have the same form.
 fn encode_compaction_event(kind: &'static str, compaction: &Compaction) -> EncodedEvent {
     let member = pb::CompactionStarted {
-        compaction: Some(compaction::stored(compaction)),
+        compaction: Some(compaction.to_field()),
     };
     let id = compaction.id.as_ref().map(ToString::to_string);
     EncodedEvent {
         refs: id.into_iter().collect(),
         ..encoded(kind, &member)
     }
+}
+
+fn member<P: Message>(kind: &'static str, value: &impl Field<P>) -> EncodedEvent {
+    encoded(kind, &value.to_field())
 }
 
 fn encoded(kind: &'static str, member: &impl Message) -> EncodedEvent {
@@ -260,23 +251,6 @@ fn reference(kind: &'static str, id: &str) -> EncodedEvent {
         kind,
         refs: vec![id.to_owned()],
         payload: Vec::new(),
-    }
-}
-
-fn turn_started(started: &TurnStarted) -> pb::TurnStarted {
-    let TurnStarted {
-        request,
-        model,
-        limits,
-        tool_names,
-        input,
-    } = started;
-    pb::TurnStarted {
-        request_id: id_or_empty(request.as_ref()),
-        model: model.clone(),
-        limits: Some(limits::to_pb(limits)),
-        tool_names: tool_names.clone(),
-        input_message_id: id_or_empty(input.as_ref()),
     }
 }
 
@@ -322,23 +296,6 @@ fn unsupported_part(left_out: &UnsupportedPart) -> pb::UnsupportedInput {
     }
 }
 
-fn step_started(started: &StepStarted) -> pb::StepStarted {
-    let StepStarted {
-        model,
-        revision,
-        context,
-        window,
-        reserve,
-    } = started;
-    pb::StepStarted {
-        model: model.clone(),
-        etag: revision.to_string(),
-        context_tokens: Some(usage::count_to_pb(context)),
-        context_window: signed(*window),
-        output_reserve: signed(*reserve),
-    }
-}
-
 /// A request for a tool call.
 fn tool_call_requested(
     call: &ToolCall,
@@ -347,8 +304,8 @@ fn tool_call_requested(
     executor: ToolExecutor,
 ) -> pb::PendingCall {
     pb::PendingCall {
-        call: Some(part::call_to_pb(call)),
-        executor: crate::codec::tools::executor_to_pb(executor).into(),
+        call: call.to_field(),
+        executor: executor.to_field(),
         deadline: Some(relative(timeout)),
         arguments_edited: edited,
     }
@@ -357,7 +314,7 @@ fn tool_call_requested(
 /// A request for an approval.
 fn approval_requested(call: &ToolCall, timeout: Duration) -> pb::PendingApproval {
     pb::PendingApproval {
-        call: Some(part::call_to_pb(call)),
+        call: call.to_field(),
         deadline: Some(relative(timeout)),
     }
 }
@@ -369,29 +326,14 @@ fn relative(timeout: Duration) -> prost_types::Timestamp {
     prost_types::Timestamp { seconds, nanos }
 }
 
-fn turn_retrying(retrying: &TurnRetrying) -> pb::TurnRetrying {
-    let TurnRetrying {
-        failure,
-        next_attempt,
-        delay,
-        voided,
-    } = retrying;
-    pb::TurnRetrying {
-        failure: Some(failure::to_pb(failure)),
-        next_attempt: signed(*next_attempt),
-        delay: Some(duration_to_pb(*delay)),
-        voided_message_id: id_or_empty(voided.as_ref()),
-    }
-}
-
 /// The end of a turn: each kind of end has its own event kind.
 fn encode_turn_ended(ending: &Ending, result: &TurnResult) -> EncodedEvent {
-    let result = Some(result_to_pb(result));
+    let result = result.to_field();
     match ending {
         Ending::Completed(reason) => encoded(
             kind::TURN_COMPLETED,
             &pb::TurnCompleted {
-                reason: completion_to_pb(*reason).into(),
+                reason: reason.to_field(),
                 result,
             },
         ),
@@ -410,9 +352,9 @@ fn encode_turn_ended(ending: &Ending, result: &TurnResult) -> EncodedEvent {
             encoded(
                 kind::TURN_CANCELLED,
                 &pb::TurnCancelled {
-                    cause: cause_to_pb(*cause).into(),
+                    cause: cause.to_field(),
                     result,
-                    outcome: cancel_outcome_to_pb(*outcome).into(),
+                    outcome: outcome.to_field(),
                     mode: mode.into(),
                     reason: reason.clone(),
                     voided_message_ids: messages.into_iter().map(MessageId::into_string).collect(),
@@ -423,19 +365,10 @@ fn encode_turn_ended(ending: &Ending, result: &TurnResult) -> EncodedEvent {
         Ending::Failed(failure) => encoded(
             kind::TURN_FAILED,
             &pb::TurnFailed {
-                failure: Some(failure::to_pb(failure)),
+                failure: failure.to_field(),
                 result,
             },
         ),
-    }
-}
-
-fn cancel_reason_to_pb(reason: CallCancelReason) -> pb::ToolCallCancelReason {
-    match reason {
-        CallCancelReason::TurnCancelled => pb::ToolCallCancelReason::TurnCancelled,
-        CallCancelReason::TurnEnded => pb::ToolCallCancelReason::TurnEnded,
-        CallCancelReason::Incomplete => pb::ToolCallCancelReason::Incomplete,
-        CallCancelReason::UnknownTool => pb::ToolCallCancelReason::UnknownTool,
     }
 }
 

@@ -1,34 +1,12 @@
 //! Decodes the requests about API keys, tenant limits and tenant deletion.
 
-use std::{ops::RangeInclusive, time::Duration};
-
-use super::{
-    Findings, PageRequest, Path, duration, page,
-    text::{self, MaxLength},
-};
+use super::{Findings, PageRequest, number, page, text};
 use crate::{
     auth::manage::CreateKey,
     grpc::{access, violations::RequestError},
-    model::{Access, TenantId, TenantLimits, access::is_tenant},
-    pb::{self, FieldReason},
+    model::{Access, TenantId, TenantLimits},
+    pb::{self, rpc},
 };
-
-pub const CREATE_KEY: &str = "contextd.v1.AdminService/CreateKey";
-pub const LIST_KEYS: &str = "contextd.v1.AdminService/ListKeys";
-pub const REVOKE_KEY: &str = "contextd.v1.AdminService/RevokeKey";
-
-pub const GET_TENANT_LIMITS: &str = "contextd.v1.AdminService/GetTenantLimits";
-pub const SET_TENANT_LIMITS: &str = "contextd.v1.AdminService/SetTenantLimits";
-
-const DELETE_TENANT: &str = "contextd.v1.AdminService/DeleteTenant";
-const GET_TENANT_DELETION: &str = "contextd.v1.AdminService/GetTenantDeletion";
-
-/// Maximum length of a key's name, in characters.
-const MAX_NAME_LENGTH: MaxLength = MaxLength::Chars(200);
-/// Maximum length of a key's id, in characters.
-const MAX_ID_LENGTH: MaxLength = MaxLength::Chars(128);
-/// Lifetime of a key: one minute to ten years.
-const TTL: RangeInclusive<Duration> = Duration::from_mins(1)..=Duration::from_hours(10 * 365 * 24);
 
 /// A validated request of ListKeys.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,100 +33,78 @@ pub struct SetLimits {
 }
 
 /// Decodes a CreateKeyRequest.
-pub fn create_key(request: pb::CreateKeyRequest) -> Result<CreateKey, RequestError> {
-    let mut found = Findings::of(CREATE_KEY);
+pub fn create_key(mut request: pb::CreateKeyRequest) -> Result<CreateKey, RequestError> {
+    let found = Findings::check(rpc::CREATE_KEY, &mut request);
     let pb::CreateKeyRequest {
         tenant_id,
         access: number,
         name,
         ttl,
     } = request;
-    let access = access::from_number(number);
-    if number == 0 {
-        found.required(Path::to("access"));
-    } else if access.is_none() {
-        found.invalid(
-            Path::to("access"),
-            FieldReason::Unknown,
-            "is unknown to this server",
-        );
-    }
     let create = CreateKey {
-        tenant: tenant(tenant_id, &mut found),
-        access: access.unwrap_or(Access::Read),
-        name: text::single_line(Path::to("name"), name, MAX_NAME_LENGTH, &mut found),
-        ttl: ttl.and_then(|ttl| duration::within(TTL, Path::to("ttl"), ttl, &mut found)),
+        tenant: tenant(tenant_id),
+        access: access::from_number(number).unwrap_or(Access::Read),
+        name,
+        ttl: number::duration(ttl),
     };
     found.finish(create)
 }
 
 /// Decodes a ListKeysRequest.
-pub fn list_keys(request: pb::ListKeysRequest) -> Result<ListKeys, RequestError> {
-    let mut found = Findings::of(LIST_KEYS);
+pub fn list_keys(mut request: pb::ListKeysRequest) -> Result<ListKeys, RequestError> {
+    let found = Findings::check(rpc::LIST_KEYS, &mut request);
     let pb::ListKeysRequest {
         tenant_id,
         page_size,
         page_token,
     } = request;
     let list = ListKeys {
-        tenant: tenant(tenant_id, &mut found),
-        page: page::page(page_size, page_token, &mut found),
+        tenant: tenant(tenant_id),
+        page: page::page(page_size, page_token),
     };
     found.finish(list)
 }
 
 /// Decodes a RevokeKeyRequest.
-pub fn revoke_key(request: pb::RevokeKeyRequest) -> Result<RevokeKey, RequestError> {
-    let mut found = Findings::of(REVOKE_KEY);
+pub fn revoke_key(mut request: pb::RevokeKeyRequest) -> Result<RevokeKey, RequestError> {
+    let found = Findings::check(rpc::REVOKE_KEY, &mut request);
     let pb::RevokeKeyRequest { key_id, tenant_id } = request;
-    if key_id.is_empty() {
-        found.required(Path::to("key_id"));
-    }
     let revoke = RevokeKey {
-        tenant: tenant(tenant_id, &mut found),
-        key: text::single_line(Path::to("key_id"), key_id, MAX_ID_LENGTH, &mut found),
+        tenant: tenant(tenant_id),
+        key: key_id,
     };
     found.finish(revoke)
 }
 
 /// Decodes a GetTenantLimitsRequest. Returns `None` for the caller's tenant.
 pub fn get_tenant_limits(
-    request: pb::GetTenantLimitsRequest,
+    mut request: pb::GetTenantLimitsRequest,
 ) -> Result<Option<TenantId>, RequestError> {
-    let mut found = Findings::of(GET_TENANT_LIMITS);
+    let found = Findings::check(rpc::GET_TENANT_LIMITS, &mut request);
     let pb::GetTenantLimitsRequest { tenant_id } = request;
-    let tenant = tenant(tenant_id, &mut found);
+    let tenant = tenant(tenant_id);
     found.finish(tenant)
 }
 
 /// Decodes a SetTenantLimitsRequest.
-pub fn set_tenant_limits(request: pb::SetTenantLimitsRequest) -> Result<SetLimits, RequestError> {
-    let mut found = Findings::of(SET_TENANT_LIMITS);
+pub fn set_tenant_limits(
+    mut request: pb::SetTenantLimitsRequest,
+) -> Result<SetLimits, RequestError> {
+    let found = Findings::check(rpc::SET_TENANT_LIMITS, &mut request);
     let pb::SetTenantLimitsRequest { tenant_id, limits } = request;
-    if tenant_id.is_empty() {
-        found.required(Path::to("tenant_id"));
-    }
-    let tenant = tenant(tenant_id, &mut found);
+    let tenant = tenant(tenant_id);
     let pb::TenantLimits {
         running_turns,
         requests_per_second,
         tokens_per_minute,
         stored_bytes,
     } = limits.unwrap_or_default();
-    let path = Path::to("limits");
-    let mut limit = |name, limit: Option<i64>| {
-        let read = u64::try_from(limit?);
-        if read.is_err() {
-            let outside = FieldReason::OutOfRange;
-            found.invalid(path.field(name), outside, "must not be negative");
-        }
-        read.ok()
-    };
+    let limit = |limit: Option<i64>| limit.and_then(|limit| u64::try_from(limit).ok());
     let limits = TenantLimits {
-        running_turns: limit("running_turns", running_turns),
-        requests_per_second: limit("requests_per_second", requests_per_second),
-        tokens_per_minute: limit("tokens_per_minute", tokens_per_minute),
-        stored_bytes: limit("stored_bytes", stored_bytes),
+        running_turns: limit(running_turns),
+        requests_per_second: limit(requests_per_second),
+        tokens_per_minute: limit(tokens_per_minute),
+        stored_bytes: limit(stored_bytes),
     };
     found.finish(SetLimits {
         tenant: tenant.unwrap_or_else(|| TenantId::new("")),
@@ -157,36 +113,23 @@ pub fn set_tenant_limits(request: pb::SetTenantLimitsRequest) -> Result<SetLimit
 }
 
 /// Decodes a DeleteTenantRequest.
-pub fn delete_tenant(request: pb::DeleteTenantRequest) -> Result<TenantId, RequestError> {
-    let mut found = Findings::of(DELETE_TENANT);
+pub fn delete_tenant(mut request: pb::DeleteTenantRequest) -> Result<TenantId, RequestError> {
+    let found = Findings::check(rpc::DELETE_TENANT, &mut request);
     let pb::DeleteTenantRequest { tenant_id } = request;
-    if tenant_id.is_empty() {
-        found.required(Path::to("tenant_id"));
-    }
-    let tenant = tenant(tenant_id, &mut found);
+    let tenant = tenant(tenant_id);
     found.finish(tenant.unwrap_or_else(|| TenantId::new("")))
 }
 
 /// Decodes a GetTenantDeletionRequest. Returns `None` for the caller's tenant.
 pub fn get_tenant_deletion(
-    request: pb::GetTenantDeletionRequest,
+    mut request: pb::GetTenantDeletionRequest,
 ) -> Result<Option<TenantId>, RequestError> {
-    let mut found = Findings::of(GET_TENANT_DELETION);
+    let found = Findings::check(rpc::GET_TENANT_DELETION, &mut request);
     let pb::GetTenantDeletionRequest { tenant_id } = request;
-    let tenant = tenant(tenant_id, &mut found);
+    let tenant = tenant(tenant_id);
     found.finish(tenant)
 }
 
-fn tenant(id: String, found: &mut Findings) -> Option<TenantId> {
-    if id.is_empty() {
-        return None;
-    }
-    if !is_tenant(&id) {
-        found.invalid(
-            Path::to("tenant_id"),
-            FieldReason::Invalid,
-            "must be 1 to 64 characters of [a-z0-9._-]",
-        );
-    }
-    Some(TenantId::new(id))
+fn tenant(id: String) -> Option<TenantId> {
+    text::non_empty(id).map(TenantId::new)
 }

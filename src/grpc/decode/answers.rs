@@ -6,37 +6,30 @@ use super::{
     Findings, Path,
     findings::StoredBlobs,
     hash::{idempotency, request_hash},
-    id, ignored, json, number, part,
-    text::{self, KIB, MIB, MaxLength},
+    json, number, part, text,
 };
 use crate::{
     context::sanitize::{self, SanitizedText},
     grpc::violations::RequestError,
     model::{
-        OutputPart, ToolOutcome,
+        CallId, OutputPart, SessionId, ToolOutcome,
         command::{Decision, SubmitToolResults, SubmittedResult, Verdict},
     },
-    pb::{self, FieldReason},
+    pb::{self, FieldReason, limits::submit_tool_results_request, rpc},
 };
 
-pub const SUBMIT_TOOL_RESULTS: &str = "contextd.v1.TurnService/SubmitToolResults";
 /// Maximum number of results and approvals in a request.
-const MAX_ANSWERS: usize = 128;
-/// Maximum size of a result, in bytes. Larger ones go through PutBlob.
-const MAX_RESULT_BYTES: usize = 3 * MIB;
-/// Maximum size of tool call arguments edited by a person, in bytes.
-const MAX_ARGUMENTS_SIZE: MaxLength = MaxLength::Bytes(256 * KIB);
-/// Maximum length of the reason for a denial, in characters.
-const MAX_REASON_LENGTH: MaxLength = MaxLength::Chars(16_384);
+const MAX_ANSWERS: usize = submit_tool_results_request::RESULTS;
+/// Maximum size of the texts of a result, in bytes. Larger ones go through PutBlob.
+const MAX_RESULT_BYTES: usize = 3 << 20;
 
 /// Decodes a SubmitToolResultsRequest.
 pub fn submit_tool_results(
     mut request: pb::SubmitToolResultsRequest,
     stored: StoredBlobs,
 ) -> Result<SubmitToolResults, RequestError> {
-    let mut found = Findings::with(SUBMIT_TOOL_RESULTS, stored);
-    request.results.iter_mut().for_each(ignored::clear_result);
-    let hash = request_hash(SUBMIT_TOOL_RESULTS, &request);
+    let mut found = Findings::check_with(rpc::SUBMIT_TOOL_RESULTS, &mut request, stored);
+    let hash = request_hash(rpc::SUBMIT_TOOL_RESULTS, &request);
     let pb::SubmitToolResultsRequest {
         session_id,
         request_id,
@@ -48,8 +41,8 @@ pub fn submit_tool_results(
     check_number(at, results.len() + approvals.len(), &mut found);
     check_once(at, &results, at_approvals, &approvals, &mut found);
     let submit = SubmitToolResults {
-        session: id::session(Path::to("session_id"), session_id, &mut found),
-        idempotency: idempotency(request_id, hash, &mut found),
+        session: SessionId::new(session_id),
+        idempotency: idempotency(request_id, hash),
         results: results
             .into_iter()
             .enumerate()
@@ -124,7 +117,7 @@ pub(super) fn result(
     } = result;
     let (parts, sanitized) = result_parts(at.field("parts"), parts, found);
     SubmittedResult {
-        call: id::call(at.field("call_id"), call_id, found),
+        call: CallId::new(call_id),
         parts,
         outcome: self::outcome(at.field("outcome"), outcome, found),
         sanitized,
@@ -198,7 +191,7 @@ fn cleaned(text: &str) -> (String, bool) {
 
 fn outcome(at: Path<'_>, outcome: i32, found: &mut Findings) -> ToolOutcome {
     use pb::ToolOutcome as Wire;
-    match number::enum_value(at, outcome, found) {
+    match number::choice(outcome) {
         Some(Wire::Unspecified | Wire::Success) | None => ToolOutcome::Success,
         Some(Wire::Error) => ToolOutcome::Error,
         Some(Wire::Denied | Wire::TimedOut | Wire::Cancelled) => {
@@ -216,19 +209,12 @@ fn decision(at: Path<'_>, approval: pb::Approval, found: &mut Findings) -> Optio
         edited_arguments_json,
         reason,
     } = approval;
-    let at_decision = at.field("decision");
     let at_edited = at.field("edited_arguments_json");
     let at_reason = at.field("reason");
-    let call = id::call(at.field("call_id"), call_id, found);
-    let decision = number::enum_value(at_decision, decision, found);
-    if decision == Some(pb::ApprovalDecision::Unspecified) {
-        found.required(at_decision);
-    }
-    text::check_length(at_edited, &edited_arguments_json, MAX_ARGUMENTS_SIZE, found);
+    let call = CallId::new(call_id);
     let edited = json::optional_object(at_edited, edited_arguments_json, found);
-    text::check_length(at_reason, &reason, MAX_REASON_LENGTH, found);
     let (reason, sanitized) = text::replace_nul(reason);
-    let verdict = match decision? {
+    let verdict = match number::choice(decision)? {
         pb::ApprovalDecision::Unspecified => return None,
         pb::ApprovalDecision::Approve => {
             conflict(

@@ -4,26 +4,22 @@ use super::{
     Findings, Path, answers, context,
     findings::StoredBlobs,
     hash::{idempotency, request_hash},
-    id, ignored, input, json, labels, media,
+    json, labels, media,
     messages_json::{self, ImportedMessage, MessagePaths},
-    number, part, provided, response,
-    text::{self, MIB, MaxLength},
-    timestamp, tools,
+    number, part, provided, response, text,
 };
 use crate::{
     grpc::violations::RequestError,
     model::{
-        Content, InputMessage, Part, PromptFormat, Role, ToolCall, ToolResult,
+        CallId, Content, InputMessage, Part, PromptFormat, Role, SessionId, ToolCall, ToolResult,
         command::{AppendMessages, SubmittedResult},
     },
-    pb::{self, FieldReason},
+    pb::{
+        self, FieldReason,
+        limits::{self, Limited as _, append_messages_request, input_message},
+        rpc,
+    },
 };
-
-pub const APPEND_MESSAGES: &str = "contextd.v1.SessionService/AppendMessages";
-/// Maximum number of messages in a request.
-pub(super) const MAX_MESSAGES: usize = 1_000;
-/// Maximum size of a text, of reasoning and of arguments, in bytes.
-const MAX_TEXT_SIZE: MaxLength = MaxLength::Bytes(MIB);
 
 /// A decoded AppendMessagesRequest.
 #[derive(Debug)]
@@ -40,13 +36,8 @@ pub fn append_messages(
     stored: StoredBlobs,
     prefix: &str,
 ) -> Result<DecodedAppend, RequestError> {
-    let mut found = Findings::with(APPEND_MESSAGES, stored);
-    request
-        .messages
-        .iter_mut()
-        .flat_map(|message| &mut message.parts)
-        .for_each(ignored::clear_part);
-    let hash = request_hash(APPEND_MESSAGES, &request);
+    let mut found = Findings::check_with(rpc::APPEND_MESSAGES, &mut request, stored);
+    let hash = request_hash(rpc::APPEND_MESSAGES, &request);
     let pb::AppendMessagesRequest {
         session_id,
         request_id,
@@ -63,7 +54,12 @@ pub fn append_messages(
         Some(shape) => {
             let imported =
                 messages_json::read(shape, &messages_json, &messages_model, prefix, &mut found);
-            check_number(Path::to("messages_json"), imported.len(), &mut found);
+            check_items(
+                Path::to("messages_json"),
+                imported.len(),
+                append_messages_request::MESSAGES,
+                &mut found,
+            );
             let read = |ImportedMessage {
                             message,
                             paths: place,
@@ -87,21 +83,19 @@ pub fn append_messages(
                     "must be empty if messages_json is not set",
                 );
             }
-            check_number(at, messages.len(), &mut found);
-            // More are rejected, and not decoded.
-            let messages = messages.into_iter().take(MAX_MESSAGES).enumerate();
+            let messages = messages.into_iter().enumerate();
             messages
                 .map(|(i, m)| message(at.index(i), m, &mut found))
                 .collect()
         }
     };
     let command = AppendMessages {
-        session: id::session(Path::to("session_id"), session_id, &mut found),
-        idempotency: idempotency(request_id, hash, &mut found),
+        session: SessionId::new(session_id),
+        idempotency: idempotency(request_id, hash),
         messages,
         renames_calls: shape.is_some(),
         contents: found.take_contents(),
-        version: number::large_count(Path::to("context_version"), context_version, &mut found),
+        version: number::large_count(context_version),
     };
     found.finish(DecodedAppend {
         command,
@@ -109,14 +103,11 @@ pub fn append_messages(
     })
 }
 
-/// Reports too many messages.
-fn check_number(at: Path<'_>, messages: usize, found: &mut Findings) {
-    if messages > MAX_MESSAGES {
-        found.invalid(
-            at,
-            FieldReason::TooLarge,
-            format!("must have at most {MAX_MESSAGES} elements"),
-        );
+/// Reports too many messages, or too many parts of a message, in the format of another API.
+fn check_items(at: Path<'_>, items: usize, most: usize, found: &mut Findings) {
+    if items > most {
+        let description = format!("must have at most {most} elements");
+        found.invalid(at, FieldReason::TooLarge, description);
     }
 }
 
@@ -139,24 +130,20 @@ fn shape(
             "messages must be empty if messages_json is set",
         ),
         (false, true) => {}
+        (true, false) if format == 0 => found.required(at_format),
         (true, false) => return foreign_shape(at_format, format, found),
     }
-    // Without messages_json the format is not used, but must be known.
-    number::enum_value::<pb::PromptFormat>(at_format, format, found);
     None
 }
 
-/// The format of another API's messages. Reports anything else and returns `None`.
+/// The format of another API's messages. Reports another format of this API, and returns `None`.
 pub(super) fn foreign_shape(
     at: Path<'_>,
     format: i32,
     found: &mut Findings,
 ) -> Option<PromptFormat> {
-    let format = number::enum_value(at, format, found)?;
-    if format == pb::PromptFormat::Unspecified {
-        found.required(at);
-        return None;
-    }
+    let format =
+        number::choice(format).filter(|&format| format != pb::PromptFormat::Unspecified)?;
     let shape = context::shape_of(format);
     if matches!(shape, PromptFormat::Neutral | PromptFormat::Native) {
         found.invalid(
@@ -178,7 +165,8 @@ pub(super) fn message(
     message_from(at, None, message, found)
 }
 
-/// Decodes a message. `place` is its position if it uses another API's format.
+/// Decodes a message. `place` is its position if it uses another API's format, and then its limits are checked
+/// here, since the request has it as text.
 fn message_from(
     at: Path<'_>,
     place: Option<&MessagePaths>,
@@ -193,7 +181,7 @@ fn message_from(
         response,
         create_time,
     } = message;
-    let role = self::role(at.field("role"), role, found);
+    let role = self::role(role);
     if response.is_some() && role != Role::Assistant {
         found.invalid(
             at.field("response"),
@@ -202,27 +190,34 @@ fn message_from(
         );
     }
     let at_parts = at.field("parts");
-    input::check_number(at_parts, &parts, found);
-    let parts = parts.into_iter().take(input::MAX_PARTS).enumerate();
+    if place.is_some() {
+        if parts.is_empty() {
+            found.required(at_parts);
+        }
+        check_items(at_parts, parts.len(), input_message::PARTS, found);
+    }
+    let parts = parts.into_iter().take(input_message::PARTS).enumerate();
     InputMessage {
         role,
         parts: parts
             .filter_map(|(i, part)| {
                 let there = place.and_then(|place| place.parts.get(i));
                 let at = there.map_or(at_parts.index(i), |there| Path::foreign(there));
+                if place.is_some() {
+                    part.check(at, found);
+                }
                 self::part(at, role, place.is_some(), part, found)
             })
             .collect(),
         pinned,
-        metadata: labels::labels(at.field("metadata"), metadata, found),
+        metadata: labels::labels(metadata),
         response: response.and_then(|it| response::read(at.field("response"), it, found)),
-        created_at: create_time
-            .and_then(|it| timestamp::timestamp(at.field("create_time"), it, found)),
+        created_at: number::timestamp(create_time),
     }
 }
 
-fn role(at: Path<'_>, role: i32, found: &mut Findings) -> Role {
-    match number::enum_value(at, role, found) {
+fn role(role: i32) -> Role {
+    match number::choice(role) {
         Some(pb::Role::Unspecified | pb::Role::User) | None => Role::User,
         Some(pb::Role::System) => Role::System,
         Some(pb::Role::Assistant) => Role::Assistant,
@@ -269,16 +264,17 @@ fn response_part(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<P
             if text.is_empty() && bare {
                 found.required(at.field("text"));
             }
-            let (text, sanitized) = cleaned(at.field("text"), text, found);
+            limits::part::TEXT.check(at.field("text"), &text, found);
+            let (text, sanitized) = text::replace_nul(text);
             (Content::Text(text), sanitized)
         }
         Some(Wire::Reasoning(pb::Reasoning { text, redacted })) => {
-            let (text, sanitized) = cleaned(at.field("reasoning").field("text"), text, found);
+            let (text, sanitized) = text::replace_nul(text);
             (Content::Reasoning { text, redacted }, sanitized)
         }
-        Some(Wire::ToolCall(call)) => self::call(at.field("tool_call"), call, found),
+        Some(Wire::ToolCall(call)) => self::call(call),
         Some(Wire::Refusal(text)) => {
-            let (text, sanitized) = cleaned(at.field("refusal"), text, found);
+            let (text, sanitized) = text::replace_nul(text);
             (Content::Refusal(text), sanitized)
         }
         Some(Wire::Media(media)) => (
@@ -390,21 +386,20 @@ fn misplaced(at: Path<'_>, why: &str, found: &mut Findings) -> Option<Part> {
 
 /// Decodes a tool call. Models write arguments that are not valid JSON, so they are stored unchanged; empty
 /// arguments become `{}`.
-fn call(at: Path<'_>, call: pb::ToolCall, found: &mut Findings) -> (Content, bool) {
+fn call(call: pb::ToolCall) -> (Content, bool) {
     let pb::ToolCall {
         call_id,
         tool_name,
         arguments_json,
         arguments_blob: _,
     } = call;
-    tools::check_name(at.field("tool_name"), &tool_name, found);
-    let (arguments, sanitized) = cleaned(at.field("arguments_json"), arguments_json, found);
+    let (arguments, sanitized) = text::replace_nul(arguments_json);
     let arguments = if arguments.is_empty() {
         "{}".to_owned()
     } else {
         arguments
     };
-    let id = id::call(at.field("call_id"), call_id, found);
+    let id = CallId::new(call_id);
     (
         Content::ToolCall(ToolCall {
             id,
@@ -413,9 +408,4 @@ fn call(at: Path<'_>, call: pb::ToolCall, found: &mut Findings) -> (Content, boo
         }),
         sanitized,
     )
-}
-
-fn cleaned(at: Path<'_>, text: String, found: &mut Findings) -> (String, bool) {
-    text::check_length(at, &text, MAX_TEXT_SIZE, found);
-    text::replace_nul(text)
 }

@@ -1,22 +1,24 @@
 //! Decodes the requests about blobs.
 
-use super::{Findings, Path, hash::request_hash, id, media_type, number};
+use super::{
+    Findings, Path,
+    hash::{idempotency, request_hash},
+    media, number,
+};
 use crate::{
     grpc::violations::{RequestError, Violation, Violations},
-    model::{
-        BlobId,
-        command::{Idempotency, PutBlob},
+    model::{BlobId, command::PutBlob},
+    pb::{
+        self, FieldReason,
+        limits::{Limited as _, blob_header, put_blob_request},
+        put_blob_request::Data,
+        rpc,
     },
-    pb::{self, FieldReason, put_blob_request::Data},
     turn::session::upload::Piece,
 };
 
-pub const PUT_BLOB: &str = "contextd.v1.BlobService/PutBlob";
-pub const GET_BLOB: &str = "contextd.v1.BlobService/GetBlob";
-
 /// Maximum size of an uploaded chunk, in bytes.
-pub const MAX_CHUNK_BYTES: usize = 1024 * 1024;
-
+pub const MAX_CHUNK_BYTES: usize = put_blob_request::CHUNK;
 /// Length of a SHA-256 in hex digits.
 const HASH_DIGITS: usize = 64;
 
@@ -31,17 +33,17 @@ pub struct GetBlob {
 }
 
 /// Decodes a GetBlobRequest.
-pub fn get_blob(request: pb::GetBlobRequest) -> Result<GetBlob, RequestError> {
-    let mut found = Findings::of(GET_BLOB);
+pub fn get_blob(mut request: pb::GetBlobRequest) -> Result<GetBlob, RequestError> {
+    let found = Findings::check(rpc::GET_BLOB, &mut request);
     let pb::GetBlobRequest {
         blob_id,
         offset_bytes,
         length_bytes,
     } = request;
     let get = GetBlob {
-        blob: id::blob(Path::to("blob_id"), blob_id, &mut found),
-        offset: bytes(Path::to("offset_bytes"), offset_bytes, &mut found),
-        length: bytes(Path::to("length_bytes"), length_bytes, &mut found),
+        blob: BlobId::new(blob_id),
+        offset: number::bytes(offset_bytes),
+        length: number::bytes(length_bytes),
     };
     found.finish(get)
 }
@@ -69,24 +71,27 @@ pub fn blob_header(request: Option<pb::PutBlobRequest>) -> Result<PutBlob, Reque
             "must be set in the first message",
         ));
     };
-    let hash = request_hash(PUT_BLOB, &header);
+    let mut found = Findings::of(rpc::PUT_BLOB);
+    let at = Path::to("header");
+    header.check(at, &mut found);
+    let hash = request_hash(rpc::PUT_BLOB, &header);
     let pb::BlobHeader {
         media_type,
         size_bytes,
         sha256,
         request_id,
     } = header;
-    let mut found = Findings::of(PUT_BLOB);
-    let at = Path::to("header");
+    media::check_type(
+        at.field("media_type"),
+        &media_type,
+        blob_header::MEDIA_TYPE,
+        &mut found,
+    );
     let put = PutBlob {
-        media_type: media_type::required(at.field("media_type"), media_type, &mut found),
-        bytes: Some(bytes(at.field("size_bytes"), size_bytes, &mut found))
-            .filter(|bytes| *bytes > 0),
+        media_type,
+        bytes: Some(number::bytes(size_bytes)).filter(|bytes| *bytes > 0),
         id: content_id(at.field("sha256"), sha256, &mut found),
-        idempotency: Idempotency {
-            request: id::request_at(at.field("request_id"), request_id, &mut found),
-            hash,
-        },
+        idempotency: idempotency(request_id, hash),
     };
     found.finish(put)
 }
@@ -156,11 +161,6 @@ fn refused(field: &str, reason: FieldReason, description: impl Into<String>) -> 
         description: description.into(),
     };
     RequestError::Invalid(Violations::from_iter([violation]))
-}
-
-fn bytes(at: Path<'_>, number: i64, found: &mut Findings) -> u64 {
-    number::not_negative(at, number, found);
-    u64::try_from(number).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -3,23 +3,19 @@
 use super::{
     Findings, Path,
     hash::{idempotency, request_hash},
-    id, number,
+    number,
     page::{self, PageRequest},
-    policy,
+    policy, text,
 };
 use crate::{
     grpc::violations::RequestError,
     model::{
-        SessionId,
+        CompactionId, SessionId,
         command::{Compact, RevertCompaction},
         compaction::CompactionOverrides,
     },
-    pb,
+    pb::{self, rpc},
 };
-
-pub const COMPACT: &str = "contextd.v1.ContextService/Compact";
-pub const LIST_COMPACTIONS: &str = "contextd.v1.ContextService/ListCompactions";
-pub const REVERT_COMPACTION: &str = "contextd.v1.ContextService/RevertCompaction";
 
 /// A validated request of ListCompactions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,10 +25,10 @@ pub struct ListCompactions {
 }
 
 /// Decodes a CompactRequest.
-pub fn compact(request: pb::CompactRequest) -> Result<Compact, RequestError> {
-    let mut found = Findings::of(COMPACT);
+pub fn compact(mut request: pb::CompactRequest) -> Result<Compact, RequestError> {
+    let mut found = Findings::check(rpc::COMPACT, &mut request);
     let hash = request_hash(
-        COMPACT,
+        rpc::COMPACT,
         &pb::CompactRequest {
             wait: false,
             ..request.clone()
@@ -49,16 +45,14 @@ pub fn compact(request: pb::CompactRequest) -> Result<Compact, RequestError> {
         wait,
         validate_only,
     } = request;
-    let session = id::session(Path::to("session_id"), session_id, &mut found);
-    let idempotency = idempotency(request_id, hash, &mut found);
+    let session = SessionId::new(session_id);
+    let idempotency = idempotency(request_id, hash);
     let strategy = policy::strategy(Path::to("strategy"), strategy, &mut found);
-    let target = number::count(Path::to("target_tokens"), target_tokens, &mut found);
-    let instructions = policy::instructions(Path::to("instructions"), instructions, &mut found)
-        .unwrap_or_default();
+    let target = number::count(target_tokens);
     let mode =
         policy::instructions_mode(Path::to("instructions_mode"), instructions_mode, &mut found);
     policy::check_summary_model(Path::to("summary_model"), &summary_model, &mut found);
-    let summary_model = Some(summary_model).filter(|model| !model.is_empty());
+    let summary_model = text::non_empty(summary_model);
     let compact = Compact {
         session,
         overrides: CompactionOverrides {
@@ -77,36 +71,36 @@ pub fn compact(request: pb::CompactRequest) -> Result<Compact, RequestError> {
 
 /// Decodes a ListCompactionsRequest.
 pub fn list_compactions(
-    request: pb::ListCompactionsRequest,
+    mut request: pb::ListCompactionsRequest,
 ) -> Result<ListCompactions, RequestError> {
-    let mut found = Findings::of(LIST_COMPACTIONS);
+    let found = Findings::check(rpc::LIST_COMPACTIONS, &mut request);
     let pb::ListCompactionsRequest {
         session_id,
         page_size,
         page_token,
     } = request;
     let list = ListCompactions {
-        session: id::session(Path::to("session_id"), session_id, &mut found),
-        page: page::page(page_size, page_token, &mut found),
+        session: SessionId::new(session_id),
+        page: page::page(page_size, page_token),
     };
     found.finish(list)
 }
 
 /// Decodes a RevertCompactionRequest.
 pub fn revert_compaction(
-    request: pb::RevertCompactionRequest,
+    mut request: pb::RevertCompactionRequest,
 ) -> Result<RevertCompaction, RequestError> {
-    let mut found = Findings::of(REVERT_COMPACTION);
-    let hash = request_hash(REVERT_COMPACTION, &request);
+    let found = Findings::check(rpc::REVERT_COMPACTION, &mut request);
+    let hash = request_hash(rpc::REVERT_COMPACTION, &request);
     let pb::RevertCompactionRequest {
         session_id,
         compaction_id,
         request_id,
     } = request;
     let revert = RevertCompaction {
-        session: id::session(Path::to("session_id"), session_id, &mut found),
-        compaction: id::compaction(Path::to("compaction_id"), compaction_id, &mut found),
-        idempotency: idempotency(request_id, hash, &mut found),
+        session: SessionId::new(session_id),
+        compaction: CompactionId::new(compaction_id),
+        idempotency: idempotency(request_id, hash),
     };
     found.finish(revert)
 }

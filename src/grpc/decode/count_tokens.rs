@@ -1,20 +1,18 @@
 //! Decodes CountTokens.
 
-use super::{Findings, Path, append_messages, config, findings::StoredBlobs, id, text, tools};
+use super::{Findings, Path, append_messages, findings::StoredBlobs, id, text, tools};
 use crate::{
     grpc::violations::RequestError,
     model::command::CountTokens,
-    pb::{self, FieldReason},
+    pb::{self, FieldReason, rpc},
 };
-
-pub const COUNT_TOKENS: &str = "contextd.v1.ContextService/CountTokens";
 
 /// Decodes a CountTokensRequest.
 pub fn count_tokens(
-    request: pb::CountTokensRequest,
+    mut request: pb::CountTokensRequest,
     stored: StoredBlobs,
 ) -> Result<CountTokens, RequestError> {
-    let mut found = Findings::with(COUNT_TOKENS, stored);
+    let mut found = Findings::check_with(rpc::COUNT_TOKENS, &mut request, stored);
     let pb::CountTokensRequest {
         model,
         session_id,
@@ -24,16 +22,6 @@ pub fn count_tokens(
         exact,
     } = request;
     let at = Path::to("messages");
-    if messages.len() > append_messages::MAX_MESSAGES {
-        found.invalid(
-            at,
-            FieldReason::TooLarge,
-            format!(
-                "must have at most {} elements",
-                append_messages::MAX_MESSAGES
-            ),
-        );
-    }
     if !session_id.is_empty() && !system_prompt.is_empty() {
         found.invalid(
             Path::to("system_prompt"),
@@ -41,14 +29,10 @@ pub fn count_tokens(
             "must be empty if session_id is set",
         );
     }
-    let model = config::model(Path::to("model"), model, &mut found);
-    let messages = messages
-        .into_iter()
-        .take(append_messages::MAX_MESSAGES)
-        .enumerate();
+    let messages = messages.into_iter().enumerate();
     let command = CountTokens {
-        session: id::optional_session(Path::to("session_id"), session_id, &mut found),
-        model: (!model.is_empty()).then_some(model),
+        session: id::optional_session(session_id),
+        model: text::non_empty(model),
         messages: messages
             .map(|(i, it)| append_messages::message(at.index(i), it, &mut found))
             .collect(),

@@ -1,14 +1,12 @@
 //! Decodes WatchEvents and ListEvents.
 
-use super::{Findings, Path, StreamOptions, id, number, page, stream};
+use super::{Findings, StreamOptions, id, page, stream};
 use crate::{
     grpc::violations::RequestError,
     model::{Seq, SessionId, TurnId, command::Watch},
-    pb,
+    pb::{self, rpc},
 };
 
-pub const WATCH_EVENTS: &str = "contextd.v1.TurnService/WatchEvents";
-pub const LIST_EVENTS: &str = "contextd.v1.TurnService/ListEvents";
 /// Default page size of ListEvents.
 const DEFAULT_EVENTS: u32 = 100;
 
@@ -26,9 +24,9 @@ pub struct ListEvents {
 
 /// Decodes a WatchEventsRequest.
 pub fn watch_events(
-    request: pb::WatchEventsRequest,
+    mut request: pb::WatchEventsRequest,
 ) -> Result<(Watch, StreamOptions), RequestError> {
-    let mut found = Findings::of(WATCH_EVENTS);
+    let found = Findings::check(rpc::WATCH_EVENTS, &mut request);
     let pb::WatchEventsRequest {
         session_id,
         turn_id,
@@ -37,18 +35,18 @@ pub fn watch_events(
         stream,
     } = request;
     let watch = Watch {
-        session: id::session(Path::to("session_id"), session_id, &mut found),
-        turn: id::optional_turn(Path::to("turn_id"), turn_id, &mut found),
-        after: number::seq(Path::to("after_seq"), after_seq, &mut found),
+        session: SessionId::new(session_id),
+        turn: id::optional_turn(turn_id),
+        after: Seq(after_seq),
         follow,
     };
-    let stream = stream::options(stream, &mut found);
+    let stream = stream::options(stream);
     found.finish((watch, stream))
 }
 
 /// Decodes a ListEventsRequest.
-pub fn list_events(request: pb::ListEventsRequest) -> Result<ListEvents, RequestError> {
-    let mut found = Findings::of(LIST_EVENTS);
+pub fn list_events(mut request: pb::ListEventsRequest) -> Result<ListEvents, RequestError> {
+    let found = Findings::check(rpc::LIST_EVENTS, &mut request);
     let pb::ListEventsRequest {
         session_id,
         turn_id,
@@ -56,10 +54,10 @@ pub fn list_events(request: pb::ListEventsRequest) -> Result<ListEvents, Request
         page_size,
     } = request;
     let list = ListEvents {
-        session: id::session(Path::to("session_id"), session_id, &mut found),
-        turn: id::optional_turn(Path::to("turn_id"), turn_id, &mut found),
-        after: number::seq(Path::to("after_seq"), after_seq, &mut found),
-        size: page::size(page_size, DEFAULT_EVENTS, &mut found),
+        session: SessionId::new(session_id),
+        turn: id::optional_turn(turn_id),
+        after: Seq(after_seq),
+        size: page::size(page_size, DEFAULT_EVENTS),
     };
     found.finish(list)
 }

@@ -1,35 +1,36 @@
 //! Decodes ExecuteTurn.
 
-use std::time::Duration;
-
 use super::{
-    Findings, Path, StreamOptions, config, duration,
+    Findings, Path, StreamOptions, config,
     findings::StoredBlobs,
     generation,
     hash::{idempotency, request_hash},
-    id, ignored, input, limits, number, stream, tools,
+    id, input, number, stream, text, tools,
 };
 use crate::{
+    codec,
     grpc::violations::RequestError,
-    model::command::{BusyPolicy, ExecuteTurn, SessionDraft, Start, TurnRequest},
-    pb::{self, FieldReason},
+    model::{
+        Seq,
+        command::{BusyPolicy, ExecuteTurn, SessionDraft, Start, TurnRequest},
+    },
+    pb::{self, FieldReason, rpc},
 };
-
-/// Minimum time without readers after which a turn is ended.
-const MIN_CANCEL_AFTER_DISCONNECT: Duration = Duration::from_secs(1);
-pub const EXECUTE_TURN: &str = "contextd.v1.TurnService/ExecuteTurn";
 
 /// Decodes an ExecuteTurnRequest.
 pub fn execute_turn(
     mut request: pb::ExecuteTurnRequest,
     stored: StoredBlobs,
 ) -> Result<(ExecuteTurn, StreamOptions), RequestError> {
-    let mut found = Findings::with(EXECUTE_TURN, stored);
-    if let Some(session) = &request.session {
+    let is_partial = config::is_partial(request.session.as_ref());
+    let mut found = Findings::check_with(rpc::EXECUTE_TURN, &mut request, stored);
+    if let Some(session) = request.session.as_ref().filter(|_| is_partial) {
         config::check_large_fields(Path::to("session"), session, None, &mut found);
     }
-    let (after_seq, stream) = take_call(&mut request);
-    let hash = request_hash(EXECUTE_TURN, &request);
+    // These belong to the call. The rest must be the same in a repeated request.
+    let after_seq = std::mem::take(&mut request.after_seq);
+    let stream = request.stream.take();
+    let hash = request_hash(rpc::EXECUTE_TURN, &request);
     let pb::ExecuteTurnRequest {
         session_id,
         request_id,
@@ -45,47 +46,26 @@ pub fn execute_turn(
         stream: _,
         session,
     } = request;
-    let model = config::model(Path::to("model"), model, &mut found);
     let command = ExecuteTurn {
-        session: id::optional_session(Path::to("session_id"), session_id, &mut found),
-        idempotency: idempotency(request_id, hash, &mut found),
-        after: number::seq(Path::to("after_seq"), after_seq, &mut found),
+        session: id::optional_session(session_id),
+        idempotency: idempotency(request_id, hash),
+        after: Seq(after_seq),
         start: start(input, continue_transcript, &mut found),
         contents: found.take_contents(),
         request: TurnRequest {
             tools: tools.map(|tools| tools::set(Path::to("tools"), tools, &mut found)),
-            limits: limits::read(Path::to("limits"), limits, &mut found),
-            model: (!model.is_empty()).then_some(model),
+            limits: found.converted(
+                Path::to("limits"),
+                codec::limits::override_from_pb(limits.unwrap_or_default()),
+            ),
+            model: text::non_empty(model),
             generation: generation::read(Path::to("generation"), generation, &mut found),
-            cancel_after: cancel_after_disconnect.and_then(|after| {
-                duration::within(
-                    MIN_CANCEL_AFTER_DISCONNECT..=duration::DAY,
-                    Path::to("cancel_after_disconnect"),
-                    after,
-                    &mut found,
-                )
-            }),
+            cancel_after: number::duration(cancel_after_disconnect),
         },
-        busy: busy(Path::to("busy_policy"), busy_policy, &mut found),
+        busy: busy(busy_policy),
         create: session.map(|session| create(Path::to("session"), session, &mut found)),
     };
-    let stream = stream::options(stream, &mut found);
-    found.finish((command, stream))
-}
-
-/// Takes out the fields that belong to the call and clears ignored fields. The rest must be the same in a
-/// repeated request.
-fn take_call(request: &mut pb::ExecuteTurnRequest) -> (i64, Option<pb::StreamOptions>) {
-    request.session.iter_mut().for_each(ignored::clear_session);
-    request
-        .input
-        .iter_mut()
-        .flat_map(|input| &mut input.parts)
-        .for_each(ignored::clear_part);
-    (
-        std::mem::take(&mut request.after_seq),
-        request.stream.take(),
-    )
+    found.finish((command, stream::options(stream)))
 }
 
 /// What the turn starts with. Without input and without `continue_transcript`, it starts with the queued
@@ -109,8 +89,8 @@ fn start(
     }
 }
 
-fn busy(at: Path<'_>, policy: i32, found: &mut Findings) -> BusyPolicy {
-    match number::enum_value(at, policy, found) {
+fn busy(policy: i32) -> BusyPolicy {
+    match number::choice(policy) {
         Some(pb::BusyPolicy::Unspecified | pb::BusyPolicy::Enqueue) | None => BusyPolicy::Enqueue,
         Some(pb::BusyPolicy::Reject) => BusyPolicy::Reject,
         Some(pb::BusyPolicy::Interrupt) => BusyPolicy::Interrupt,

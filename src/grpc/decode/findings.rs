@@ -2,12 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::path::Path;
+use super::Path;
 use crate::{
     codec::DecodeError,
     grpc::violations::{RequestError, Violation, Violations},
     model::{BlobId, NewContent, media::BlobRef},
-    pb::FieldReason,
+    pb::{
+        FieldReason,
+        limits::{Limited, Report},
+    },
 };
 
 /// The stored blobs among those that a request references.
@@ -26,27 +29,35 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// No findings yet, for a request of this RPC.
+    /// No findings yet.
     pub(super) fn of(rpc: &'static str) -> Self {
-        let violations = Violations::default();
-        let stored = StoredBlobs::new();
-        let contents = Vec::new();
-        let known = BTreeSet::new();
         Self {
             rpc,
-            violations,
+            violations: Violations::default(),
             not_implemented: None,
-            stored,
-            contents,
-            known,
+            stored: StoredBlobs::new(),
+            contents: Vec::new(),
+            known: BTreeSet::new(),
         }
     }
 
-    /// No findings yet, for a request whose referenced blobs are `stored`.
-    pub(super) fn with(rpc: &'static str, stored: StoredBlobs) -> Self {
+    /// The fields of a request that exceed their limits. Clears the fields that only the server sets.
+    pub(super) fn check(rpc: &'static str, request: &mut impl Limited) -> Self {
+        request.clear_output_only();
+        let mut found = Self::of(rpc);
+        request.check(Path::request(), &mut found);
+        found
+    }
+
+    /// Like [`Findings::check`], for a request whose referenced blobs are `stored`.
+    pub(super) fn check_with(
+        rpc: &'static str,
+        request: &mut impl Limited,
+        stored: StoredBlobs,
+    ) -> Self {
         Self {
             stored,
-            ..Self::of(rpc)
+            ..Self::check(rpc, request)
         }
     }
 
@@ -67,32 +78,19 @@ impl Findings {
         std::mem::take(&mut self.contents)
     }
 
-    /// Reports an invalid field. For a message in another API's format, the violation names the position in
-    /// that message, and the description names the field.
+    /// Reports an invalid field.
     pub(super) fn invalid(
         &mut self,
         at: Path<'_>,
         reason: FieldReason,
         description: impl Into<String>,
     ) {
-        let description = description.into();
-        let (field, description) = match at.of_foreign() {
-            Some((place, field)) if !field.is_empty() => {
-                (place.to_owned(), format!("{field}: {description}"))
-            }
-            Some((place, _)) => (place.to_owned(), description),
-            None => (at.to_string(), description),
-        };
-        self.violations.add(Violation {
-            field,
-            reason,
-            description,
-        });
+        Report::invalid(self, at, reason, description.into());
     }
 
     /// Reports a required field that is not set.
     pub(super) fn required(&mut self, at: Path<'_>) {
-        self.invalid(at, FieldReason::Required, "must be set");
+        Report::required(self, at);
     }
 
     /// The result of converting a checked message with the conversion that also reads stored messages. An
@@ -123,20 +121,34 @@ impl Findings {
     /// Returns the value if there are no findings. Violations take precedence over unimplemented features,
     /// because a later version would reject them too.
     pub(super) fn finish<T>(self, value: T) -> Result<T, RequestError> {
-        let Self {
-            rpc,
-            violations,
-            not_implemented,
-            stored: _,
-            contents: _,
-            known: _,
-        } = self;
-        if !violations.is_empty() {
-            return Err(RequestError::Invalid(violations));
+        if !self.violations.is_empty() {
+            return Err(RequestError::Invalid(self.violations));
         }
-        match not_implemented {
-            Some(field) => Err(RequestError::NotImplemented { rpc, field }),
+        match self.not_implemented {
+            Some(field) => Err(RequestError::NotImplemented {
+                rpc: self.rpc,
+                field,
+            }),
             None => Ok(value),
         }
+    }
+}
+
+impl Report for Findings {
+    /// For a message in another API's format, the violation names the position in that message, and the
+    /// description names the field.
+    fn invalid(&mut self, at: Path<'_>, reason: FieldReason, description: String) {
+        let (field, description) = match at.of_foreign() {
+            Some((place, field)) if !field.is_empty() => {
+                (place.to_owned(), format!("{field}: {description}"))
+            }
+            Some((place, _)) => (place.to_owned(), description),
+            None => (at.to_string(), description),
+        };
+        self.violations.add(Violation {
+            field,
+            reason,
+            description,
+        });
     }
 }

@@ -1,18 +1,20 @@
 //! Decodes ForkSession.
 
 use super::{
-    Findings, Path,
+    Findings,
     hash::{idempotency, request_hash},
     id, number,
 };
-use crate::{grpc::violations::RequestError, model::command::ForkSession, pb};
-
-pub const FORK_SESSION: &str = "contextd.v1.SessionService/ForkSession";
+use crate::{
+    grpc::violations::RequestError,
+    model::{SessionId, command::ForkSession},
+    pb::{self, rpc},
+};
 
 /// Decodes a ForkSessionRequest.
-pub fn fork_session(request: pb::ForkSessionRequest) -> Result<ForkSession, RequestError> {
-    let mut found = Findings::of(FORK_SESSION);
-    let hash = request_hash(FORK_SESSION, &request);
+pub fn fork_session(mut request: pb::ForkSessionRequest) -> Result<ForkSession, RequestError> {
+    let found = Findings::check(rpc::FORK_SESSION, &mut request);
+    let hash = request_hash(rpc::FORK_SESSION, &request);
     let pb::ForkSessionRequest {
         session_id,
         at_seq,
@@ -20,10 +22,10 @@ pub fn fork_session(request: pb::ForkSessionRequest) -> Result<ForkSession, Requ
         request_id,
     } = request;
     let fork = ForkSession {
-        session: id::session(Path::to("session_id"), session_id, &mut found),
-        at: number::optional_seq(Path::to("at_seq"), at_seq, &mut found),
-        new: id::optional_session(Path::to("new_session_id"), new_session_id, &mut found),
-        idempotency: idempotency(request_id, hash, &mut found),
+        session: SessionId::new(session_id),
+        at: number::optional_seq(at_seq),
+        new: id::optional_session(new_session_id),
+        idempotency: idempotency(request_id, hash),
     };
     found.finish(fork)
 }

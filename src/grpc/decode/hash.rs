@@ -5,7 +5,7 @@ use std::fmt::Write;
 use prost::Message;
 use sha2::{Digest, Sha256};
 
-use super::{Findings, id};
+use super::id;
 use crate::model::command::Idempotency;
 
 /// The SHA-256, in hex, of the RPC's name and the request. The caller must clear fields that may differ in a
@@ -24,9 +24,9 @@ pub fn request_hash(rpc: &str, request: &impl Message) -> String {
 }
 
 /// Decodes `request_id` and combines it with the request's hash.
-pub(super) fn idempotency(request_id: String, hash: String, found: &mut Findings) -> Idempotency {
+pub(super) fn idempotency(request_id: String, hash: String) -> Idempotency {
     Idempotency {
-        request: id::request(request_id, found),
+        request: id::request(request_id),
         hash,
     }
 }

@@ -1,13 +1,10 @@
-//! Decodes the user message that starts a turn.
+//! Decodes messages of users.
 
 use super::{Findings, Path, labels, number, part};
 use crate::{
     model::{InputMessage, Role},
     pb::{self, FieldReason},
 };
-
-/// Maximum number of parts in a message.
-pub(super) const MAX_PARTS: usize = 256;
 
 /// Decodes a user message.
 pub(super) fn user(at: Path<'_>, message: pb::InputMessage, found: &mut Findings) -> InputMessage {
@@ -20,60 +17,34 @@ pub(super) fn user(at: Path<'_>, message: pb::InputMessage, found: &mut Findings
         create_time,
     } = message;
     user_role(at.field("role"), role, found);
-    if response.is_some() {
-        found.invalid(
-            at.field("response"),
-            FieldReason::Unsupported,
-            "is only allowed in AppendMessages",
-        );
+    for (field, is_set) in [
+        ("response", response.is_some()),
+        ("create_time", create_time.is_some()),
+    ] {
+        if is_set {
+            let expected = "is only allowed in AppendMessages";
+            found.invalid(at.field(field), FieldReason::Unsupported, expected);
+        }
     }
-    if create_time.is_some() {
-        found.invalid(
-            at.field("create_time"),
-            FieldReason::Unsupported,
-            "is only allowed in AppendMessages",
-        );
-    }
+    let at_parts = at.field("parts");
+    let parts = parts.into_iter().enumerate();
     InputMessage {
         role: Role::User,
-        parts: content(at.field("parts"), parts, found),
+        parts: parts
+            .filter_map(|(i, part)| part::user_part(at_parts.index(i), part, found))
+            .collect(),
         pinned,
-        metadata: labels::labels(at.field("metadata"), metadata, found),
+        metadata: labels::labels(metadata),
         response: None,
         created_at: None,
     }
 }
 
 fn user_role(at: Path<'_>, role: i32, found: &mut Findings) {
-    match number::enum_value::<pb::Role>(at, role, found) {
+    match number::choice(role) {
         Some(pb::Role::Unspecified | pb::Role::User) | None => {}
         Some(pb::Role::System | pb::Role::Assistant | pb::Role::Tool) => {
             found.invalid(at, FieldReason::Unsupported, "must be USER");
         }
     }
-}
-
-/// Reports a message without parts, or with too many.
-pub(super) fn check_number(at: Path<'_>, parts: &[pb::Part], found: &mut Findings) {
-    if parts.is_empty() {
-        found.required(at);
-    }
-    if parts.len() > MAX_PARTS {
-        found.invalid(
-            at,
-            FieldReason::TooLarge,
-            format!("must have at most {MAX_PARTS} elements"),
-        );
-    }
-}
-
-fn content(at: Path<'_>, parts: Vec<pb::Part>, found: &mut Findings) -> Vec<crate::model::Part> {
-    check_number(at, &parts, found);
-    // More are rejected, and not decoded.
-    parts
-        .into_iter()
-        .take(MAX_PARTS)
-        .enumerate()
-        .filter_map(|(i, part)| part::user_part(at.index(i), part, found))
-        .collect()
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Number, Value};
 
-use super::{Findings, Path, json_check};
+use super::{Findings, Path, json_check, text};
 use crate::pb::FieldReason;
 
 /// Integers up to this are exact in a double.
@@ -11,15 +11,17 @@ const MAX_EXACT_INTEGER: f64 = 9_007_199_254_740_992.0;
 /// Decodes a JSON object that may be empty. The text is not changed: key order, duplicates and number formats
 /// are kept.
 pub(super) fn optional_object(at: Path<'_>, text: String, found: &mut Findings) -> Option<String> {
-    (!text.is_empty()).then(|| object(at, text, found))
+    if !text.is_empty() {
+        check_object(at, &text, found);
+    }
+    text::non_empty(text)
 }
 
-/// Decodes a JSON object. The text is not changed.
-pub(super) fn object(at: Path<'_>, text: String, found: &mut Findings) -> String {
-    if !json_check::is_object(&text) {
+/// Reports a text that is not a JSON object.
+pub(super) fn check_object(at: Path<'_>, text: &str, found: &mut Findings) {
+    if !json_check::is_object(text) {
         found.invalid(at, FieldReason::NotJson, "must be a JSON object");
     }
-    text
 }
 
 /// Converts a Struct to JSON text.
@@ -87,7 +89,8 @@ mod tests {
     fn json_text_is_kept_as_sent() {
         let mut found = Findings::of("rpc");
         for text in [" {\"b\":1.50,\"a\":1e2,\"b\":2} ", "[]"] {
-            assert_eq!(object(Path::to("x"), text.into(), &mut found), text);
+            let kept = optional_object(Path::to("x"), text.into(), &mut found);
+            assert_eq!(kept.as_deref(), Some(text));
         }
         assert!(found.finish(()).is_err());
     }

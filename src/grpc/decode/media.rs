@@ -2,25 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use super::{
-    Findings, Path, media_type,
-    text::{self, MIB, MaxLength},
-};
+use super::{Findings, Path};
 use crate::{
     context::picture_size,
     model::{
         BlobId, Media, NewContent,
-        media::{BlobRef, Source},
+        media::{BlobRef, Source, is_media_type},
     },
-    pb::{self, FieldReason, media, part},
+    pb::{
+        self, FieldReason,
+        limits::{self, TextLimit},
+        media, part,
+    },
 };
 
-/// Maximum size of inline content, in bytes. Larger content goes through PutBlob.
-const MAX_INLINE_BYTES: usize = 3 * MIB;
-/// Maximum length of a file name, in characters.
-const MAX_FILENAME_LENGTH: MaxLength = MaxLength::Chars(255);
-/// Maximum length of a URL, in characters.
-const MAX_URL_LENGTH: MaxLength = MaxLength::Chars(8_192);
 /// Maximum number of blobs that a request may reference.
 const MAX_REFERENCED_BLOBS: usize = 256;
 
@@ -94,14 +89,30 @@ pub(super) fn read(at: Path<'_>, media: pb::Media, found: &mut Findings) -> Opti
         height: _,
         source,
     } = media;
-    let media_type = media_type::required(at.field("media_type"), media_type, found);
-    let filename = text::single_line(at.field("filename"), filename, MAX_FILENAME_LENGTH, found);
+    check_type(
+        at.field("media_type"),
+        &media_type,
+        limits::media::MEDIA_TYPE,
+        found,
+    );
     let source = self::source(at, &media_type, source, found)?;
     Some(Media {
         media_type,
         source,
         filename,
     })
+}
+
+/// Reports a text within its limit that is not a MIME type: `type/subtype`, with or without parameters. It is not
+/// normalized.
+pub(super) fn check_type(at: Path<'_>, media_type: &str, limit: TextLimit, found: &mut Findings) {
+    if !media_type.is_empty() && limit.fits(media_type) && !is_media_type(media_type) {
+        found.invalid(
+            at,
+            FieldReason::Invalid,
+            "must be a MIME type, e.g. image/png",
+        );
+    }
 }
 
 fn source(
@@ -111,9 +122,7 @@ fn source(
     found: &mut Findings,
 ) -> Option<Source> {
     match source {
-        Some(media::Source::Data(data)) => {
-            data_source(at.field("data"), media_type, data, found).map(Source::Blob)
-        }
+        Some(media::Source::Data(data)) => data_source(media_type, data, found).map(Source::Blob),
         Some(media::Source::BlobId(id)) => {
             blob_source(at.field("blob_id"), id, found).map(Source::Blob)
         }
@@ -129,22 +138,8 @@ fn source(
     }
 }
 
-fn data_source(
-    at: Path<'_>,
-    media_type: &str,
-    data: Vec<u8>,
-    found: &mut Findings,
-) -> Option<BlobRef> {
-    if data.is_empty() {
-        found.required(at);
-        return None;
-    }
-    if data.len() > MAX_INLINE_BYTES {
-        found.invalid(
-            at,
-            FieldReason::TooLarge,
-            format!("must be at most {MAX_INLINE_BYTES} bytes"),
-        );
+fn data_source(media_type: &str, data: Vec<u8>, found: &mut Findings) -> Option<BlobRef> {
+    if data.is_empty() || data.len() > limits::media::DATA {
         return None;
     }
     let pixels = picture_size::pixels(&data);
@@ -157,7 +152,6 @@ fn data_source(
 
 fn blob_source(at: Path<'_>, id: String, found: &mut Findings) -> Option<BlobRef> {
     if id.is_empty() {
-        found.required(at);
         return None;
     }
     let kept = found.stored(&BlobId::new(id));
@@ -172,7 +166,6 @@ fn blob_source(at: Path<'_>, id: String, found: &mut Findings) -> Option<BlobRef
 
 fn url_source(at: Path<'_>, url: String, found: &mut Findings) -> Option<String> {
     if url.is_empty() {
-        found.required(at);
         return None;
     }
     let shown = |c: char| !c.is_whitespace() && !c.is_control();
@@ -182,9 +175,7 @@ fn url_source(at: Path<'_>, url: String, found: &mut Findings) -> Option<String>
             .is_some_and(|start| start.eq_ignore_ascii_case(scheme))
             && url.len() > scheme.len()
     });
-    if text::check_length(at, &url, MAX_URL_LENGTH, found)
-        && !(well_formed && url.chars().all(shown))
-    {
+    if limits::media::URL.fits(&url) && !(well_formed && url.chars().all(shown)) {
         found.invalid(
             at,
             FieldReason::Invalid,

@@ -10,12 +10,10 @@ use crate::{
     },
 };
 
-use super::{Findings, Path, text, text::MaxLength};
+use super::{Findings, Path};
 
 /// The field with the messages.
 const FIELD: &str = "messages_json";
-/// Maximum length of a model reference, in characters.
-const MAX_MODEL_LENGTH: MaxLength = MaxLength::Chars(256);
 
 /// A converted message, and its position in the request.
 #[derive(Debug)]
@@ -76,7 +74,6 @@ pub(super) fn read(
 /// The provider of a model.
 fn provider<'a>(model: &'a str, found: &mut Findings) -> &'a str {
     let at = Path::to("messages_model");
-    text::check_single_line(at, model, MAX_MODEL_LENGTH, found);
     match model.split_once('/') {
         Some((provider, _)) if is_model_reference(model) => provider,
         Some(_) | None => {

@@ -1,16 +1,10 @@
 //! Decodes the requests about models.
 
-use super::{
-    Findings, PageRequest, Path, config, page,
-    text::{self, MaxLength},
+use super::{Findings, PageRequest, page, text};
+use crate::{
+    grpc::violations::RequestError,
+    pb::{self, rpc},
 };
-use crate::{grpc::violations::RequestError, pb};
-
-pub const LIST_MODELS: &str = "contextd.v1.ModelService/ListModels";
-pub const GET_MODEL: &str = "contextd.v1.ModelService/GetModel";
-
-/// Maximum length of a provider's name, in characters.
-const MAX_PROVIDER_LENGTH: MaxLength = MaxLength::Chars(128);
 
 /// A validated request of ListModels.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,33 +15,23 @@ pub struct ListModels {
 }
 
 /// Decodes a ListModelsRequest.
-pub fn list_models(request: pb::ListModelsRequest) -> Result<ListModels, RequestError> {
-    let mut found = Findings::of(LIST_MODELS);
+pub fn list_models(mut request: pb::ListModelsRequest) -> Result<ListModels, RequestError> {
+    let found = Findings::check(rpc::LIST_MODELS, &mut request);
     let pb::ListModelsRequest {
         page_size,
         page_token,
         provider,
     } = request;
-    let provider = text::single_line(
-        Path::to("provider"),
-        provider,
-        MAX_PROVIDER_LENGTH,
-        &mut found,
-    );
-    let page = page::page(page_size, page_token, &mut found);
+    let page = page::page(page_size, page_token);
     found.finish(ListModels {
-        provider: (!provider.is_empty()).then_some(provider),
+        provider: text::non_empty(provider),
         page,
     })
 }
 
 /// Decodes a GetModelRequest to a model reference or an alias.
-pub fn get_model(request: pb::GetModelRequest) -> Result<String, RequestError> {
-    let mut found = Findings::of(GET_MODEL);
+pub fn get_model(mut request: pb::GetModelRequest) -> Result<String, RequestError> {
+    let found = Findings::check(rpc::GET_MODEL, &mut request);
     let pb::GetModelRequest { model } = request;
-    if model.is_empty() {
-        found.required(Path::to("model"));
-    }
-    let model = config::model(Path::to("model"), model, &mut found);
     found.finish(model)
 }

@@ -1,66 +1,46 @@
-//! Decodes and checks numbers: counts, cursors, shares and enum values.
+//! Converts checked numbers, enum values and times. What a check has reported becomes `None` or 0.
 
-use std::{fmt::Display, ops::RangeInclusive};
+use std::time::Duration;
 
-use super::{Findings, Path};
-use crate::{model::Seq, pb::FieldReason};
+use crate::{codec, model::Seq};
 
-/// Decodes a count. 0 means unset.
-pub(super) fn count(at: Path<'_>, number: i32, found: &mut Findings) -> Option<u32> {
-    not_negative(at, i64::from(number), found);
+/// A count. 0 means unset.
+pub(super) fn count(number: i32) -> Option<u32> {
     u32::try_from(number).ok().filter(|&number| number > 0)
 }
 
-/// Decodes a 64-bit count. 0 means unset.
-pub(super) fn large_count(at: Path<'_>, number: i64, found: &mut Findings) -> Option<i64> {
-    not_negative(at, number, found);
+/// A count for which 0 differs from unset.
+pub(super) fn optional_count(number: Option<i32>) -> Option<u32> {
+    number.and_then(|number| u32::try_from(number).ok())
+}
+
+/// A 64-bit count. 0 means unset.
+pub(super) fn large_count(number: i64) -> Option<i64> {
     (number > 0).then_some(number)
 }
 
-/// Decodes the seq of an event.
-pub(super) fn seq(at: Path<'_>, number: i64, found: &mut Findings) -> Seq {
-    not_negative(at, number, found);
-    Seq(number)
+/// A number of bytes.
+pub(super) fn bytes(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
 }
 
-/// Decodes the seq of an event. 0 means unset.
-pub(super) fn optional_seq(at: Path<'_>, number: i64, found: &mut Findings) -> Option<Seq> {
-    large_count(at, number, found).map(Seq)
+/// The seq of an event. 0 means unset.
+pub(super) fn optional_seq(number: i64) -> Option<Seq> {
+    large_count(number).map(Seq)
 }
 
-/// Reports a number outside the range.
-pub(super) fn within<N: PartialOrd + Display>(
-    at: Path<'_>,
-    number: &N,
-    range: &RangeInclusive<N>,
-    found: &mut Findings,
-) {
-    if !range.contains(number) {
-        let description = format!("must be {} to {}", range.start(), range.end());
-        found.invalid(at, FieldReason::OutOfRange, description);
-    }
+/// An enum value.
+pub(super) fn choice<E: TryFrom<i32>>(number: i32) -> Option<E> {
+    E::try_from(number).ok()
 }
 
-/// Reports a negative number.
-pub(super) fn not_negative(at: Path<'_>, number: i64, found: &mut Findings) {
-    if number < 0 {
-        found.invalid(at, FieldReason::OutOfRange, "must not be negative");
-    }
+/// A duration. Absent and 0 both mean unset.
+pub(super) fn duration(wire: Option<prost_types::Duration>) -> Option<Duration> {
+    wire.and_then(|wire| Duration::try_from(wire).ok())
+        .filter(|duration| !duration.is_zero())
 }
 
-/// Decodes an enum value. Reports an unknown one and returns `None`.
-pub(super) fn enum_value<E: TryFrom<i32>>(
-    at: Path<'_>,
-    number: i32,
-    found: &mut Findings,
-) -> Option<E> {
-    let value = E::try_from(number).ok();
-    if value.is_none() {
-        found.invalid(
-            at,
-            FieldReason::Unknown,
-            format!("the value {number} is unknown to this server"),
-        );
-    }
-    value
+/// A point in time.
+pub(super) fn timestamp(wire: Option<prost_types::Timestamp>) -> Option<jiff::Timestamp> {
+    wire.and_then(|wire| codec::time::timestamp_from_pb(wire).ok())
 }

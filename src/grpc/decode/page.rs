@@ -1,11 +1,10 @@
 //! Decodes the page size and page token of list requests.
 
-use super::{Findings, Path, number};
+use super::{number, text};
+use crate::pb::limits::list_sessions_request;
 
 /// Default number of items in a page.
 const DEFAULT_PAGE_SIZE: u32 = 50;
-/// Maximum number of items in a page. A larger `page_size` is reduced to it.
-const MAX_PAGE_SIZE: u32 = 1_000;
 
 /// The page that a list request asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,17 +16,14 @@ pub struct PageRequest {
 }
 
 /// Decodes `page_size` and `page_token`.
-pub(super) fn page(page_size: i32, page_token: String, found: &mut Findings) -> PageRequest {
-    let token = (!page_token.is_empty()).then_some(page_token);
+pub(super) fn page(page_size: i32, page_token: String) -> PageRequest {
     PageRequest {
-        size: size(page_size, DEFAULT_PAGE_SIZE, found),
-        token,
+        size: size(page_size, DEFAULT_PAGE_SIZE),
+        token: text::non_empty(page_token),
     }
 }
 
 /// Decodes `page_size`, with the list's default.
-pub(super) fn size(page_size: i32, default: u32, found: &mut Findings) -> u32 {
-    number::count(Path::to("page_size"), page_size, found)
-        .unwrap_or(default)
-        .min(MAX_PAGE_SIZE)
+pub(super) fn size(page_size: i32, default: u32) -> u32 {
+    number::count(page_size.min(list_sessions_request::PAGE_SIZE)).unwrap_or(default)
 }

@@ -1,16 +1,10 @@
 //! Decodes parts of user messages and tool results.
 
-use super::{
-    Findings, Path, json, media,
-    text::{self, MIB, MaxLength},
-};
+use super::{Findings, Path, json, media, text};
 use crate::{
     model::{Content, OutputPart, Part},
-    pb::{self, FieldReason, part},
+    pb::{self, FieldReason, limits, part},
 };
-
-/// Maximum size of a text in a user message, in bytes.
-const MAX_TEXT_SIZE: MaxLength = MaxLength::Bytes(MIB);
 
 /// Decodes a part of a user message. Reports a part that is neither text nor media, and returns `None`.
 pub(super) fn user_part(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> {
@@ -34,7 +28,7 @@ pub(super) fn user_part(at: Path<'_>, part: pb::Part, found: &mut Findings) -> O
             if text.is_empty() && bare {
                 found.required(at.field("text"));
             }
-            text::check_length(at.field("text"), &text, MAX_TEXT_SIZE, found);
+            limits::part::TEXT.check(at.field("text"), &text, found);
             let (text, sanitized) = text::replace_nul(text);
             (Content::Text(text), sanitized)
         }

@@ -3,24 +3,15 @@
 use super::{
     Findings, PageRequest, Path, append_messages, config,
     hash::{idempotency, request_hash},
-    id, ignored, labels, number, page,
-    text::{self, MaxLength},
-    timestamp,
+    id, labels, number, page, text,
 };
 use crate::{
     grpc::violations::RequestError,
     model::{PromptFormat, Seq, SessionId, command::CreateSession},
-    pb::{self, FieldReason},
+    pb::{self, rpc},
     session::SessionState,
-    store::{session_filter::SessionFilter, session_labels::TITLE_CHARS},
+    store::session_filter::SessionFilter,
 };
-
-pub const CREATE_SESSION: &str = "contextd.v1.SessionService/CreateSession";
-pub const GET_SESSION: &str = "contextd.v1.SessionService/GetSession";
-pub const LIST_SESSIONS: &str = "contextd.v1.SessionService/ListSessions";
-pub const LIST_MESSAGES: &str = "contextd.v1.SessionService/ListMessages";
-
-pub const EXPORT_MESSAGES: &str = "contextd.v1.SessionService/ExportMessages";
 
 /// A validated request of ListMessages.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,12 +47,12 @@ pub enum MessageView {
 pub fn create_session(
     mut request: pb::CreateSessionRequest,
 ) -> Result<CreateSession, RequestError> {
-    let mut found = Findings::of(CREATE_SESSION);
-    if let Some(session) = &request.session {
+    let is_partial = config::is_partial(request.session.as_ref());
+    let mut found = Findings::check(rpc::CREATE_SESSION, &mut request);
+    if let Some(session) = request.session.as_ref().filter(|_| is_partial) {
         config::check_large_fields(Path::to("session"), session, None, &mut found);
     }
-    request.session.iter_mut().for_each(ignored::clear_session);
-    let hash = request_hash(CREATE_SESSION, &request);
+    let hash = request_hash(rpc::CREATE_SESSION, &request);
     let pb::CreateSessionRequest {
         session,
         request_id,
@@ -70,18 +61,18 @@ pub fn create_session(
     let mut session = session.unwrap_or_default();
     let session_id = std::mem::take(&mut session.session_id);
     let create = CreateSession {
-        session: id::optional_session(at.field("session_id"), session_id, &mut found),
+        session: id::optional_session(session_id),
         draft: config::draft(at, session, &mut found),
-        idempotency: idempotency(request_id, hash, &mut found),
+        idempotency: idempotency(request_id, hash),
     };
     found.finish(create)
 }
 
 /// Decodes a GetSessionRequest.
-pub fn get_session(request: pb::GetSessionRequest) -> Result<SessionId, RequestError> {
-    let mut found = Findings::of(GET_SESSION);
+pub fn get_session(mut request: pb::GetSessionRequest) -> Result<SessionId, RequestError> {
+    let found = Findings::check(rpc::GET_SESSION, &mut request);
     let pb::GetSessionRequest { session_id } = request;
-    let session = id::session(Path::to("session_id"), session_id, &mut found);
+    let session = SessionId::new(session_id);
     found.finish(session)
 }
 
@@ -92,21 +83,21 @@ pub struct ListSessions {
 }
 
 /// Decodes a ListSessionsRequest.
-pub fn list_sessions(request: pb::ListSessionsRequest) -> Result<ListSessions, RequestError> {
-    let mut found = Findings::of(LIST_SESSIONS);
+pub fn list_sessions(mut request: pb::ListSessionsRequest) -> Result<ListSessions, RequestError> {
+    let found = Findings::check(rpc::LIST_SESSIONS, &mut request);
     let pb::ListSessionsRequest {
         page_size,
         page_token,
         filter,
     } = request;
     let list = ListSessions {
-        filter: session_filter(Path::to("filter"), filter.unwrap_or_default(), &mut found),
-        page: page::page(page_size, page_token, &mut found),
+        filter: session_filter(filter.unwrap_or_default()),
+        page: page::page(page_size, page_token),
     };
     found.finish(list)
 }
 
-fn session_filter(at: Path<'_>, filter: pb::SessionFilter, found: &mut Findings) -> SessionFilter {
+fn session_filter(filter: pb::SessionFilter) -> SessionFilter {
     let pb::SessionFilter {
         states,
         metadata,
@@ -114,36 +105,21 @@ fn session_filter(at: Path<'_>, filter: pb::SessionFilter, found: &mut Findings)
         updated_since,
         updated_before,
     } = filter;
-    let text_at = at.field("text_prefix");
-    let since_at = at.field("updated_since");
-    let before_at = at.field("updated_before");
-    let mut states: Vec<SessionState> = states
-        .into_iter()
-        .enumerate()
-        .filter_map(|(n, state)| session_state(at.field("states").index(n), state, found))
-        .collect();
+    let mut states: Vec<SessionState> = states.into_iter().filter_map(session_state).collect();
     states.sort_unstable();
     states.dedup();
     SessionFilter {
         states,
-        metadata: labels::labels(at.field("metadata"), metadata, found),
-        since: updated_since.and_then(|time| timestamp::timestamp(since_at, time, found)),
-        until: updated_before.and_then(|time| timestamp::timestamp(before_at, time, found)),
-        // Decoded like a title: control characters are allowed.
-        text: text::free_text(text_at, text_prefix, MaxLength::Chars(TITLE_CHARS), found),
+        metadata: labels::labels(metadata),
+        since: number::timestamp(updated_since),
+        until: number::timestamp(updated_before),
+        text: text::replace_nul(text_prefix).0,
     }
 }
 
-fn session_state(at: Path<'_>, state: i32, found: &mut Findings) -> Option<SessionState> {
-    match number::enum_value(at, state, found)? {
-        pb::SessionState::Unspecified => {
-            found.invalid(
-                at,
-                FieldReason::Required,
-                "must not be SESSION_STATE_UNSPECIFIED",
-            );
-            None
-        }
+fn session_state(state: i32) -> Option<SessionState> {
+    match number::choice(state)? {
+        pb::SessionState::Unspecified => None,
         pb::SessionState::Idle => Some(SessionState::Idle),
         pb::SessionState::Running => Some(SessionState::Running),
         pb::SessionState::AwaitingTools => Some(SessionState::AwaitingTools),
@@ -151,8 +127,8 @@ fn session_state(at: Path<'_>, state: i32, found: &mut Findings) -> Option<Sessi
 }
 
 /// Decodes a ListMessagesRequest.
-pub fn list_messages(request: pb::ListMessagesRequest) -> Result<ListMessages, RequestError> {
-    let mut found = Findings::of(LIST_MESSAGES);
+pub fn list_messages(mut request: pb::ListMessagesRequest) -> Result<ListMessages, RequestError> {
+    let found = Findings::check(rpc::LIST_MESSAGES, &mut request);
     let pb::ListMessagesRequest {
         session_id,
         view,
@@ -162,18 +138,20 @@ pub fn list_messages(request: pb::ListMessagesRequest) -> Result<ListMessages, R
         page_token,
     } = request;
     let list = ListMessages {
-        session: id::session(Path::to("session_id"), session_id, &mut found),
-        view: message_view(Path::to("view"), view, &mut found),
-        at: number::optional_seq(Path::to("at_seq"), at_seq, &mut found),
+        session: SessionId::new(session_id),
+        view: message_view(view),
+        at: number::optional_seq(at_seq),
         newest_first,
-        page: page::page(page_size, page_token, &mut found),
+        page: page::page(page_size, page_token),
     };
     found.finish(list)
 }
 
 /// Decodes an ExportMessagesRequest.
-pub fn export_messages(request: pb::ExportMessagesRequest) -> Result<ExportMessages, RequestError> {
-    let mut found = Findings::of(EXPORT_MESSAGES);
+pub fn export_messages(
+    mut request: pb::ExportMessagesRequest,
+) -> Result<ExportMessages, RequestError> {
+    let mut found = Findings::check(rpc::EXPORT_MESSAGES, &mut request);
     let pb::ExportMessagesRequest {
         session_id,
         format,
@@ -183,17 +161,17 @@ pub fn export_messages(request: pb::ExportMessagesRequest) -> Result<ExportMessa
     } = request;
     let shape = append_messages::foreign_shape(Path::to("format"), format, &mut found);
     let export = ExportMessages {
-        session: id::session(Path::to("session_id"), session_id, &mut found),
+        session: SessionId::new(session_id),
         // Not used: a request without a format is rejected.
         shape: shape.unwrap_or(PromptFormat::Neutral),
-        at: number::optional_seq(Path::to("at_seq"), at_seq, &mut found),
-        page: page::page(page_size, page_token, &mut found),
+        at: number::optional_seq(at_seq),
+        page: page::page(page_size, page_token),
     };
     found.finish(export)
 }
 
-fn message_view(at: Path<'_>, view: i32, found: &mut Findings) -> MessageView {
-    match number::enum_value(at, view, found) {
+fn message_view(view: i32) -> MessageView {
+    match number::choice(view) {
         Some(pb::MessageView::Unspecified | pb::MessageView::All) | None => MessageView::All,
         Some(pb::MessageView::Live) => MessageView::Live,
     }

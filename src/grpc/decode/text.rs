@@ -1,87 +1,13 @@
-//! Decodes and checks texts: their length, and characters that cannot be stored.
+//! Replaces characters of texts that cannot be stored, and checks names.
 
 use std::collections::BTreeMap;
 
 use super::{Findings, Path};
 use crate::pb::FieldReason;
 
-pub(super) const KIB: usize = 1_024;
-pub(super) const MIB: usize = 1_024 * KIB;
-
-/// The maximum length of a text.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum MaxLength {
-    /// Unicode scalar values.
-    Chars(usize),
-    /// Bytes of UTF-8.
-    Bytes(usize),
-}
-
-impl MaxLength {
-    fn fits(self, text: &str) -> bool {
-        match self {
-            Self::Chars(most) => text.chars().nth(most).is_none(),
-            Self::Bytes(most) => text.len() <= most,
-        }
-    }
-
-    fn describe(self) -> String {
-        match self {
-            Self::Chars(most) => format!("{most} characters"),
-            Self::Bytes(most) => format!("{most} bytes"),
-        }
-    }
-}
-
-/// Decodes a text for people or models: checks its length and replaces NUL.
-pub(super) fn free_text(
-    at: Path<'_>,
-    text: String,
-    most: MaxLength,
-    found: &mut Findings,
-) -> String {
-    check_length(at, &text, most, found);
-    replace_nul(text).0
-}
-
-/// Decodes a single-line text such as a name: checks its length and reports control characters.
-pub(super) fn single_line(
-    at: Path<'_>,
-    text: String,
-    most: MaxLength,
-    found: &mut Findings,
-) -> String {
-    check_single_line(at, &text, most, found);
-    text
-}
-
-/// Reports a text that is too long or contains control characters.
-pub(super) fn check_single_line(at: Path<'_>, text: &str, most: MaxLength, found: &mut Findings) {
-    if check_length(at, text, most, found) && text.contains(char::is_control) {
-        found.invalid(
-            at,
-            FieldReason::Invalid,
-            "must not contain control characters",
-        );
-    }
-}
-
-/// Reports a text that is too long. Returns true if it is not.
-pub(super) fn check_length(
-    at: Path<'_>,
-    text: &str,
-    most: MaxLength,
-    found: &mut Findings,
-) -> bool {
-    let holds = most.fits(text);
-    if !holds {
-        found.invalid(
-            at,
-            FieldReason::TooLarge,
-            format!("must be at most {}", most.describe()),
-        );
-    }
-    holds
+/// A text, or `None` if it is empty.
+pub(super) fn non_empty(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
 }
 
 /// Reports names that occur twice in a list.
@@ -113,17 +39,14 @@ pub(super) fn replace_nul(text: String) -> (String, bool) {
     }
 }
 
+/// Like [`replace_nul`], in place.
+pub(super) fn clean(text: &mut String) {
+    *text = replace_nul(std::mem::take(text)).0;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn text_limits_count_scalar_values_or_bytes() {
-        assert!(MaxLength::Chars(2).fits("üü"));
-        assert!(!MaxLength::Chars(2).fits("üüü"));
-        assert!(MaxLength::Bytes(4).fits("üü"));
-        assert!(!MaxLength::Bytes(3).fits("üü"));
-    }
 
     #[test]
     fn nul_becomes_the_replacement_character() {

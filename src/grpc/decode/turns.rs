@@ -1,22 +1,15 @@
 //! Decodes the requests to read, list and cancel turns.
 
 use super::{
-    Findings, PageRequest, Path,
+    Findings, PageRequest,
     hash::{idempotency, request_hash},
-    id, number, page,
-    text::{self, MaxLength},
+    id, number, page, text,
 };
 use crate::{
     grpc::violations::RequestError,
     model::{SessionId, TurnId, command::CancelTurn},
-    pb,
+    pb::{self, rpc},
 };
-
-pub const GET_TURN: &str = "contextd.v1.TurnService/GetTurn";
-pub const LIST_TURNS: &str = "contextd.v1.TurnService/ListTurns";
-pub const CANCEL_TURN: &str = "contextd.v1.TurnService/CancelTurn";
-/// Maximum length of the reason for a cancellation, in characters.
-const MAX_REASON_LENGTH: MaxLength = MaxLength::Chars(1_024);
 
 /// A validated request of GetTurn.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,38 +26,38 @@ pub struct ListTurns {
 }
 
 /// Decodes a GetTurnRequest.
-pub fn get_turn(request: pb::GetTurnRequest) -> Result<GetTurn, RequestError> {
-    let mut found = Findings::of(GET_TURN);
+pub fn get_turn(mut request: pb::GetTurnRequest) -> Result<GetTurn, RequestError> {
+    let found = Findings::check(rpc::GET_TURN, &mut request);
     let pb::GetTurnRequest {
         session_id,
         turn_id,
     } = request;
     let get = GetTurn {
-        session: id::session(Path::to("session_id"), session_id, &mut found),
-        turn: id::turn(Path::to("turn_id"), turn_id, &mut found),
+        session: SessionId::new(session_id),
+        turn: TurnId::new(turn_id),
     };
     found.finish(get)
 }
 
 /// Decodes a ListTurnsRequest.
-pub fn list_turns(request: pb::ListTurnsRequest) -> Result<ListTurns, RequestError> {
-    let mut found = Findings::of(LIST_TURNS);
+pub fn list_turns(mut request: pb::ListTurnsRequest) -> Result<ListTurns, RequestError> {
+    let found = Findings::check(rpc::LIST_TURNS, &mut request);
     let pb::ListTurnsRequest {
         session_id,
         page_size,
         page_token,
     } = request;
     let list = ListTurns {
-        session: id::session(Path::to("session_id"), session_id, &mut found),
-        page: page::page(page_size, page_token, &mut found),
+        session: SessionId::new(session_id),
+        page: page::page(page_size, page_token),
     };
     found.finish(list)
 }
 
 /// Decodes a CancelTurnRequest.
-pub fn cancel_turn(request: pb::CancelTurnRequest) -> Result<CancelTurn, RequestError> {
-    let mut found = Findings::of(CANCEL_TURN);
-    let hash = request_hash(CANCEL_TURN, &request);
+pub fn cancel_turn(mut request: pb::CancelTurnRequest) -> Result<CancelTurn, RequestError> {
+    let found = Findings::check(rpc::CANCEL_TURN, &mut request);
+    let hash = request_hash(rpc::CANCEL_TURN, &request);
     let pb::CancelTurnRequest {
         session_id,
         turn_id,
@@ -73,14 +66,11 @@ pub fn cancel_turn(request: pb::CancelTurnRequest) -> Result<CancelTurn, Request
         reason,
     } = request;
     let cancel = CancelTurn {
-        session: id::session(Path::to("session_id"), session_id, &mut found),
-        turn: id::optional_turn(Path::to("turn_id"), turn_id, &mut found),
-        idempotency: idempotency(request_id, hash, &mut found),
-        rollback: matches!(
-            number::enum_value(Path::to("mode"), mode, &mut found),
-            Some(pb::CancelMode::Rollback)
-        ),
-        reason: text::free_text(Path::to("reason"), reason, MAX_REASON_LENGTH, &mut found),
+        session: SessionId::new(session_id),
+        turn: id::optional_turn(turn_id),
+        idempotency: idempotency(request_id, hash),
+        rollback: matches!(number::choice(mode), Some(pb::CancelMode::Rollback)),
+        reason: text::replace_nul(reason).0,
     };
     found.finish(cancel)
 }

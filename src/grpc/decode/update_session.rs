@@ -5,17 +5,17 @@ use prost_types::FieldMask;
 use super::{
     Findings, Path, config,
     hash::{idempotency, request_hash},
-    id, ignored,
+    text,
 };
 use crate::{
     codec::mask::{self, WrongPath},
     grpc::violations::RequestError,
-    model::command::{ConfigChange, DeleteSession, UpdateSession},
-    pb::{self, FieldReason},
+    model::{
+        SessionId,
+        command::{ConfigChange, DeleteSession, UpdateSession},
+    },
+    pb::{self, FieldReason, rpc},
 };
-
-pub const UPDATE_SESSION: &str = "contextd.v1.SessionService/UpdateSession";
-pub const DELETE_SESSION: &str = "contextd.v1.SessionService/DeleteSession";
 
 /// Maximum number of paths in a field mask.
 const MAX_PATHS: usize = 256;
@@ -24,21 +24,22 @@ const MAX_PATHS: usize = 256;
 pub fn update_session(
     mut request: pb::UpdateSessionRequest,
 ) -> Result<UpdateSession, RequestError> {
-    let mut found = Findings::of(UPDATE_SESSION);
-    if let Some(session) = &request.session {
-        let listed = request
-            .update_mask
-            .as_ref()
-            .map(|mask| mask.paths.as_slice());
-        config::check_large_fields(
-            Path::to("session"),
-            session,
-            Some(listed.unwrap_or_default()),
-            &mut found,
-        );
+    let is_partial = config::is_partial(request.session.as_ref());
+    // Output-only elsewhere, a precondition here.
+    let etag = request
+        .session
+        .as_ref()
+        .map_or(String::new(), |session| session.etag.clone());
+    let mut found = Findings::check(rpc::UPDATE_SESSION, &mut request);
+    if let Some(session) = &mut request.session {
+        if is_partial {
+            let mask = request.update_mask.as_ref();
+            let listed = mask.map_or(&[][..], |mask| &mask.paths);
+            config::check_large_fields(Path::to("session"), session, Some(listed), &mut found);
+        }
+        session.etag.clone_from(&etag);
     }
-    request.session.iter_mut().for_each(clear_all_but_etag);
-    let hash = request_hash(UPDATE_SESSION, &request);
+    let hash = request_hash(rpc::UPDATE_SESSION, &request);
     let pb::UpdateSessionRequest {
         session,
         update_mask,
@@ -47,45 +48,38 @@ pub fn update_session(
     let at = Path::to("session");
     let mut session = session.unwrap_or_default();
     let session_id = std::mem::take(&mut session.session_id);
-    let etag = std::mem::take(&mut session.etag);
+    if session_id.is_empty() {
+        found.required(at.field("session_id"));
+    }
     let update = UpdateSession {
-        session: id::session(at.field("session_id"), session_id, &mut found),
-        etag: non_empty(etag),
+        session: SessionId::new(session_id),
+        etag: text::non_empty(etag),
         change: ConfigChange {
             paths: paths(Path::to("update_mask"), update_mask, &session, &mut found),
             values: config::draft(at, session, &mut found).config,
         },
-        idempotency: idempotency(request_id, hash, &mut found),
+        idempotency: idempotency(request_id, hash),
     };
     found.finish(update)
 }
 
 /// Decodes a DeleteSessionRequest.
-pub fn delete_session(request: pb::DeleteSessionRequest) -> Result<DeleteSession, RequestError> {
-    let mut found = Findings::of(DELETE_SESSION);
-    let hash = request_hash(DELETE_SESSION, &request);
+pub fn delete_session(
+    mut request: pb::DeleteSessionRequest,
+) -> Result<DeleteSession, RequestError> {
+    let found = Findings::check(rpc::DELETE_SESSION, &mut request);
+    let hash = request_hash(rpc::DELETE_SESSION, &request);
     let pb::DeleteSessionRequest {
         session_id,
         etag,
         request_id,
     } = request;
     let delete = DeleteSession {
-        session: id::session(Path::to("session_id"), session_id, &mut found),
-        etag: non_empty(etag),
-        idempotency: idempotency(request_id, hash, &mut found),
+        session: SessionId::new(session_id),
+        etag: text::non_empty(etag),
+        idempotency: idempotency(request_id, hash),
     };
     found.finish(delete)
-}
-
-/// Clears the output-only fields except the etag, which is a precondition here.
-fn clear_all_but_etag(session: &mut pb::Session) {
-    let etag = std::mem::take(&mut session.etag);
-    ignored::clear_session(session);
-    session.etag = etag;
-}
-
-fn non_empty(etag: String) -> Option<String> {
-    Some(etag).filter(|etag| !etag.is_empty())
 }
 
 /// The fields in the mask. Without a mask, the fields that are set.

@@ -10,8 +10,8 @@ use super::{
     *,
 };
 use crate::{
-    grpc::decode::EXECUTE_TURN,
     model::{MessageId, RequestId, SessionId, TurnId, ledger::ContextCategory},
+    pb::rpc::EXECUTE_TURN,
 };
 
 /// The parts of a status that clients depend on.

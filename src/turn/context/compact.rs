@@ -48,14 +48,14 @@ use crate::{
         Error,
         context::{
             compact::draft::{Draft, in_force_of},
+            measured::message_tokens,
             prune::unkeyed,
             session_view::SessionView,
-            stats::budget,
+            window::budget,
         },
         engine::{Engine, joined},
         lease::leases::CompactionPlace,
         optimistic::retry_on_change,
-        run::measured::message_tokens,
     },
 };
 

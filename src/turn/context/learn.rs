@@ -1,8 +1,6 @@
 //! Calibration of token estimates from reported usage. It is collected in memory and written
 //! periodically. The unwritten part is lost if the replica dies; later calls replace it.
 
-pub(in crate::turn) mod memory;
-
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
@@ -139,6 +137,17 @@ impl Engine {
                 ratio(known)
             }
         }
+    }
+
+    /// The calibration of a model, learnt from the tenant's calls.
+    pub(in crate::turn) async fn calibration(
+        &self,
+        tenant: &TenantId,
+        reference: &str,
+    ) -> Result<Calibration, Error> {
+        let learnt = self.calibrations(tenant, &[reference]).await?;
+        let learnt = learnt.get(reference).copied();
+        Ok(learnt.unwrap_or_default())
     }
 
     /// Writes what was learnt since the last write.

@@ -18,10 +18,7 @@ use crate::{
     store,
     turn::{
         Error,
-        context::{
-            size::{CalledModel, own_size},
-            stats::budget,
-        },
+        context::{prompt_call::own_size, size::CalledModel, window::budget},
         engine::Engine,
         optimistic::retry_on_change,
     },

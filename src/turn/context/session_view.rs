@@ -2,10 +2,11 @@
 
 use crate::{
     context::size::ContextSize,
-    model::{Message, ToolSet, command::TurnRequest},
+    model::{Message, SessionKey, command::TurnRequest},
     provider::registry::ResolvedModel,
+    session::SessionState,
     store::{session::Session, version::Version},
-    turn::{context::size::PromptCall, run::step_tools::tools_in_force},
+    turn::{Error, context::prompt_call::PromptCall, engine::Engine, optimistic::retry_on_change},
 };
 
 /// A consistent view of a session, from which its next prompt is built.
@@ -32,37 +33,68 @@ impl SessionView {
             .unwrap_or(&self.session.config.model)
     }
 
-    /// The tools that are sent to the model.
-    pub(in crate::turn) fn tools(&self) -> &ToolSet {
-        tools_in_force(&self.request, &self.session.config, self.late)
+    /// The call that the prompt is for.
+    pub(in crate::turn) fn call<'a>(&'a self, model: &'a ResolvedModel) -> PromptCall<'a> {
+        PromptCall::new(
+            &self.session.config,
+            &self.request,
+            self.step,
+            self.late,
+            model,
+        )
     }
 
     /// The size of the prompt.
     pub(in crate::turn) fn size(&self, model: &ResolvedModel) -> ContextSize<'_> {
-        self.size_with(self.tools(), model)
+        self.size_of(&self.call(model))
     }
 
-    /// The size of the prompt with these tools.
-    pub(in crate::turn) fn size_with(
+    /// The size of the prompt of this call.
+    pub(in crate::turn) fn size_of(&self, call: &PromptCall<'_>) -> ContextSize<'_> {
+        call.size((&self.session).into(), &self.messages)
+    }
+}
+
+impl Engine {
+    /// A consistent view of a session and its transcript. The version is read before and after the
+    /// other reads and must be the same.
+    pub(in crate::turn) async fn session_view(
         &self,
-        tools: &ToolSet,
-        model: &ResolvedModel,
-    ) -> ContextSize<'_> {
-        let Self {
-            session,
-            request,
-            step,
-            messages,
-            version: _,
-            late: _,
-        } = self;
-        let call = PromptCall {
-            config: &session.config,
-            tools,
-            request,
-            step: *step,
-            model: model.into(),
+        key: &SessionKey,
+    ) -> Result<SessionView, Error> {
+        retry_on_change(|| self.try_session_view(key)).await
+    }
+
+    /// One attempt. Returns `None` if the session changed during the reads.
+    async fn try_session_view(&self, key: &SessionKey) -> Result<Option<SessionView>, Error> {
+        let not_found = || Error::SessionNotFound(key.session.clone());
+        let version = async || {
+            let tail = self.store.tail(key, None).await?;
+            tail.map(|tail| tail.version).ok_or_else(not_found)
         };
-        call.size(session.into(), messages)
+        let before = version().await?;
+        let session = self.store.session(key).await?.ok_or_else(not_found)?;
+        let seen = self.store.transcript(key).await?;
+        let (request, late, step) = match &session.current_turn {
+            Some(turn) => match self.store.turn(key, turn).await? {
+                Some(turn) => {
+                    // While results are awaited, the next prompt is that of the next step.
+                    let next = u32::from(session.state == SessionState::AwaitingTools);
+                    let step = turn.so_far.step_count.max(1) + next;
+                    (turn.request, turn.late, step)
+                }
+                None => return Ok(None),
+            },
+            None => (TurnRequest::default(), false, 1),
+        };
+        let view = SessionView {
+            session,
+            version: before,
+            request,
+            late,
+            step,
+            messages: seen.messages,
+        };
+        Ok((version().await? == before).then_some(view))
     }
 }

@@ -5,15 +5,14 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use crate::{
     context::{
-        estimator::{Estimator, NonTranscript},
+        estimator::Estimator,
         media::unsupported_tokens,
-        prompt, prune,
+        prune,
         size::{ContextSize, Counters},
     },
     model::{
-        Category, InputMessage, Message, ModelResponse, Part, PartSize, Role, Seq, SessionConfig,
-        SessionKey, Tool, ToolSet, command::TurnRequest, ledger::ModelDependent,
-        transcript::calling_turns,
+        Category, InputMessage, Message, ModelResponse, Part, PartSize, Role, Seq, SessionKey,
+        Tool, ledger::ModelDependent, transcript::calling_turns,
     },
     provider::registry::ResolvedModel,
     session::{change::Answer, rows::NewMessage},
@@ -23,12 +22,8 @@ use crate::{
     },
     turn::{
         Error,
-        context::{estimators::estimator, media::cannot_read, reasoning},
+        context::{estimators::estimator, measured::counted, media::cannot_read, reasoning},
         engine::Engine,
-        run::{
-            call_settings,
-            measured::{LONG_TEXT, count_without_blocking, counted},
-        },
     },
 };
 
@@ -39,18 +34,6 @@ const NEWEST: u32 = 64;
 const MAX_NEWEST_MESSAGES: usize = 512;
 /// Tokens of messages that are read in addition to twice the new tokens.
 pub(in crate::turn) const SLACK: i64 = 4_096;
-
-/// A call that a prompt is built for.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::turn) struct PromptCall<'a> {
-    pub(in crate::turn) config: &'a SessionConfig,
-    /// The tools of the turn, or of the session.
-    pub(in crate::turn) tools: &'a ToolSet,
-    /// The settings of the turn.
-    pub(in crate::turn) request: &'a TurnRequest,
-    pub(in crate::turn) step: u32,
-    pub(in crate::turn) model: CalledModel<'a>,
-}
 
 /// A model by its reference. A model that is not configured is assumed to support tools and to be
 /// sent everything.
@@ -88,92 +71,6 @@ impl<'a> From<&'a ResolvedModel> for CalledModel<'a> {
             resolved: Some(model),
         }
     }
-}
-
-impl PromptCall<'_> {
-    /// The parts of the prompt outside of the transcript: system prompt, tools, and the tokens that
-    /// open the response. Each content is counted once.
-    pub(in crate::turn) fn non_transcript(&self) -> NonTranscript {
-        let Self {
-            config,
-            tools,
-            request,
-            step,
-            model:
-                CalledModel {
-                    reference: _,
-                    resolved: model,
-                },
-        } = *self;
-        let system = prompt::system(config);
-        let generation = model
-            .map(|model| call_settings::fitting(model, config, request, tools, step).0)
-            .unwrap_or_default();
-        let sent = || {
-            tools
-                .visible()
-                .filter(|_| model.is_none_or(|model| model.info.supports_tools))
-        };
-        let provider_tools: Vec<&str> = model
-            .filter(|model| model.info.supports_tools)
-            .map(|model| tools.run_by(&model.provider_name).collect())
-            .unwrap_or_default();
-        let estimator = model.map_or(Estimator::Characters, estimator);
-        let bytes = system.len() + sent().map(definition_bytes).sum::<usize>();
-        let new = if bytes < LONG_TEXT || estimator.has_counted(&system, sent()) {
-            0
-        } else {
-            bytes
-        };
-        count_without_blocking(new, estimator, || {
-            estimator
-                .non_transcript(&system, sent(), &generation)
-                .with_provider_tools(estimator, &provider_tools)
-        })
-    }
-
-    /// The size of the prompt by the counters, as if the model were sent the whole transcript.
-    pub(in crate::turn) fn size_of_all<'c>(&self, counters: Counters<'c>) -> ContextSize<'c> {
-        ContextSize::new(
-            counters,
-            self.model.reference,
-            self.model.frame_tokens(),
-            self.non_transcript(),
-        )
-    }
-
-    /// The size of the prompt of a transcript that has been read.
-    pub(in crate::turn) fn size<'c>(
-        &self,
-        counters: Counters<'c>,
-        messages: &[Message],
-    ) -> ContextSize<'c> {
-        size_with(
-            self.size_of_all(counters),
-            self.model,
-            &Excerpt::whole(messages),
-            &[],
-        )
-    }
-}
-
-/// The size of a session's next prompt by the counters, with the session's settings, as if the
-/// model were sent the whole transcript.
-pub(in crate::turn) fn own_size<'c>(
-    config: &SessionConfig,
-    model: CalledModel<'_>,
-    counters: Counters<'c>,
-) -> ContextSize<'c> {
-    let tools = &config.tools;
-    let request = &TurnRequest::default();
-    PromptCall {
-        config,
-        tools,
-        request,
-        step: 1,
-        model,
-    }
-    .size_of_all(counters)
 }
 
 impl<'a> From<&'a Session> for Counters<'a> {
@@ -613,11 +510,12 @@ mod tests {
     use super::*;
     use crate::{
         context::testing,
-        model::{Anchor, TokenBasis, Usage},
+        model::{Anchor, SessionConfig, TokenBasis, Usage},
         provider::openai::dialect,
-        turn::{
-            context::reasoning::tests::{conversation, model},
-            run::measured::{host_part, new_message},
+        turn::context::{
+            measured::{host_part, new_message},
+            prompt_call::own_size,
+            reasoning::tests::{conversation, model},
         },
     };
 

@@ -7,19 +7,18 @@ use crate::{
         size::Size,
         stats::{Breakdown, BreakdownInput, Forecast, breakdown, forecast, largest_tools},
     },
-    model::{
-        Compaction, SessionKey, Tool, ToolCategory, command::TurnRequest, config::ContextPolicy,
-    },
-    provider::{ModelInfo, registry::ResolvedModel},
+    model::{Compaction, SessionKey, Tool, ToolCategory, command::TurnRequest},
     store::stats::Stats,
     turn::{
         Error,
         context::{
             estimators::estimator,
-            size::{PromptCall, definition_bytes, size_with, unsupported},
+            measured::count_without_blocking,
+            prompt_call::PromptCall,
+            size::{definition_bytes, size_with, unsupported},
+            window::budget,
         },
         engine::Engine,
-        run::measured::count_without_blocking,
     },
 };
 
@@ -76,13 +75,7 @@ impl Engine {
         let model = self.model(model.unwrap_or(&config.model))?;
         let policy = self.policy(config)?;
         let budget = budget(&policy.context, &model)?;
-        let call = PromptCall {
-            config,
-            tools: &config.tools,
-            request: &request,
-            step,
-            model: (&model).into(),
-        };
+        let call = PromptCall::new(config, &request, step, false, &model);
         let size = call.size_of_all((&stats).into());
         let excerpt = self
             .excerpt(key, &size, call.model, stats.model_dependent)
@@ -155,31 +148,4 @@ fn measured(whole: &BreakdownInput<'_>) -> (Breakdown, Vec<(String, ToolCategory
     });
     let named = |(tool, tokens): (&Tool, u32)| (tool.name.clone(), tool.category, tokens);
     (breakdown, sized.into_iter().map(named).collect())
-}
-
-/// The window of a model under a policy. Returns `None` if it is unknown.
-pub(in crate::turn) fn known_window(policy: &ContextPolicy, model: &ResolvedModel) -> Option<u32> {
-    budget(policy, model)
-        .ok()
-        .filter(|budget| !budget.assumed)
-        .map(|budget| budget.window)
-}
-
-/// How the window of a model is divided under a policy.
-///
-/// # Errors
-///
-/// [`Error::ContextWindowUnknown`] if the window is unknown and the policy requires a known one.
-pub(in crate::turn) fn budget(
-    policy: &ContextPolicy,
-    model: &ResolvedModel,
-) -> Result<Budget, Error> {
-    let ModelInfo {
-        context_window,
-        max_output,
-        ..
-    } = &model.info;
-    let tokens = |limit: &Option<crate::provider::info::Limit>| limit.map(|limit| limit.tokens);
-    Budget::of(policy, tokens(context_window), tokens(max_output))
-        .map_err(|_| Error::ContextWindowUnknown(model.reference.clone()))
 }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{model::SessionKey, turn::Error};
+use crate::{model::SessionKey, turn::error::Error};
 
 /// The first backoff of a session. It doubles with each failure.
 const MIN_BACKOFF: Duration = Duration::from_secs(1);

@@ -18,8 +18,8 @@ use crate::{
 /// How much of its open messages this replica has stored, and which sessions are followed.
 #[derive(Debug, Default)]
 pub(in crate::turn) struct Sharing {
-    pub(super) shared: Mutex<BTreeMap<SessionKey, SharedMessage>>,
-    pub(super) followed: std::sync::Mutex<FollowedSessions>,
+    pub(in crate::turn) shared: Mutex<BTreeMap<SessionKey, SharedMessage>>,
+    pub(in crate::turn) followed: std::sync::Mutex<FollowedSessions>,
 }
 
 impl Sharing {
@@ -41,7 +41,7 @@ impl Sharing {
         self.followed().stop_receiving();
     }
 
-    pub(super) fn followed(&self) -> std::sync::MutexGuard<'_, FollowedSessions> {
+    pub(in crate::turn) fn followed(&self) -> std::sync::MutexGuard<'_, FollowedSessions> {
         self.followed
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -50,7 +50,7 @@ impl Sharing {
 
 /// How much of one session's open message is stored.
 #[derive(Debug)]
-pub(super) struct SharedMessage {
+pub(in crate::turn) struct SharedMessage {
     turn: TurnId,
     epoch: i64,
     pub(in crate::turn) shown: SentPosition,

@@ -34,13 +34,13 @@ pub enum Wakeup {
 /// Wake-ups to be sent.
 #[derive(Debug, Default)]
 pub struct Wakeups {
-    pub(super) due: Mutex<BTreeSet<Wakeup>>,
-    pub(super) bell: Notify,
-    pub(super) listening: AtomicBool,
+    pub(in crate::turn) due: Mutex<BTreeSet<Wakeup>>,
+    pub(in crate::turn) bell: Notify,
+    pub(in crate::turn) listening: AtomicBool,
 }
 
 impl Wakeups {
-    pub(super) fn add(&self, wakeup: Wakeup) {
+    pub(in crate::turn) fn add(&self, wakeup: Wakeup) {
         let mut due = self.due();
         if due.len() < MAX_PENDING_WAKEUPS && due.insert(wakeup) {
             self.bell.notify_one();
@@ -48,7 +48,7 @@ impl Wakeups {
     }
 
     /// Takes the queued wake-ups, encoded for sending.
-    pub(super) fn take(&self, replica: &str) -> Vec<String> {
+    pub(in crate::turn) fn take(&self, replica: &str) -> Vec<String> {
         std::mem::take(&mut *self.due())
             .iter()
             .map(|wakeup| wakeup.write(replica))
@@ -62,16 +62,16 @@ impl Wakeups {
 
 /// A received wake-up.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ReceivedWakeup {
-    pub(super) wakeup: Wakeup,
+pub(in crate::turn) struct ReceivedWakeup {
+    pub(in crate::turn) wakeup: Wakeup,
     /// The sending replica. `None` for versions that do not send it.
-    pub(super) from: Option<String>,
+    pub(in crate::turn) from: Option<String>,
 }
 
 impl Wakeup {
     /// The payload of the notification: kind, tenant, session and sending replica, separated by
     /// spaces. Fields may be added at the end; older versions read the first three.
-    pub(super) fn write(&self, replica: &str) -> String {
+    pub(in crate::turn) fn write(&self, replica: &str) -> String {
         let (kind, key) = match self {
             Self::NewEvents(key) => ("news", key),
             Self::Cancel(key) => ("cancel", key),
@@ -90,7 +90,7 @@ impl Wakeup {
 
 impl ReceivedWakeup {
     /// Parses a payload. Returns `None` if it is malformed or from a later version.
-    pub(super) fn read(text: &str) -> Option<Self> {
+    pub(in crate::turn) fn read(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let kind = words.next()?;
         let tenant = words.next()?;

@@ -1,5 +1,4 @@
-//! The queue's commands: enqueue, read and withdraw a message. A message that interrupts also
-//! cancels the running turn.
+//! Puts a message into the queue, and withdraws messages by request.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,9 +8,9 @@ use crate::{
     codec,
     model::{
         Delivery, InputMessage, Media, MessageId, Part, SessionKey, TenantId,
-        command::{CancelQueuedMessage, ClearQueue, EnqueueMessage, Idempotency, TurnRequest},
+        command::{CancelQueuedMessage, ClearQueue, Idempotency, TurnRequest},
     },
-    session::{SessionState, queue::MessageSelection, queue_rows::Withdrawal},
+    session::{queue::MessageSelection, queue_rows::Withdrawal},
     store::{
         queue::{
             Enqueued, EnqueuedMessage, NewQueued, QueueState, QueuedMessage, WithdrawalOutcome,
@@ -19,12 +18,8 @@ use crate::{
         session::Session,
     },
     turn::{
-        Error,
-        context::memory::is_large,
-        engine::Engine,
-        lease::leases::GrantRequest,
-        live::{hub::Announcement, wakeups::Wakeup},
-        run::{cause::Cause, starting_point::StartingPoint},
+        Error, context::memory::is_large, engine::Engine, lease::leases::GrantRequest,
+        live::hub::Announcement, opening::StartingPoint, queue::plan::PlannedTurn,
     },
 };
 
@@ -43,8 +38,8 @@ pub(in crate::turn) struct Incoming<'a> {
 /// The outcome of queueing a message.
 #[derive(Debug)]
 pub(in crate::turn) enum EnqueueOutcome {
-    /// It was queued now.
-    New(EnqueuedMessage),
+    /// It was queued now, by a statement that may have granted a turn.
+    New(EnqueuedMessage, GrantRequest),
     /// The same request queued it before.
     QueuedBefore(EnqueuedMessage),
     /// Not queued: the same request had another outcome before.
@@ -52,47 +47,10 @@ pub(in crate::turn) enum EnqueueOutcome {
 }
 
 impl Engine {
-    /// Queues a message. If the message asks for it, starts a turn or interrupts the running one.
-    pub async fn enqueue(
-        self: &Arc<Self>,
-        tenant: TenantId,
-        command: EnqueueMessage,
-    ) -> Result<EnqueuedMessage, Error> {
-        self.supervised(async move |engine| {
-            let EnqueueMessage {
-                session,
-                idempotency,
-                message,
-                contents,
-                delivery,
-                starts_turn,
-                ttl,
-            } = command;
-            let key = SessionKey::new(tenant, session);
-            let session = engine.session(&key).await?;
-            engine.keep(&key.tenant, &contents).await?;
-            let incoming = Incoming {
-                message: &message,
-                delivery,
-                starts_turn: starts_turn || delivery == Delivery::Interrupt,
-                execute: None,
-                ttl,
-                idempotency: &idempotency,
-            };
-            match engine.put(&key, incoming, &session).await? {
-                EnqueueOutcome::New(place) | EnqueueOutcome::QueuedBefore(place) => Ok(place),
-                EnqueueOutcome::NotQueued => Err(Error::Internal(
-                    "the result stored for an enqueue belongs to another kind of request"
-                        .to_owned(),
-                )),
-            }
-        })
-        .await
-    }
-
-    /// Puts a message into the queue of a session that was just read.
+    /// Puts a message into the queue of a session that was just read. The statement begins the turn
+    /// that the message starts, if it can; the caller runs it.
     pub(in crate::turn) async fn put(
-        self: &Arc<Self>,
+        &self,
         key: &SessionKey,
         incoming: Incoming<'_>,
         session: &Session,
@@ -133,9 +91,7 @@ impl Engine {
             Some((planned, request)) => (Some(planned), request),
             None => (None, self.leases.request(key)),
         };
-        let admission = planned
-            .as_ref()
-            .map(crate::turn::queue::following::PlannedTurn::admission);
+        let admission = planned.as_ref().map(PlannedTurn::admission);
         let new = NewQueued {
             message: &id,
             body: &body,
@@ -167,36 +123,7 @@ impl Engine {
             return Ok(EnqueueOutcome::QueuedBefore(place));
         }
         self.announce(key, &place, delivery);
-        self.start_or_interrupt(key, &place, delivery, starts_turn, &request);
-        Ok(EnqueueOutcome::New(place))
-    }
-
-    /// Starts the turn that a message begins, and ends the one that it interrupts.
-    fn start_or_interrupt(
-        self: &Arc<Self>,
-        key: &SessionKey,
-        place: &EnqueuedMessage,
-        delivery: Delivery,
-        starts_turn: bool,
-        request: &GrantRequest,
-    ) {
-        let interrupts = place
-            .interrupts
-            .as_ref()
-            .map(|(turn, fence)| (turn, *fence));
-        if interrupts.is_some() || delivery == Delivery::Interrupt && place.session_state.is_live()
-        {
-            self.end_cancelled(key, interrupts, request);
-        }
-        match &place.grant {
-            Some(grant) => self.start(key.clone(), grant.clone(), request.sent(), Cause::Queued),
-            // The configuration changed concurrently.
-            None if starts_turn && place.session_state == SessionState::Idle => {
-                self.wake(Wakeup::Start(key.clone()));
-                self.start_waiting_soon(key);
-            }
-            None => {}
-        }
+        Ok(EnqueueOutcome::New(place, request))
     }
 
     /// Shows the queued message to the readers that follow the session here.

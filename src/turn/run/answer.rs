@@ -10,11 +10,11 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     fair::FairPermit,
     model::{
-        CallId, Delta, FailurePhase, MessageId, Part, Prompt, Seq, Tally, TenantId, TurnId, derive,
-        event::StepPosition,
+        CallId, Delta, FailurePhase, MessageId, ModelResponse, Part, Prompt, Seq, Tally, TenantId,
+        TurnId, derive, event::StepPosition,
     },
     provider::{
-        self, ResponseStream,
+        self, Finish, ResponseStream,
         assemble::{AssembledResponse, Assembly, Progress},
         error::Kind,
         registry::ResolvedModel,
@@ -281,4 +281,22 @@ fn broke_off(provider: &str) -> provider::Error {
         provider,
         "the response ended without its end marker",
     )
+}
+
+/// The response as stored with its message.
+pub(super) fn response(model: &ResolvedModel, finish: &Finish, timing: Timing) -> ModelResponse {
+    ModelResponse {
+        provider: model.provider_name.clone(),
+        model: model.reference.clone(),
+        provider_model: finish.provider_model.clone(),
+        provider_response_id: finish.response_id.clone(),
+        finish: finish.reason,
+        provider_finish: finish.provider_reason.clone(),
+        usage: finish.usage.clone(),
+        failure: None,
+        time_to_first_token: timing.first,
+        elapsed: timing.total,
+        provider_metadata: finish.metadata.clone(),
+        prompt_fingerprint: finish.prompt_fingerprint.clone(),
+    }
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    context::{prompt, sent_prompt::SentPrompt},
+    context::sent_prompt::SentPrompt,
     model::{
         CancelOutcome, ClosedTranscript, CompletionReason, Ending, Failure, FailurePhase,
         FinishReason, MessageId, Part, Payload, Prompt, Tally, Usage, derive,
@@ -15,20 +15,21 @@ use crate::{
     telemetry::Trace,
     turn::{
         Error,
-        context::reasoning,
+        context::{
+            measured::{assistant, call_ids, compared, usage_recorded},
+            reasoning,
+        },
+        retry::{self, RetryInput},
         run::{
-            answer::{self, CallEnd, CutReason, FailedCall, Publisher, Timing},
-            call_settings,
+            answer::{self, CallEnd, CutReason, FailedCall, Publisher, Timing, response},
+            batch::BatchBuilder,
             decide::{TurnAction, ending_of},
             fallback::Fallback,
-            measured::{assistant, call_ids, compared, response, usage_recorded},
-            retry::{self, RetryInput},
             spans,
             state::{Flow, Run, StepContext},
             watch::model_call,
             window,
         },
-        tools::batch::BatchBuilder,
     },
 };
 
@@ -63,18 +64,7 @@ impl Run<'_> {
         if step.hides {
             taken.extend(self.engine.store.call_ids(self.key).await?);
         }
-        let owned = step.owned;
-        let config = &step.owned.prepared_for.config;
-        let (generation, _) =
-            call_settings::fitting(step.model, config, &owned.request, step.tools, owned.step);
-        let asked = prompt::ModelCallSettings {
-            provider: &step.model.provider_name,
-            model: &step.model.info.name,
-            supports_tools: step.model.info.supports_tools,
-            max_output_tokens: step.limits.max_output_tokens,
-            generation,
-        };
-        let prompt = self.prompt(step, transcript, &asked).await?;
+        let prompt = self.prompt(step, transcript).await?;
         let of_loop = reasoning::tool_loop(step.model, prompt.transcript.messages());
         let sent = window::sent(step, &prompt);
         // A large prompt is not kept while the response arrives: it would not be used for
@@ -235,7 +225,7 @@ impl Run<'_> {
                 .await;
         }
         let handing = BatchBuilder {
-            tools: step.tools,
+            tools: step.call.tools,
             execution: step.policy.execution,
             timeout: step.limits.tool_timeout,
             results: derive::results(self.turn, step.owned.step),

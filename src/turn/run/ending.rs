@@ -18,14 +18,14 @@ use crate::{
     telemetry::failure_reason,
     turn::{
         Error,
+        context::result_texts::synthetic,
         lease::leases::GrantRequest,
-        queue::following::PlannedTurn,
+        opening::StartingPoint,
+        queue::plan::PlannedTurn,
         run::{
             cause::Cause,
-            starting_point::StartingPoint,
             state::{Flow, NotReleased, Run, StepContext},
         },
-        tools::result_texts::synthetic,
     },
 };
 

@@ -23,20 +23,18 @@ use crate::{
         Error,
         context::{
             estimators::estimator,
+            measured::host_message,
             memory::is_large,
-            size::{PromptCall, PromptMessage, size_with},
-            stats::budget,
+            prompt_call::PromptCall,
+            size::{PromptMessage, size_with},
+            window::budget,
         },
         engine::Engine,
         live::hub::Subscription,
+        opening::{Opening, StartingPoint, opening},
         optimistic::retry_on_change,
         queue::enqueue::{EnqueueOutcome, Incoming},
-        run::{
-            cause::Cause,
-            measured::host_message,
-            opening::{Opening, opening},
-            starting_point::StartingPoint,
-        },
+        run::cause::Cause,
         session::create::{in_unused_session, sized},
     },
 };
@@ -431,8 +429,8 @@ impl Engine {
             ttl: None,
             idempotency: &command.idempotency,
         };
-        let place = match self.put(key, incoming, &session).await? {
-            EnqueueOutcome::New(place) => place,
+        let place = match self.put_and_start(key, incoming, &session).await? {
+            EnqueueOutcome::New(place, _) => place,
             EnqueueOutcome::QueuedBefore(_) | EnqueueOutcome::NotQueued => return Ok(None),
         };
         let position = match place.state {
@@ -576,14 +574,7 @@ impl Engine {
         let TargetSession { start, holds, .. } = base;
         let config = start.config;
         let request = &command.request;
-        let tools = request.tools.as_ref().unwrap_or(&config.tools);
-        let call = PromptCall {
-            config,
-            tools,
-            request,
-            step: 1,
-            model: model.into(),
-        };
+        let call = PromptCall::new(config, request, 1, false, model);
         let size = call.size_of_all(start.counters);
         let excerpt = self.excerpt(key, &size, call.model, *holds).await?;
         let following: Vec<PromptMessage<'_>> =

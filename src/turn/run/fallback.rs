@@ -14,13 +14,9 @@ use crate::{
     store::owned::OwnedTurn,
     turn::{
         Error,
-        context::{estimators::estimator, stats::budget},
+        context::{estimators::estimator, prompt_call::PromptCall, window::budget},
         engine::Engine,
-        run::{
-            call_settings,
-            state::{ContextReductions, Flow, Run, StepContext},
-            step_tools::tools_in_force,
-        },
+        run::state::{ContextReductions, Flow, Run, StepContext},
     },
 };
 
@@ -166,12 +162,8 @@ impl Run<'_> {
             delay: Duration::ZERO,
             voided,
         });
-        let tools = tools_in_force(&owned.request, config, owned.is_late());
-        let (_, unsupported) =
-            call_settings::fitting(to, config, &owned.request, tools, owned.step);
-        let left_out = unsupported
-            .into_iter()
-            .map(|setting| call_settings::left_out(to, setting));
+        let call = PromptCall::new(config, &owned.request, owned.step, owned.is_late(), to);
+        let left_out = call.left_out();
         Ok([retrying, switched].into_iter().chain(left_out).collect())
     }
 }

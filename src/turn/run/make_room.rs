@@ -10,7 +10,7 @@ use crate::{
         Error,
         context::{
             compact::{CompactionAttempt, CompactionBlocker, CompactionInput, CompactionRequest},
-            stats::budget,
+            window::budget,
         },
         run::state::{Flow, PromptFit, Run, StepContext},
     },

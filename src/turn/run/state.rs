@@ -15,13 +15,13 @@ use crate::{
     },
     fair::FairPermit,
     model::{
-        Category, Ending, Fence, Limits, MessageId, Seq, SessionKey, ToolSet, TurnId, Usage,
+        Category, Ending, Fence, Limits, MessageId, Seq, SessionKey, TurnId, Usage,
         compaction::Trigger, config::Policy, event::StepPosition,
     },
     provider::registry::ResolvedModel,
     store::owned::OwnedTurn,
     turn::{
-        context::media::PromptMedia,
+        context::{media::PromptMedia, prompt_call::PromptCall},
         engine::Engine,
         lease::leases::Lease,
         live::hub::Channel,
@@ -98,7 +98,8 @@ pub(super) struct StepContext<'a> {
     /// The estimator for stored content.
     pub(super) estimator: Estimator,
     pub(super) limits: Limits,
-    pub(super) tools: &'a ToolSet,
+    /// The call of the step.
+    pub(super) call: PromptCall<'a>,
     /// There may be calls that the model does not see.
     pub(super) hides: bool,
     /// Settings for the context and for tool calls.

@@ -5,7 +5,6 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     context::{
-        prompt::{self, ModelCallSettings},
         prune::{self, choose, is_due},
         sent_prompt::{SentPrompt, uncertain_tokens},
         size::ReportedCall,
@@ -25,14 +24,12 @@ use crate::{
         context::{
             compact::CompactionBlocker,
             estimators::estimator,
+            measured::{is_believed, message_tokens},
             prune::{report, unkeyed},
             reasoning,
-            stats::{budget, known_window},
+            window::{budget, known_window},
         },
-        run::{
-            measured::{is_believed, message_tokens},
-            state::{Flow, Run, StepContext},
-        },
+        run::state::{Flow, Run, StepContext},
     },
 };
 
@@ -164,7 +161,6 @@ impl Run<'_> {
         &mut self,
         step: &StepContext<'_>,
         transcript: ClosedTranscript,
-        asked: &ModelCallSettings<'_>,
     ) -> Result<Arc<Prompt>, Error> {
         let transcript = self
             .engine
@@ -175,12 +171,7 @@ impl Run<'_> {
                 &mut self.prompt_media,
             )
             .await?;
-        let prompt = prompt::build(
-            &step.owned.prepared_for.config,
-            step.tools,
-            transcript,
-            asked,
-        );
+        let prompt = step.call.prompt(transcript, step.limits.max_output_tokens);
         Ok(Arc::new(Prompt {
             contents: self.prompt_media.contents(),
             ..prompt
@@ -205,7 +196,7 @@ impl Run<'_> {
         let categories = match self.engine.store.stats(self.key).await? {
             Some(stats) => {
                 let config = SessionConfig {
-                    tools: step.tools.clone(),
+                    tools: step.call.tools.clone(),
                     ..step.owned.prepared_for.config.clone()
                 };
                 let whole = BreakdownInput {

@@ -30,12 +30,13 @@ use crate::{
         Error,
         context::{
             estimators::estimator,
-            size::{CalledModel, PromptMessage, own_size, size_with},
+            measured::host_message,
+            prompt_call::own_size,
+            size::{CalledModel, PromptMessage, size_with},
+            tool_output::blobs_of,
         },
         engine::Engine,
         optimistic::retry_on_change,
-        run::measured::host_message,
-        tools::submit::blobs_of,
     },
 };
 

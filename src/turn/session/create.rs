@@ -53,18 +53,6 @@ impl Engine {
         .await
     }
 
-    /// Reads a session.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::SessionNotFound`] if the tenant has no such session.
-    pub async fn session(&self, key: &SessionKey) -> Result<Session, Error> {
-        self.store
-            .session(key)
-            .await?
-            .ok_or_else(|| Error::SessionNotFound(key.session.clone()))
-    }
-
     /// A draft with the server's defaults filled in. Checks that its models and its policy exist.
     pub(in crate::turn) fn complete(&self, draft: SessionDraft) -> Result<SessionConfig, Error> {
         let config = self.filled(draft);

@@ -17,8 +17,8 @@ use crate::{
     session::{SessionState, ending::TurnEnd},
     store::delete::{DELETED, Deletion, DeletionTarget},
     turn::{
-        Error, engine::Engine, live::wakeups::Wakeup, optimistic::retry_with,
-        session::update::check_etag, tools::result_texts::synthetic,
+        Error, context::result_texts::synthetic, engine::Engine, live::wakeups::Wakeup,
+        optimistic::retry_with, session::update::check_etag,
     },
 };
 

@@ -10,15 +10,14 @@ use crate::{
     context::{picture_size::pixels, sanitize::sanitize_text},
     mcp::{CallError, Output, Piece},
     model::{
-        CallId, McpTool, Media, OutputPart, SessionKey, TenantId, ToolExecutor, ToolOutcome,
-        ToolSet,
+        CallId, McpTool, Media, OutputPart, SessionKey, ToolExecutor, ToolOutcome,
         command::{Idempotency, SubmitToolResults, SubmittedResult},
         event::WaitsFor,
         media::{BlobRef, NewContent, Source},
     },
     store::{self, AdmittedAt, Reach, tool_call::OpenCall},
     telemetry::{ToolCallOutcome, Trace},
-    turn::{Error, engine::Engine, tools::result_texts::UNKNOWN_WORDS},
+    turn::{Error, context::result_texts::UNKNOWN_WORDS, engine::Engine},
 };
 
 /// Interval at which a running call checks whether it is still open.
@@ -35,15 +34,6 @@ const COMMIT_TIMEOUT: Duration = Duration::from_mins(1);
 const BEGIN_RETRY_TIMEOUT: Duration = Duration::from_hours(1);
 
 impl Engine {
-    /// Adds the tools that the tenant's MCP servers list to a tool set.
-    pub(in crate::turn) async fn resolve_tools(
-        &self,
-        tenant: &TenantId,
-        set: &mut ToolSet,
-    ) -> Result<(), Error> {
-        Ok(self.mcp.resolve(tenant, set).await?)
-    }
-
     /// Runs the newly requested calls that belong to MCP servers.
     pub(in crate::turn) fn run_mcp_calls(
         self: &Arc<Self>,

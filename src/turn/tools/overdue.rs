@@ -6,11 +6,7 @@ use crate::{
     model::{CallId, SessionKey, command::Idempotency},
     session::change::AnswerKind,
     store::tool_call::OpenCall,
-    turn::{
-        Error,
-        engine::Engine,
-        tools::{result_texts::overdue, submit::AnsweredCalls},
-    },
+    turn::{Error, context::result_texts::overdue, engine::Engine, tools::submit::AnsweredCalls},
 };
 
 impl Engine {

@@ -19,11 +19,10 @@ use crate::{
         room::{fitting_limits, room_for_results, room_per_result},
         size::{ContextSize, clamp_tokens},
         template::ImageCost,
-        truncate::{join, truncate_texts},
     },
     model::{
-        BlobId, CallId, Content, Limits, Media, OutputPart, Part, Payload, Role, SessionKey,
-        TenantId, ToolOutcome, ToolResult, Truncation,
+        CallId, Content, Limits, Media, OutputPart, Part, Payload, Role, SessionKey, TenantId,
+        ToolOutcome, ToolResult,
         command::{
             AnswerStatus, Decision, Idempotency, SubmitToolResults, SubmittedResult, Verdict,
         },
@@ -46,27 +45,23 @@ use crate::{
         Error,
         context::{
             estimators::estimator,
+            measured::{count_without_blocking, counted},
             media::cannot_read,
-            size::{Excerpt, PromptCall, PromptMessage, size_with},
-            stats::budget,
+            prompt_call::PromptCall,
+            result_texts::{denial, edit_note},
+            size::{Excerpt, PromptMessage, size_with},
+            tool_output::blobs_of,
+            window::budget,
         },
         engine::Engine,
-        run::{
-            cause::Cause,
-            decide::after_step,
-            measured::{count_without_blocking, counted},
-            opening::step_started,
-        },
+        opening::step_started,
+        run::{cause::Cause, decide::after_step},
         tools::{
             answered_turn::AnsweredTurn,
             receipts::{AnswerContent, same_request, status},
-            result_texts::{denial, edit_note},
         },
     },
 };
-
-/// The media type of full outputs that are stored as blobs.
-const OUTPUT_TYPE: &str = "text/plain; charset=utf-8";
 
 /// The outcome of a submission.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -346,14 +341,7 @@ impl Engine {
             });
         };
         let limits = self.limits(config, request);
-        let tools = request.tools.as_ref().unwrap_or(&config.tools);
-        let call = PromptCall {
-            config,
-            tools,
-            request,
-            step: step + 1,
-            model: (&model).into(),
-        };
+        let call = PromptCall::new(config, request, step + 1, false, &model);
         let size = call.size_of_all(basis.into());
         let excerpt = self
             .excerpt(key, &size, call.model, basis.model_dependent)
@@ -459,36 +447,6 @@ impl Engine {
         })
     }
 
-    /// Truncates the texts of a result to its limits; media stay complete. The full text is stored
-    /// first, so that no row refers to a missing blob.
-    pub(in crate::turn) async fn cut(
-        &self,
-        key: &SessionKey,
-        result: &mut ToolResult,
-        limits: &crate::model::OutputLimits,
-    ) -> Result<(), Error> {
-        let texts: Vec<String> = result.texts().map(str::to_owned).collect();
-        let cut = truncate_texts(&texts, limits);
-        if !cut.truncated {
-            return Ok(());
-        }
-        let whole = join(&texts);
-        let id: BlobId = derive::blob(whole.as_bytes());
-        self.store
-            .put_blob(&key.tenant, &id, OUTPUT_TYPE, whole.as_bytes())
-            .await?;
-        let full_bytes = u64::try_from(whole.len()).unwrap_or(u64::MAX);
-        result.truncation = Some(Truncation {
-            original_chars: cut.original_chars,
-            kept_chars: cut.kept_chars,
-            full_output: id,
-            full_bytes,
-            for_room: false,
-        });
-        replace_texts(result, cut.texts);
-        Ok(())
-    }
-
     /// Writes the answers, and continues the turn if they were the last ones.
     pub(super) async fn write(
         self: &Arc<Self>,
@@ -527,41 +485,6 @@ impl Engine {
         }
         Ok(submitted)
     }
-
-    /// Notifies readers of events that this replica wrote.
-    pub(in crate::turn) fn notify_readers(&self, key: &SessionKey, seq: crate::model::Seq) {
-        if let Some(channel) = self.hub.get(key) {
-            channel.advance(seq);
-        }
-        self.wake(crate::turn::live::wakeups::Wakeup::NewEvents(key.clone()));
-    }
-}
-
-/// The distinct blobs that a result refers to: its full output, if it was truncated, and its media.
-pub(in crate::turn) fn blobs_of(result: &ToolResult) -> Vec<BlobId> {
-    let whole = result
-        .truncation
-        .as_ref()
-        .map(|truncation| &truncation.full_output);
-    let media = result
-        .media()
-        .filter_map(|media| media.blob())
-        .map(|kept| &kept.id);
-    let all: BTreeSet<&BlobId> = whole.into_iter().chain(media).collect();
-    all.into_iter().cloned().collect()
-}
-
-/// Replaces the texts of a result, at the position of the first text. Media keep their order.
-fn replace_texts(result: &mut ToolResult, texts: Vec<String>) {
-    let first = result
-        .parts
-        .iter()
-        .position(|given| given.text().is_some())
-        .unwrap_or(0);
-    result.parts.retain(|given| given.media().is_some());
-    result
-        .parts
-        .splice(first..first, texts.into_iter().map(OutputPart::Text));
 }
 
 /// Tokens of the media of a result that are sent to the model. Media are never truncated.
@@ -637,20 +560,10 @@ fn medium_text(media: &Media) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::media::{BlobRef, Pixels};
-
-    fn result(parts: Vec<OutputPart>) -> ToolResult {
-        let call = CallId::new("c");
-        let name = "look".to_owned();
-        ToolResult {
-            call,
-            name,
-            parts,
-            outcome: ToolOutcome::Success,
-            truncation: None,
-            display_text: String::new(),
-        }
-    }
+    use crate::model::{
+        BlobId,
+        media::{BlobRef, Pixels},
+    };
 
     fn picture(id: &str) -> OutputPart {
         let source = Source::Blob(BlobRef {
@@ -663,39 +576,6 @@ mod tests {
             source,
             filename: String::new(),
         })
-    }
-
-    /// Row D4
-    #[test]
-    fn result_texts_are_truncated_and_media_kept_in_place() {
-        let table = [
-            (
-                vec![picture("a"), "long".into(), picture("b"), "longer".into()],
-                vec![picture("a"), "cut".into(), picture("b")],
-            ),
-            (vec!["long".into(), "longer".into()], vec!["cut".into()]),
-            (
-                vec!["long".into(), picture("a")],
-                vec!["cut".into(), picture("a")],
-            ),
-        ];
-        for (parts, expected) in table {
-            let mut result = result(parts);
-            replace_texts(&mut result, vec!["cut".to_owned()]);
-            assert_eq!(result.parts, expected);
-        }
-    }
-
-    #[test]
-    fn a_result_refers_to_each_of_its_blobs_once() {
-        let shown = result(vec![
-            picture("b"),
-            "text".into(),
-            picture("a"),
-            picture("b"),
-        ]);
-        assert_eq!(blobs_of(&shown), [BlobId::new("a"), BlobId::new("b")]);
-        assert_eq!(blobs_of(&result(vec!["text".into()])), [] as [BlobId; 0]);
     }
 
     /// Stored hashes are compared with hashes that later versions compute.

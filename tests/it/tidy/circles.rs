@@ -34,6 +34,17 @@ pub(super) fn circles(files: &[(String, String)]) -> Vec<Vec<String>> {
     found.into_iter().collect()
 }
 
+/// Each file with a file that it imports from.
+pub(super) fn imports_of_files(files: &[(String, String)]) -> Vec<(String, String)> {
+    let tree = Tree::of(files);
+    let mut found = Vec::new();
+    for file in tree.files.keys() {
+        let imported = tree.imports(file).into_iter();
+        found.extend(imported.map(|imported| ((*file).to_owned(), imported.to_owned())));
+    }
+    found
+}
+
 /// The segments of a path, such as `super`, `rows`, `Key`.
 type Names = Vec<String>;
 

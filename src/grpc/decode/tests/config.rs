@@ -204,7 +204,7 @@ fn violation_paths_into_a_session_are_complete() {
             ("session.tools.host_tools[0].name", Invalid),
             ("session.limits.max_steps", OutOfRange),
             ("session.generation.top_p", OutOfRange),
-            ("session.metadata[\"\"]", Invalid),
+            ("session.metadata[\"\"]", Required),
         ],
     );
 }

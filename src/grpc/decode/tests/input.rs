@@ -93,12 +93,26 @@ fn provider_metadata_is_a_json_object_and_allows_empty_text() {
 #[test]
 fn user_messages_accept_no_other_kinds_of_parts() {
     use pb::part::Content;
+    let call = pb::ToolCall {
+        call_id: "c".to_owned(),
+        tool_name: "t".to_owned(),
+        ..Default::default()
+    };
+    let result = pb::ToolResult {
+        call_id: "c".to_owned(),
+        ..Default::default()
+    };
+    let item = pb::ProviderItem {
+        provider: "p".to_owned(),
+        kind: "k".to_owned(),
+        ..Default::default()
+    };
     let kinds = [
         ("reasoning", Content::Reasoning(Default::default())),
-        ("tool_call", Content::ToolCall(Default::default())),
-        ("tool_result", Content::ToolResult(Default::default())),
+        ("tool_call", Content::ToolCall(call)),
+        ("tool_result", Content::ToolResult(result)),
         ("refusal", Content::Refusal("no".into())),
-        ("provider_item", Content::ProviderItem(Default::default())),
+        ("provider_item", Content::ProviderItem(item)),
         ("step_start", Content::StepStart(Default::default())),
         (
             "compaction_marker",
@@ -176,7 +190,7 @@ fn labels_are_limited_in_number_and_length() {
     );
     check_input(
         |m| m.metadata = label("", "v"),
-        &[("input.metadata[\"\"]", Invalid)],
+        &[("input.metadata[\"\"]", Required)],
     );
     let message = said(|m| m.metadata = label("k", "\0")).unwrap();
     assert_eq!(message.metadata["k"], "\u{FFFD}");

@@ -36,10 +36,10 @@ pub(super) fn submit_tool_results(
     super::submit_tool_results(request, StoredBlobs::new())
 }
 
-/// Checks the violations with which a request is rejected.
+/// Checks the violations with which a request is rejected. Their order is not specified.
 #[track_caller]
 pub(super) fn check<T: Debug>(result: Result<T, RequestError>, expected: &[(&str, FieldReason)]) {
-    let found: Vec<_> = match &result {
+    let mut found: Vec<_> = match &result {
         Ok(_) => vec![],
         Err(RequestError::Invalid(violations)) => {
             assert!(
@@ -58,6 +58,10 @@ pub(super) fn check<T: Debug>(result: Result<T, RequestError>, expected: &[(&str
             panic!("{rpc} does not implement {field}")
         }
     };
+    let mut expected = expected.to_vec();
+    for list in [&mut found, &mut expected] {
+        list.sort_unstable_by_key(|(field, reason)| (*field, *reason as i32));
+    }
     assert_eq!(found, expected);
 }
 

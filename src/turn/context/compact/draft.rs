@@ -26,9 +26,9 @@ use crate::{
         counters::{Counter, TokenCounters},
         rows::NewMessage,
     },
-    turn::{
-        context::estimators::estimator,
-        run::measured::{count_without_blocking, message_tokens, new_message, stored},
+    turn::context::{
+        estimators::estimator,
+        measured::{count_without_blocking, message_tokens, new_message, stored},
     },
 };
 

@@ -15,8 +15,8 @@ use crate::{
         estimate,
     },
     model::{
-        Contents, Failure, FailurePhase, FailureReason, FinishReason, Generation, InputMessage,
-        MessageId, Part, Prompt, Role, Tally, TenantId, Transcript, UsagePurpose,
+        Failure, FailurePhase, FailureReason, FinishReason, InputMessage, MessageId, Part, Prompt,
+        Role, SessionConfig, Tally, TenantId, Transcript, UsagePurpose, command::TurnRequest,
         compaction::Trigger,
     },
     provider::{
@@ -35,10 +35,11 @@ use crate::{
     turn::{
         context::{
             compact::{CompactionInput, CompactionRequest},
-            count::unstored,
+            measured::unstored,
+            prompt_call::PromptCall,
         },
         engine::Engine,
-        run::retry::{self, RetryInput},
+        retry::{self, RetryInput},
     },
 };
 
@@ -289,18 +290,13 @@ fn prompt(
     let transcript = Transcript::new(vec![message]).close();
     let transcript =
         transcript.map_err(|error| rejected(FailureReason::Internal, &error.to_string()))?;
-    let size = estimate::prompt(system, &[], &transcript);
-    Ok(Prompt {
-        model: model.info.name.clone(),
-        system: vec![system.to_owned()],
-        transcript,
-        tools: Vec::new(),
-        provider_tools: Vec::new(),
-        max_output_tokens: Some(max_tokens),
-        generation: Generation::default(),
-        contents: Contents::default(),
-        size,
-    })
+    let config = SessionConfig {
+        system_prompt: system.to_owned(),
+        ..SessionConfig::default()
+    };
+    let request = TurnRequest::default();
+    let call = PromptCall::new(&config, &request, 1, false, model);
+    Ok(call.prompt(transcript, Some(max_tokens)))
 }
 
 /// The text of a summary, if it is complete and not empty (feature row D15).
