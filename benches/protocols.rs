@@ -10,7 +10,7 @@
 mod prompt_cache;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     hint::black_box,
     time::{Duration, Instant},
 };
@@ -24,10 +24,10 @@ use contextd::{
         message::{FinishReason, StoredPart},
     },
     provider::{
-        Chunk, Provider,
+        Provider,
         anthropic::{self, Anthropic},
         gemini::{self, Gemini},
-        http::{Decoder, Settings, sse},
+        http::{Chunks, Decoder, Settings, sse},
         openai::{self, OpenAi, dialect},
         responses::{self, Responses},
     },
@@ -100,13 +100,13 @@ fn decode<D: Decoder>(rounds: u32, name: &str, decoder: impl Fn() -> D, stream: 
         let mut decoder = decoder();
         let mut reader = sse::Reader::default();
         let mut events = Vec::new();
-        let mut chunks: VecDeque<Chunk> = VecDeque::new();
+        let mut chunks = Chunks::default();
         for piece in stream.chunks(PIECE) {
             reader.push(piece, &mut events).unwrap();
             for event in events.drain(..) {
                 decoder.event(&event, &mut chunks).unwrap();
             }
-            black_box(chunks.drain(..).count());
+            black_box(chunks.drain().count());
         }
     });
     let text = std::str::from_utf8(stream).unwrap();

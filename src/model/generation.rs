@@ -111,6 +111,34 @@ impl Generation {
         }
     }
 
+    /// Whether a field is set.
+    pub fn has(&self, setting: Setting) -> bool {
+        match setting {
+            Setting::Temperature => self.temperature.is_some(),
+            Setting::TopP => self.top_p.is_some(),
+            Setting::TopK => self.top_k.is_some(),
+            Setting::StopSequences => !self.stop_sequences.is_empty(),
+            Setting::Seed => self.seed.is_some(),
+            Setting::ReasoningEffort => self.reasoning_effort.is_some(),
+            Setting::ReasoningBudget => self.reasoning_budget_tokens.is_some(),
+            Setting::ToolChoice => self.tool_choice.is_some(),
+            Setting::ParallelToolCalls => self.parallel_tool_calls.is_some(),
+            Setting::ResponseFormat => self.response_format.is_some(),
+            Setting::ProviderTools => false,
+        }
+    }
+
+    /// Whether a tool call is forced.
+    pub fn forces_call(&self) -> bool {
+        self.tool_choice.as_ref().is_some_and(ToolChoice::is_forced)
+    }
+
+    /// Whether the response must follow a JSON schema.
+    pub fn has_schema(&self) -> bool {
+        let format = self.response_format.as_ref();
+        format.is_some_and(|format| format.schema.is_some())
+    }
+
     /// Unsets a field.
     pub fn clear(&mut self, setting: Setting) {
         match setting {

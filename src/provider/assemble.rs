@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Chunk, Error, Finish, GeneratedImage, error::Kind};
+use super::{Chunk, Error, Finish, GeneratedImage, chunk::TextKind, error::Kind};
 use crate::model::{
     CallId, Citation, Content, Delta, Media, MessageId, NewContent, Part, ProviderItem, ToolCall,
     delta::DeltaKind,
@@ -173,15 +173,10 @@ impl Assembly {
     /// Tool calls are left out because they may be incomplete, and provider items because their
     /// results may be missing.
     pub fn into_partial(self) -> Vec<Part> {
-        let said = |draft: &Draft| match draft.kind {
-            DraftKind::Text(_) => !draft.text.is_empty(),
-            DraftKind::Call { .. } | DraftKind::Item(_) | DraftKind::Picture(_) => false,
-        };
-        self.parts
-            .into_iter()
-            .filter(said)
-            .map(Draft::into_part)
-            .collect()
+        let said =
+            |draft: &Draft| matches!(draft.kind, DraftKind::Text(_)) && !draft.text.is_empty();
+        let kept = self.parts.into_iter().filter(said);
+        kept.map(Draft::into_part).collect()
     }
 
     /// Returns the complete response. A call without arguments gets an empty object.
@@ -205,11 +200,9 @@ impl Assembly {
 
     /// Number of tool calls among the provider items.
     fn provider_tool_calls(&self) -> u32 {
-        let calls = self.parts.iter().filter(|draft| match &draft.kind {
-            DraftKind::Item(item) => is_tool_call(&item.kind),
-            DraftKind::Text(_) | DraftKind::Call { .. } | DraftKind::Picture(_) => false,
-        });
-        narrow(calls.count())
+        let is_call =
+            |it: &&Draft| matches!(&it.kind, DraftKind::Item(item) if is_tool_call(&item.kind));
+        narrow(self.parts.iter().filter(is_call).count())
     }
 
     /// Appends text of this kind. An empty chunk writes nothing and does not start a new part.
@@ -253,15 +246,18 @@ impl Assembly {
 
     /// Appends to the arguments of a tool call.
     fn extend_call(&mut self, index: u32, json: &str) -> Result<Progress, MalformedResponse> {
-        let at = *self
-            .calls
-            .get(&index)
-            .ok_or(MalformedResponse::UnknownCall(index))?;
+        let at = self.call_at(index)?;
         if json.is_empty() {
             Ok(Progress::NoDelta)
         } else {
             self.append(at, json)
         }
+    }
+
+    /// The index of the part of a tool call.
+    fn call_at(&self, index: u32) -> Result<usize, MalformedResponse> {
+        let at = self.calls.get(&index).copied();
+        at.ok_or(MalformedResponse::UnknownCall(index))
     }
 
     /// Sets the metadata of the part that was written last. Later metadata replaces it.
@@ -280,10 +276,7 @@ impl Assembly {
     /// Sets the metadata of a tool call. Later metadata replaces it.
     fn attach_to_call(&mut self, index: u32, json: &str) -> Result<Progress, MalformedResponse> {
         self.count_bytes(json.len())?;
-        let at = *self
-            .calls
-            .get(&index)
-            .ok_or(MalformedResponse::UnknownCall(index))?;
+        let at = self.call_at(index)?;
         self.parts[at].metadata = Some(self.parts[at].storable(json));
         Ok(Progress::NoDelta)
     }
@@ -294,23 +287,21 @@ impl Assembly {
             url,
             title,
             cited_text,
-            start_byte,
-            end_byte,
-            provider_metadata,
-        } = citation;
-        let own = provider_metadata.as_ref().map_or(0, String::len);
-        self.count_bytes(url.len() + title.len() + cited_text.len() + own)?;
+            provider_metadata: own,
+            ..
+        } = &citation;
+        let bytes = url.len() + title.len() + cited_text.len();
+        self.count_bytes(bytes + own.as_ref().map_or(0, String::len))?;
         let last = self.last.map(|last| &mut self.parts[last]);
         let text = last
             .filter(|last| last.kind == DraftKind::Text(TextKind::Text))
             .ok_or(MalformedResponse::StrayCitation)?;
         let citation = Citation {
-            url: text.storable(&url),
-            title: text.storable(&title),
-            cited_text: text.storable(&cited_text),
-            start_byte,
-            end_byte,
-            provider_metadata: provider_metadata.map(|json| text.storable(&json)),
+            url: text.storable(url),
+            title: text.storable(title),
+            cited_text: text.storable(cited_text),
+            provider_metadata: own.as_ref().map(|json| text.storable(json)),
+            ..citation
         };
         text.citations.push(citation);
         Ok(Progress::NoDelta)
@@ -318,20 +309,14 @@ impl Assembly {
 
     /// Adds a part that only the provider can read.
     fn add_item(&mut self, item: ProviderItem) -> Result<Progress, MalformedResponse> {
-        let ProviderItem {
-            provider,
-            kind,
-            json,
-            title,
-        } = item;
-        self.count_bytes(kind.len() + json.len() + title.len())?;
+        self.count_bytes(item.kind.len() + item.json.len() + item.title.len())?;
         let [(kind, in_kind), (json, in_json), (title, in_title)] =
-            [kind, json, title].map(|text| cleaned(&text));
+            [&item.kind, &item.json, &item.title].map(|text| cleaned(text));
         let at = self.open(DraftKind::Item(ProviderItem {
-            provider,
             kind,
             json,
             title,
+            ..item
         }))?;
         self.parts[at].sanitized = in_kind || in_json || in_title;
         self.sealed = true;
@@ -442,14 +427,6 @@ impl Assembly {
     }
 }
 
-/// The kind of text that a model writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TextKind {
-    Text,
-    Reasoning,
-    Refusal,
-}
-
 /// A part that is still being written.
 #[derive(Debug, Clone)]
 struct Draft {
@@ -493,14 +470,14 @@ impl Draft {
 
     /// Returns the tool call. Returns `None` if the part is of another kind.
     fn call(&self) -> Option<ToolCall> {
-        match &self.kind {
-            DraftKind::Text(_) | DraftKind::Item(_) | DraftKind::Picture(_) => None,
-            DraftKind::Call { id, name } => Some(ToolCall {
-                id: id.clone(),
-                name: name.clone(),
-                arguments: self.text.clone(),
-            }),
-        }
+        let DraftKind::Call { id, name } = &self.kind else {
+            return None;
+        };
+        Some(ToolCall {
+            id: id.clone(),
+            name: name.clone(),
+            arguments: self.text.clone(),
+        })
     }
 
     /// Converts to a part. Reasoning without text exists only for its metadata: the provider

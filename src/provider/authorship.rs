@@ -1,27 +1,37 @@
 //! Which parts of a conversation belong to one provider: what its models wrote and the metadata it
 //! attached.
 
-use serde_json::{Map, Value};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 
 use crate::model::{Message, Part};
 
 /// Whether this model of this provider wrote the message. Attached metadata has no meaning for
 /// another model.
 pub(super) fn wrote(provider: &str, model: &str, message: &Message) -> bool {
-    let named = |reference: &str| {
-        reference
-            .split_once('/')
-            .is_some_and(|(_, name)| name == model)
-    };
-    message
-        .response
-        .as_ref()
-        .is_some_and(|response| response.provider == provider && named(&response.model))
+    let response = message.response.as_ref();
+    response.is_some_and(|response| {
+        let name = response.model.split_once('/').map(|(_, name)| name);
+        response.provider == provider && name == Some(model)
+    })
 }
 
 /// The metadata that a kind of provider attached to a part. Returns `None` if there is none.
 pub(super) fn attached_metadata(kind: &str, part: &Part) -> Option<Map<String, Value>> {
     entry(kind, part.provider_metadata.as_deref()?)
+}
+
+/// A value in the metadata that a kind of provider attached to a part.
+pub(super) fn attached(kind: &str, part: &Part, name: &str) -> Option<Value> {
+    attached_metadata(kind, part)?.remove(name)
+}
+
+/// A string in the metadata that a kind of provider attached to a part.
+pub(super) fn attached_string(kind: &str, part: &Part, name: &str) -> Option<String> {
+    match attached(kind, part, name) {
+        Some(Value::String(word)) => Some(word),
+        _ => None,
+    }
 }
 
 /// The entry for a kind of provider in the metadata. Returns `None` if there is none or it is not
@@ -34,4 +44,9 @@ pub(super) fn entry(kind: &str, metadata: &str) -> Option<Map<String, Value>> {
             None
         }
     }
+}
+
+/// Metadata of a kind of provider, as [`entry`] reads it.
+pub(super) fn metadata(kind: &str, own: impl Serialize) -> String {
+    json!({ kind: own }).to_string()
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::{CallId, Content, Message, derive};
+use crate::model::{CallId, Message, derive};
 
 /// Which call ids a service accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,51 +22,37 @@ const NINE: usize = 9;
 
 /// The call ids of a transcript that are sent under another id.
 #[derive(Debug, Default)]
-pub(in crate::provider) struct CallIdMap {
+pub(super) struct CallIdMap {
     renamed: BTreeMap<CallId, String>,
 }
 
 impl CallIdMap {
     /// Renames the ids that the service would reject. The same transcript always yields the same
     /// names, so that prompt caches stay valid.
-    pub(in crate::provider) fn of(messages: &[Message], rule: CallIdRule) -> Self {
+    pub(super) fn of(messages: &[Message], rule: CallIdRule) -> Self {
         Self::keeping(messages, rule, |_| false)
     }
 
     /// Like `of`, but keeps the ids in messages for which `keeps` returns true unchanged.
-    pub(in crate::provider) fn keeping(
+    pub(super) fn keeping(
         messages: &[Message],
         rule: CallIdRule,
         keeps: impl Fn(&Message) -> bool,
     ) -> Self {
-        let calls = messages
-            .iter()
-            .flat_map(|message| {
-                let kept = keeps(message);
-                message.parts.iter().map(move |part| (part, kept))
-            })
-            .filter_map(|(part, kept)| match &part.part.content {
-                Content::ToolCall(call) => Some((&call.id, kept)),
-                Content::Text(_)
-                | Content::Reasoning { .. }
-                | Content::ToolResult(_)
-                | Content::Refusal(_)
-                | Content::Media(_)
-                | Content::ProviderItem(_)
-                | Content::Unknown(_) => None,
-            });
+        let calls = messages.iter().flat_map(|message| {
+            let kept = keeps(message);
+            let calls = message.parts.iter();
+            let calls = calls.filter_map(|stored| stored.part.content.as_call());
+            calls.map(move |call| (&call.id, kept))
+        });
         let (good, bad): (Vec<_>, Vec<_>) =
             calls.partition(|(id, kept)| *kept || takes(rule, id.as_str()));
-        let mut taken: BTreeSet<String> = good
-            .into_iter()
-            .map(|(id, _)| id.as_str().to_owned())
-            .collect();
+        let good = good.into_iter().map(|(id, _)| id.as_str().to_owned());
+        let mut taken: BTreeSet<String> = good.collect();
         let mut renamed = BTreeMap::new();
         for (id, _) in bad {
-            let name = (0..)
-                .map(|turn: u32| name(rule, id, turn))
-                .find(|name| !taken.contains(name))
-                .unwrap_or_default();
+            let mut names = (0..).map(|turn: u32| name(rule, id, turn));
+            let name = names.find(|name| !taken.contains(name)).unwrap_or_default();
             taken.insert(name.clone());
             renamed.insert(id.clone(), name);
         }
@@ -74,7 +60,7 @@ impl CallIdMap {
     }
 
     /// The id to send.
-    pub(in crate::provider) fn get<'a>(&'a self, id: &'a CallId) -> &'a str {
+    pub(super) fn get<'a>(&'a self, id: &'a CallId) -> &'a str {
         self.renamed.get(id).map_or(id.as_str(), String::as_str)
     }
 }

@@ -4,17 +4,17 @@
 use std::borrow::Cow;
 
 /// Maximum length of a tool name, in characters, for OpenAI, compatible services and Gemini.
-pub(in crate::provider) const MAX_NAME_CHARS: usize = 64;
+pub(super) const MAX_NAME_CHARS: usize = 64;
 
 /// Maximum length of a tool name in a call, in characters, for Anthropic.
-pub(in crate::provider) const MAX_NAME_CHARS_ANTHROPIC: usize = 200;
+pub(super) const MAX_NAME_CHARS_ANTHROPIC: usize = 200;
 
 /// Replaces an empty name.
 const NAMELESS: &str = "unnamed";
 
 /// Returns the name to send. Characters other than letters, digits, `_` and `-` become `_`, and the
 /// name is truncated to `most` characters. The result is deterministic.
-pub(in crate::provider) fn sanitize(name: &str, most: usize) -> Cow<'_, str> {
+pub(super) fn sanitize(name: &str, most: usize) -> Cow<'_, str> {
     if name.is_empty() {
         return Cow::Borrowed(NAMELESS);
     }
@@ -28,7 +28,7 @@ pub(in crate::provider) fn sanitize(name: &str, most: usize) -> Cow<'_, str> {
 }
 
 /// Whether a service accepts the name unchanged.
-pub(in crate::provider) fn is_accepted(name: &str, most: usize) -> bool {
+pub(super) fn is_accepted(name: &str, most: usize) -> bool {
     (1..=most).contains(&name.len()) && name.chars().all(is_plain)
 }
 

@@ -53,6 +53,26 @@ pub enum Chunk {
     Finished(Finish),
 }
 
+/// The kind of text that a model writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TextKind {
+    #[default]
+    Text,
+    Reasoning,
+    Refusal,
+}
+
+impl TextKind {
+    /// The chunk with this text.
+    pub fn chunk(self, text: String) -> Chunk {
+        match self {
+            Self::Text => Chunk::Text(text),
+            Self::Reasoning => Chunk::Reasoning(text),
+            Self::Refusal => Chunk::Refusal(text),
+        }
+    }
+}
+
 /// How a response ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finish {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::Deserialize;
+
 use crate::model::{Failure, FailurePhase, FailureReason};
 
 /// Why a model call failed. The message contains neither secrets nor prompt content.
@@ -37,7 +39,8 @@ const GONE_CODES: &[&str] = &[
 ];
 
 /// The kind of an error, which determines how it is handled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// The credential was rejected.
     Auth,

@@ -5,16 +5,13 @@
 //! The fuzz targets in `fuzz/` call these functions (cargo-fuzz sets `cfg(fuzzing)`). The tests in
 //! this file replay the inputs that fuzzing found, with the stable toolchain.
 
-use std::{
-    collections::{BTreeSet, VecDeque},
-    fmt::Debug,
-};
+use std::{collections::BTreeSet, fmt::Debug};
 
 use super::{
     Chunk, anthropic,
     assemble::{Assembly, Progress},
     discovery, gemini,
-    http::{Decoder, Fault, ReportedError, classify, sse},
+    http::{Chunks, Decoder, Fault, ReportedError, classify, sse},
     openai, responses,
 };
 use crate::model::{CallId, MessageId};
@@ -109,12 +106,12 @@ pub(super) fn decode<'a>(
     pieces: impl IntoIterator<Item = &'a [u8]>,
 ) -> DecodeOutcome {
     let mut reader = sse::Reader::default();
-    let mut chunks = VecDeque::new();
+    let mut chunks = Chunks::default();
     let mut seen = Vec::new();
     let mut read = |decoder: &mut _, events: Vec<sse::Event>| -> Result<bool, Fault> {
         for event in events {
             let result = Decoder::event(decoder, &event, &mut chunks);
-            seen.extend(chunks.drain(..));
+            seen.extend(chunks.drain());
             result?;
             if matches!(seen.last(), Some(Chunk::Finished(_))) {
                 return Ok(true);
@@ -138,7 +135,7 @@ pub(super) fn decode<'a>(
     }
     if matches!(result, Ok(false)) {
         result = decoder.end(&mut chunks).map(|()| true);
-        seen.extend(chunks.drain(..));
+        seen.extend(chunks.drain());
     }
     (seen, result.map(drop))
 }

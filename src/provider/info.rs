@@ -2,7 +2,10 @@
 
 use jiff::Timestamp;
 
-use super::discovery::{ListedModel, Thinking};
+use super::{
+    discovery::{ListedModel, Thinking},
+    refusals::{self as why, SettingCheck, rejected},
+};
 use crate::model::{
     CachePrices, DeclaredModel, Generation, Media, Role,
     generation::{ReasoningEffort, Setting, Unsupported},
@@ -63,25 +66,6 @@ pub enum Source {
     Configured,
 }
 
-/// A setting, whether it is rejected, and the reason as a sentence.
-pub(in crate::provider) type SettingCheck = (Setting, bool, &'static str);
-
-/// The rejected settings, each once, with the first reason given for it.
-pub(in crate::provider) fn rejected_settings(
-    table: impl IntoIterator<Item = SettingCheck>,
-) -> Vec<Unsupported> {
-    let mut unsupported: Vec<Unsupported> = Vec::new();
-    for (setting, applies, why) in table {
-        if applies && unsupported.iter().all(|known| known.setting != setting) {
-            unsupported.push(Unsupported {
-                setting,
-                why: why.to_owned(),
-            });
-        }
-    }
-    unsupported
-}
-
 impl Limit {
     /// Creates a limit from a number of tokens and its source.
     pub fn new(tokens: u32, source: Source) -> Self {
@@ -121,51 +105,35 @@ impl ModelInfo {
 
     /// The settings in `wanted` that the model is known not to accept.
     pub fn unsupported_settings(&self, wanted: &Generation) -> Vec<Unsupported> {
-        rejected_settings(self.refusals(wanted))
+        rejected(wanted, self.refusals(wanted))
     }
 
-    /// The settings that models may not accept, and for each whether this is known of the model and
-    /// set in `wanted`.
-    pub(in crate::provider) fn refusals(&self, wanted: &Generation) -> [SettingCheck; 4] {
+    /// The settings that the model is known not to accept in the form in which they are wanted.
+    pub(super) fn refusals(&self, wanted: &Generation) -> [SettingCheck; 4] {
+        let no_temperature = self.supports_temperature == Some(false);
         let no_effort = self.reasoning_efforts.as_ref().is_some_and(Vec::is_empty);
-        let schema = wanted
-            .response_format
-            .as_ref()
-            .is_some_and(|format| format.schema.is_some());
+        let one_call = self.supports_parallel_tools == Some(false);
+        let no_schema = wanted.has_schema() && self.supports_json_schema == Some(false);
         [
-            (
-                Setting::Temperature,
-                wanted.temperature.is_some() && self.supports_temperature == Some(false),
-                "The model does not accept a temperature.",
-            ),
-            (
-                Setting::ReasoningEffort,
-                wanted.reasoning_effort.is_some() && no_effort,
-                "The model does not support a reasoning effort.",
-            ),
-            (
-                Setting::ParallelToolCalls,
-                wanted.parallel_tool_calls.is_some() && self.supports_parallel_tools == Some(false),
-                "The model does not support parallel tool calls.",
-            ),
-            (
-                Setting::ResponseFormat,
-                schema && self.supports_json_schema == Some(false),
-                "The model does not support a response schema.",
-            ),
+            (Setting::Temperature, no_temperature, why::TEMPERATURE),
+            (Setting::ReasoningEffort, no_effort, why::EFFORT),
+            (Setting::ParallelToolCalls, one_call, why::PARALLEL),
+            (Setting::ResponseFormat, no_schema, why::SCHEMA),
         ]
+    }
+
+    /// The model's levels of reasoning effort, if they are known and there are any.
+    pub(super) fn effort_levels(&self) -> Option<&[ReasoningEffort]> {
+        let known = self.reasoning_efforts.as_deref();
+        known.filter(|levels| !levels.is_empty())
     }
 
     /// Returns the settings with the reasoning effort replaced by the nearest level that the model
     /// is known to have.
     #[must_use]
     pub fn nearest_supported(&self, wanted: &Generation) -> Generation {
-        let nearest = |effort: ReasoningEffort| {
-            self.reasoning_efforts
-                .as_deref()
-                .and_then(|levels| effort.nearest_of(levels))
-                .unwrap_or(effort)
-        };
+        let levels = self.reasoning_efforts.as_deref().unwrap_or_default();
+        let nearest = |effort: ReasoningEffort| effort.nearest_of(levels).unwrap_or(effort);
         Generation {
             reasoning_effort: wanted.reasoning_effort.map(nearest),
             ..wanted.clone()
@@ -204,9 +172,7 @@ impl ModelInfo {
         let context_window = context_window.map(limit).or(self.context_window);
         let max_output = max_output.map(limit).or(self.max_output);
         Self {
-            name: self.name,
             display_name: display_name.unwrap_or(self.display_name),
-            aliases: self.aliases,
             context_window,
             max_output: max_output.map(|most| most.within(context_window)),
             input_media: input_media.unwrap_or(self.input_media),
@@ -216,9 +182,9 @@ impl ModelInfo {
             supports_temperature: temperature.or(self.supports_temperature),
             reasoning_efforts: reasoning_efforts.or(self.reasoning_efforts),
             thinking: thinking.or(self.thinking),
-            cache_prices: self.cache_prices,
             source: Source::Discovered,
             discovered: Some(at),
+            ..self
         }
     }
 
@@ -241,7 +207,6 @@ impl ModelInfo {
         let prices = |read| CachePrices::new(read, cache_write_percent);
         let limit = |tokens| Limit::new(tokens, Source::Configured);
         Self {
-            name: self.name,
             display_name: display_name.unwrap_or(self.display_name),
             aliases,
             context_window: context_window.map(limit).or(self.context_window),
@@ -250,12 +215,10 @@ impl ModelInfo {
             supports_tools: tools.unwrap_or(self.supports_tools),
             supports_parallel_tools: parallel_tools.or(self.supports_parallel_tools),
             supports_json_schema: json_schema.or(self.supports_json_schema),
-            supports_temperature: self.supports_temperature,
             reasoning_efforts: reasoning_efforts.or(self.reasoning_efforts),
-            thinking: self.thinking,
             cache_prices: cache_read_percent.map(prices).or(self.cache_prices),
             source: Source::Configured,
-            discovered: self.discovered,
+            ..self
         }
     }
 }

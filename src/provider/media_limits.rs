@@ -44,10 +44,8 @@ pub struct MediaLimits {
 
 /// The limits of a service. All limits are unknown if the service is.
 pub fn of(service: Option<&str>) -> MediaLimits {
-    service
-        .and_then(|service| LIMITS.get(service))
-        .cloned()
-        .unwrap_or_default()
+    let known = service.and_then(|service| LIMITS.get(service));
+    known.cloned().unwrap_or_default()
 }
 
 /// Size in base64 of this many bytes.
@@ -86,10 +84,8 @@ impl MediaLimits {
     /// Limit on images in one request to a model with this context window, in tokens.
     pub fn pictures(&self, window: Option<u32>) -> usize {
         let is_small = window.is_some_and(|window| window <= SMALL_WINDOW);
-        self.pictures_of_small_windows
-            .filter(|_| is_small)
-            .or(self.pictures)
-            .unwrap_or(usize::MAX)
+        let of_small = self.pictures_of_small_windows.filter(|_| is_small);
+        of_small.or(self.pictures).unwrap_or(usize::MAX)
     }
 
     /// Limit on the side of each image, in pixels, in a request with this many images. Returns

@@ -1,7 +1,12 @@
 //! The media type under which content is sent. Services compare it with the content and reject an
 //! image of another type than declared.
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+
 use crate::model::{Media, media::Kind};
+
+/// Image types that nearly every service with image support accepts.
+const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
 /// The type of a media part: for an image the type detected from its first bytes, otherwise, or if
 /// none is detected, the type that the host declared.
@@ -11,6 +16,22 @@ pub(super) fn of(media: &Media, content: &[u8]) -> String {
         Kind::Audio | Kind::Video | Kind::Document => None,
     };
     told.map_or_else(|| media.essence(), str::to_owned)
+}
+
+/// Whether an image has a type that nearly every service accepts.
+pub(super) fn is_usual_picture(media: &Media) -> bool {
+    PICTURES.contains(&media.essence().as_str())
+}
+
+/// Content as a `data:` URL.
+pub(super) fn data_url(media: &Media, content: &[u8]) -> String {
+    let data = STANDARD.encode(content);
+    format!("data:{};base64,{data}", of(media, content))
+}
+
+/// The name of a file. Returns `None` if it has none.
+pub(super) fn filename(media: &Media) -> Option<&str> {
+    Some(media.filename.as_str()).filter(|name| !name.is_empty())
 }
 
 /// Detects the type of an image from its first bytes. Returns `None` if it is no type that services

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::{
     discovery::{CachedModelList, listing::ModelListSnapshot},
-    http::SetupError,
+    http::{SetupError, is_in_domain},
     info::{Limit, ModelInfo, Source},
     model_names::ModelNames,
 };
@@ -53,23 +53,10 @@ struct ShippedModel {
     tools: Option<bool>,
     parallel_tools: Option<bool>,
     json_schema: Option<bool>,
-    reasoning_efforts: Vec<Effort>,
+    reasoning_efforts: Vec<ReasoningEffort>,
     temperature: Option<bool>,
     cache_read: Option<u32>,
     cache_write: Option<u32>,
-}
-
-/// A reasoning effort as the table spells it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Effort {
-    None,
-    Minimal,
-    Low,
-    Medium,
-    High,
-    Xhigh,
-    Max,
 }
 
 /// The models of one provider: those known by name, and any other name, which is passed through.
@@ -85,21 +72,12 @@ impl Catalog {
     /// Creates a catalog of the models that the operator configured and those shipped for this
     /// host. Models that the service lists are added through [`Catalog::listing`].
     pub fn new(host: &str, declared: BTreeMap<String, DeclaredModel>) -> Self {
-        let is = |known: &str| {
-            host == known
-                || host
-                    .strip_suffix(known)
-                    .is_some_and(|below| below.ends_with('.'))
-        };
-        let vendor = HOSTS
-            .iter()
-            .find(|(known, _)| is(known))
-            .map(|(_, vendor)| *vendor);
+        let mut hosts = HOSTS.iter();
+        let vendor = hosts.find(|(known, _)| is_in_domain(host, known));
         Self {
-            shipped: vendor.and_then(|vendor| SHIPPED.get(vendor)),
+            shipped: vendor.and_then(|(_, vendor)| SHIPPED.get(vendor)),
             declared,
-            listing: CachedModelList::default(),
-            names: ModelNames::default(),
+            ..Self::default()
         }
     }
 
@@ -168,12 +146,10 @@ impl Catalog {
         let shipped = self.shipped.into_iter().flat_map(BTreeMap::keys).copied();
         let last = self.listing.last();
         let listed = last.iter().flat_map(|last| last.list.models.keys());
-        let names: BTreeSet<&str> = shipped
-            .chain(self.declared.keys().map(String::as_str))
-            .chain(listed.map(String::as_str))
-            .collect();
-        names
-            .into_iter()
+        let others = self.declared.keys().chain(listed);
+        let names: BTreeSet<&str> = shipped.chain(others.map(String::as_str)).collect();
+        let models = names.into_iter();
+        models
             .filter_map(|name| self.find(name, last.as_deref()))
             .collect()
     }
@@ -191,6 +167,9 @@ impl ShippedModel {
     fn info(&self, name: &str) -> ModelInfo {
         let limit = |tokens| Limit::new(tokens, Source::Shipped);
         let unknown = ModelInfo::unknown(name);
+        let prices = self
+            .cache_read
+            .map(|read| CachePrices::new(read, self.cache_write));
         ModelInfo {
             context_window: self.context_window.map(limit),
             max_output: self.max_output.map(limit),
@@ -199,31 +178,10 @@ impl ShippedModel {
             supports_parallel_tools: self.parallel_tools,
             supports_json_schema: self.json_schema,
             supports_temperature: self.temperature,
-            reasoning_efforts: (!self.reasoning_efforts.is_empty()).then(|| {
-                self.reasoning_efforts
-                    .iter()
-                    .map(|effort| effort.to_reasoning_effort())
-                    .collect()
-            }),
-            cache_prices: self
-                .cache_read
-                .map(|read| CachePrices::new(read, self.cache_write)),
+            reasoning_efforts: Some(self.reasoning_efforts.clone()).filter(|it| !it.is_empty()),
+            cache_prices: prices,
             source: Source::Shipped,
             ..unknown
-        }
-    }
-}
-
-impl Effort {
-    fn to_reasoning_effort(self) -> ReasoningEffort {
-        match self {
-            Self::None => ReasoningEffort::None,
-            Self::Minimal => ReasoningEffort::Minimal,
-            Self::Low => ReasoningEffort::Low,
-            Self::Medium => ReasoningEffort::Medium,
-            Self::High => ReasoningEffort::High,
-            Self::Xhigh => ReasoningEffort::Xhigh,
-            Self::Max => ReasoningEffort::Max,
         }
     }
 }

@@ -2,7 +2,7 @@
 //! same for every protocol.
 
 use super::call_names;
-use crate::model::{Content, Message, Part, PromptNote, PromptNoteKind};
+use crate::model::{Message, PromptNote, PromptNoteKind};
 
 pub(super) const REASONING: &str = "The reasoning is not sent back to this model.";
 pub(super) const ITEM: &str = "This model cannot read the item.";
@@ -17,23 +17,13 @@ pub(super) fn message(message: &Message) -> PromptNote {
 /// Notes the calls of a message whose names are rejected by a service that accepts `most`
 /// characters.
 pub(super) fn names(message: &Message, most: usize) -> impl Iterator<Item = PromptNote> {
-    let refused = move |part: &Part| match &part.content {
-        Content::ToolCall(call) => !call_names::is_accepted(&call.name, most),
-        Content::Text(_)
-        | Content::Reasoning { .. }
-        | Content::ToolResult(_)
-        | Content::Refusal(_)
-        | Content::Media(_)
-        | Content::ProviderItem(_)
-        | Content::Unknown(_) => false,
-    };
     let parts = message.parts.iter().enumerate();
-    parts
-        .filter(move |(_, stored)| refused(&stored.part))
-        .map(|(position, _)| PromptNote {
-            kind: PromptNoteKind::Unsupported,
-            ..part(message, position, NAME)
-        })
+    let calls = parts.filter_map(|(at, stored)| Some((at, stored.part.content.as_call()?)));
+    let renamed = calls.filter(move |(_, call)| !call_names::is_accepted(&call.name, most));
+    renamed.map(|(position, _)| PromptNote {
+        kind: PromptNoteKind::Unsupported,
+        ..part(message, position, NAME)
+    })
 }
 
 /// Notes that the part at `position` is not sent, and why.

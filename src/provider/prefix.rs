@@ -19,7 +19,7 @@ const KEPT_BYTES: usize = 16;
 
 /// The hash of a growing prefix of a prompt.
 #[derive(Clone)]
-pub(in crate::provider) struct Prefix {
+pub(super) struct Prefix {
     hash: XxHash3_128,
     /// The SHA-256 hash of the earlier version, computed only if a response has one to compare
     /// with.
@@ -28,7 +28,7 @@ pub(in crate::provider) struct Prefix {
 
 impl Prefix {
     /// Creates the hash for a prompt with these messages.
-    pub(in crate::provider) fn of(messages: &[Message]) -> Self {
+    pub(super) fn of(messages: &[Message]) -> Self {
         Self {
             hash: XxHash3_128::new(),
             sha256: messages
@@ -40,11 +40,7 @@ impl Prefix {
 
     /// Adds an element: its kind and its fields. Lengths are hashed too, so that different fields
     /// cannot give the same input.
-    pub(in crate::provider) fn add<'a>(
-        &mut self,
-        what: &str,
-        fields: impl IntoIterator<Item = &'a str>,
-    ) {
+    pub(super) fn add<'a>(&mut self, what: &str, fields: impl IntoIterator<Item = &'a str>) {
         self.field(what);
         for field in fields {
             self.field(field);
@@ -53,12 +49,12 @@ impl Prefix {
     }
 
     /// The hash of everything added so far, in its stored form.
-    pub(in crate::provider) fn fingerprint(&self) -> String {
+    pub(super) fn fingerprint(&self) -> String {
         format!("{FINGERPRINT_PREFIX}{:032x}", self.hash.finish_128())
     }
 
     /// Whether the hash of everything added so far equals the fingerprint.
-    pub(in crate::provider) fn matches(&self, fingerprint: &str) -> bool {
+    pub(super) fn matches(&self, fingerprint: &str) -> bool {
         if is_sha256(fingerprint) {
             self.sha256.as_ref().map(sha256_fingerprint).as_deref() == Some(fingerprint)
         } else {

@@ -112,12 +112,8 @@ impl RefusedMedia {
         prompt: Arc<Prompt>,
         answer: ResponseStream,
     ) -> ResponseStream {
-        if prompt
-            .transcript
-            .messages()
-            .iter()
-            .all(|message| message.media().next().is_none())
-        {
+        let mut messages = prompt.transcript.messages().iter();
+        if messages.all(|message| message.media().next().is_none()) {
             return answer;
         }
         let refused = self.clone();
@@ -286,8 +282,6 @@ fn unanswered<'a>(prompt: &'a Prompt, error: &Error, kind: MediaKind) -> Vec<&'a
     let all = of(0);
     let named: Vec<&Media> = all.iter().filter(is_named).copied().collect();
     let new = of(answered);
-    [named, new, all]
-        .into_iter()
-        .find(|media| !media.is_empty())
-        .unwrap_or_default()
+    let mut choices = [named, new, all].into_iter();
+    choices.find(|media| !media.is_empty()).unwrap_or_default()
 }

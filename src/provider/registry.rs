@@ -74,6 +74,15 @@ pub struct ResolvedModel {
 }
 
 impl ResolvedModel {
+    fn new(provider_name: &str, provider: &Arc<dyn Provider>, info: ModelInfo) -> Self {
+        Self {
+            reference: format!("{provider_name}/{}", info.name),
+            provider_name: provider_name.to_owned(),
+            provider: Arc::clone(provider),
+            info,
+        }
+    }
+
     /// Calls the model. The request of a large prompt is encoded on a blocking thread, so that it
     /// does not delay other tasks; tenants take turns.
     pub fn call(&self, tenant: &TenantId, prompt: Arc<Prompt>) -> ResponseStream {
@@ -131,35 +140,20 @@ impl Registry {
         let (provider_name, model) = reference.split_once('/')?;
         let provider = self.providers.get(provider_name)?;
         let info = provider.model(model)?;
-        Some(ResolvedModel {
-            reference: format!("{provider_name}/{}", info.name),
-            provider_name: provider_name.to_owned(),
-            provider: Arc::clone(provider),
-            info,
-        })
+        Some(ResolvedModel::new(provider_name, provider, info))
     }
 
     /// Refreshes the services' model lists that are older than `interval`, all in parallel.
     pub async fn refresh(&self, now: Timestamp, interval: Duration) {
-        let refreshed = self
-            .providers
-            .values()
-            .map(|provider| provider.refresh(now, interval));
-        join_all(refreshed).await;
+        let providers = self.providers.values();
+        join_all(providers.map(|provider| provider.refresh(now, interval))).await;
     }
 
     /// The models that providers know by name, ordered by reference.
     pub fn models(&self) -> Vec<ResolvedModel> {
         let models = self.providers.iter().flat_map(|(name, provider)| {
-            provider
-                .models()
-                .into_iter()
-                .map(move |info| ResolvedModel {
-                    reference: format!("{name}/{}", info.name),
-                    provider_name: name.clone(),
-                    provider: Arc::clone(provider),
-                    info,
-                })
+            let models = provider.models().into_iter();
+            models.map(move |info| ResolvedModel::new(name, provider, info))
         });
         let mut models: Vec<_> = models.collect();
         models.sort_by(|a, b| a.reference.cmp(&b.reference));

@@ -23,6 +23,35 @@ const EFFORTS: [ReasoningEffort; 7] = [
     ReasoningEffort::Max,
 ];
 
+/// The levels of effort of a model whose levels are unknown, if it cannot disable reasoning: those
+/// that every reasoning model supports. A level that a model does not support fails the call.
+pub(super) const COMMON_LEVELS: [ReasoningEffort; 3] = [
+    ReasoningEffort::Low,
+    ReasoningEffort::Medium,
+    ReasoningEffort::High,
+];
+
+/// The levels of effort of another model whose levels are unknown.
+pub(super) const COMMON_LEVELS_AND_NONE: [ReasoningEffort; 4] = [
+    ReasoningEffort::None,
+    ReasoningEffort::Low,
+    ReasoningEffort::Medium,
+    ReasoningEffort::High,
+];
+
+/// The budget for a level of effort, for a service that supports only budgets. The values are
+/// Google's where it documents them.
+pub(super) fn budget_tokens(effort: ReasoningEffort) -> u32 {
+    match effort {
+        ReasoningEffort::None => 0,
+        ReasoningEffort::Minimal => 512,
+        ReasoningEffort::Low => 1_024,
+        ReasoningEffort::Medium => 8_192,
+        ReasoningEffort::High => 24_576,
+        ReasoningEffort::Xhigh | ReasoningEffort::Max => 32_768,
+    }
+}
+
 /// The rules for requests to a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
@@ -56,6 +85,28 @@ pub struct Rules {
     pub max_stop_sequences: Option<usize>,
 }
 
+impl Rules {
+    /// The rules of a service that needs no exceptions: `efforts` are the levels with tools and
+    /// without.
+    pub(super) fn plain(reasoning: ReasoningRule, efforts: Vec<ReasoningEffort>) -> Self {
+        Self {
+            dialect: None,
+            reasoning,
+            reasoning_field: "",
+            reasoning_bound_to_prefix: false,
+            missing_reasoning: MissingReasoning::Nothing,
+            call_ids: Some(CallIdRule::Short),
+            keeps_own_call_ids: false,
+            forced_with_effort: ForcedCalls::Both,
+            forced_with_budget: ForcedCalls::Both,
+            efforts_with_tools: efforts.clone(),
+            efforts,
+            kind_for_reasoning_with_tools: None,
+            max_stop_sequences: None,
+        }
+    }
+}
+
 /// The properties of a reasoning part that determine whether it is sent with a later prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PastReasoning {
@@ -72,7 +123,7 @@ pub struct PastReasoning {
 impl PastReasoning {
     /// Properties of reasoning for a service that sends it regardless of its position in the
     /// conversation, or never.
-    pub(in crate::provider) fn anywhere(own: bool, attached: bool) -> Self {
+    pub(super) fn anywhere(own: bool, attached: bool) -> Self {
         Self {
             has_metadata: attached,
             own,
@@ -148,24 +199,31 @@ impl ReasoningRule {
         of: ReasoningAuthor::SameModelSigned,
     };
 
+    /// The model's own reasoning in the current tool loop is sent.
+    pub const OWN_IN_LOOP: Self = Self {
+        kept: ReasoningKept::InLoop,
+        of: ReasoningAuthor::SameModel,
+    };
+
+    /// All reasoning in the current tool loop, and in turns with tool calls, is sent.
+    pub const ALL_WHILE_CALLS: Self = Self {
+        kept: ReasoningKept::WhileCalls,
+        of: ReasoningAuthor::AnyModel,
+    };
+
     /// Whether this reasoning is sent. Used both to encode requests and to estimate their size.
     pub fn includes(self, reasoning: PastReasoning) -> bool {
-        let PastReasoning {
-            has_metadata: attached,
-            own,
-            in_loop,
-            in_calling_turn,
-        } = reasoning;
+        let (own, in_loop) = (reasoning.own, reasoning.in_loop);
         let is_kept = match self.kept {
             ReasoningKept::Never => false,
             ReasoningKept::InLoop => in_loop,
-            ReasoningKept::WhileCalls => in_loop || in_calling_turn,
+            ReasoningKept::WhileCalls => in_loop || reasoning.in_calling_turn,
             ReasoningKept::Always => true,
         };
         let is_taken = match self.of {
             ReasoningAuthor::AnyModel => true,
             ReasoningAuthor::SameModel => own,
-            ReasoningAuthor::SameModelSigned => own && attached,
+            ReasoningAuthor::SameModelSigned => own && reasoning.has_metadata,
         };
         is_kept && is_taken
     }
@@ -173,26 +231,20 @@ impl ReasoningRule {
 
 impl ForcedCalls {
     /// Whether a tool call is not forced if reasoning is requested.
-    pub(in crate::provider) fn drops_force(self) -> bool {
-        match self {
-            Self::NotForced | Self::Never => true,
-            Self::Both | Self::WithoutReasoning => false,
-        }
+    pub(super) fn drops_force(self) -> bool {
+        matches!(self, Self::NotForced | Self::Never)
     }
 
     /// Whether reasoning is not requested if a tool call is forced.
-    pub(in crate::provider) fn drops_reasoning(self) -> bool {
-        match self {
-            Self::WithoutReasoning => true,
-            Self::Both | Self::NotForced | Self::Never => false,
-        }
+    pub(super) fn drops_reasoning(self) -> bool {
+        self == Self::WithoutReasoning
     }
 }
 
 /// The levels of reasoning effort for requests to a model. `fitted` and `cannot_take` return the
 /// effective and the rejected settings; `written` returns the encoding of a level. Of levels with
 /// the same encoding, only the highest is listed.
-pub(in crate::provider) fn levels(
+pub(super) fn levels(
     fitted: impl Fn(&Generation) -> Generation,
     cannot_take: impl Fn(&Generation) -> Vec<Unsupported>,
     written: impl Fn(ReasoningEffort) -> Option<Vec<u8>>,

@@ -2,37 +2,35 @@
 //! deterministic.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::{Map, Value, json, value::RawValue};
+use serde_json::{Map, Value, json};
 
-use super::{KIND, READER, Version, import::kept_options};
+use super::{KIND, OPTIONS, READER, Version, import::kept_options};
 use crate::{
     model::{
         Content, Contents, Generation, Media, Message, OutputPart, Part, Prompt, PromptFormat,
         PromptNote, Role, ToolCall, ToolOutcome, ToolResult,
-        generation::ToolChoice,
         media::{Source, UNSUPPORTED_TEXT},
         message::StoredPart,
     },
-    provider::{Request, anthropic, authorship, body::Body, omissions},
+    provider::{
+        Request, anthropic, authorship,
+        body::{Body, tool_choice},
+        http::lenient,
+        inputs::{self, Input},
+        inserted, omissions,
+    },
 };
 
-/// The input schema of a tool without arguments.
-const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
-
 /// Encodes a prompt. `provider` is the configured name of the provider that serves the model.
-pub(in crate::provider) fn request(prompt: &Prompt, provider: &str, version: Version) -> Request {
+pub(crate) fn request(prompt: &Prompt, provider: &str, version: Version) -> Request {
     let mut writer = Writer {
         version,
         prompt,
         provider,
         left_out: Vec::new(),
     };
-    let messages: Vec<Value> = prompt
-        .transcript
-        .messages()
-        .iter()
-        .filter_map(|message| writer.message(message))
-        .collect();
+    let messages = prompt.transcript.messages().iter();
+    let messages: Vec<Value> = messages.filter_map(|it| writer.message(it)).collect();
     let mut body = Body::default();
     let system = prompt.instructions();
     let system = Some(system).filter(|system| !system.is_empty());
@@ -60,7 +58,7 @@ pub(in crate::provider) fn request(prompt: &Prompt, provider: &str, version: Ver
 
 fn tools(prompt: &Prompt) -> Option<Map<String, Value>> {
     let tool = |tool: &crate::model::Tool| {
-        let schema = tool.input_schema.as_deref().unwrap_or(NO_ARGUMENTS);
+        let schema = inserted::schema(tool).get();
         let schema: Value = serde_json::from_str(schema).unwrap_or_default();
         let described = json!({"description": tool.description, "inputSchema": schema});
         (tool.name.clone(), described)
@@ -71,22 +69,11 @@ fn tools(prompt: &Prompt) -> Option<Map<String, Value>> {
 
 /// Writes the settings that are arguments of the SDK itself.
 fn settings(body: &mut Body, generation: &Generation) {
-    body.set_some("temperature", generation.temperature.map(f64::from));
-    body.set_some("topP", generation.top_p.map(f64::from));
-    body.set_some("topK", generation.top_k);
-    body.set_some("seed", generation.seed);
-    let stops = &generation.stop_sequences;
-    body.set_some("stopSequences", (!stops.is_empty()).then_some(stops));
+    let names = ["temperature", "topP", "topK", "seed", "stopSequences"];
+    body.set_plain(generation, names);
+    let of_tool = |name: &str| json!({"type": "tool", "toolName": name});
     let choice = generation.tool_choice.as_ref();
-    body.set_some(
-        "toolChoice",
-        choice.map(|choice| match choice {
-            ToolChoice::Auto => json!("auto"),
-            ToolChoice::None => json!("none"),
-            ToolChoice::Required => json!("required"),
-            ToolChoice::Tool(name) => json!({"type": "tool", "toolName": name}),
-        }),
-    );
+    body.set_some("toolChoice", choice.map(|it| tool_choice(it, of_tool)));
 }
 
 /// The state of one encoding.
@@ -129,16 +116,9 @@ impl Writer<'_> {
 
     fn user_content(&self, message: &Message) -> Value {
         let parts = message.parts.iter().filter_map(|StoredPart { part, .. }| {
-            let written = match &part.content {
-                Content::Text(text) if !text.is_empty() => text_part(text),
-                Content::Media(media) => file(media, &self.prompt.contents, self.version),
-                Content::Text(_)
-                | Content::Reasoning { .. }
-                | Content::ToolCall(_)
-                | Content::ToolResult(_)
-                | Content::Refusal(_)
-                | Content::ProviderItem(_)
-                | Content::Unknown(_) => return None,
+            let written = match inputs::of(&part.content)? {
+                Input::Text(text) => text_part(text),
+                Input::Media(media) => file(media, &self.prompt.contents, self.version),
             };
             Some(with(written, kept_options(part)))
         });
@@ -198,16 +178,9 @@ impl Writer<'_> {
 
     fn results(&self, message: &Message) -> Value {
         let parts = message.parts.iter().filter_map(|StoredPart { part, .. }| {
-            let Content::ToolResult(result) = &part.content else {
-                return None;
-            };
-            let is_json =
-                authorship::attached_metadata(KIND, part).is_some_and(|own| own.contains_key("json"));
-            let written = json!({
-                "type": "tool-result", "toolCallId": result.call.as_str(),
-                "toolName": result.name, "output": output(result, is_json, &self.prompt.contents, self.version),
-            });
-            Some(with(written, kept_options(part)))
+            let result = part.content.as_result()?;
+            let contents = &self.prompt.contents;
+            Some(tool_result(result, part, contents, self.version))
         });
         Value::Array(parts.collect())
     }
@@ -244,30 +217,10 @@ pub(super) fn options(part: &Part) -> Option<Value> {
     if let Some(options) = kept_options(part) {
         return Some(options);
     }
-    let named = [
-        ("anthropic", "signature", "anthropic", "signature"),
-        (
-            "anthropic",
-            "redacted_thinking",
-            "anthropic",
-            "redactedData",
-        ),
-        ("openai-responses", "id", "openai", "itemId"),
-        (
-            "openai-responses",
-            "encrypted_content",
-            "openai",
-            "reasoningEncryptedContent",
-        ),
-        ("openai-responses", "phase", "openai", "phase"),
-        ("gemini", "thoughtSignature", "google", "thoughtSignature"),
-    ];
     let mut options = Map::new();
-    for (kind, name, provider, option) in named {
-        if let Some(word) =
-            authorship::attached_metadata(kind, part).and_then(|mut own| own.remove(name))
-        {
-            let entry = options.entry(provider).or_insert_with(|| json!({}));
+    for (kind, name, providers, option) in OPTIONS {
+        if let Some(word) = authorship::attached(kind, part, name) {
+            let entry = options.entry(providers[0]).or_insert_with(|| json!({}));
             entry[option] = word;
         }
     }
@@ -277,11 +230,7 @@ pub(super) fn options(part: &Part) -> Option<Value> {
 /// The arguments of a call. A call whose arguments are not a JSON object was never run, and is sent
 /// without arguments.
 fn input(call: &ToolCall) -> Value {
-    if call.has_object() {
-        crate::provider::http::lenient::value(&call.arguments).unwrap_or_else(|| json!({}))
-    } else {
-        json!({})
-    }
+    lenient::value(inserted::arguments(call)).unwrap_or_else(|| json!({}))
 }
 
 pub(super) fn file(media: &Media, contents: &Contents, version: Version) -> Value {
@@ -292,44 +241,43 @@ pub(super) fn file(media: &Media, contents: &Contents, version: Version) -> Valu
         (Version::Seven, Source::Blob(_)) => json!({"type": "data", "data": data}),
         (Version::Seven, Source::Url(_)) | (Version::Five, _) => json!(data),
     };
-    named(
-        json!({"type": "file", "data": data, "mediaType": media.essence()}),
-        media,
-    )
-}
-
-fn named(mut part: Value, media: &Media) -> Value {
+    let mut file = json!({"type": "file", "data": data, "mediaType": media.essence()});
     if !media.filename.is_empty() {
-        part["filename"] = json!(media.filename);
+        file["filename"] = json!(media.filename);
     }
-    part
+    file
 }
 
 /// The content in base64, or the URL.
 fn data(media: &Media, contents: &Contents) -> Option<String> {
     match &media.source {
         Source::Url(url) => Some(url.clone()),
-        Source::Blob(kept) => contents
-            .get(&kept.id)
-            .map(|content| STANDARD.encode(content)),
+        Source::Blob(kept) => Some(STANDARD.encode(contents.get(&kept.id)?)),
     }
+}
+
+/// A tool result with the options that it was imported with.
+pub(super) fn tool_result(
+    result: &ToolResult,
+    part: &Part,
+    contents: &Contents,
+    version: Version,
+) -> Value {
+    let is_json = authorship::attached(KIND, part, "json").is_some();
+    let written = json!({
+        "type": "tool-result", "toolCallId": result.call.as_str(), "toolName": result.name,
+        "output": output(result, is_json, contents, version),
+    });
+    with(written, kept_options(part))
 }
 
 /// The output of a call. The SDK has no form for a call that timed out or was cancelled; the text
 /// of the result states it.
-pub(super) fn output(
-    result: &ToolResult,
-    is_json: bool,
-    contents: &Contents,
-    version: Version,
-) -> Value {
+fn output(result: &ToolResult, is_json: bool, contents: &Contents, version: Version) -> Value {
     let words: Vec<&str> = result.texts().collect();
     let words = words.join("\n");
     let kept = |kind: &str| {
-        let raw = serde_json::from_str::<&RawValue>(&words)
-            .ok()
-            .filter(|_| is_json)?;
-        let value: Value = serde_json::from_str(raw.get()).ok()?;
+        let value: Value = is_json.then(|| serde_json::from_str(&words).ok())??;
         Some(json!({"type": kind, "value": value}))
     };
     match result.outcome {
@@ -349,11 +297,8 @@ pub(super) fn output(
             kept("json").unwrap_or_else(|| json!({"type": "text", "value": text}))
         }
         given => {
-            let pieces: Vec<Value> = given
-                .iter()
-                .map(|given| piece(given, contents, version))
-                .collect();
-            json!({"type": "content", "value": pieces})
+            let pieces = given.iter().map(|given| piece(given, contents, version));
+            json!({"type": "content", "value": pieces.collect::<Vec<_>>()})
         }
     }
 }

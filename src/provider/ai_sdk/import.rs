@@ -2,28 +2,23 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{KIND, READER};
+use super::{KIND, OPTIONS, READER};
 use crate::{
-    model::Role,
+    model::{ProviderItem, Role},
     provider::{
         authorship,
         foreign::{
             FlawKind, ForeignContent as Content, ForeignMedia, ForeignOutcome as Outcome,
-            ForeignPart as Part, ForeignResultPart as Given, Importer, Node, Object, at_url,
-            decode_base64, from_data_or_url, inline,
+            ForeignPart as Part, Importer, Node, Object, PDF, PICTURE, at_url, decode_base64,
+            from_data_or_url, inline, or,
         },
     },
 };
 
-/// The media type of an image that does not state one.
-const PICTURE: &str = "image/jpeg";
-/// The media type of a file that does not state one.
-const PDF: &str = "application/pdf";
-
 /// The media type of a text that does not state one.
 const TEXT: &str = "text/plain";
 
-pub(in crate::provider) fn read(messages: &[Node<'_>], reading: &mut Importer<'_>) {
+pub(crate) fn read(messages: &[Node<'_>], reading: &mut Importer<'_>) {
     for node in messages {
         let Some(message) = node.object(reading) else {
             continue;
@@ -83,15 +78,10 @@ fn parts(message: &Object<'_>, read: Read, reading: &mut Importer<'_>) -> Vec<Pa
 
 /// The provider options of a part or a message, under the field names of several versions.
 fn options(object: &Object<'_>) -> Option<Value> {
-    [
-        "providerOptions",
-        "providerMetadata",
-        "experimental_providerMetadata",
-    ]
-    .iter()
-    .find_map(|name| object.get(name))
-    .map(|node| node.value())
-    .filter(Value::is_object)
+    let of_version_4 = || object.get("experimental_providerMetadata");
+    let of_version_5 = || object.get("providerMetadata").or_else(of_version_4);
+    let options = object.get("providerOptions").or_else(of_version_5)?.value();
+    options.is_object().then_some(options)
 }
 
 impl Part {
@@ -121,41 +111,16 @@ impl Part {
 
 /// The options in the form that contextd's providers read.
 fn own_metadata(options: &Value) -> Map<String, Value> {
-    let word = |provider: &str, name: &str| {
-        let word = options[provider][name].as_str();
-        word.filter(|word| !word.is_empty())
-    };
     let mut metadata = Map::new();
-    let mut add = |kind: &str, entries: &[(&str, Option<&str>)]| {
-        let entries = entries.iter();
-        let known: Map<String, Value> = entries
-            .filter_map(|(name, word)| Some(((*name).to_owned(), json!(word.as_ref()?))))
-            .collect();
-        if !known.is_empty() {
-            metadata.insert(kind.to_owned(), Value::Object(known));
+    for (kind, name, providers, option) in OPTIONS {
+        let words = providers
+            .iter()
+            .filter_map(|it| options[*it][option].as_str());
+        if let Some(word) = words.into_iter().find(|word| !word.is_empty()) {
+            let entry = metadata.entry(kind).or_insert_with(|| json!({}));
+            entry[name] = json!(word);
         }
-    };
-    add(
-        "anthropic",
-        &[
-            ("signature", word("anthropic", "signature")),
-            ("redacted_thinking", word("anthropic", "redactedData")),
-        ],
-    );
-    let of_openai = |name| word("openai", name).or_else(|| word("azure", name));
-    add(
-        "openai-responses",
-        &[
-            ("id", of_openai("itemId")),
-            ("encrypted_content", of_openai("reasoningEncryptedContent")),
-            ("phase", of_openai("phase")),
-        ],
-    );
-    let of_google = |name| word("google", name).or_else(|| word("vertex", name));
-    add(
-        "gemini",
-        &[("thoughtSignature", of_google("thoughtSignature"))],
-    );
+    }
     metadata
 }
 
@@ -172,10 +137,7 @@ fn text(part: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
 fn text_only(part: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Option<Part> {
     match kind {
         "text" => text(part, reading),
-        _ => {
-            reading.unknown_type(part, "text");
-            None
-        }
+        _ => reading.unknown_type(part, "text"),
     }
 }
 
@@ -184,17 +146,21 @@ fn user_part(part: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Optio
         "text" => text(part, reading),
         "image" => medium(part, "image", PICTURE, reading),
         "file" => medium(part, "data", PDF, reading),
-        _ => {
-            reading.unknown_type(part, "text, image or file");
-            None
-        }
+        _ => reading.unknown_type(part, "text, image or file"),
     }
 }
 
 /// Reads an image or a file as a part.
 fn medium(part: &Object<'_>, name: &str, usual: &str, reading: &mut Importer<'_>) -> Option<Part> {
     let media = content(part, name, usual, reading)?;
-    Some(Part::new(part.at(), Content::Media(media)).with(&options(part)))
+    Some(Part::media(part.at(), media).with(&options(part)))
+}
+
+/// What a part states about its media, and the type that is assumed if it states none.
+struct Stated<'a> {
+    media_type: String,
+    filename: String,
+    usual: &'a str,
 }
 
 /// Reads content: base64, a `data:` URL or another URL.
@@ -204,32 +170,26 @@ fn content(
     usual: &str,
     reading: &mut Importer<'_>,
 ) -> Option<ForeignMedia> {
-    let Some(node) = part.get(name) else {
-        reading.note(part.path(name), FlawKind::Missing, "must be set");
-        return None;
-    };
+    let node = part.node(name, reading)?;
     let said = declared_type(part, reading);
-    let usual = usual_type(&said).unwrap_or(usual);
-    let media_type = whole_type(said);
-    let filename = part.string("filename", reading);
+    let stated = Stated {
+        usual: usual_type(&said).unwrap_or(usual),
+        media_type: whole_type(said),
+        filename: part.string("filename", reading),
+    };
     if node.is_object() {
-        return tagged(&node, (media_type, filename), usual, reading);
+        return tagged(&node, stated, reading);
     }
     if !node.is_text() {
         let why = "must be base64 content, a URL or, since version 7, an object";
         reading.note(node.at().to_owned(), FlawKind::Malformed, why);
         return None;
     }
-    text_or_address(&node, (media_type, filename), usual, reading)
+    text_or_address(&node, stated, reading)
 }
 
 /// Reads an object that states its own type: base64 content, a URL or a text.
-fn tagged(
-    node: &Node<'_>,
-    (media_type, filename): (String, String),
-    usual: &str,
-    reading: &mut Importer<'_>,
-) -> Option<ForeignMedia> {
+fn tagged(node: &Node<'_>, stated: Stated<'_>, reading: &mut Importer<'_>) -> Option<ForeignMedia> {
     let data = node.object(reading)?;
     let kind = data.get("type").filter(Node::is_text);
     let kind = kind.map(|kind| kind.text(reading)).unwrap_or_default();
@@ -238,29 +198,18 @@ fn tagged(
         _ => {
             let known =
                 "data, url or text (references to content in the service are not supported)";
-            reading.unknown_type(&data, known);
-            return None;
+            return reading.unknown_type(&data, known);
         }
     };
     let Some(inner) = data.get(name).filter(Node::is_text) else {
-        reading.note(
-            data.path(name),
-            FlawKind::Missing,
-            "must be set to a string",
-        );
-        return None;
+        return reading.missing(&data, name, "must be set to a string");
     };
     match name {
-        "data" => in_base64(&inner, (media_type, filename), usual, reading),
-        "url" => from_data_or_url(&inner, media_type, filename, usual, reading),
+        "data" => stated.in_base64(&inner, reading),
+        "url" => stated.at_address(&inner, reading),
         _ => {
-            let media_type = if media_type.is_empty() {
-                TEXT.to_owned()
-            } else {
-                media_type
-            };
-            let text = inner.text(reading);
-            Some(inline(media_type, filename, text.into_bytes()))
+            let text = inner.text(reading).into_bytes();
+            Some(inline(or(stated.media_type, TEXT), stated.filename, text))
         }
     }
 }
@@ -268,34 +217,28 @@ fn tagged(
 /// Reads a string: base64 content, a `data:` URL or another URL.
 fn text_or_address(
     node: &Node<'_>,
-    (media_type, filename): (String, String),
-    usual: &str,
+    stated: Stated<'_>,
     reading: &mut Importer<'_>,
 ) -> Option<ForeignMedia> {
     let start = node.text(reading);
     let start = start.get(..8).unwrap_or(&start).to_ascii_lowercase();
-    if ["data:", "http:", "https:"]
-        .iter()
-        .any(|scheme| start.starts_with(scheme))
-    {
-        return from_data_or_url(node, media_type, filename, usual, reading);
+    let schemes = ["data:", "http:", "https:"];
+    if schemes.iter().any(|scheme| start.starts_with(scheme)) {
+        stated.at_address(node, reading)
+    } else {
+        stated.in_base64(node, reading)
     }
-    in_base64(node, (media_type, filename), usual, reading)
 }
 
-fn in_base64(
-    node: &Node<'_>,
-    (media_type, filename): (String, String),
-    usual: &str,
-    reading: &mut Importer<'_>,
-) -> Option<ForeignMedia> {
-    let data = decode_base64(node, reading)?;
-    let media_type = if media_type.is_empty() {
-        usual.to_owned()
-    } else {
-        media_type
-    };
-    Some(inline(media_type, filename, data))
+impl Stated<'_> {
+    fn at_address(self, node: &Node<'_>, reading: &mut Importer<'_>) -> Option<ForeignMedia> {
+        from_data_or_url(node, self.media_type, self.filename, self.usual, reading)
+    }
+
+    fn in_base64(self, node: &Node<'_>, reading: &mut Importer<'_>) -> Option<ForeignMedia> {
+        let data = decode_base64(node, reading)?;
+        Some(inline(or(self.media_type, self.usual), self.filename, data))
+    }
 }
 
 /// The media type as stated.
@@ -335,11 +278,7 @@ fn answered(part: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Option
         "redacted-reasoning" => {
             let data = part.required("data", reading);
             let own = json!({ "anthropic": { "redactedData": data } });
-            let content = Content::Reasoning {
-                text: String::new(),
-                redacted: true,
-            };
-            Some(Part::new(part.at(), content).with(&Some(own)))
+            Some(Part::reasoning(part.at(), String::new()).with(&Some(own)))
         }
         "file" => medium(part, "data", PDF, reading),
         // Files that a model shows as its reasoning, and provider-specific parts.
@@ -350,11 +289,8 @@ fn answered(part: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Option
         // The result of the call states the outcome.
         "tool-approval-request" => None,
         _ => {
-            reading.unknown_type(
-                part,
-                "text, reasoning, reasoning-file, file, custom, tool-call or tool-result",
-            );
-            None
+            let known = "text, reasoning, reasoning-file, file, custom, tool-call or tool-result";
+            reading.unknown_type(part, known)
         }
     }
 }
@@ -368,11 +304,7 @@ fn reasoning(part: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
     if text.is_empty() && own.is_none() {
         return None;
     }
-    let content = Content::Reasoning {
-        redacted: text.is_empty(),
-        text,
-    };
-    Some(Part::new(part.at(), content).with(&own))
+    Some(Part::reasoning(part.at(), text).with(&own))
 }
 
 /// Merges the metadata of consecutive reasoning parts of one Responses API item, each of which
@@ -408,13 +340,7 @@ fn call(part: &Object<'_>, reading: &mut Importer<'_>) -> Part {
     let name = part.required("toolName", reading);
     let input = part.get("input").or_else(|| part.get("args"));
     // Invalid arguments are kept as the text that the model wrote.
-    let arguments = input.map(|input| {
-        if input.is_text() {
-            input.text(reading)
-        } else {
-            input.json()
-        }
-    });
+    let arguments = input.map(|input| input.text_or_json(reading));
     let content = Content::Call {
         id,
         name,
@@ -425,13 +351,13 @@ fn call(part: &Object<'_>, reading: &mut Importer<'_>) -> Part {
 
 /// Keeps a provider-executed tool call or its result unchanged.
 fn kept(part: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Part {
-    let content = Content::Item {
+    let item = ProviderItem {
+        provider: String::new(),
         kind: kind.to_owned(),
         json: part.json(),
         title: part.string("toolName", reading),
-        reader: Some(READER),
     };
-    Part::new(part.at(), content)
+    Part::item(part.at(), item, Some(READER))
 }
 
 /// Reads a part of a tool message. Approval responses are skipped: the results of the calls reflect
@@ -445,38 +371,29 @@ fn resulted(part: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Option
                 outcome,
                 is_json,
             } = output(part, reading);
-            let content = Content::Result {
-                call,
-                parts: given,
-                outcome,
-            };
-            Some(Part::new(part.at(), content).of_result(options(part), is_json))
+            let result = Part::result(part.at(), call, given, outcome);
+            Some(result.of_result(options(part), is_json))
         }
         "tool-approval-response" => None,
-        _ => {
-            reading.unknown_type(part, "tool-result");
-            None
-        }
+        _ => reading.unknown_type(part, "tool-result"),
     }
 }
 
 /// The output of a tool call.
 #[derive(Debug, Default)]
 struct Output {
-    given: Vec<Given>,
+    given: Vec<Part>,
     outcome: Outcome,
     /// The output was a JSON value rather than text.
     is_json: bool,
 }
 
 fn output(part: &Object<'_>, reading: &mut Importer<'_>) -> Output {
-    let text = |text: String| vec![Given::Text(text)];
+    let text = |text: String| vec![Part::new(part.at(), Content::Text(text))];
     let Some(output) = part.get("output") else {
         // Version 4 stored the return value of the tool.
         let result = part.get("result");
-        let given = result
-            .as_ref()
-            .map(|node| text(text_or_json(node, reading)));
+        let given = result.as_ref().map(|node| text(node.text_or_json(reading)));
         return Output {
             given: given.unwrap_or_default(),
             outcome: Outcome::of(part.is_true("isError")),
@@ -496,24 +413,20 @@ fn output(part: &Object<'_>, reading: &mut Importer<'_>) -> Output {
         ("text" | "error-text", Some(value)) => text(value.text(reading)),
         ("json" | "error-json", Some(value)) => text(value.json()),
         ("content", Some(value)) => {
-            let mut given = Vec::new();
-            for piece in value.objects(reading) {
-                given.extend(self::given(&piece, reading));
-            }
-            given
+            let pieces = value.objects(reading);
+            let given = pieces.iter().filter_map(|it| given(it, reading));
+            given.collect()
         }
         ("execution-denied", _) => {
-            let reason = Some(output.string("reason", reading));
-            let reason = reason.filter(|reason| !reason.is_empty());
-            reason.into_iter().map(Given::Text).collect()
+            let reason = Part::text(output.at(), output.string("reason", reading));
+            reason.into_iter().collect()
         }
         // JSON has no `undefined`.
         ("text" | "error-text" | "json" | "error-json" | "content", None) => Vec::new(),
         ("", _) => Vec::new(),
         (_, _) => {
             let known = "text, json, error-text, error-json, content or execution-denied";
-            reading.unknown_type(&output, known);
-            Vec::new()
+            reading.unknown_type(&output, known).unwrap_or_default()
         }
     };
     Output {
@@ -523,32 +436,25 @@ fn output(part: &Object<'_>, reading: &mut Importer<'_>) -> Output {
     }
 }
 
-/// A text unchanged, anything else as JSON.
-fn text_or_json(node: &Node<'_>, reading: &mut Importer<'_>) -> String {
-    if node.is_text() {
-        node.text(reading)
-    } else {
-        node.json()
-    }
-}
-
 /// Reads one element of a tool result.
-fn given(piece: &Object<'_>, reading: &mut Importer<'_>) -> Option<Given> {
+fn given(piece: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
     let kind = piece.required("type", reading);
     let media = match kind.as_str() {
         "" => return None,
-        "text" => return Some(Given::Text(piece.string("text", reading))),
+        "text" => {
+            let text = Content::Text(piece.string("text", reading));
+            return Some(Part::new(piece.at(), text));
+        }
         "media" | "file-data" | "file" => content(piece, "data", PDF, reading),
         "image-data" | "image" => content(piece, "data", PICTURE, reading),
         "file-url" => address(piece, PDF, reading),
         "image-url" => address(piece, PICTURE, reading),
         _ => {
             let known = "text, file, media, file-data, file-url, image-data or image-url";
-            reading.unknown_type(piece, known);
-            None
+            reading.unknown_type(piece, known)
         }
     };
-    media.map(Given::Media)
+    media.map(|media| Part::media(piece.at(), media))
 }
 
 fn address(piece: &Object<'_>, usual: &str, reading: &mut Importer<'_>) -> Option<ForeignMedia> {
@@ -561,5 +467,5 @@ fn address(piece: &Object<'_>, usual: &str, reading: &mut Importer<'_>) -> Optio
 /// The SDK options with which a part was imported, from its metadata. Returns `None` if it has no
 /// options.
 pub(super) fn kept_options(part: &crate::model::Part) -> Option<Value> {
-    authorship::attached_metadata(KIND, part)?.remove("providerOptions")
+    authorship::attached(KIND, part, "providerOptions")
 }

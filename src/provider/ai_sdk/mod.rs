@@ -1,18 +1,18 @@
 //! Messages of the AI SDK for TypeScript (ModelMessage of versions 5 to 7), in both directions. No
 //! service accepts this format: the SDK converts it to requests.
 
-pub(in crate::provider) mod export;
-pub(in crate::provider) mod history;
-pub(in crate::provider) mod import;
+pub(crate) mod export;
+pub(crate) mod history;
+pub(crate) mod import;
 
-pub(in crate::provider) use export::request;
+pub(crate) use export::request;
 
 #[cfg(test)]
 mod tests;
 
 /// The version whose format is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::provider) enum Version {
+pub(crate) enum Version {
     /// Version 5. Version 6 accepts the same.
     Five,
     /// Version 7, in which files state the kind of their data. A URL is a string in either version,
@@ -26,3 +26,31 @@ const KIND: &str = "ai-sdk";
 /// Provider name of items that only the SDK can read: parts of provider-executed tools, whose
 /// request format only the SDK knows. No configured provider has this name.
 const READER: &str = "AI SDK";
+
+/// Metadata of contextd's providers, and the options in which the SDK keeps it: the kind of
+/// provider, the name in its metadata, the SDK's names of the provider, and the name of the option.
+const OPTIONS: [(&str, &str, &[&str], &str); 6] = [
+    ("anthropic", "signature", &["anthropic"], "signature"),
+    (
+        "anthropic",
+        "redacted_thinking",
+        &["anthropic"],
+        "redactedData",
+    ),
+    ("openai-responses", "id", OPENAI, "itemId"),
+    (
+        "openai-responses",
+        "encrypted_content",
+        OPENAI,
+        "reasoningEncryptedContent",
+    ),
+    ("openai-responses", "phase", OPENAI, "phase"),
+    (
+        "gemini",
+        "thoughtSignature",
+        &["google", "vertex"],
+        "thoughtSignature",
+    ),
+];
+
+const OPENAI: &[&str] = &["openai", "azure"];

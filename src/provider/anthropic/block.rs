@@ -1,6 +1,6 @@
 //! Decodes one content block of a response, from its start to its stop event.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use serde_json::{
     json,
@@ -16,9 +16,10 @@ use crate::{
     model::{Citation, ProviderItem},
     provider::{
         Chunk,
+        chunk::TextKind,
         http::{
-            Fault,
-            lenient::{self, Joiner, Piece, Text},
+            Chunks, Fault,
+            lenient::{self, Joiner, Piece},
         },
     },
 };
@@ -63,37 +64,33 @@ pub(super) enum Block {
 
 impl Block {
     /// Opens a block. `calls` is the number of calls that started before it.
-    pub(super) fn open(
-        raw: &RawValue,
-        calls: u32,
-        chunks: &mut VecDeque<Chunk>,
-    ) -> Result<Self, Fault> {
-        let opened = serde_json::from_str::<BlockStart>(raw.get()).unwrap_or_default();
+    pub(super) fn open(raw: &RawValue, calls: u32, chunks: &mut Chunks) -> Result<Self, Fault> {
+        let opened: BlockStart = lenient::read(raw);
         let joiner = Joiner::default();
         let (mut block, begin) = match opened.kind.0.as_str() {
             "text" => {
-                let begin = Delta {
-                    text: opened.text,
-                    ..Delta::default()
-                };
                 let given = opened.citations.unwrap_or_default();
                 let block = Self::Text {
                     joiner,
                     sources: given.iter().map(|raw| source(raw)).collect(),
                     shown: false,
                 };
+                let begin = Delta {
+                    text: opened.text,
+                    ..Delta::default()
+                };
                 (block, begin)
             }
             "thinking" => {
-                let begin = Delta {
-                    thinking: opened.thinking,
-                    signature: opened.signature,
-                    ..Delta::default()
-                };
                 let block = Self::Thinking {
                     joiner,
                     signature: String::new(),
                     shown: false,
+                };
+                let begin = Delta {
+                    thinking: opened.thinking,
+                    signature: opened.signature,
+                    ..Delta::default()
                 };
                 (block, begin)
             }
@@ -107,17 +104,14 @@ impl Block {
                 ));
             }
             "tool_use" => {
-                chunks.push_back(Chunk::ToolCall {
+                chunks.push(Chunk::ToolCall {
                     index: calls,
                     id: opened.id.0,
                     name: opened.name.0,
                 });
                 if let Some(caller) = opened.caller.filter(|caller| caller.get() != "null") {
-                    chunks.push_back(Chunk::CallMetadata {
-                        index: calls,
-                        json: json!({ KIND: { "caller": lenient::value(caller.get()) } })
-                            .to_string(),
-                    });
+                    let own = json!({ "caller": lenient::value(caller.get()) });
+                    chunks.attach_to_call(calls, KIND, own);
                 }
                 return Ok(Self::Call {
                     index: calls,
@@ -139,25 +133,16 @@ impl Block {
 
     /// Whether the block started with content that is emitted only when it ends.
     pub(super) fn is_held(&self) -> bool {
-        match self {
-            Self::Redacted { .. } | Self::Item { .. } => true,
-            Self::Text { .. } | Self::Thinking { .. } | Self::Call { .. } => false,
-        }
+        matches!(self, Self::Redacted { .. } | Self::Item { .. })
     }
 
     /// Whether the block is a call of a host tool.
     pub(super) fn is_call(&self) -> bool {
-        match self {
-            Self::Call { .. } => true,
-            Self::Text { .. }
-            | Self::Thinking { .. }
-            | Self::Redacted { .. }
-            | Self::Item { .. } => false,
-        }
+        matches!(self, Self::Call { .. })
     }
 
     /// Applies a delta. Returns the number of its bytes that are buffered until the block ends.
-    pub(super) fn extend(&mut self, delta: Delta, chunks: &mut VecDeque<Chunk>) -> usize {
+    pub(super) fn extend(&mut self, delta: Delta, chunks: &mut Chunks) -> usize {
         match self {
             Self::Text {
                 joiner,
@@ -166,7 +151,7 @@ impl Block {
             } => {
                 if let Some(text) = delta.text {
                     *shown |= !text.is_empty();
-                    add(joiner.join(&text), Chunk::Text, chunks);
+                    chunks.text(TextKind::Text, joiner.join(&text));
                 }
                 let held = delta.citation.as_ref().map_or(0, |raw| raw.get().len());
                 sources.extend(delta.citation.map(|raw| source(&raw)));
@@ -179,7 +164,7 @@ impl Block {
             } => {
                 if let Some(thinking) = delta.thinking {
                     *shown |= !thinking.is_empty();
-                    add(joiner.join(&thinking), Chunk::Reasoning, chunks);
+                    chunks.text(TextKind::Reasoning, joiner.join(&thinking));
                 }
                 // A signature arrives whole, so an equal one is a repetition.
                 if delta.signature.0 != *signature {
@@ -196,9 +181,7 @@ impl Block {
             } => {
                 if let Some(json) = delta.partial_json {
                     *begun |= !json.is_empty();
-                    let index = *index;
-                    let input = |json| Chunk::ToolInput { index, json };
-                    add(joiner.join(&json), input, chunks);
+                    chunks.input(*index, joiner.join(&json));
                 }
                 0
             }
@@ -218,14 +201,14 @@ impl Block {
     }
 
     /// Completes the block.
-    pub(super) fn close(self, room: &mut ResultBudget, chunks: &mut VecDeque<Chunk>) {
+    pub(super) fn close(self, room: &mut ResultBudget, chunks: &mut Chunks) {
         match self {
             Self::Text {
                 mut joiner,
                 sources,
                 shown,
             } => {
-                rest(&mut joiner, Chunk::Text, chunks);
+                chunks.end_text(TextKind::Text, &mut joiner);
                 let sources = sources.into_iter().filter(|_| shown);
                 chunks.extend(sources.map(Chunk::Citation));
             }
@@ -234,10 +217,9 @@ impl Block {
                 signature,
                 shown,
             } => {
-                rest(&mut joiner, Chunk::Reasoning, chunks);
+                chunks.end_text(TextKind::Reasoning, &mut joiner);
                 if !signature.is_empty() {
-                    let name = "signature";
-                    attach(name, &signature, shown, chunks);
+                    attach("signature", &signature, shown, chunks);
                 }
             }
             Self::Redacted { data } => attach("redacted_thinking", &data, false, chunks),
@@ -247,64 +229,41 @@ impl Block {
                 input,
                 begun,
             } => {
-                let input_of = |json| Chunk::ToolInput { index, json };
-                rest(&mut joiner, input_of, chunks);
+                chunks.input(index, joiner.rest());
                 let whole = input.filter(|input| !begun && input.get() != "null");
-                chunks.extend(whole.map(|input| input_of(input.get().to_owned())));
+                chunks.extend(whole.map(|input| Chunk::ToolInput {
+                    index,
+                    json: input.get().to_owned(),
+                }));
             }
             Self::Item { fields, input } => {
-                chunks.push_back(Chunk::Item(item(fields, &input, room)));
+                chunks.push(Chunk::Item(item(fields, &input, room)));
                 return;
             }
         }
-        chunks.push_back(Chunk::PartEnded);
+        chunks.push(Chunk::PartEnded);
     }
 }
 
 /// Attaches the signature or the redacted data of reasoning. If no text was emitted, creates a
 /// reasoning part without text.
-fn attach(name: &str, value: &str, shown: bool, chunks: &mut VecDeque<Chunk>) {
+fn attach(name: &str, value: &str, shown: bool, chunks: &mut Chunks) {
     if !shown {
-        chunks.push_back(Chunk::Reasoning(String::new()));
+        chunks.push(Chunk::Reasoning(String::new()));
     }
-    chunks.push_back(Chunk::PartMetadata(
-        json!({ KIND: { name: value } }).to_string(),
-    ));
-}
-
-fn add(text: Text, chunk: impl FnOnce(String) -> Chunk, chunks: &mut VecDeque<Chunk>) {
-    let Text { text, replaced } = text;
-    if !text.is_empty() {
-        chunks.push_back(chunk(text));
-    }
-    chunks.extend(replaced.then_some(Chunk::Sanitized));
-}
-
-/// Emits the text that the joiner still holds.
-fn rest(joiner: &mut Joiner, chunk: impl FnOnce(String) -> Chunk, chunks: &mut VecDeque<Chunk>) {
-    let mut text = Text::default();
-    joiner.close(&mut text);
-    add(text, chunk, chunks);
+    chunks.attach(KIND, json!({ name: value }));
 }
 
 /// Converts a citation. Its positions refer to the source rather than to the text, so they are not
 /// used as offsets.
 pub(super) fn source(raw: &RawValue) -> Citation {
-    let WireCitation {
-        url,
-        source,
-        title,
-        document_title,
-        cited_text,
-    } = serde_json::from_str(raw.get()).unwrap_or_default();
-    let first = |one: String, other: String| if one.is_empty() { other } else { one };
+    let cited: WireCitation = lenient::read(raw);
     Citation {
-        url: first(url.0, source.0),
-        title: first(title.0, document_title.0),
-        cited_text: cited_text.0,
-        start_byte: 0,
-        end_byte: 0,
+        url: cited.url.some().unwrap_or(cited.source.0),
+        title: cited.title.some().unwrap_or(cited.document_title.0),
+        cited_text: cited.cited_text.0,
         provider_metadata: lenient::value(raw.get()).map(|value| value.to_string()),
+        ..Citation::default()
     }
 }
 

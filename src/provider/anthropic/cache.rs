@@ -88,10 +88,8 @@ fn request_before(messages: &[Message<'_>]) -> Option<usize> {
 
 /// Marks the last block that can carry a marker.
 fn mark_last(messages: &mut [Message<'_>], marker: CacheControl) {
-    let blocks = messages
-        .iter_mut()
-        .rev()
-        .flat_map(|message| message.content.iter_mut().rev());
+    let messages = messages.iter_mut().rev();
+    let blocks = messages.flat_map(|message| message.content.iter_mut().rev());
     let mut marks = blocks.filter_map(|block| match block {
         Block::Own {
             content:

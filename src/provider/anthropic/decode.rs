@@ -5,12 +5,12 @@
 //! are ignored; unknown blocks become items that only the service can read.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     hash::{DefaultHasher, Hash as _, Hasher as _},
 };
 
 use serde::de::DeserializeOwned;
-use serde_json::{json, value::RawValue};
+use serde_json::value::RawValue;
 
 use super::{
     KIND,
@@ -22,13 +22,8 @@ use super::{
 use crate::{
     model::FinishReason,
     provider::{
-        Chunk, Finish,
-        http::{
-            Fault, ReportedError,
-            classify::{self, ErrorSource},
-            lenient::{self, LenientString},
-            sse, stream,
-        },
+        Chunk, Finish, authorship,
+        http::{Chunks, Decoded, Fault, classify, lenient, sse, stream},
     },
 };
 
@@ -83,26 +78,15 @@ impl Decoder {
         }
     }
 
-    fn handle(&mut self, event: Event, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
-        let Event {
-            kind,
-            message,
-            index,
-            content_block,
-            delta,
-            usage,
-            error: _,
-            context_management,
-            input_transformations,
-        } = event;
-        let index = index.and_then(|index| index.0).unwrap_or(0);
-        match kind.0.as_str() {
-            "message_start" => self.start(read(message)?, chunks),
-            "content_block_start" => match content_block {
+    fn handle(&mut self, event: Event, chunks: &mut Chunks) -> Decoded {
+        let index = event.index.0.unwrap_or(0);
+        match event.kind.0.as_str() {
+            "message_start" => self.start(read(event.message)?, chunks),
+            "content_block_start" => match event.content_block {
                 Some(block) => self.open_block(index, &block, chunks),
                 None => Ok(()),
             },
-            "content_block_delta" => match (self.open.get_mut(&index), delta) {
+            "content_block_delta" => match (self.open.get_mut(&index), event.delta) {
                 (Some(open), Some(delta)) => {
                     open.extended = true;
                     let held = open.block.extend(read(Some(delta))?, chunks);
@@ -124,11 +108,11 @@ impl Decoder {
             },
             "message_delta" => {
                 self.attach([
-                    ("context_management", context_management),
-                    ("input_transformations", input_transformations),
+                    ("context_management", event.context_management),
+                    ("input_transformations", event.input_transformations),
                 ]);
-                self.end_of_message(read(delta)?);
-                usage.iter().for_each(|report| self.report.add(report));
+                self.end_of_message(read(event.delta)?);
+                event.usage.iter().for_each(|it| self.report.add(it));
                 Ok(())
             }
             "message_stop" => self.complete(chunks),
@@ -139,7 +123,7 @@ impl Decoder {
     /// Handles `message_start`. A gateway may send it twice, and one that falls back to another
     /// service starts again: what arrived before is discarded. Content that has been emitted cannot
     /// be taken back here; the call fails and is retried, which discards it.
-    fn start(&mut self, started: MessageStart, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
+    fn start(&mut self, started: MessageStart, chunks: &mut Chunks) -> Decoded {
         // Without an earlier `message_start`, the open blocks belong to this message.
         let is_late = !self.started && self.open.values().any(|open| open.block.is_held());
         if self.shown || is_late {
@@ -150,38 +134,25 @@ impl Decoder {
         let fingerprint = self.fingerprint.take();
         *self = Self::new(fingerprint);
         self.started = true;
-        let MessageStart {
-            id,
-            model,
-            content,
-            stop_reason,
-            usage,
-            container,
-            context_management,
-            input_transformations,
-        } = started;
-        self.id = id.0;
-        self.model = model.0;
+        self.id = started.id.0;
+        self.model = started.model.0;
         self.attach([
-            ("container", container),
-            ("context_management", context_management),
-            ("input_transformations", input_transformations),
+            ("container", started.container),
+            ("context_management", started.context_management),
+            ("input_transformations", started.input_transformations),
         ]);
-        usage.iter().for_each(|report| self.report.add(report));
+        started.usage.iter().for_each(|it| self.report.add(it));
         // The response to the results of programmatic tool calls may contain all content in this
         // event.
-        let blocks: Vec<Box<RawValue>> = content
-            .and_then(|content| serde_json::from_str(content.get()).ok())
-            .unwrap_or_default();
+        let blocks = started.content.as_deref();
+        let blocks: Vec<Box<RawValue>> = blocks.map(lenient::read).unwrap_or_default();
         for (index, block) in (0..).zip(&blocks) {
             self.open_block(index, block, chunks)?;
             if let Some(OpenBlock { block, .. }) = self.open.remove(&index) {
                 block.close(&mut self.room, chunks);
             }
         }
-        if !stop_reason.0.is_empty() {
-            self.finish = Some(stop_reason.0);
-        }
+        self.finish = started.stop_reason.some();
         Ok(())
     }
 
@@ -194,12 +165,7 @@ impl Decoder {
         self.attached.extend(attached);
     }
 
-    fn open_block(
-        &mut self,
-        index: i64,
-        block: &RawValue,
-        chunks: &mut VecDeque<Chunk>,
-    ) -> Result<(), Fault> {
+    fn open_block(&mut self, index: i64, block: &RawValue, chunks: &mut Chunks) -> Decoded {
         let mut hasher = DefaultHasher::new();
         block.get().hash(&mut hasher);
         let began = hasher.finish();
@@ -231,40 +197,29 @@ impl Decoder {
         self.check_held()
     }
 
-    fn check_held(&self) -> Result<(), Fault> {
+    fn check_held(&self) -> Decoded {
         let held = self.open.values().map(|open| open.held);
         if held.fold(0, usize::saturating_add) > MAX_HELD_BYTES {
-            return Err(Fault {
-                should_retry: Some(false),
-                ..Fault::broken("the content blocks of the response are too large")
-            });
+            return Err(Fault::oversized(
+                "the content blocks of the response are too large",
+            ));
         }
         Ok(())
     }
 
     fn end_of_message(&mut self, delta: Delta) {
-        let Delta {
-            stop_reason,
-            stop_details,
-            container,
-            context_management,
-            input_transformations,
-            ..
-        } = delta;
-        if !stop_reason.0.is_empty() {
-            self.finish = Some(stop_reason.0);
-        }
+        self.finish = delta.stop_reason.some().or(self.finish.take());
         self.attach([
-            ("stop_details", stop_details),
-            ("container", container),
-            ("context_management", context_management),
-            ("input_transformations", input_transformations),
+            ("stop_details", delta.stop_details),
+            ("container", delta.container),
+            ("context_management", delta.context_management),
+            ("input_transformations", delta.input_transformations),
         ]);
     }
 
     /// Rejects an event for a block beyond those that have started: the start of that block is
     /// missing.
-    fn check_begun(&self, index: i64) -> Result<(), Fault> {
+    fn check_begun(&self, index: i64) -> Decoded {
         if Some(index) > self.last_started_index {
             return Err(Fault::broken("the start of a content block is missing"));
         }
@@ -272,7 +227,7 @@ impl Decoder {
     }
 
     /// Completes the response.
-    fn complete(&mut self, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
+    fn complete(&mut self, chunks: &mut Chunks) -> Decoded {
         for (_, OpenBlock { block, .. }) in std::mem::take(&mut self.open) {
             block.close(&mut self.room, chunks);
         }
@@ -285,14 +240,14 @@ impl Decoder {
             chunks.extend(self.explanation().map(Chunk::Refusal));
         }
         let attached = std::mem::take(&mut self.attached);
-        chunks.push_back(Chunk::Finished(Finish {
+        chunks.push(Chunk::Finished(Finish {
             reason,
             provider_reason: word,
             usage: self.report.read(),
             prompt_usage: self.report.last_round(),
             provider_model: std::mem::take(&mut self.model),
             response_id: std::mem::take(&mut self.id),
-            metadata: (!attached.is_empty()).then(|| json!({ KIND: attached }).to_string()),
+            metadata: (!attached.is_empty()).then(|| authorship::metadata(KIND, attached)),
             prompt_fingerprint: self.fingerprint.take(),
         }));
         Ok(())
@@ -301,24 +256,18 @@ impl Decoder {
     /// The service's explanation of a refusal.
     fn explanation(&self) -> Option<String> {
         let details = self.attached.get("stop_details")?;
-        let details =
-            serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(details.get()).ok()?;
-        let word = serde_json::from_str::<LenientString>(details.get("explanation")?.get()).ok()?;
-        Some(word.0).filter(|words| !words.is_empty())
+        Some(lenient::member(details.get(), "explanation")).filter(|words| !words.is_empty())
     }
 }
 
 impl stream::Decoder for Decoder {
-    fn event(&mut self, event: &sse::Event, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
+    fn event(&mut self, event: &sse::Event, chunks: &mut Chunks) -> Decoded {
         let data = event.data.trim();
         // Some gateways append the end marker of another API.
         if data.is_empty() || data == "[DONE]" {
             return Ok(());
         }
-        let failed = || {
-            let said = ReportedError::of_body(data.as_bytes());
-            Err(classify::fault(ErrorSource::Stream, &said))
-        };
+        let failed = || Err(classify::event_fault(data));
         let mut read: Event = match serde_json::from_str(data) {
             Ok(read) => read,
             Err(_) if event.name == "error" => return failed(),
@@ -341,7 +290,7 @@ impl stream::Decoder for Decoder {
         handled
     }
 
-    fn end(&mut self, _: &mut VecDeque<Chunk>) -> Result<(), Fault> {
+    fn end(&mut self, _: &mut Chunks) -> Decoded {
         Err(Fault::broken("the response ended without its end marker"))
     }
 }
@@ -358,14 +307,12 @@ fn read<T: DeserializeOwned + Default>(raw: Option<Box<RawValue>>) -> Result<T, 
 
 /// Whether a block has an id, so that no other block can have an equal start.
 fn has_id(block: &RawValue) -> bool {
-    let members = lenient::members(block.get());
-    let id = members.get("id").map(|raw| lenient::string(raw));
-    id.is_some_and(|id| !id.is_empty())
+    !lenient::member(block.get(), "id").is_empty()
 }
 
 /// Handles a delta of a block that never started or has ended. Content is an error, because the
 /// response would lack it.
-fn without_block(delta: &Delta) -> Result<(), Fault> {
+fn without_block(delta: &Delta) -> Decoded {
     let pieces = [&delta.text, &delta.thinking, &delta.partial_json];
     if pieces.into_iter().flatten().any(|piece| !piece.is_empty()) {
         return Err(Fault::broken(

@@ -7,16 +7,17 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::{
     KIND, cache,
     family::{Family, ReasoningBack},
-    messages::{Conversation, ConversationOptions, conversation},
+    messages::{ConversationOptions, conversation},
     options,
-    wire::{AnyTool, Block, CacheControl, Content, Json, Tool},
+    wire::{AnyTool, Block, CacheControl, Content, Tool},
 };
 use crate::{
     model::{Prompt, PromptNote, Tool as HostTool},
     provider::{
         ModelInfo,
-        body::{Body, options_of},
+        body::{Body, Json, options_of},
         call_ids::{CallIdMap, CallIdRule},
+        inserted,
     },
 };
 
@@ -29,9 +30,6 @@ const MIN_TOKENS: u32 = 1_024;
 
 /// The call ids that the service accepts.
 pub(super) const CALL_IDS: CallIdRule = CallIdRule::Short;
-
-/// The input schema of a tool without arguments.
-const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
 
 /// The header that enables beta features.
 const BETA: HeaderName = HeaderName::from_static("anthropic-beta");
@@ -107,56 +105,33 @@ fn encode(
         family: manner.family(),
         with_reasoning: manner.with_reasoning,
     };
-    let tools = tools(prompt);
-    let Conversation {
-        system,
-        mut messages,
-        left_out,
-        fingerprint,
-        container,
-        has_reasoning,
-        has_system,
-        pruned,
-        has_call_without_reasoning: unreasoned_call,
-    } = conversation(
-        prompt,
-        form,
-        &ids,
-        &bound_tools(prompt, &tools, form.family),
-    );
-    let mut host_tools = tools;
+    let mut host_tools = tools(prompt);
+    let bound = bound_tools(prompt, &host_tools, form.family);
+    let mut written = conversation(prompt, form, &ids, &bound);
+    let pruned = written.pruned;
     if let Some(marker) = manner.cache {
-        cache::mark_tools(&mut host_tools, !system.is_empty(), marker);
-        cache::mark_messages(&mut messages, pruned, marker);
+        cache::mark_tools(&mut host_tools, !written.system.is_empty(), marker);
+        cache::mark_messages(&mut written.messages, pruned, marker);
     }
     let mut body = Body::default();
     body.set("model", &prompt.model);
-    if !system.is_empty() {
-        body.set(
-            "system",
-            instructions(system, pruned.is_some(), manner.cache),
-        );
-    }
-    body.set("messages", messages);
+    let system = instructions(written.system, pruned.is_some(), manner.cache);
+    body.set_list("system", system);
+    body.set("messages", written.messages);
     let hosted = prompt.provider_tools.iter();
     let hosted = hosted.map(|json| AnyTool::Service(Json(Cow::Borrowed(json))));
-    let all: Vec<AnyTool<'_>> = host_tools
-        .into_iter()
-        .map(AnyTool::Host)
-        .chain(hosted)
-        .collect();
-    if !all.is_empty() {
-        body.set("tools", all);
-    }
-    body.set_some("container", container);
-    finish(&mut body, unreasoned_call);
+    let host_tools = host_tools.into_iter().map(AnyTool::Host);
+    let all: Vec<AnyTool<'_>> = host_tools.chain(hosted).collect();
+    body.set_list("tools", all);
+    body.set_some("container", written.container);
+    finish(&mut body, written.has_call_without_reasoning);
     Encoded {
         body: body.bytes(),
         headers: headers(prompt),
-        left_out,
-        fingerprint,
-        has_reasoning,
-        has_system,
+        left_out: written.left_out,
+        fingerprint: written.fingerprint,
+        has_reasoning: written.has_reasoning,
+        has_system: written.has_system,
     }
 }
 
@@ -196,9 +171,7 @@ fn tool(tool: &HostTool) -> Tool<'_> {
     Tool {
         name: &tool.name,
         description: &tool.description,
-        input_schema: Json(Cow::Borrowed(
-            tool.input_schema.as_deref().unwrap_or(NO_ARGUMENTS),
-        )),
+        input_schema: inserted::schema(tool),
         strict: tool.strict,
         cache_control: None,
     }

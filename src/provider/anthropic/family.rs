@@ -105,10 +105,7 @@ impl Family {
     /// Whether the model accepts a reasoning budget. If one is set, each response must start with
     /// reasoning.
     pub(super) fn takes_budget(self) -> bool {
-        match self.thinking {
-            Thinking::Budget | Thinking::AdaptiveOrBudget => true,
-            Thinking::Never | Thinking::Adaptive | Thinking::Always => false,
-        }
+        matches!(self.thinking, Thinking::Budget | Thinking::AdaptiveOrBudget)
     }
 
     /// What is sent if a tool call is forced and reasoning is requested by effort.
@@ -187,15 +184,12 @@ fn generation(model: &str) -> Option<(u32, u32)> {
         // Longer numbers are dates.
         .filter(|word| word.len() <= 2)
         .filter_map(|word| word.parse().ok());
-    Some(
-        numbers
-            .next()
-            .map_or(NEWEST, |major| (major, numbers.next().unwrap_or(0))),
-    )
+    let major = numbers.next();
+    Some(major.map_or(NEWEST, |major| (major, numbers.next().unwrap_or(0))))
 }
 
 /// Whether the signature of the model's reasoning covers everything before it.
-pub(in crate::provider) fn binds_prefix(model: &str) -> bool {
+pub(crate) fn binds_prefix(model: &str) -> bool {
     Family::of_name(model).binds_prefix
 }
 

@@ -5,49 +5,40 @@ use serde_json::{Value, json, value::RawValue};
 use super::{KIND, import::is_item};
 use crate::{
     model::{
-        Content, Media, OutputPart, Part, Role, ToolCall, ToolOutcome, ToolResult,
+        Content, Media, Part, Role, ToolCall, ToolOutcome, ToolResult,
         media::{Kind, UNSUPPORTED_TEXT},
     },
     provider::{
         authorship,
         body::Body,
-        foreign::{Exporter, MediaLocation, plain, raw},
+        foreign::{self, Exporter, MediaLocation, plain},
+        inputs::{self, Input},
     },
 };
 
 /// Converts a message. Empty if the message has no content in this format.
-pub(in crate::provider) fn write(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
+pub(crate) fn write(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
     let (role, blocks) = match writing.role() {
         Role::System => ("system", input_blocks(writing)),
         Role::User => ("user", input_blocks(writing)),
         Role::Assistant => ("assistant", answer(writing)),
         Role::Tool => ("user", results(writing)),
     };
-    if blocks.is_empty() {
-        return Vec::new();
-    }
-    let mut message = Body::default();
-    message.set("role", role);
-    message.set("content", blocks);
-    vec![message.raw()]
+    foreign::message(role, "content", blocks)
 }
 
 fn input_blocks(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
-    let mut blocks = Vec::new();
-    for (position, stored) in writing.parts() {
-        match &stored.part.content {
-            Content::Text(text) if !text.is_empty() => blocks.push(plain(&text_block(text))),
-            Content::Media(media) => blocks.push(plain(&medium(position, media, writing))),
-            Content::Text(_)
-            | Content::Reasoning { .. }
-            | Content::ToolCall(_)
-            | Content::ToolResult(_)
-            | Content::Refusal(_)
-            | Content::ProviderItem(_)
-            | Content::Unknown(_) => {}
-        }
+    let inputs = writing.inputs();
+    inputs
+        .map(|(at, input)| plain(&block(at, input, writing)))
+        .collect()
+}
+
+fn block<'a>(position: usize, input: Input<'a>, writing: &mut Exporter<'a>) -> Value {
+    match input {
+        Input::Text(text) => text_block(text),
+        Input::Media(media) => medium(position, media, writing),
     }
-    blocks
 }
 
 fn answer(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
@@ -62,15 +53,12 @@ fn answer(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
                 blocks.extend(thinking(position, text, part, writing))
             }
             Content::ToolCall(call) => {
-                if !call.has_object() {
-                    writing.note_invalid_arguments(position);
-                }
-                blocks.push(tool_use(call, part));
+                let arguments = writing.object_arguments(position, call);
+                blocks.push(tool_use(call, arguments, part));
             }
-            Content::ProviderItem(item) => match raw(&item.json).filter(|_| is_item(&item.kind)) {
-                Some(item) => blocks.push(item),
-                None => writing.note_unsupported_item(position),
-            },
+            Content::ProviderItem(item) => {
+                blocks.extend(writing.item(position, item, is_item(&item.kind)));
+            }
             Content::Media(media) => writing.note_unsupported_media(position, media),
             Content::ToolResult(_) | Content::Unknown(_) => {}
         }
@@ -84,20 +72,11 @@ fn text_block(text: &str) -> Value {
 
 /// A text with the citations that came from this kind of service.
 fn cited(text: &str, part: &Part) -> Box<RawValue> {
-    let sources = part.citations.iter().filter_map(|citation| {
-        let json = citation.provider_metadata.as_deref()?;
-        let value: Value = serde_json::from_str(json).ok()?;
-        value
-            .get("type")?
-            .as_str()?
-            .ends_with("_location")
-            .then(|| raw(json))?
-    });
-    let sources: Vec<Box<RawValue>> = sources.collect();
+    let sources = foreign::sources(part, |kind| kind.ends_with("_location"));
     let mut block = Body::default();
     block.set("type", "text");
     block.set("text", text);
-    block.set_some("citations", (!sources.is_empty()).then_some(sources));
+    block.set_list("citations", sources);
     block.raw()
 }
 
@@ -113,12 +92,8 @@ fn thinking(
         return Some(plain(&json!({"type": "redacted_thinking", "data": data})));
     }
     let signature = own.get("signature");
-    if signature.is_none() && text.is_empty() {
-        writing.note_hidden_reasoning(position);
+    if !writing.has_reasoning(position, part, text, signature.is_some()) {
         return None;
-    }
-    if signature.is_none() && part.provider_metadata.is_some() {
-        writing.note_unsupported_signature(position);
     }
     let mut block = json!({"type": "thinking", "thinking": text});
     if let Some(signature) = signature {
@@ -127,26 +102,21 @@ fn thinking(
     Some(plain(&block))
 }
 
-fn tool_use(call: &ToolCall, part: &Part) -> Box<RawValue> {
-    let arguments = raw(&call.arguments).filter(|_| call.has_object());
-    let caller = authorship::attached_metadata(KIND, part).and_then(|mut own| own.remove("caller"));
+fn tool_use(call: &ToolCall, arguments: Box<RawValue>, part: &Part) -> Box<RawValue> {
     let mut block = Body::default();
     block.set("type", "tool_use");
     block.set("id", call.id.as_str());
     block.set("name", &call.name);
-    block.set("input", arguments.unwrap_or_else(|| plain(&json!({}))));
-    block.set_some("caller", caller);
+    block.set("input", arguments);
+    block.set_some("caller", authorship::attached(KIND, part, "caller"));
     block.raw()
 }
 
 fn results(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
-    let mut blocks = Vec::new();
-    for (position, stored) in writing.parts() {
-        if let Content::ToolResult(result) = &stored.part.content {
-            blocks.push(plain(&tool_result(position, result, writing)));
-        }
-    }
-    blocks
+    let results = writing.results();
+    results
+        .map(|(at, result)| plain(&tool_result(at, result, writing)))
+        .collect()
 }
 
 /// A tool result. The format states only whether the tool failed.
@@ -163,11 +133,8 @@ fn tool_result<'a>(position: usize, result: &'a ToolResult, writing: &mut Export
             false
         }
     };
-    let pieces = result.parts.iter().map(|given| match given {
-        OutputPart::Text(text) => text_block(text),
-        OutputPart::Media(media) => medium(position, media, writing),
-    });
-    let content: Vec<Value> = pieces.collect();
+    let given = inputs::of_result(result);
+    let content: Vec<Value> = given.map(|input| block(position, input, writing)).collect();
     let mut block =
         json!({"type": "tool_result", "tool_use_id": result.call.as_str(), "content": content});
     if failed {

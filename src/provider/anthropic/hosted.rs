@@ -136,41 +136,26 @@ impl Exchange {
     fn read(&mut self, at: usize, message: &Message, provider: &str) {
         self.messages.push(at);
         for (part, stored) in message.parts.iter().enumerate() {
-            match &stored.part.content {
-                Content::ProviderItem(item) if item.provider == provider => {
-                    self.add((at, part), item);
-                }
-                Content::ProviderItem(_)
-                | Content::Text(_)
-                | Content::Reasoning { .. }
-                | Content::ToolCall(_)
-                | Content::ToolResult(_)
-                | Content::Refusal(_)
-                | Content::Media(_)
-                | Content::Unknown(_) => {}
+            if let Content::ProviderItem(item) = &stored.part.content
+                && item.provider == provider
+            {
+                self.add((at, part), item);
             }
         }
     }
 
     fn add(&mut self, place: ItemPosition, item: &ProviderItem) {
-        let fields = || lenient::members(&item.json);
-        let word = |fields: &BTreeMap<String, Box<RawValue>>, name: &str| {
-            fields
-                .get(name)
-                .map(|raw| lenient::string(raw))
-                .unwrap_or_default()
-        };
         if is_call(&item.kind) {
-            let id = word(&fields(), "id");
+            let id = lenient::member(&item.json, "id");
             let outcome = Outcome::Waiting;
             match self.calls.get(&id) {
                 Some(_) => self.withheld.push(place),
                 None => drop(self.calls.insert(id, Call { place, outcome })),
             }
         } else if is_result(&item.kind) {
-            let fields = fields();
+            let fields = lenient::members(&item.json);
             let whole = fields.get(CONTENT).is_none_or(|raw| raw.get() != "null");
-            self.answer(place, &word(&fields, "tool_use_id"), whole);
+            self.answer(place, &lenient::member(&item.json, "tool_use_id"), whole);
         }
     }
 
@@ -180,14 +165,10 @@ impl Exchange {
             Some(call) if call.outcome == Outcome::Waiting && whole => {
                 call.outcome = Outcome::Answered;
             }
-            Some(call) => {
-                if call.outcome == Outcome::Waiting {
+            call => {
+                if let Some(call) = call.filter(|call| call.outcome == Outcome::Waiting) {
                     call.outcome = Outcome::Lost;
                 }
-                self.withheld.push(place);
-                self.lacks_result = true;
-            }
-            None => {
                 self.withheld.push(place);
                 self.lacks_result = true;
             }

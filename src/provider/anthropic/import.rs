@@ -7,23 +7,18 @@ use super::{
     block::{source, title},
 };
 use crate::{
-    model::Role,
+    model::{ProviderItem, Role},
     provider::{
         foreign::{
-            FlawKind, ForeignContent as Content, ForeignMedia, ForeignOutcome as Outcome,
-            ForeignPart as Part, ForeignResultPart as Given, Importer, Node, Object, at_url,
-            decode_base64, inline,
+            ForeignContent as Content, ForeignMedia, ForeignOutcome as Outcome,
+            ForeignPart as Part, Importer, Node, Object, PDF, PICTURE, at_url, decode_base64,
+            inline, or,
         },
         http::lenient,
     },
 };
 
-/// The media type of an image that does not state one.
-const PICTURE: &str = "image/jpeg";
-/// The media type of a file that does not state one.
-const PDF: &str = "application/pdf";
-
-pub(in crate::provider) fn read(messages: &[Node<'_>], reading: &mut Importer<'_>) {
+pub(crate) fn read(messages: &[Node<'_>], reading: &mut Importer<'_>) {
     for node in messages {
         let Some(message) = node.object(reading) else {
             continue;
@@ -59,106 +54,63 @@ type Read = fn(&Object<'_>, &str, &mut Importer<'_>) -> Option<Part>;
 
 /// Reads the blocks of a content field, which may be one text.
 fn blocks(object: &Object<'_>, name: &str, reading: &mut Importer<'_>, read: Read) -> Vec<Part> {
-    let Some(content) = object.get(name) else {
-        return Vec::new();
-    };
-    if !content.is_array() {
-        let text = Part::text(content.at(), content.text(reading));
-        return text.into_iter().collect();
-    }
-    let mut parts = Vec::new();
-    for block in content.objects(reading) {
+    let typed = |block: &Object<'_>, reading: &mut Importer<'_>| {
         let kind = block.required("type", reading);
-        if !kind.is_empty() {
-            parts.extend(read(&block, &kind, reading));
-        }
-    }
-    parts
+        (!kind.is_empty())
+            .then(|| read(block, &kind, reading))
+            .flatten()
+    };
+    object.parts(name, typed, reading)
 }
 
 fn text_only(block: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Option<Part> {
     match kind {
-        "text" => Part::text(block.at(), block.string("text", reading)),
-        _ => {
-            reading.unknown_type(block, "text");
-            None
-        }
+        "text" => block.text_part(reading),
+        _ => reading.unknown_type(block, "text"),
     }
 }
 
 fn user_part(block: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Option<Part> {
     match kind {
-        "text" => Part::text(block.at(), block.string("text", reading)),
+        "text" => block.text_part(reading),
         "image" | "document" => {
-            medium(block, kind, reading).map(|media| Part::new(block.at(), Content::Media(media)))
+            let media = medium(block, kind, reading);
+            media.map(|media| Part::media(block.at(), media))
         }
         "tool_result" => Some(result(block, reading)),
-        _ => {
-            reading.unknown_type(block, "text, image, document or tool_result");
-            None
-        }
+        _ => reading.unknown_type(block, "text, image, document or tool_result"),
     }
 }
 
 fn result(block: &Object<'_>, reading: &mut Importer<'_>) -> Part {
     let call = block.required("tool_use_id", reading);
-    let given = |part: Part| match part.content {
-        Content::Text(text) => Some(Given::Text(text)),
-        Content::Media(media) => Some(Given::Media(media)),
-        Content::Reasoning { .. }
-        | Content::Refusal(_)
-        | Content::Call { .. }
-        | Content::Result { .. }
-        | Content::Item { .. } => None,
-    };
-    let parts = blocks(block, "content", reading, given_by_tool);
-    let content = Content::Result {
-        call,
-        parts: parts.into_iter().filter_map(given).collect(),
-        outcome: Outcome::of(block.is_true("is_error")),
-    };
-    Part::new(block.at(), content)
+    let given = blocks(block, "content", reading, given_by_tool);
+    let outcome = Outcome::of(block.is_true("is_error"));
+    Part::result(block.at(), call, given, outcome)
 }
 
 fn given_by_tool(block: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Option<Part> {
     match kind {
         "text" | "image" | "document" => user_part(block, kind, reading),
-        _ => {
-            reading.unknown_type(block, "text, image or document");
-            None
-        }
+        _ => reading.unknown_type(block, "text, image or document"),
     }
 }
 
 /// Reads an image or a file.
 fn medium(block: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Option<ForeignMedia> {
     let title = block.string("title", reading);
-    let Some(source) = block.get("source") else {
-        reading.note(block.path("source"), FlawKind::Missing, "must be set");
-        return None;
-    };
-    let source = source.object(reading)?;
+    let source = block.object("source", reading)?;
     let usual = if kind == "image" { PICTURE } else { PDF };
     let media_type = source.string("media_type", reading);
-    let data = |reading: &mut Importer<'_>| {
-        let data = source.get("data");
-        if data.is_none() {
-            reading.note(source.path("data"), FlawKind::Missing, "must be set");
-        }
-        data
-    };
     match source.string("type", reading).as_str() {
         "base64" => {
-            let data = decode_base64(&data(reading)?, reading)?;
+            let data = decode_base64(&source.node("data", reading)?, reading)?;
             Some(inline(or(media_type, usual), title, data))
         }
         "text" => {
-            let text = data(reading)?.text(reading);
-            Some(inline(
-                or(media_type, "text/plain"),
-                title,
-                text.into_bytes(),
-            ))
+            let text = source.node("data", reading)?.text(reading);
+            let media_type = or(media_type, "text/plain");
+            Some(inline(media_type, title, text.into_bytes()))
         }
         "url" => {
             let url = source.required("url", reading);
@@ -167,17 +119,8 @@ fn medium(block: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Option<
         _ => {
             let known =
                 "base64, text or url (references to content in the service are not supported)";
-            reading.unknown_type(&source, known);
-            None
+            reading.unknown_type(&source, known)
         }
-    }
-}
-
-fn or(word: String, other: &str) -> String {
-    if word.is_empty() {
-        other.to_owned()
-    } else {
-        word
     }
 }
 
@@ -185,11 +128,8 @@ fn or(word: String, other: &str) -> String {
 fn answered(block: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Option<Part> {
     match kind {
         "text" => {
-            let part = Part::text(block.at(), block.string("text", reading))?;
-            let cited = block.get("citations");
-            let cited = cited
-                .map(|cited| cited.elements(reading))
-                .unwrap_or_default();
+            let part = block.text_part(reading)?;
+            let cited = block.elements("citations", reading);
             Some(Part {
                 citations: cited.iter().map(|cited| source(cited.raw())).collect(),
                 ..part
@@ -198,32 +138,20 @@ fn answered(block: &Object<'_>, kind: &str, reading: &mut Importer<'_>) -> Optio
         "thinking" => {
             let text = block.string("thinking", reading);
             let signature = block.string("signature", reading);
-            let content = Content::Reasoning {
-                redacted: text.is_empty(),
-                text,
-            };
+            let is_empty = text.is_empty() && signature.is_empty();
             let own = word("signature", signature);
-            let hollow = own.is_empty()
-                && matches!(&content, Content::Reasoning { text, .. } if text.is_empty());
-            (!hollow).then(|| Part::new(block.at(), content).with_metadata(KIND, own))
+            (!is_empty).then(|| Part::reasoning(block.at(), text).with_metadata(KIND, own))
         }
         "redacted_thinking" => {
-            let data = block.required("data", reading);
-            let content = Content::Reasoning {
-                text: String::new(),
-                redacted: true,
-            };
-            Some(
-                Part::new(block.at(), content).with_metadata(KIND, word("redacted_thinking", data)),
-            )
+            let own = word("redacted_thinking", block.required("data", reading));
+            Some(Part::reasoning(block.at(), String::new()).with_metadata(KIND, own))
         }
         "tool_use" => Some(call(block, reading)),
         kind if is_item(kind) => Some(item(block, kind)),
         _ => {
             let known =
                 "text, thinking, redacted_thinking, tool_use or a type of the service itself";
-            reading.unknown_type(block, known);
-            None
+            reading.unknown_type(block, known)
         }
     }
 }
@@ -255,13 +183,13 @@ fn item(block: &Object<'_>, kind: &str) -> Part {
     let members = lenient::members(block.raw().get());
     let name = members.get("name").map(|raw| lenient::string(raw));
     let name = name.unwrap_or_else(|| kind.to_owned());
-    let content = Content::Item {
+    let item = ProviderItem {
+        provider: String::new(),
         kind: kind.to_owned(),
         json: block.json(),
         title: title(&name, members.get("input").map(AsRef::as_ref)),
-        reader: None,
     };
-    Part::new(block.at(), content)
+    Part::item(block.at(), item, None)
 }
 
 fn word(name: &str, word: String) -> Map<String, Value> {

@@ -8,11 +8,8 @@ use crate::{
         Contents, Media, Role,
         media::{self, Kind, UNSUPPORTED_TEXT},
     },
-    provider::media_type,
+    provider::{media_type, refusals as why},
 };
-
-/// Image types that models accept.
-const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
 const PDF: &str = "application/pdf";
 const PLAIN_TEXT: &str = "text/plain";
@@ -21,14 +18,10 @@ const PLAIN_TEXT: &str = "text/plain";
 pub(super) fn unsupported_media(media: &Media, role: Role) -> Option<String> {
     let essence = media.essence();
     let why = match (role, media.kind(), &media.source) {
-        (Role::Assistant, ..) => {
-            "The service accepts media only in user messages and tool results."
-        }
-        (_, Kind::Image, _) if !PICTURES.contains(&essence.as_str()) => {
-            "The service accepts only PNG, JPEG, GIF and WebP images."
-        }
-        (_, Kind::Audio, _) => "The service does not accept audio.",
-        (_, Kind::Video, _) => "The service does not accept video.",
+        (Role::Assistant, ..) => why::MEDIA_PLACE,
+        (_, Kind::Image, _) if !media_type::is_usual_picture(media) => why::IMAGE_TYPES,
+        (_, Kind::Audio, _) => why::NO_AUDIO,
+        (_, Kind::Video, _) => why::NO_VIDEO,
         (_, Kind::Document, media::Source::Url(_)) if essence != PDF => {
             "The service fetches only images and PDF files from URLs: store the content."
         }

@@ -12,20 +12,21 @@ use super::{
     cache::Pruned,
     family::Family,
     hosted::{self, Hosted},
-    media,
-    wire::{Block, Content as Written, Json, Message as WireMessage, WireRole},
+    parts::{self, arguments, citations},
+    wire::{Block, Content as Written, Message as WireMessage, WireRole},
 };
 use crate::{
     model::{
-        Content, Contents, Message, MessageId, OutputPart, Part, Prompt, PromptNote, ProviderItem,
-        Role, Seq, ToolCall, ToolOutcome, ToolResult, json::replace_lone_surrogates,
+        Content, Message, MessageId, Part, Prompt, PromptNote, ProviderItem, Role, Seq,
         message::StoredPart, transcript,
     },
     provider::{
         PastReasoning, authorship,
+        body::Json,
         call_ids::CallIdMap,
         call_names,
         http::lenient,
+        inputs::{self, is_blank},
         inserted::{CONTINUE, INSTRUCTIONS, OPENING},
         omissions,
         prefix::Prefix,
@@ -44,7 +45,7 @@ pub(super) struct ConversationOptions<'a> {
 }
 
 /// An encoded conversation.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Conversation<'a> {
     /// The leading instructions, one per block.
     pub(super) system: Vec<Cow<'a, str>>,
@@ -74,44 +75,27 @@ pub(super) fn conversation<'a>(
     tools: &[String],
 ) -> Conversation<'a> {
     let stored = prompt.transcript.messages();
-    let leading = stored
-        .iter()
-        .take_while(|message| message.role == Role::System);
-    let instructions = prompt.system.iter().map(String::as_str);
-    let system: Vec<Cow<'a, str>> = instructions
-        .chain(leading.clone().flat_map(Message::texts))
-        .filter(|text| !is_blank(text))
-        .map(Cow::Borrowed)
-        .collect();
+    let (system, leading) = inputs::leading_instructions(prompt);
+    let system = system.into_iter().map(Cow::Borrowed).collect();
+    let answers = stored.iter().filter(|it| it.role == Role::Assistant);
     let mut writer = Writer {
         prompt,
         form,
         ids,
         loop_begins: transcript::loop_begins(stored),
         newest_prune: stored.iter().filter_map(pruned_at).max(),
-        last_answer: stored
-            .iter()
-            .filter(|message| message.role == Role::Assistant)
-            .map(|message| message.seq)
-            .max(),
+        last_answer: answers.map(|message| message.seq).max(),
         hosted: Hosted::of(stored, form.provider),
         prefix: form.family.binds_prefix.then(|| Prefix::of(stored)),
         reasoning: Vec::new(),
         trailing: Trailing::default(),
         conversation: Conversation {
             system,
-            messages: Vec::new(),
-            left_out: Vec::new(),
-            fingerprint: None,
-            container: None,
-            has_reasoning: false,
-            has_system: false,
-            pruned: None,
-            has_call_without_reasoning: false,
+            ..Conversation::default()
         },
     };
     writer.begin(tools);
-    for at in leading.count()..stored.len() {
+    for at in leading..stored.len() {
         writer.write(at);
     }
     writer.finish()
@@ -168,20 +152,13 @@ impl<'a> Writer<'a> {
         match message.role {
             Role::System => self.instruct(at, message),
             Role::User => {
-                let blocks: Vec<Block<'a>> = message
-                    .parts
-                    .iter()
-                    .filter_map(|stored| user_block(&stored.part, contents))
-                    .collect();
+                let blocks = parts::blocks(inputs::of_message(message), contents);
                 self.push_or_note(message, WireRole::User, blocks);
             }
             Role::Tool => {
-                let results = message
-                    .parts
-                    .iter()
-                    .filter_map(|stored| result(&stored.part, self.ids, contents));
-                let results = results.collect();
-                self.push(WireRole::User, results);
+                let (results, ids) = (message.results(), self.ids);
+                let results = results.map(|result| parts::tool_result(result, ids, contents));
+                self.push(WireRole::User, results.collect());
                 if let Some(at) = pruned_at(message) {
                     self.note_pruned(message, at);
                 }
@@ -219,10 +196,8 @@ impl<'a> Writer<'a> {
             pruned.changed = sent;
         }
         // If the message has other results, the next prune may change it.
-        let mut results = message
-            .parts
-            .iter()
-            .filter(|it| it.part.content.as_result().is_some());
+        let parts = message.parts.iter();
+        let mut results = parts.filter(|it| it.part.content.as_result().is_some());
         if results.all(|stored| stored.pruned.is_some()) {
             pruned.cleared = sent;
             if pruned.changed == 0 {
@@ -232,7 +207,8 @@ impl<'a> Writer<'a> {
     }
 
     fn instruct(&mut self, at: usize, message: &'a Message) {
-        let mut texts = message.texts().filter(|text| !is_blank(text)).peekable();
+        let texts = message.texts().filter(|text| !is_blank(text));
+        let mut texts = texts.peekable();
         if texts.peek().is_some() {
             self.drop_trailing_reasoning();
         }
@@ -290,10 +266,8 @@ impl<'a> Writer<'a> {
 
     /// Encodes an assistant message.
     fn answer(&mut self, at: usize, message: &'a Message) -> Vec<Block<'a>> {
-        let reasons = message
-            .parts
-            .iter()
-            .any(|stored| matches!(stored.part.content, Content::Reasoning { .. }));
+        let mut parts = message.parts.iter();
+        let reasons = parts.any(|it| matches!(it.part.content, Content::Reasoning { .. }));
         let is_valid = reasons && self.form.with_reasoning && self.is_unchanged(message);
         let own = self.is_own(message);
         let cites = own && self.hosted.sends_sources(at);
@@ -353,35 +327,25 @@ impl<'a> Writer<'a> {
 
     /// The caller of a host tool call. Returns `None` if that caller is not sent back.
     fn caller(&self, part: &Part) -> Option<Value> {
-        let caller = authorship::attached_metadata(KIND, part)?.remove("caller")?;
-        let is_sent = match &caller["tool_id"] {
-            Value::String(id) => self.hosted.sends_call(id),
-            Value::Null
-            | Value::Bool(_)
-            | Value::Number(_)
-            | Value::Array(_)
-            | Value::Object(_) => true,
-        };
-        is_sent.then_some(caller)
+        let caller = authorship::attached(KIND, part, "caller")?;
+        let id = caller["tool_id"].as_str();
+        id.is_none_or(|id| self.hosted.sends_call(id))
+            .then_some(caller)
     }
 
     /// Whether a model that binds its reasoning accepts this reasoning: the content before the
     /// message is exactly the content that the message was generated after.
     fn is_unchanged(&self, message: &Message) -> bool {
-        let written_after = message
-            .response
-            .as_ref()
-            .and_then(|response| response.prompt_fingerprint.as_ref());
+        let response = message.response.as_ref();
+        let written_after = response.and_then(|response| response.prompt_fingerprint.as_ref());
         // Comparing costs a hash of the prefix for each response, so it is done only when needed.
-        let is_unchanged = |prefix: &Prefix| {
-            written_after.is_some_and(|written_after| prefix.matches(written_after))
-        };
-        self.prefix.as_ref().is_none_or(is_unchanged)
+        let prefix = self.prefix.as_ref();
+        prefix.is_none_or(|prefix| written_after.is_some_and(|after| prefix.matches(after)))
     }
 
     /// Encodes reasoning unchanged. Returns `None` if the rules exclude it or it is empty.
     fn thinking(&self, own: bool, part: &Part, text: &'a str) -> Option<Block<'a>> {
-        let (content, is_signed) = thinking(part, text)?;
+        let (content, is_signed) = parts::thinking(part, text)?;
         let reasoning = PastReasoning::anywhere(own, is_signed);
         let is_sent = self.form.family.reasoning().includes(reasoning);
         is_sent.then(|| Block::new(content))
@@ -446,7 +410,7 @@ impl<'a> Writer<'a> {
                 self.trailing.count += 1;
             }
             if let Some(prefix) = &mut self.prefix {
-                add(prefix, speaker, block);
+                parts::add(prefix, speaker, block);
             }
         }
         match self.conversation.messages.last_mut() {
@@ -465,11 +429,10 @@ impl<'a> Writer<'a> {
         }
         self.order_notes();
         let messages = &self.conversation.messages;
+        let has_system = messages.iter().any(|it| it.role == WireRole::System);
         Conversation {
             has_reasoning: !self.reasoning.is_empty(),
-            has_system: messages
-                .iter()
-                .any(|message| message.role == WireRole::System),
+            has_system,
             fingerprint: self.prefix.map(|prefix| prefix.fingerprint()),
             ..self.conversation
         }
@@ -478,15 +441,10 @@ impl<'a> Writer<'a> {
     /// Sorts the notes by message: trailing reasoning is noted only after what follows it was read.
     fn order_notes(&mut self) {
         let stored = self.prompt.transcript.messages();
-        let order: BTreeMap<&MessageId, usize> = stored
-            .iter()
-            .enumerate()
-            .map(|(at, message)| (&message.id, at))
-            .collect();
-        let place = |note: &PromptNote| note.message.as_ref().and_then(|id| order.get(id));
-        self.conversation
-            .left_out
-            .sort_by_key(|note| place(note).copied());
+        let ids = stored.iter().map(|message| &message.id);
+        let order: BTreeMap<&MessageId, usize> = ids.zip(0..).collect();
+        let place = |note: &PromptNote| order.get(note.message.as_ref()?).copied();
+        self.conversation.left_out.sort_by_key(place);
     }
 
     /// Whether the conversation can end here. Most models can continue only after an item of the
@@ -494,41 +452,30 @@ impl<'a> Writer<'a> {
     /// is sent, because its own earlier output would become the start of its response.
     fn can_end(&self) -> bool {
         let stored = self.prompt.transcript.messages();
-        let goes_on = stored
-            .last()
-            .is_some_and(|last| last.role == Role::Assistant);
-        self.conversation
-            .messages
-            .last()
-            .is_none_or(|last| match last.role {
-                WireRole::User | WireRole::System => true,
-                WireRole::Assistant => {
-                    let is_item = |block: &Block<'_>| matches!(block, Block::Item(_));
-                    goes_on
-                        && (self.form.family.prefill || last.content.last().is_some_and(is_item))
-                }
-            })
+        let goes_on = stored.last().is_some_and(|it| it.role == Role::Assistant);
+        let last = self.conversation.messages.last();
+        last.is_none_or(|last| match last.role {
+            WireRole::User | WireRole::System => true,
+            WireRole::Assistant => {
+                let is_item = |block: &Block<'_>| matches!(block, Block::Item(_));
+                goes_on && (self.form.family.prefill || last.content.last().is_some_and(is_item))
+            }
+        })
     }
 }
 
 fn is_reasoning(block: &Block<'_>) -> bool {
-    match block {
-        Block::Own { content, .. } => match content {
-            Written::Thinking { .. } | Written::RedactedThinking { .. } => true,
-            Written::Text { .. }
-            | Written::Image { .. }
-            | Written::Document { .. }
-            | Written::ToolUse { .. }
-            | Written::ToolResult { .. } => false,
-        },
-        Block::Item(_) => false,
-    }
+    let content = block.own_content();
+    matches!(
+        content,
+        Some(Written::Thinking { .. } | Written::RedactedThinking { .. })
+    )
 }
 
 /// Whether a block is the result of a server tool.
 fn is_hosted_result(block: &Block<'_>) -> bool {
     match block {
-        Block::Item(json) => hosted::is_result(&member(&json.0, "type")),
+        Block::Item(json) => hosted::is_result(&lenient::member(&json.0, "type")),
         Block::Own { .. } => false,
     }
 }
@@ -536,174 +483,6 @@ fn is_hosted_result(block: &Block<'_>) -> bool {
 /// Whether a message that calls tools starts with reasoning. Returns true for a message without
 /// calls.
 fn starts_with_reasoning(blocks: &[Block<'_>]) -> bool {
-    let is_call = |block: &Block<'_>| match block {
-        Block::Own { content, .. } => matches!(content, Written::ToolUse { .. }),
-        Block::Item(_) => false,
-    };
+    let is_call = |block: &Block<'_>| matches!(block.own_content(), Some(Written::ToolUse { .. }));
     !blocks.iter().any(is_call) || blocks.first().is_some_and(is_reasoning)
-}
-
-/// The service rejects blank texts.
-fn is_blank(text: &str) -> bool {
-    text.trim().is_empty()
-}
-
-/// Encodes a part of a user message. Returns `None` if it cannot be sent.
-fn user_block<'a>(part: &'a Part, contents: &Contents) -> Option<Block<'a>> {
-    match &part.content {
-        Content::Text(text) if !is_blank(text) => Some(Block::text(text.as_str())),
-        Content::Media(medium) => Some(media::block(medium, contents)),
-        Content::Text(_)
-        | Content::Reasoning { .. }
-        | Content::ToolCall(_)
-        | Content::ToolResult(_)
-        | Content::Refusal(_)
-        | Content::ProviderItem(_)
-        | Content::Unknown(_) => None,
-    }
-}
-
-/// Encodes a tool result.
-fn result<'a>(part: &'a Part, ids: &'a CallIdMap, contents: &Contents) -> Option<Block<'a>> {
-    match &part.content {
-        Content::ToolResult(result) => Some(Block::new(Written::ToolResult {
-            tool_use_id: ids.get(&result.call),
-            content: given(result, contents),
-            is_error: match result.outcome {
-                ToolOutcome::Success => false,
-                ToolOutcome::Error
-                | ToolOutcome::Denied
-                | ToolOutcome::TimedOut
-                | ToolOutcome::Cancelled => true,
-            },
-        })),
-        Content::Text(_)
-        | Content::Reasoning { .. }
-        | Content::ToolCall(_)
-        | Content::Refusal(_)
-        | Content::Media(_)
-        | Content::ProviderItem(_)
-        | Content::Unknown(_) => None,
-    }
-}
-
-/// Encodes the content of a tool result. An error must have some text.
-fn given<'a>(result: &'a ToolResult, contents: &Contents) -> Vec<Block<'a>> {
-    let blocks: Vec<Block<'a>> = result
-        .parts
-        .iter()
-        .filter_map(|given| match given {
-            OutputPart::Text(text) => (!is_blank(text)).then(|| Block::text(text.as_str())),
-            OutputPart::Media(medium) => Some(media::block(medium, contents)),
-        })
-        .collect();
-    let words = match result.outcome {
-        ToolOutcome::Success => return blocks,
-        ToolOutcome::Error => "Error",
-        ToolOutcome::Denied => "Denied",
-        ToolOutcome::TimedOut => "Timed out",
-        ToolOutcome::Cancelled => "Cancelled",
-    };
-    if blocks.is_empty() {
-        vec![Block::text(words)]
-    } else {
-        blocks
-    }
-}
-
-/// Decodes the reasoning to send, and whether it has a signature. Returns `None` if there is
-/// nothing to send.
-fn thinking<'a>(part: &Part, text: &'a str) -> Option<(Written<'a>, bool)> {
-    let mut entry = authorship::attached_metadata(KIND, part).unwrap_or_default();
-    let mut word = |name: &str| match entry.remove(name) {
-        Some(Value::String(word)) => Some(word),
-        Some(
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_),
-        )
-        | None => None,
-    };
-    if let Some(data) = word("redacted_thinking") {
-        return Some((Written::RedactedThinking { data }, true));
-    }
-    let signature = word("signature");
-    let is_signed = signature.is_some();
-    let content = Written::Thinking {
-        thinking: text,
-        signature,
-    };
-    (is_signed || !text.is_empty()).then_some((content, is_signed))
-}
-
-/// The citations of a text as the service wrote them.
-fn citations<'a>(part: &'a Part, own: bool) -> Vec<Json<'a>> {
-    let cited = part.citations.iter().filter(|_| own);
-    cited
-        .filter_map(|citation| citation.provider_metadata.as_deref())
-        .map(|json| Json(Cow::Borrowed(json)))
-        .collect()
-}
-
-/// The arguments as the model wrote them. A call whose arguments are not a JSON object was never
-/// run, and is sent without arguments. Unpaired surrogates, which the service rejects, are
-/// replaced.
-fn arguments(call: &ToolCall) -> Json<'_> {
-    Json(if call.has_object() {
-        replace_lone_surrogates(&call.arguments)
-    } else {
-        Cow::Borrowed("{}")
-    })
-}
-
-/// A string member of an item. Empty if there is none.
-fn member(json: &str, name: &str) -> String {
-    let members = lenient::members(json);
-    members
-        .get(name)
-        .map(|raw| lenient::string(raw))
-        .unwrap_or_default()
-}
-
-/// Adds a block to the hashed prefix. Cache markers are not included.
-fn add(prefix: &mut Prefix, speaker: WireRole, block: &Block<'_>) {
-    let who = match speaker {
-        WireRole::User => "user",
-        WireRole::Assistant => "assistant",
-        WireRole::System => "system",
-    };
-    match block {
-        Block::Item(json) => prefix.add(who, ["item", &json.0]),
-        Block::Own { content, .. } => match content {
-            Written::Text { text, citations } => {
-                let citations = citations.iter().map(|json| json.0.as_ref());
-                prefix.add(who, ["text", text.as_ref()].into_iter().chain(citations));
-            }
-            Written::Image { source } => prefix.add(who, ["image", source.text()]),
-            Written::Document { source, title } => {
-                prefix.add(who, ["document", source.text(), title]);
-            }
-            Written::ToolUse {
-                id,
-                name,
-                input,
-                caller: _,
-            } => prefix.add(who, ["tool_use", id, name, &input.0]),
-            Written::ToolResult {
-                tool_use_id,
-                content,
-                is_error,
-            } => {
-                let error = if *is_error { "error" } else { "" };
-                prefix.add(who, ["tool_result", tool_use_id, error]);
-                content.iter().for_each(|block| add(prefix, speaker, block));
-            }
-            Written::Thinking {
-                thinking,
-                signature,
-            } => {
-                let signature = signature.as_deref().unwrap_or_default();
-                prefix.add(who, ["thinking", *thinking, signature]);
-            }
-            Written::RedactedThinking { data } => prefix.add(who, ["redacted_thinking", data]),
-        },
-    }
 }

@@ -9,25 +9,19 @@ use super::{
 use crate::{
     model::{
         Generation, Prompt,
-        generation::{ReasoningEffort, ResponseFormat, Setting, ToolChoice, Unsupported},
+        generation::{ReasoningEffort, ResponseFormat, Setting, ToolChoice, Unsupported, UpTo},
     },
     provider::{
+        ModelInfo,
         body::Body,
-        info::{ModelInfo, SettingCheck, rejected_settings},
+        refusals::{self as why, rejected},
+        rules::COMMON_LEVELS,
     },
 };
 
 /// Fields that provider options cannot override: overriding them would send a conversation that
 /// differs from the stored one.
 const RESERVED_FIELDS: &[&str] = &["model", "messages", "system", "tools", "stream", "betas"];
-
-/// The levels of effort assumed for a model whose levels are unknown.
-const EFFORTS: [ReasoningEffort; 4] = [
-    ReasoningEffort::None,
-    ReasoningEffort::Low,
-    ReasoningEffort::Medium,
-    ReasoningEffort::High,
-];
 
 /// The service's minimum reasoning budget, in tokens.
 const MIN_BUDGET: u32 = 1_024;
@@ -39,20 +33,13 @@ pub(super) fn nearest_supported(model: &ModelInfo, wanted: &Generation) -> Gener
     let nearest = |effort: ReasoningEffort| match family.thinking {
         Thinking::Never | Thinking::Budget => Some(effort),
         Thinking::Always | Thinking::Adaptive | Thinking::AdaptiveOrBudget => {
-            let known = model.reasoning_efforts.as_deref();
-            let levels = known.filter(|levels| !levels.is_empty());
-            let off = effort == ReasoningEffort::None && family.thinking != Thinking::Always;
-            if off {
-                Some(effort)
-            } else {
-                let levels = levels.unwrap_or(&EFFORTS);
-                let levels: Vec<_> = levels
-                    .iter()
-                    .copied()
-                    .filter(|level| *level != ReasoningEffort::None)
-                    .collect();
-                effort.nearest_of(&levels)
+            if effort == ReasoningEffort::None && family.thinking != Thinking::Always {
+                return Some(effort);
             }
+            let levels = model.effort_levels().unwrap_or(&COMMON_LEVELS);
+            let levels = levels.iter().copied();
+            let levels = levels.filter(|level| *level != ReasoningEffort::None);
+            effort.nearest_of(&levels.collect::<Vec<_>>())
         }
     };
     Generation {
@@ -64,91 +51,41 @@ pub(super) fn nearest_supported(model: &ModelInfo, wanted: &Generation) -> Gener
 /// The settings that the model does not support.
 pub(super) fn unsupported_settings(model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
     let family = Family::of(model);
-    let forced = wanted
-        .tool_choice
-        .as_ref()
-        .is_some_and(ToolChoice::is_forced);
+    let forced = wanted.forces_call();
     let is_on = is_on(wanted.reasoning_effort);
     let has_budget = wanted.reasoning_budget_tokens.is_some();
+    let no_effort = family.thinking == Thinking::Never;
+    let not_both = forced && is_on && family.forced_with_effort().drops_reasoning();
     let not_forced = !family.forced_calls
         || is_on && family.forced_with_effort().drops_force()
         || has_budget && family.forced_with_budget().drops_force();
-    let format = wanted.response_format.as_ref();
+    let no_budget = !family.takes_budget();
+    let any_json = !wanted.has_schema();
     let no_schema = !family.schemas && model.supports_json_schema != Some(true);
-    let others = [
-        (
-            Setting::Seed,
-            wanted.seed.is_some(),
-            "The service does not support a seed.",
-        ),
-        (
-            Setting::ReasoningEffort,
-            wanted.reasoning_effort.is_some() && family.thinking == Thinking::Never,
-            "The model does not support reasoning.",
-        ),
-        (
-            Setting::ReasoningEffort,
-            forced && is_on && family.forced_with_effort().drops_reasoning(),
-            "The model does not support reasoning if a tool call is required.",
-        ),
-        (
-            Setting::ReasoningBudget,
-            has_budget && !family.takes_budget(),
-            "The model does not accept a reasoning budget.",
-        ),
-        (
-            Setting::ToolChoice,
-            forced && not_forced,
-            "The model cannot be forced to call a tool.",
-        ),
-        (
-            Setting::ResponseFormat,
-            format.is_some_and(|format| format.schema.is_none()),
-            "The service does not support JSON output without a schema.",
-        ),
-        (
-            Setting::ResponseFormat,
-            format.is_some_and(|format| format.schema.is_some()) && no_schema,
-            "The model does not support a response schema.",
-        ),
-    ];
-    let own = sampling(model, family, wanted).into_iter().chain(others);
-    rejected_settings(own.chain(model.refusals(wanted)))
-}
-
-/// The sampling settings, with whether the model rejects them.
-fn sampling(model: &ModelInfo, family: Family, wanted: &Generation) -> [SettingCheck; 3] {
-    let refused = !family.sampling || model.supports_temperature == Some(false);
-    let thinks = is_thinking_requested(family, wanted);
+    let fixed = !family.sampling
+        || model.supports_temperature == Some(false)
+        || is_thinking_requested(family, wanted);
     let both = wanted.temperature.is_some() && !family.temperature_with_top_p;
-    [
-        (
-            Setting::Temperature,
-            wanted.temperature.is_some() && (refused || thinks),
-            "The model does not accept a temperature, at least not with reasoning enabled.",
-        ),
-        (
-            Setting::TopP,
-            wanted.top_p.is_some() && (refused || thinks || both),
-            "The model does not accept top_p, at least not together with a temperature or with reasoning enabled.",
-        ),
-        (
-            Setting::TopK,
-            wanted.top_k.is_some() && (refused || thinks),
-            "The model does not accept top_k, at least not with reasoning enabled.",
-        ),
-    ]
+    let table = [
+        (Setting::Temperature, fixed, why::TEMPERATURE_HERE),
+        (Setting::TopP, fixed || both, why::TOP_P_HERE),
+        (Setting::TopK, fixed, why::TOP_K_HERE),
+        (Setting::Seed, true, why::SEED),
+        (Setting::ReasoningEffort, no_effort, why::NO_REASONING),
+        (Setting::ReasoningEffort, not_both, why::EFFORT_IF_FORCED),
+        (Setting::ReasoningBudget, no_budget, why::BUDGET),
+        (Setting::ToolChoice, forced && not_forced, why::FORCED),
+        (Setting::ResponseFormat, any_json, why::SCHEMA_ONLY),
+        (Setting::ResponseFormat, no_schema, why::SCHEMA),
+    ];
+    rejected(wanted, table.into_iter().chain(model.refusals(wanted)))
 }
 
 /// Whether thinking is requested from a model that thinks only on request; sampling settings are
 /// rejected with it. Other models either never accept sampling settings or never think.
 fn is_thinking_requested(family: Family, wanted: &Generation) -> bool {
-    match family.thinking {
-        Thinking::Budget | Thinking::AdaptiveOrBudget => {
-            wanted.reasoning_budget_tokens.is_some() || is_on(wanted.reasoning_effort)
-        }
-        Thinking::Never | Thinking::Adaptive | Thinking::Always => false,
-    }
+    let is_requested = wanted.reasoning_budget_tokens.is_some() || is_on(wanted.reasoning_effort);
+    family.takes_budget() && is_requested
 }
 
 fn is_on(effort: Option<ReasoningEffort>) -> bool {
@@ -165,51 +102,29 @@ pub(super) fn write(
     max_tokens: u32,
     may_think: bool,
 ) {
-    let Generation {
-        temperature,
-        top_p,
-        top_k,
-        stop_sequences,
-        seed: _,
-        reasoning_effort,
-        reasoning_budget_tokens,
-        tool_choice,
-        parallel_tool_calls,
-        response_format,
-        provider_options,
-    } = &prompt.generation;
+    let generation = &prompt.generation;
     // The service's range ends at 1.
-    body.set_some(
-        "temperature",
-        temperature.map(|number| number.get().min(1.0)),
-    );
-    body.set_some("top_p", top_p.map(|number| number.get()));
-    body.set_some("top_k", *top_k);
-    let stops = stop_sequences.iter().filter(|stop| !stop.trim().is_empty());
-    let stops: Vec<&String> = stops.collect();
-    body.set_some(
-        "stop_sequences",
-        Some(stops).filter(|stops| !stops.is_empty()),
-    );
-    let thinking = thinking(
-        family.thinking,
-        *reasoning_effort,
-        *reasoning_budget_tokens,
-        max_tokens,
-    );
+    let temperature = generation.temperature.map(|number| number.get().min(1.0));
+    body.set_some("temperature", temperature);
+    body.set_some("top_p", generation.top_p.map(UpTo::get));
+    body.set_some("top_k", generation.top_k);
+    let stops = generation.stop_sequences.iter();
+    let stops = stops.filter(|stop| !stop.trim().is_empty());
+    body.set_list("stop_sequences", stops.collect());
+    let effort = generation.reasoning_effort;
+    let budget = generation.reasoning_budget_tokens;
+    let thinking = thinking(family.thinking, effort, budget, max_tokens);
     let thinking = thinking.filter(|thinking| may_think || thinking["type"] != "enabled");
     body.set_some("thinking", thinking);
-    body.set_some(
-        "output_config",
-        output(family.thinking, *reasoning_effort, response_format),
-    );
+    let output = output(family.thinking, effort, &generation.response_format);
+    body.set_some("output_config", output);
     if !prompt.tools.is_empty() || !prompt.provider_tools.is_empty() {
-        body.set_some(
-            "tool_choice",
-            choice(tool_choice.as_ref(), *parallel_tool_calls),
-        );
+        let parallel = generation.parallel_tool_calls;
+        let choice = choice(generation.tool_choice.as_ref(), parallel);
+        body.set_some("tool_choice", choice);
     }
-    body.merge(KIND, provider_options.as_deref(), RESERVED_FIELDS);
+    let options = generation.provider_options.as_deref();
+    body.merge(KIND, options, RESERVED_FIELDS);
 }
 
 /// The `thinking` field of a request. Returns `None` to leave it to the model.

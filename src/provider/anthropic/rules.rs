@@ -24,8 +24,6 @@ pub(super) fn of(family: Family, model: &ModelInfo) -> Rules {
     );
     let reasoning = family.reasoning();
     Rules {
-        dialect: None,
-        reasoning,
         reasoning_field: match reasoning.kept {
             ReasoningKept::Never => "",
             ReasoningKept::InLoop | ReasoningKept::WhileCalls | ReasoningKept::Always => "thinking",
@@ -37,12 +35,8 @@ pub(super) fn of(family: Family, model: &ModelInfo) -> Rules {
             MissingReasoning::Nothing
         },
         call_ids: Some(CALL_IDS),
-        keeps_own_call_ids: false,
         forced_with_effort: family.forced_with_effort(),
         forced_with_budget: family.forced_with_budget(),
-        efforts_with_tools: efforts.clone(),
-        efforts,
-        kind_for_reasoning_with_tools: None,
-        max_stop_sequences: None,
+        ..Rules::plain(reasoning, efforts)
     }
 }

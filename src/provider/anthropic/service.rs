@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use futures_util::{StreamExt as _, stream};
 use jiff::Timestamp;
 
 use super::{
@@ -22,11 +21,11 @@ use crate::{
     provider::{
         CountFuture, Error, ModelInfo, PastReasoning, Provider, RefreshFuture, Request,
         ResponseStream, Rules,
+        connection::Connection,
         discovery::Family,
         error::Kind,
-        http::{Call, Client, Settings, SetupError},
-        model_facts::Catalog,
-        refused_media::RefusedMedia,
+        http::{Call, Settings, SetupError, retried},
+        model_names::ModelNames,
     },
 };
 
@@ -36,9 +35,6 @@ const PATH: &str = "messages";
 /// Path of token counts, relative to the base URL.
 const COUNT_PATH: &str = "messages/count_tokens";
 
-/// Status of a service that does not have the path.
-const NOT_FOUND: u16 = 404;
-
 /// Price of a token that is cached for an hour, in percent of the price of an uncached input token.
 /// Source: Anthropic's pricing documentation.
 const HOUR_PERCENT: u32 = 200;
@@ -46,12 +42,9 @@ const HOUR_PERCENT: u32 = 200;
 /// A service that implements Anthropic Messages.
 #[derive(Debug, Clone)]
 pub struct Anthropic {
-    name: String,
-    client: Client,
+    connection: Connection,
     prompt_cache: PromptCache,
     reasoning_back: Option<ReasoningBack>,
-    models: Catalog,
-    refused: RefusedMedia,
 }
 
 impl Anthropic {
@@ -65,15 +58,12 @@ impl Anthropic {
         settings: Settings,
         declared: BTreeMap<String, DeclaredModel>,
     ) -> Result<Self, SetupError> {
-        let client = Client::new(name, settings)?;
-        let models = Catalog::new(client.host(), declared).checked()?;
+        let names = ModelNames::InBody;
+        let connection = Connection::new(name, settings, declared, names)?;
         Ok(Self {
-            name: name.to_owned(),
-            client,
+            connection,
             prompt_cache: PromptCache::default(),
             reasoning_back: None,
-            models,
-            refused: RefusedMedia::default(),
         })
     }
 
@@ -97,10 +87,9 @@ impl Anthropic {
     }
 
     fn manner(&self, model: &str) -> EncodeOptions<'_> {
-        let info = self.models.model(model);
         EncodeOptions {
-            provider: &self.name,
-            model: info.unwrap_or_else(|| ModelInfo::unknown(model)),
+            provider: &self.connection.name,
+            model: self.connection.info(model),
             cache: self.prompt_cache.marker(),
             reasoning_back: self.reasoning_back,
             with_reasoning: true,
@@ -121,32 +110,25 @@ impl Anthropic {
             return self.answer(encoded);
         }
         let provider = self.clone();
-        let mut first = self.answer(encoded);
-        let answer = async move {
+        retried(self.answer(encoded), move |error| {
             let manner = provider.manner(&prompt.model);
-            let without = match first.next().await {
-                Some(Err(error)) if has_reasoning && refuses_reasoning(&error) => {
-                    tracing::warn!(%error, "service rejected its own reasoning; retrying without it");
-                    EncodeOptions {
-                        with_reasoning: false,
-                        ..manner
-                    }
+            let without = if has_reasoning && refuses_reasoning(error) {
+                tracing::warn!(%error, "service rejected its own reasoning; retrying without it");
+                EncodeOptions {
+                    with_reasoning: false,
+                    ..manner
                 }
-                Some(Err(error)) if has_system && refuses_system(&error) => {
-                    tracing::warn!(%error, "service rejected system messages within the conversation; retrying with user messages");
-                    EncodeOptions {
-                        with_system: false,
-                        ..manner
-                    }
+            } else if has_system && refuses_system(error) {
+                tracing::warn!(%error, "service rejected system messages within the conversation; retrying with user messages");
+                EncodeOptions {
+                    with_system: false,
+                    ..manner
                 }
-                Some(begin) => {
-                    return Box::pin(stream::iter([begin]).chain(first)) as ResponseStream;
-                }
-                None => return first,
+            } else {
+                return None;
             };
-            provider.answer(encode::request(&prompt, &without))
-        };
-        Box::pin(stream::once(answer).flatten())
+            Some(provider.answer(encode::request(&prompt, &without)))
+        })
     }
 
     fn answer(&self, encoded: Encoded) -> ResponseStream {
@@ -156,7 +138,7 @@ impl Anthropic {
             body: encoded.body,
         };
         let decoder = Decoder::new(encoded.fingerprint);
-        self.client.clone().stream(call, decoder)
+        self.connection.client.clone().stream(call, decoder)
     }
 }
 
@@ -191,7 +173,7 @@ impl Provider for Anthropic {
     }
 
     fn model(&self, name: &str) -> Option<ModelInfo> {
-        let model = self.models.model(name)?;
+        let model = self.connection.models.model(name)?;
         let cache_prices = model
             .cache_prices
             .map(|prices| self.prompt_cache.prices(prices));
@@ -202,19 +184,18 @@ impl Provider for Anthropic {
     }
 
     fn models(&self) -> Vec<ModelInfo> {
-        self.models.models()
+        self.connection.models.models()
     }
 
     fn refresh(&self, now: Timestamp, interval: Duration) -> RefreshFuture {
-        let listing = self.models.listing();
         // A self-hosted server that implements the protocol lists its models like other self-hosted
         // servers.
-        let family = if self.client.is_plain() {
+        let family = if self.connection.client.is_plain() {
             Family::Server
         } else {
             Family::Anthropic
         };
-        listing.refresh(&self.client, family, now, interval)
+        self.connection.refresh(Some(family), now, interval)
     }
 
     fn unsupported_settings(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
@@ -227,8 +208,7 @@ impl Provider for Anthropic {
 
     fn unsupported_media(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
         media::unsupported_media(media, role)
-            .or_else(|| model.unsupported_media(media, role))
-            .or_else(|| self.refused.reason(&model.name, media))
+            .or_else(|| self.connection.unsupported_media(model, media, role))
     }
 
     fn rules(&self, model: &ModelInfo) -> Option<Rules> {
@@ -240,7 +220,7 @@ impl Provider for Anthropic {
     }
 
     fn sends_item(&self, provider: &str, _own: bool) -> bool {
-        provider == self.name
+        provider == self.connection.name
     }
 
     fn withholds_parts(&self) -> bool {
@@ -256,19 +236,10 @@ impl Provider for Anthropic {
         Box::pin(async move {
             let Encoded { body, headers, .. } =
                 encode::count_request(&prompt, &provider.manner(&prompt.model));
-            match provider
-                .client
-                .request_json(COUNT_PATH, &headers, body)
-                .await
-            {
-                Ok(answer) => provider
-                    .client
-                    .parse_token_count(&answer["input_tokens"])
-                    .map(Some),
-                // Other services with this protocol do not count tokens.
-                Err(error) if error.status == NOT_FOUND => Ok(None),
-                Err(error) => Err(error),
-            }
+            let connection = &provider.connection;
+            // Other services with this protocol do not count tokens.
+            let counted = connection.count(COUNT_PATH, (headers, body), "input_tokens", true);
+            counted.await
         })
     }
 
@@ -283,7 +254,7 @@ impl Provider for Anthropic {
 
     fn call(&self, prompt: Arc<Prompt>) -> ResponseStream {
         let answer = self.answer_to(Arc::clone(&prompt));
-        self.refused.watch(self.clone(), prompt, answer)
+        self.connection.refused.watch(self.clone(), prompt, answer)
     }
 }
 
@@ -315,7 +286,7 @@ fn refuses_system(error: &Error) -> bool {
 }
 
 /// Encodes a prompt as for Anthropic itself, for a model of another provider.
-pub(in crate::provider) fn request(prompt: &Prompt) -> Request {
+pub(crate) fn request(prompt: &Prompt) -> Request {
     let manner = EncodeOptions {
         provider: "",
         model: ModelInfo::unknown(&prompt.model),

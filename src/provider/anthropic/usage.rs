@@ -1,39 +1,31 @@
 //! Reads the service's usage reports. Its input count excludes cached tokens, and later reports
 //! complete earlier ones.
 
-use std::collections::BTreeMap;
-
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 
 use crate::{
     model::Usage,
     provider::http::{
         lenient,
-        report::{self, tokens},
+        report::{self, MergedReport, tokens},
     },
 };
 
-/// The merged usage reports of one response. Fields of a later report replace those of an earlier
-/// one: the first report of some gateways holds zeros, and only the last one counts what server
-/// tools read.
+/// The merged usage reports of one response: the first report of some gateways holds zeros, and
+/// only the last one counts what server tools read.
 #[derive(Debug, Default)]
-pub(super) struct Report(BTreeMap<String, Box<RawValue>>);
+pub(super) struct Report(MergedReport);
 
 impl Report {
     /// Merges a report.
     pub(super) fn add(&mut self, report: &RawValue) {
-        let fields = serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(report.get());
-        let given = fields
-            .into_iter()
-            .flatten()
-            .filter(|(_, value)| value.get() != "null");
-        self.0.extend(given);
+        self.0.add(report);
     }
 
     /// The usage. Returns `None` if nothing was reported.
     pub(super) fn read(&self) -> Option<Usage> {
-        let number = |key: &str| self.0.get(key).and_then(|raw| lenient::count(raw));
-        let whole = to_raw_value(&self.0).ok();
+        let number = |key: &str| self.0.number(key);
+        let whole = self.0.whole();
         Some(Usage {
             provider_tool_calls: whole.as_deref().map_or(0, report::tool_calls),
             provider_json: whole.as_deref().map(report::kept).unwrap_or_default(),
@@ -55,9 +47,8 @@ impl Report {
 
     fn thinking(&self) -> u64 {
         let details = self.0.get("output_tokens_details");
-        details
-            .and_then(|details| report::count(details, "/thinking_tokens"))
-            .unwrap_or(0)
+        let tokens = details.and_then(|details| report::count(details, "/thinking_tokens"));
+        tokens.unwrap_or(0)
     }
 }
 
@@ -71,10 +62,8 @@ fn counted(number: impl Fn(&str) -> Option<u64>, thinking: u64) -> Option<Usage>
     let cache_read = number("cache_read_input_tokens").unwrap_or(0);
     let cache_write = number("cache_creation_input_tokens").unwrap_or(0);
     let output = output.unwrap_or(0);
-    let input = fresh
-        .unwrap_or(0)
-        .saturating_add(cache_read)
-        .saturating_add(cache_write);
+    let cached = cache_read.saturating_add(cache_write);
+    let input = fresh.unwrap_or(0).saturating_add(cached);
     Some(Usage {
         input: tokens(input),
         output: tokens(output),
@@ -93,7 +82,7 @@ fn is_of_model(round: &RawValue) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::{Value, json, value::to_raw_value};
 
     use super::*;
 

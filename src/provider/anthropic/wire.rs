@@ -3,10 +3,13 @@
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Serialize, Serializer, ser::Error as _};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
-use crate::provider::http::lenient::{LenientString, Number, Piece};
+use crate::provider::{
+    body::Json,
+    http::lenient::{LenientString, Number, Piece},
+};
 
 /// A prompt cache marker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -99,6 +102,14 @@ impl<'a> Block<'a> {
         }
     }
 
+    /// The content of a block that contextd writes.
+    pub(super) fn own_content(&self) -> Option<&Content<'a>> {
+        match self {
+            Self::Own { content, .. } => Some(content),
+            Self::Item(_) => None,
+        }
+    }
+
     /// A text block.
     pub(super) fn text(text: impl Into<Cow<'a, str>>) -> Self {
         Self::new(Content::Text {
@@ -130,23 +141,12 @@ impl Source<'_> {
     }
 }
 
-/// JSON that was received from elsewhere and is passed through unchanged.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Json<'a>(pub(super) Cow<'a, str>);
-
-impl Serialize for Json<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let raw: &RawValue = serde_json::from_str(&self.0).map_err(S::Error::custom)?;
-        raw.serialize(serializer)
-    }
-}
-
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Tool<'a> {
     pub(super) name: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub(super) description: &'a str,
-    pub(super) input_schema: Json<'a>,
+    pub(super) input_schema: &'a RawValue,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) strict: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -171,7 +171,7 @@ pub(super) struct Event {
     #[serde(rename = "type")]
     pub(super) kind: LenientString,
     pub(super) message: Option<Box<RawValue>>,
-    pub(super) index: Option<Number>,
+    pub(super) index: Number,
     pub(super) content_block: Option<Box<RawValue>>,
     pub(super) delta: Option<Box<RawValue>>,
     pub(super) usage: Option<Box<RawValue>>,

@@ -5,14 +5,14 @@ use serde_json::Value;
 
 use super::{
     compatible,
-    list::{self, ListedModel, ModelList, Thinking, Unreadable},
+    list::{self, ListedModel, ModelList, Page, Thinking, Unreadable},
 };
 
 /// Levels of effort, by their names in the list.
 const LEVELS: &[&str] = &["low", "medium", "high", "xhigh", "max"];
 
 /// Reads a page. Also returns the id after which the next page starts, if there is one.
-pub(super) fn read(answer: &Value) -> Result<(ModelList, Option<String>), Unreadable> {
+pub(super) fn read(answer: &Value) -> Result<Page, Unreadable> {
     let listed = ModelList::of(list::entries(answer, "data")?, "id", model)?;
     let last = list::text(&answer["last_id"]).map(str::to_owned);
     let next = last.filter(|_| answer["has_more"] == true);
@@ -23,10 +23,8 @@ fn model(entry: &Value) -> Option<ListedModel> {
     let capabilities = &entry["capabilities"];
     let can = |what: &str| capabilities[what]["supported"].as_bool();
     let effort = &capabilities["effort"];
-    let levels = LEVELS
-        .iter()
-        .copied()
-        .filter(|level| effort[*level]["supported"] == true);
+    let levels = LEVELS.iter().copied();
+    let levels = levels.filter(|level| effort[*level]["supported"] == true);
     Some(ListedModel {
         display_name: list::text(&entry["display_name"]).map(str::to_owned),
         context_window: list::tokens(&entry["max_input_tokens"])
@@ -54,11 +52,8 @@ fn thinking(said: &Value) -> Option<Vec<Thinking>> {
         ("adaptive", Thinking::Adaptive),
     ];
     let has = |kind: &str| said["types"][kind]["supported"] == true;
-    let kinds: Vec<Thinking> = kinds
-        .into_iter()
-        .filter(|(kind, _)| has(kind))
-        .map(|(_, kind)| kind)
-        .collect();
+    let kinds = kinds.into_iter().filter(|(kind, _)| has(kind));
+    let kinds: Vec<Thinking> = kinds.map(|(_, kind)| kind).collect();
     (!kinds.is_empty()).then_some(kinds)
 }
 

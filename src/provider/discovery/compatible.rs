@@ -38,15 +38,7 @@ pub(super) fn read(answer: &Value) -> Result<ModelList, Unreadable> {
     let mut listed = ModelList::of(entries, "id", model)?;
     inherit(entries, &mut listed);
     // Google's list has resource names.
-    let plain = |name: String| match name.strip_prefix("models/") {
-        Some(plain) => plain.to_owned(),
-        None => name,
-    };
-    listed.models = std::mem::take(&mut listed.models)
-        .into_iter()
-        .map(|(name, model)| (plain(name), model))
-        .collect();
-    Ok(listed)
+    Ok(listed.without_prefix("models/"))
 }
 
 fn model(entry: &Value) -> Option<ListedModel> {
@@ -83,10 +75,8 @@ fn inherit(entries: &[Value], listed: &mut ModelList) {
         let (Some(name), Some(parent)) = (entry["id"].as_str(), entry["parent"].as_str()) else {
             continue;
         };
-        let window = listed
-            .models
-            .get(parent)
-            .and_then(|parent| parent.context_window);
+        let parent = listed.models.get(parent);
+        let window = parent.and_then(|parent| parent.context_window);
         if let Some(model) = listed.models.get_mut(name) {
             model.context_window = model.context_window.or(window);
         }

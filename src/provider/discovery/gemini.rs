@@ -2,20 +2,16 @@
 
 use serde_json::Value;
 
-use super::list::{self, ListedModel, ModelList, Thinking, Unreadable};
+use super::list::{self, ListedModel, ModelList, Page, Thinking, Unreadable};
 
 /// Prefix of resource names.
 const PREFIX: &str = "models/";
 
 /// Reads a page. Also returns the token of the next page, if there is one.
-pub(super) fn read(answer: &Value) -> Result<(ModelList, Option<String>), Unreadable> {
-    let mut listed = ModelList::of(list::entries(answer, "models")?, "name", model)?;
-    listed.models = std::mem::take(&mut listed.models)
-        .into_iter()
-        .map(|(name, model)| (name.strip_prefix(PREFIX).unwrap_or(&name).to_owned(), model))
-        .collect();
+pub(super) fn read(answer: &Value) -> Result<Page, Unreadable> {
+    let listed = ModelList::of(list::entries(answer, "models")?, "name", model)?;
     let next = list::text(&answer["nextPageToken"]).map(str::to_owned);
-    Ok((listed, next))
+    Ok((listed.without_prefix(PREFIX), next))
 }
 
 fn model(entry: &Value) -> Option<ListedModel> {

@@ -67,6 +67,9 @@ pub struct ModelList {
     pub any: Option<ListedModel>,
 }
 
+/// A page of a list, and the token of the next page, if there is one.
+pub(super) type Page = (ModelList, Option<String>);
+
 /// Why a response is not a valid model list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unreadable {
@@ -96,20 +99,27 @@ impl ModelList {
         if entries.len() > MAX_MODELS {
             return Err(Unreadable::TooLong);
         }
-        let named: Vec<(&str, &Value)> = entries
-            .iter()
-            .filter_map(|entry| Some((text(&entry[key])?, entry)))
-            .collect();
+        let named = entries.iter().filter_map(|it| Some((text(&it[key])?, it)));
+        let named: Vec<(&str, &Value)> = named.collect();
         if named.is_empty() && !entries.is_empty() {
             return Err(Unreadable::Shape);
         }
-        let models = named
-            .into_iter()
-            .filter_map(|(name, entry)| Some((name.to_owned(), read(entry)?)));
+        let named = named.into_iter();
+        let models = named.filter_map(|(name, entry)| Some((name.to_owned(), read(entry)?)));
         Ok(Self {
             models: models.collect(),
             any: None,
         })
+    }
+
+    /// The list with a prefix removed from the names that have it.
+    pub(super) fn without_prefix(self, prefix: &str) -> Self {
+        let models = self.models.into_iter();
+        let plain = |name: String| name.strip_prefix(prefix).map(str::to_owned).unwrap_or(name);
+        Self {
+            models: models.map(|(name, model)| (plain(name), model)).collect(),
+            any: self.any,
+        }
     }
 
     /// Adds the models of another page.
@@ -138,9 +148,8 @@ pub(super) fn text(value: &Value) -> Option<&str> {
 
 /// A number of tokens. Returns `None` for zero and for values that no context window can have.
 pub(super) fn tokens(value: &Value) -> Option<u32> {
-    lenient::amount(value)
-        .and_then(|tokens| u32::try_from(tokens).ok())
-        .filter(|tokens| (1..=i32::MAX.unsigned_abs()).contains(tokens))
+    let tokens = u32::try_from(lenient::amount(value)?).ok();
+    tokens.filter(|tokens| (1..=i32::MAX.unsigned_abs()).contains(tokens))
 }
 
 /// The first of these members that is a number of tokens.
@@ -150,19 +159,16 @@ pub(super) fn first_tokens(entry: &Value, keys: &[&str]) -> Option<u32> {
 
 /// Whether a list of strings contains one. Returns `None` if there is no list.
 pub(super) fn has(list: &Value, word: &str) -> Option<bool> {
-    list.as_array()
-        .map(|list| list.iter().any(|it| it.as_str() == Some(word)))
+    let list = list.as_array()?;
+    Some(list.iter().any(|it| it.as_str() == Some(word)))
 }
 
 /// The media types that a model accepts in addition to text, from the members that state it.
 /// Returns `None` if none does.
 pub(super) fn media(takes: &[(Option<bool>, &str)]) -> Option<Vec<String>> {
     let said = takes.iter().any(|(takes, _)| takes.is_some());
-    let types = takes
-        .iter()
-        .filter(|(takes, _)| *takes == Some(true))
-        .map(|(_, media)| (*media).to_owned());
-    said.then(|| types.collect())
+    let types = takes.iter().filter(|(takes, _)| *takes == Some(true));
+    said.then(|| types.map(|(_, media)| (*media).to_owned()).collect())
 }
 
 /// The known levels of effort among these names. Returns `None` if there are none.
@@ -176,17 +182,14 @@ pub(super) fn efforts<'a>(words: impl Iterator<Item = &'a str>) -> Option<Vec<Re
 
 /// The strings in a list.
 pub(super) fn words(list: &Value) -> impl Iterator<Item = &str> {
-    list.as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
+    let list = list.as_array().into_iter().flatten();
+    list.filter_map(Value::as_str)
 }
 
 /// Whether the entry states a type of model that does not respond with text.
 pub(super) fn answers_without_text(entry: &Value) -> bool {
-    entry["type"]
-        .as_str()
-        .is_some_and(|kind| NO_TEXT.contains(&kind.to_ascii_lowercase().as_str()))
+    let kind = entry["type"].as_str().map(str::to_ascii_lowercase);
+    kind.is_some_and(|kind| NO_TEXT.contains(&kind.as_str()))
 }
 
 #[cfg(test)]

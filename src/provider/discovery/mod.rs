@@ -19,7 +19,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::{Value, json};
 
-use list::Unreadable;
+use list::{Page, Unreadable};
 
 use super::{Error, error::Kind, http::Client};
 
@@ -79,6 +79,15 @@ impl Family {
     }
 }
 
+/// Why a list could not be fetched.
+#[derive(Debug, thiserror::Error)]
+enum FetchError {
+    #[error(transparent)]
+    Call(#[from] Error),
+    #[error(transparent)]
+    List(#[from] Unreadable),
+}
+
 /// Fetches a service's list. `known` is the previous list: facts that do not change are not queried
 /// again.
 async fn fetch_list(
@@ -86,52 +95,52 @@ async fn fetch_list(
     family: Family,
     known: Option<&ModelList>,
 ) -> Result<ModelList, Error> {
-    let unreadable =
-        |error: Unreadable| Error::new(Kind::Broken, client.provider(), error.to_string());
-    match family {
-        Family::Compatible | Family::Server => {
-            compatible::read(&client.get("models").await?).map_err(unreadable)
-        }
-        Family::OpenRouter => openrouter::read(&client.get("models").await?).map_err(unreadable),
-        Family::Mistral => mistral::read(&client.get("models").await?).map_err(unreadable),
-        Family::LlamaCpp => llamacpp(client).await?.map_err(unreadable),
-        Family::LmStudio => lmstudio(client).await?.map_err(unreadable),
-        Family::Ollama => ollama(client, known).await?.map_err(unreadable),
-        Family::Anthropic => {
-            let path = |after: &str| format!("models?limit=1000{}", parameter("after_id", after));
-            pages(client, path, anthropic::read)
-                .await?
-                .map_err(unreadable)
-        }
-        Family::Gemini => {
-            let path =
-                |after: &str| format!("models?pageSize=1000{}", parameter("pageToken", after));
-            pages(client, path, gemini::read).await?.map_err(unreadable)
-        }
-    }
+    let fetched = fetch(client, family, known).await;
+    fetched.map_err(|error| match error {
+        FetchError::Call(error) => error,
+        FetchError::List(error) => Error::new(Kind::Broken, client.provider(), error.to_string()),
+    })
 }
 
-/// A model list, or why the response is not one.
-type Read<T> = Result<T, Unreadable>;
+async fn fetch(
+    client: &Client,
+    family: Family,
+    known: Option<&ModelList>,
+) -> Result<ModelList, FetchError> {
+    Ok(match family {
+        Family::Compatible | Family::Server => compatible::read(&client.get("models").await?)?,
+        Family::OpenRouter => openrouter::read(&client.get("models").await?)?,
+        Family::Mistral => mistral::read(&client.get("models").await?)?,
+        Family::LlamaCpp => llamacpp(client).await?,
+        Family::LmStudio => lmstudio(client).await?,
+        Family::Ollama => ollama(client, known).await?,
+        Family::Anthropic => {
+            pages(client, "models?limit=1000", "after_id", anthropic::read).await?
+        }
+        Family::Gemini => pages(client, "models?pageSize=1000", "pageToken", gemini::read).await?,
+    })
+}
 
-/// Fetches all pages, one after another. A repeated page token ends the list.
+/// Fetches all pages, one after another, each with the token from the page before it in the
+/// parameter `token`. A repeated token ends the list.
 async fn pages(
     client: &Client,
-    path: impl Fn(&str) -> String,
-    read: impl Fn(&Value) -> Read<(ModelList, Option<String>)>,
-) -> Result<Read<ModelList>, Error> {
+    path: &str,
+    token: &str,
+    read: impl Fn(&Value) -> Result<Page, Unreadable>,
+) -> Result<ModelList, FetchError> {
     let mut whole = ModelList::default();
     let mut after = String::new();
     for _ in 0..MAX_PAGES {
-        let answer = client.get(&path(&after)).await?;
-        let next = read(&answer).and_then(|(page, next)| whole.extend(page).map(|()| next));
+        let path = format!("{path}{}", parameter(token, &after));
+        let (page, next) = read(&client.get(&path).await?)?;
+        whole.extend(page)?;
         match next {
-            Ok(Some(next)) if next != after => after = next,
-            Ok(_) => break,
-            Err(error) => return Ok(Err(error)),
+            Some(next) if next != after => after = next,
+            Some(_) | None => break,
         }
     }
-    Ok(Ok(whole))
+    Ok(whole)
 }
 
 /// A query parameter, if there is a value.
@@ -149,36 +158,31 @@ fn parameter(name: &str, value: &str) -> String {
 }
 
 /// Either of the two requests may fail.
-async fn llamacpp(client: &Client) -> Result<Read<ModelList>, Error> {
+async fn llamacpp(client: &Client) -> Result<ModelList, FetchError> {
     let models = client.get("models").await;
     let props = client.get_from_root("props").await;
     match (models, props) {
-        (Err(error), Err(_)) => Err(error),
-        (models, props) => Ok(llamacpp::read(props.ok().as_ref(), models.ok().as_ref())),
+        (Err(error), Err(_)) => Err(error.into()),
+        (models, props) => Ok(llamacpp::read(props.ok().as_ref(), models.ok().as_ref())?),
     }
 }
 
-async fn lmstudio(client: &Client) -> Result<Read<ModelList>, Error> {
+async fn lmstudio(client: &Client) -> Result<ModelList, FetchError> {
     if let Ok(answer) = client.get_from_root("api/v1/models").await
         && let Ok(listed) = lmstudio::read(&answer)
     {
-        return Ok(Ok(listed));
+        return Ok(listed);
     }
     let older = client.get_from_root("api/v0/models").await?;
-    Ok(lmstudio::read_older(&older))
+    Ok(lmstudio::read_older(&older)?)
 }
 
 /// The capabilities of a model are queried once: they change only with the model's file.
-async fn ollama(client: &Client, known: Option<&ModelList>) -> Result<Read<ModelList>, Error> {
+async fn ollama(client: &Client, known: Option<&ModelList>) -> Result<ModelList, FetchError> {
     let models = client.get("models").await?;
     let loaded = client.get_from_root("api/ps").await?;
-    let mut listed = match ollama::read(&models) {
-        Ok(listed) => listed,
-        Err(error) => return Ok(Err(error)),
-    };
-    if let Err(error) = ollama::add_loaded(&mut listed, &loaded) {
-        return Ok(Err(error));
-    }
+    let mut listed = ollama::read(&models)?;
+    ollama::add_loaded(&mut listed, &loaded)?;
     let mut able = BTreeMap::new();
     let mut shown = 0;
     for (name, model) in listed.models {
@@ -200,16 +204,16 @@ async fn ollama(client: &Client, known: Option<&ModelList>) -> Result<Read<Model
         };
         able.extend(model.map(|model| (name, model)));
     }
-    Ok(Ok(ModelList {
+    Ok(ModelList {
         models: able,
         any: None,
-    }))
+    })
 }
 
 /// Applies every reader to one response, for fuzzing.
 #[cfg(any(test, fuzzing))]
 pub(super) fn read_in_every_way(answer: &Value) -> Vec<ModelList> {
-    let first = |page: (ModelList, Option<String>)| page.0;
+    let first = |page: Page| page.0;
     let mut lists: Vec<ModelList> = [
         compatible::read(answer),
         openrouter::read(answer),

@@ -2,18 +2,24 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{
-    Value,
+    Value, json,
     value::{RawValue, to_raw_value},
 };
 
-use crate::model::{
-    Contents, Media, Message, PromptNote, PromptNoteKind, Role, ToolOutcome,
-    json::replace_lone_surrogates, media::Source, message::StoredPart,
+use crate::{
+    model::{
+        Contents, Media, Message, Part, PromptNote, PromptNoteKind, ProviderItem, Role, ToolCall,
+        ToolOutcome, ToolResult, json::replace_lone_surrogates, media::Source, message::StoredPart,
+    },
+    provider::{
+        body::Body,
+        inputs::{self, Input},
+    },
 };
 
 /// A message that is being written.
 #[derive(Debug)]
-pub(in crate::provider) struct Exporter<'a> {
+pub(crate) struct Exporter<'a> {
     message: &'a Message,
     contents: &'a Contents,
     notes: Vec<PromptNote>,
@@ -21,10 +27,20 @@ pub(in crate::provider) struct Exporter<'a> {
 
 /// Where the content of a media part is.
 #[derive(Debug)]
-pub(in crate::provider) enum MediaLocation<'a> {
+pub(crate) enum MediaLocation<'a> {
     /// Inline, in base64.
     Inline(String),
     Url(&'a str),
+}
+
+impl MediaLocation<'_> {
+    /// The URL: a `data:` URL if the content is inline.
+    pub(crate) fn url(self, media: &Media) -> String {
+        match self {
+            Self::Inline(data) => format!("data:{};base64,{data}", media.essence()),
+            Self::Url(url) => url.to_owned(),
+        }
+    }
 }
 
 impl<'a> Exporter<'a> {
@@ -37,30 +53,83 @@ impl<'a> Exporter<'a> {
     }
 
     /// The role of the message.
-    pub(in crate::provider) fn role(&self) -> Role {
+    pub(crate) fn role(&self) -> Role {
         self.message.role
     }
 
     /// The message.
-    pub(in crate::provider) fn message(&self) -> &'a Message {
+    pub(crate) fn message(&self) -> &'a Message {
         self.message
     }
 
     /// The content of media parts.
-    pub(in crate::provider) fn contents(&self) -> &'a Contents {
+    pub(crate) fn contents(&self) -> &'a Contents {
         self.contents
     }
 
     /// The parts with their positions.
-    pub(in crate::provider) fn parts(
-        &self,
-    ) -> impl Iterator<Item = (usize, &'a StoredPart)> + use<'a> {
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (usize, &'a StoredPart)> + use<'a> {
         self.message.parts.iter().enumerate()
+    }
+
+    /// The texts that are not empty and the media of a user or system message, with the positions of
+    /// their parts.
+    pub(crate) fn inputs(&self) -> impl Iterator<Item = (usize, Input<'a>)> + use<'a> {
+        let parts = self.parts();
+        parts.filter_map(|(position, it)| Some((position, inputs::of(&it.part.content)?)))
+    }
+
+    /// The tool results with the positions of their parts.
+    pub(crate) fn results(&self) -> impl Iterator<Item = (usize, &'a ToolResult)> + use<'a> {
+        let parts = self.parts();
+        parts.filter_map(|(position, it)| Some((position, it.part.content.as_result()?)))
+    }
+
+    /// The JSON of an item that this format can express. Returns `None`, with a note, for others.
+    pub(crate) fn item(
+        &mut self,
+        part: usize,
+        item: &ProviderItem,
+        is_known: bool,
+    ) -> Option<Box<RawValue>> {
+        let json = is_known.then(|| raw(&item.json)).flatten();
+        if json.is_none() {
+            self.note_unsupported_item(part);
+        }
+        json
+    }
+
+    /// The arguments of a call, for a format that accepts only objects. Others are noted.
+    pub(crate) fn object_arguments(&mut self, part: usize, call: &ToolCall) -> Box<RawValue> {
+        if !call.has_object() {
+            self.note_invalid_arguments(part);
+        }
+        let arguments = raw(&call.arguments).filter(|_| call.has_object());
+        arguments.unwrap_or_else(|| plain(&json!({})))
+    }
+
+    /// Whether there is anything to write of reasoning, which `is_signed` in this format. Notes what
+    /// is not written.
+    pub(crate) fn has_reasoning(
+        &mut self,
+        position: usize,
+        part: &Part,
+        text: &str,
+        is_signed: bool,
+    ) -> bool {
+        if !is_signed && text.is_empty() {
+            self.note_hidden_reasoning(position);
+            return false;
+        }
+        if !is_signed && part.provider_metadata.is_some() {
+            self.note_unsupported_signature(position);
+        }
+        true
     }
 
     /// Where the content of a media part is. Returns `None`, with a note, if the content is not
     /// available.
-    pub(in crate::provider) fn media_location(
+    pub(crate) fn media_location(
         &mut self,
         part: usize,
         media: &'a Media,
@@ -76,7 +145,7 @@ impl<'a> Exporter<'a> {
     }
 
     /// Notes a media part whose content is not available.
-    pub(in crate::provider) fn check_content(&mut self, part: usize, media: &Media) {
+    pub(crate) fn check_content(&mut self, part: usize, media: &Media) {
         let kept = media.blob();
         if let Some(kept) = kept.filter(|kept| self.contents.get(&kept.id).is_none()) {
             let why = format!(
@@ -90,19 +159,12 @@ impl<'a> Exporter<'a> {
 
     /// The URL of a media part: a `data:` URL if the content is stored. Returns `None`, with a
     /// note, if the content is not available.
-    pub(in crate::provider) fn media_url(
-        &mut self,
-        part: usize,
-        media: &'a Media,
-    ) -> Option<String> {
-        Some(match self.media_location(part, media)? {
-            MediaLocation::Inline(data) => format!("data:{};base64,{data}", media.essence()),
-            MediaLocation::Url(url) => url.to_owned(),
-        })
+    pub(crate) fn media_url(&mut self, part: usize, media: &'a Media) -> Option<String> {
+        Some(self.media_location(part, media)?.url(media))
     }
 
     /// Notes a media part in an assistant message, for a format whose assistant messages have none.
-    pub(in crate::provider) fn note_unsupported_media(&mut self, part: usize, media: &Media) {
+    pub(crate) fn note_unsupported_media(&mut self, part: usize, media: &Media) {
         let place = match &media.source {
             Source::Url(url) => url.clone(),
             Source::Blob(kept) => format!("blob {}", kept.id),
@@ -115,47 +177,31 @@ impl<'a> Exporter<'a> {
     }
 
     /// Notes an item that only another service can read.
-    pub(in crate::provider) fn note_unsupported_item(&mut self, part: usize) {
-        self.note(
-            PromptNoteKind::Dropped,
-            part,
-            "The format does not support the item.",
-        );
+    fn note_unsupported_item(&mut self, part: usize) {
+        let why = "The format does not support the item.";
+        self.note(PromptNoteKind::Dropped, part, why);
     }
 
     /// Notes reasoning of which nothing is written.
-    pub(in crate::provider) fn note_hidden_reasoning(&mut self, part: usize) {
-        self.note(
-            PromptNoteKind::Dropped,
-            part,
-            "The format does not support hidden reasoning.",
-        );
+    pub(crate) fn note_hidden_reasoning(&mut self, part: usize) {
+        let why = "The format does not support hidden reasoning.";
+        self.note(PromptNoteKind::Dropped, part, why);
     }
 
     /// Notes reasoning whose signature belongs to another service and is not written.
-    pub(in crate::provider) fn note_unsupported_signature(&mut self, part: usize) {
-        self.note(
-            PromptNoteKind::Dropped,
-            part,
-            "The format does not support the signature of the reasoning.",
-        );
+    pub(crate) fn note_unsupported_signature(&mut self, part: usize) {
+        let why = "The format does not support the signature of the reasoning.";
+        self.note(PromptNoteKind::Dropped, part, why);
     }
 
     /// Notes arguments that are not a JSON object, for a format that accepts only objects.
-    pub(in crate::provider) fn note_invalid_arguments(&mut self, part: usize) {
-        self.note(
-            PromptNoteKind::Unsupported,
-            part,
-            "The arguments are not a JSON object and are replaced with {}.",
-        );
+    fn note_invalid_arguments(&mut self, part: usize) {
+        let why = "The arguments are not a JSON object and are replaced with {}.";
+        self.note(PromptNoteKind::Unsupported, part, why);
     }
 
     /// Notes the outcome of a call, for a format without a field for it.
-    pub(in crate::provider) fn note_unsupported_outcome(
-        &mut self,
-        part: usize,
-        outcome: ToolOutcome,
-    ) {
+    pub(crate) fn note_unsupported_outcome(&mut self, part: usize, outcome: ToolOutcome) {
         let ended = match outcome {
             ToolOutcome::Success => return,
             ToolOutcome::Error => "with an error",
@@ -181,11 +227,32 @@ impl<'a> Exporter<'a> {
     }
 }
 
+/// A message with a role and the elements of its content under `name`. Empty if it has none.
+pub(crate) fn message(role: &str, name: &str, content: Vec<Box<RawValue>>) -> Vec<Box<RawValue>> {
+    if content.is_empty() {
+        return Vec::new();
+    }
+    let mut message = Body::default();
+    message.set("role", role);
+    message.set(name, content);
+    vec![message.raw()]
+}
+
+/// The sources of a text that a service wrote, of the types for which `is_known` returns true.
+pub(crate) fn sources(part: &Part, is_known: impl Fn(&str) -> bool) -> Vec<Box<RawValue>> {
+    let written = part.citations.iter().filter_map(|citation| {
+        let json = citation.provider_metadata.as_deref()?;
+        let value: Value = serde_json::from_str(json).ok()?;
+        is_known(value.get("type")?.as_str()?).then(|| raw(json))?
+    });
+    written.collect()
+}
+
 /// Stored JSON with unpaired surrogates replaced. Returns `None` if it is invalid.
-pub(in crate::provider) fn raw(json: &str) -> Option<Box<RawValue>> {
+pub(crate) fn raw(json: &str) -> Option<Box<RawValue>> {
     RawValue::from_string(replace_lone_surrogates(json).into_owned()).ok()
 }
 
-pub(in crate::provider) fn plain(value: &Value) -> Box<RawValue> {
+pub(crate) fn plain(value: &Value) -> Box<RawValue> {
     to_raw_value(value).expect("a value is JSON")
 }

@@ -13,7 +13,7 @@ const MAX_FLAWS: usize = 1_000;
 
 /// The state of one read.
 #[derive(Debug)]
-pub(in crate::provider) struct Importer<'a> {
+pub(crate) struct Importer<'a> {
     pub(super) foreign: ForeignConversation,
     /// Prefix of generated call ids.
     pub(super) prefix: &'a str,
@@ -25,7 +25,7 @@ pub(in crate::provider) struct Importer<'a> {
 
 impl Importer<'_> {
     /// Notes a defect.
-    pub(in crate::provider) fn note(&mut self, at: String, kind: FlawKind, why: impl Into<String>) {
+    pub(crate) fn note(&mut self, at: String, kind: FlawKind, why: impl Into<String>) {
         if self.foreign.flaws.len() < MAX_FLAWS {
             self.foreign.flaws.push(ForeignFlaw {
                 at,
@@ -36,7 +36,7 @@ impl Importer<'_> {
     }
 
     /// Adds a message unless it is empty: services write empty responses and do not need them back.
-    pub(in crate::provider) fn add(&mut self, at: &str, role: Role, parts: Vec<ForeignPart>) {
+    pub(crate) fn add(&mut self, at: &str, role: Role, parts: Vec<ForeignPart>) {
         if !parts.is_empty() {
             self.foreign.messages.push(ForeignMessage {
                 at: at.to_owned(),
@@ -64,7 +64,7 @@ impl Importer<'_> {
     }
 
     /// Generates an id for a call that has none.
-    pub(in crate::provider) fn make_id(&mut self) -> String {
+    pub(crate) fn make_id(&mut self) -> String {
         self.made += 1;
         format!("{}{}", self.prefix, self.made)
     }

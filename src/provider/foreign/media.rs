@@ -10,6 +10,12 @@ use super::{FlawKind, ForeignMedia, ForeignSource, Importer, Node};
 /// The media type of content that does not state one.
 const BYTES: &str = "application/octet-stream";
 
+/// The media type of an image that does not state one.
+pub(crate) const PICTURE: &str = "image/jpeg";
+
+/// The media type of a file that does not state one.
+pub(crate) const PDF: &str = "application/pdf";
+
 /// Base64 with or without padding.
 const LENIENT: GeneralPurposeConfig =
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
@@ -35,17 +41,9 @@ const BY_ENDING: [(&str, &str); 14] = [
 ];
 
 /// Inline content with its media type.
-pub(in crate::provider) fn inline(
-    media_type: String,
-    filename: String,
-    data: Vec<u8>,
-) -> ForeignMedia {
+pub(crate) fn inline(media_type: String, filename: String, data: Vec<u8>) -> ForeignMedia {
     ForeignMedia {
-        media_type: if media_type.is_empty() {
-            BYTES.to_owned()
-        } else {
-            media_type
-        },
+        media_type: or(media_type, BYTES),
         filename,
         source: ForeignSource::Data(data),
     }
@@ -53,44 +51,33 @@ pub(in crate::provider) fn inline(
 
 /// Content at a URL. If its type is not stated, it is derived from the extension of the URL, or
 /// else is `usual`.
-pub(in crate::provider) fn at_url(
+pub(crate) fn at_url(
     url: String,
     media_type: String,
     filename: String,
     usual: &str,
 ) -> ForeignMedia {
-    let media_type = if media_type.is_empty() {
-        by_ending(&url).unwrap_or(usual).to_owned()
-    } else {
-        media_type
-    };
     ForeignMedia {
-        media_type,
+        media_type: or(media_type, by_ending(&url).unwrap_or(usual)),
         filename,
         source: ForeignSource::Url(url),
     }
 }
 
 /// Decodes base64 content. Anything else is noted.
-pub(in crate::provider) fn decode_base64(
-    node: &Node<'_>,
-    reading: &mut Importer<'_>,
-) -> Option<Vec<u8>> {
+pub(crate) fn decode_base64(node: &Node<'_>, reading: &mut Importer<'_>) -> Option<Vec<u8>> {
     let text = node.text(reading);
     decoded(&text).or_else(|| {
         if node.is_text() {
-            reading.note(
-                node.at().to_owned(),
-                FlawKind::Malformed,
-                "must be base64 content",
-            );
+            let why = "must be base64 content";
+            reading.note(node.at().to_owned(), FlawKind::Malformed, why);
         }
         None
     })
 }
 
 /// Reads a `data:` URL, which contains its content, or another URL.
-pub(in crate::provider) fn from_data_or_url(
+pub(crate) fn from_data_or_url(
     node: &Node<'_>,
     media_type: String,
     filename: String,
@@ -107,12 +94,7 @@ pub(in crate::provider) fn from_data_or_url(
     let read = || {
         let (head, data) = text[5..].split_once(',')?;
         let said = head.strip_suffix(";base64")?;
-        let media_type = if media_type.is_empty() {
-            said.to_owned()
-        } else {
-            media_type.clone()
-        };
-        Some(inline(media_type, filename.clone(), decoded(data)?))
+        Some(inline(or(media_type, said), filename, decoded(data)?))
     };
     let media = read();
     if media.is_none() {
@@ -122,12 +104,19 @@ pub(in crate::provider) fn from_data_or_url(
     media
 }
 
+/// The media type, or another one if it is not stated.
+pub(crate) fn or(media_type: String, other: &str) -> String {
+    if media_type.is_empty() {
+        other.to_owned()
+    } else {
+        media_type
+    }
+}
+
 fn decoded(text: &str) -> Option<Vec<u8>> {
     let text: String = text.split_ascii_whitespace().collect();
-    PLAIN
-        .decode(&text)
-        .or_else(|_| FOR_ADDRESSES.decode(&text))
-        .ok()
+    let plain = PLAIN.decode(&text);
+    plain.or_else(|_| FOR_ADDRESSES.decode(&text)).ok()
 }
 
 fn by_ending(url: &str) -> Option<&'static str> {

@@ -2,7 +2,12 @@
 
 use std::fmt;
 
-use crate::model::{Citation, Role};
+use serde_json::{Map, Value};
+
+use crate::{
+    model::{Citation, ProviderItem, Role},
+    provider::authorship,
+};
 
 /// The result of reading messages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -158,14 +163,14 @@ pub enum FlawKind {
 
 impl ForeignOutcome {
     /// The outcome in a format that states only whether the tool failed.
-    pub(in crate::provider) fn of(failed: bool) -> Self {
+    pub(crate) fn of(failed: bool) -> Self {
         if failed { Self::Error } else { Self::Success }
     }
 }
 
 impl ForeignPart {
     /// Creates a part without metadata.
-    pub(in crate::provider) fn new(at: &str, content: ForeignContent) -> Self {
+    pub(crate) fn new(at: &str, content: ForeignContent) -> Self {
         Self {
             at: at.to_owned(),
             content,
@@ -177,17 +182,60 @@ impl ForeignPart {
 
     /// Attaches metadata of a kind of provider, unless it is empty.
     #[must_use]
-    pub(in crate::provider) fn with_metadata(
-        self,
-        kind: &str,
-        own: serde_json::Map<String, serde_json::Value>,
-    ) -> Self {
-        let metadata = (!own.is_empty()).then(|| serde_json::json!({ kind: own }).to_string());
+    pub(crate) fn with_metadata(self, kind: &str, own: Map<String, Value>) -> Self {
+        let metadata = (!own.is_empty()).then(|| authorship::metadata(kind, own));
         Self { metadata, ..self }
     }
 
+    /// Creates a media part.
+    pub(crate) fn media(at: &str, media: ForeignMedia) -> Self {
+        Self::new(at, ForeignContent::Media(media))
+    }
+
+    /// Creates a reasoning part. Without text, it is redacted.
+    pub(crate) fn reasoning(at: &str, text: String) -> Self {
+        let redacted = text.is_empty();
+        Self::new(at, ForeignContent::Reasoning { text, redacted })
+    }
+
+    /// Creates the result of a call from its texts and media.
+    pub(crate) fn result(
+        at: &str,
+        call: String,
+        given: Vec<Self>,
+        outcome: ForeignOutcome,
+    ) -> Self {
+        let given = given.into_iter().filter_map(|part| match part.content {
+            ForeignContent::Text(text) => Some(ForeignResultPart::Text(text)),
+            ForeignContent::Media(media) => Some(ForeignResultPart::Media(media)),
+            ForeignContent::Reasoning { .. }
+            | ForeignContent::Refusal(_)
+            | ForeignContent::Call { .. }
+            | ForeignContent::Result { .. }
+            | ForeignContent::Item { .. } => None,
+        });
+        let parts = given.collect();
+        let content = ForeignContent::Result {
+            call,
+            parts,
+            outcome,
+        };
+        Self::new(at, content)
+    }
+
+    /// Creates a part that only its service can read.
+    pub(crate) fn item(at: &str, item: ProviderItem, reader: Option<&'static str>) -> Self {
+        let content = ForeignContent::Item {
+            kind: item.kind,
+            json: item.json,
+            title: item.title,
+            reader,
+        };
+        Self::new(at, content)
+    }
+
     /// Creates a text part. Returns `None` if the text is empty.
-    pub(in crate::provider) fn text(at: &str, text: String) -> Option<Self> {
+    pub(crate) fn text(at: &str, text: String) -> Option<Self> {
         (!text.is_empty()).then(|| Self::new(at, ForeignContent::Text(text)))
     }
 }

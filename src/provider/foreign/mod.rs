@@ -13,9 +13,9 @@ mod order;
 mod read;
 mod write;
 
-pub(super) use exporter::{Exporter, MediaLocation, plain, raw};
+pub(super) use exporter::{Exporter, MediaLocation, message, plain, raw, sources};
 pub(super) use importer::Importer;
-pub(super) use media::{at_url, decode_base64, from_data_or_url, inline};
+pub(super) use media::{PDF, PICTURE, at_url, decode_base64, from_data_or_url, inline, or};
 pub use message::{
     FlawKind, ForeignContent, ForeignConversation, ForeignFlaw, ForeignMedia, ForeignMessage,
     ForeignOutcome, ForeignPart, ForeignResultPart, ForeignSource,

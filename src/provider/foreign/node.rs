@@ -8,7 +8,7 @@ use serde::{
 };
 use serde_json::{Value, value::RawValue};
 
-use super::{FlawKind, Importer};
+use super::{FlawKind, ForeignPart, Importer};
 use crate::{
     model::json::replace_lone_surrogates,
     provider::http::lenient::{self, Piece},
@@ -75,14 +75,14 @@ impl<'de> Deserialize<'de> for Members<'de> {
 
 /// A JSON value and its path.
 #[derive(Debug, Clone)]
-pub(in crate::provider) struct Node<'a> {
+pub(crate) struct Node<'a> {
     raw: &'a RawValue,
     at: String,
 }
 
 /// A JSON object and its path.
 #[derive(Debug, Clone)]
-pub(in crate::provider) struct Object<'a> {
+pub(crate) struct Object<'a> {
     members: BTreeMap<String, &'a RawValue>,
     raw: &'a RawValue,
     at: String,
@@ -98,43 +98,43 @@ impl<'a> Node<'a> {
     }
 
     /// The path of the value.
-    pub(in crate::provider) fn at(&self) -> &str {
+    pub(crate) fn at(&self) -> &str {
         &self.at
     }
 
     /// Whether the value is an array.
-    pub(in crate::provider) fn is_array(&self) -> bool {
+    pub(crate) fn is_array(&self) -> bool {
         self.raw.get().starts_with('[')
     }
 
     /// Whether the value is an object.
-    pub(in crate::provider) fn is_object(&self) -> bool {
+    pub(crate) fn is_object(&self) -> bool {
         self.raw.get().starts_with('{')
     }
 
     /// Whether the value is a string.
-    pub(in crate::provider) fn is_text(&self) -> bool {
+    pub(crate) fn is_text(&self) -> bool {
         self.raw.get().starts_with('"')
     }
 
     /// The JSON text, with unpaired surrogates replaced.
-    pub(in crate::provider) fn json(&self) -> String {
+    pub(crate) fn json(&self) -> String {
         replace_lone_surrogates(self.raw.get()).into_owned()
     }
 
     /// The JSON text, unchanged.
-    pub(in crate::provider) fn raw(&self) -> &'a RawValue {
+    pub(crate) fn raw(&self) -> &'a RawValue {
         self.raw
     }
 
     /// The parsed value.
-    pub(in crate::provider) fn value(&self) -> Value {
+    pub(crate) fn value(&self) -> Value {
         lenient::value(self.raw.get()).unwrap_or_default()
     }
 
     /// The elements of an array. If the value is not an array or is too long, this is noted and the
     /// result is empty.
-    pub(in crate::provider) fn elements(&self, reading: &mut Importer<'_>) -> Vec<Self> {
+    pub(crate) fn elements(&self, reading: &mut Importer<'_>) -> Vec<Self> {
         if !self.is_array() {
             reading.note(self.at.clone(), FlawKind::Malformed, "must be an array");
             return Vec::new();
@@ -153,7 +153,7 @@ impl<'a> Node<'a> {
     }
 
     /// The members of an object. Returns `None`, and notes it, if the value is not an object.
-    pub(in crate::provider) fn object(&self, reading: &mut Importer<'_>) -> Option<Object<'a>> {
+    pub(crate) fn object(&self, reading: &mut Importer<'_>) -> Option<Object<'a>> {
         let Ok(Members(members)) = serde_json::from_str(self.raw.get()) else {
             reading.note(self.at.clone(), FlawKind::Malformed, "must be an object");
             return None;
@@ -166,16 +166,13 @@ impl<'a> Node<'a> {
     }
 
     /// The elements that are objects. Others are noted.
-    pub(in crate::provider) fn objects(&self, reading: &mut Importer<'_>) -> Vec<Object<'a>> {
-        let elements = self.elements(reading);
-        elements
-            .iter()
-            .filter_map(|element| element.object(reading))
-            .collect()
+    pub(crate) fn objects(&self, reading: &mut Importer<'_>) -> Vec<Object<'a>> {
+        let elements = self.elements(reading).into_iter();
+        elements.filter_map(|it| it.object(reading)).collect()
     }
 
     /// The string. If the value is not a string, this is noted and the result is empty.
-    pub(in crate::provider) fn text(&self, reading: &mut Importer<'_>) -> String {
+    pub(crate) fn text(&self, reading: &mut Importer<'_>) -> String {
         if self.is_text() {
             let text = Piece::of(self.raw).whole();
             if text.replaced {
@@ -186,31 +183,40 @@ impl<'a> Node<'a> {
         reading.note(self.at.clone(), FlawKind::Malformed, "must be a string");
         String::new()
     }
+
+    /// The string, or the JSON text of another value.
+    pub(crate) fn text_or_json(&self, reading: &mut Importer<'_>) -> String {
+        if self.is_text() {
+            self.text(reading)
+        } else {
+            self.json()
+        }
+    }
 }
 
 impl<'a> Object<'a> {
     /// The path of the object.
-    pub(in crate::provider) fn at(&self) -> &str {
+    pub(crate) fn at(&self) -> &str {
         &self.at
     }
 
     /// The path of a member.
-    pub(in crate::provider) fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         format!("{}.{name}", self.at)
     }
 
     /// The JSON text, unchanged.
-    pub(in crate::provider) fn raw(&self) -> &'a RawValue {
+    pub(crate) fn raw(&self) -> &'a RawValue {
         self.raw
     }
 
     /// The JSON text, with unpaired surrogates replaced.
-    pub(in crate::provider) fn json(&self) -> String {
+    pub(crate) fn json(&self) -> String {
         replace_lone_surrogates(self.raw.get()).into_owned()
     }
 
     /// The names of the members that are not null.
-    pub(in crate::provider) fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         let members = self.members.iter();
         members
             .filter(|(_, raw)| raw.get() != "null")
@@ -218,7 +224,7 @@ impl<'a> Object<'a> {
     }
 
     /// A member. Returns `None` if it is missing or null.
-    pub(in crate::provider) fn get(&self, name: &str) -> Option<Node<'a>> {
+    pub(crate) fn get(&self, name: &str) -> Option<Node<'a>> {
         let raw = self.members.get(name).filter(|raw| raw.get() != "null")?;
         Some(Node {
             raw,
@@ -227,14 +233,14 @@ impl<'a> Object<'a> {
     }
 
     /// A string member. Empty if it is missing.
-    pub(in crate::provider) fn string(&self, name: &str, reading: &mut Importer<'_>) -> String {
+    pub(crate) fn string(&self, name: &str, reading: &mut Importer<'_>) -> String {
         self.get(name)
             .map(|node| node.text(reading))
             .unwrap_or_default()
     }
 
     /// A required string member. A missing one is noted.
-    pub(in crate::provider) fn required(&self, name: &str, reading: &mut Importer<'_>) -> String {
+    pub(crate) fn required(&self, name: &str, reading: &mut Importer<'_>) -> String {
         let Some(node) = self.get(name) else {
             reading.note(self.path(name), FlawKind::Missing, "must be set");
             return String::new();
@@ -246,8 +252,63 @@ impl<'a> Object<'a> {
         text
     }
 
+    /// A required member. A missing one is noted.
+    pub(crate) fn node(&self, name: &str, reading: &mut Importer<'_>) -> Option<Node<'a>> {
+        self.get(name)
+            .or_else(|| reading.missing(self, name, "must be set"))
+    }
+
+    /// A required member that is an object. Anything else is noted.
+    pub(crate) fn object(&self, name: &str, reading: &mut Importer<'_>) -> Option<Object<'a>> {
+        self.node(name, reading)?.object(reading)
+    }
+
+    /// A string member, or the JSON of another value. Empty if it is missing.
+    pub(crate) fn text_or_json(&self, name: &str, reading: &mut Importer<'_>) -> String {
+        let node = self.get(name);
+        node.map(|node| node.text_or_json(reading))
+            .unwrap_or_default()
+    }
+
+    /// The elements of an array member. Empty if it is missing.
+    pub(crate) fn elements(&self, name: &str, reading: &mut Importer<'_>) -> Vec<Node<'a>> {
+        let list = self.get(name);
+        list.map(|list| list.elements(reading)).unwrap_or_default()
+    }
+
+    /// The elements of an array member that are objects. Empty if it is missing.
+    pub(crate) fn objects(&self, name: &str, reading: &mut Importer<'_>) -> Vec<Self> {
+        let list = self.get(name);
+        list.map(|list| list.objects(reading)).unwrap_or_default()
+    }
+
+    /// Reads a member that is one text or a list of parts.
+    pub(crate) fn parts(
+        &self,
+        name: &str,
+        read: impl Fn(&Self, &mut Importer<'_>) -> Option<ForeignPart>,
+        reading: &mut Importer<'_>,
+    ) -> Vec<ForeignPart> {
+        match self.get(name) {
+            None => Vec::new(),
+            Some(content) if content.is_array() => {
+                let parts = content.objects(reading).into_iter();
+                parts.filter_map(|part| read(&part, reading)).collect()
+            }
+            Some(content) => {
+                let text = ForeignPart::text(content.at(), content.text(reading));
+                text.into_iter().collect()
+            }
+        }
+    }
+
+    /// The part for a text in a member.
+    pub(crate) fn text_part(&self, reading: &mut Importer<'_>) -> Option<ForeignPart> {
+        ForeignPart::text(self.at(), self.string("text", reading))
+    }
+
     /// Whether a member is true.
-    pub(in crate::provider) fn is_true(&self, name: &str) -> bool {
+    pub(crate) fn is_true(&self, name: &str) -> bool {
         self.members
             .get(name)
             .is_some_and(|raw| raw.get() == "true")
@@ -256,21 +317,23 @@ impl<'a> Object<'a> {
 
 impl Importer<'_> {
     /// Notes a role that the format does not have.
-    pub(in crate::provider) fn unknown_role(
-        &mut self,
-        object: &Object<'_>,
-        role: &str,
-        known: &str,
-    ) {
+    pub(crate) fn unknown_role(&mut self, object: &Object<'_>, role: &str, known: &str) {
         if !role.is_empty() {
             let why = format!("must be {known}");
             self.note(object.path("role"), FlawKind::Unsupported, why);
         }
     }
 
-    /// Notes a type that is not supported at this position.
-    pub(in crate::provider) fn unknown_type(&mut self, object: &Object<'_>, known: &str) {
+    /// Notes a type that is not supported at this position. Returns `None` in place of the value.
+    pub(crate) fn unknown_type<T>(&mut self, object: &Object<'_>, known: &str) -> Option<T> {
         let why = format!("must be {known} here");
         self.note(object.path("type"), FlawKind::Unsupported, why);
+        None
+    }
+
+    /// Notes a missing member. Returns `None` in its place.
+    pub(crate) fn missing<T>(&mut self, object: &Object<'_>, name: &str, why: &str) -> Option<T> {
+        self.note(object.path(name), FlawKind::Missing, why);
+        None
     }
 }

@@ -61,15 +61,10 @@ fn answer(message: ForeignMessage, open: &mut BTreeMap<String, Vec<usize>>, grou
 
 /// The group of the call that a result belongs to.
 fn called_in(part: &ForeignPart, open: &mut BTreeMap<String, Vec<usize>>) -> Option<usize> {
-    match &part.content {
-        ForeignContent::Result { call, .. } => open.get_mut(call)?.pop(),
-        ForeignContent::Text(_)
-        | ForeignContent::Reasoning { .. }
-        | ForeignContent::Refusal(_)
-        | ForeignContent::Media(_)
-        | ForeignContent::Call { .. }
-        | ForeignContent::Item { .. } => None,
-    }
+    let ForeignContent::Result { call, .. } = &part.content else {
+        return None;
+    };
+    open.get_mut(call)?.pop()
 }
 
 #[cfg(test)]

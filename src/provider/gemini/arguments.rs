@@ -62,32 +62,19 @@ impl Arguments {
 }
 
 fn size(piece: &PartialArg) -> usize {
-    let PartialArg {
-        json_path,
-        string_value,
-        number_value,
-        bool_value,
-        null_value,
-    } = piece;
-    let text = string_value.as_ref().map_or(0, Piece::len);
-    let others = [number_value, bool_value, null_value].into_iter().flatten();
-    json_path.0.len() + text + others.map(|raw| raw.get().len()).sum::<usize>()
+    let text = piece.string_value.as_ref().map_or(0, Piece::len);
+    let others = [&piece.number_value, &piece.bool_value, &piece.null_value];
+    let others = others.into_iter().flatten().map(|raw| raw.get().len());
+    piece.json_path.0.len() + text + others.sum::<usize>()
 }
 
 /// The value of a piece. Returns `None` if it has none.
 fn value(piece: &PartialArg) -> Option<Value> {
-    let PartialArg {
-        json_path: _,
-        string_value,
-        number_value,
-        bool_value,
-        null_value,
-    } = piece;
-    let text = string_value.as_ref();
+    let text = piece.string_value.as_ref();
     let text = text.map(|text| Value::String(text.whole().text));
-    let other = number_value.as_ref().or(bool_value.as_ref());
-    text.or_else(|| lenient::value(other?.get()))
-        .or_else(|| null_value.as_ref().map(|_| Value::Null))
+    let other = piece.number_value.as_ref().or(piece.bool_value.as_ref());
+    let null = piece.null_value.as_ref().map(|_| Value::Null);
+    text.or_else(|| lenient::value(other?.get())).or(null)
 }
 
 /// Descends one segment. Creates the value if there is none yet. Returns `None` if the existing

@@ -10,18 +10,20 @@ use super::{
     KIND,
     family::Family,
     items, media, names,
-    wire::{Call, Content as Written, Data, Json, Outcome, OwnPart, Part, Response, WireRole},
+    wire::{Call, Content as Written, Data, Outcome, OwnPart, Part, Response, WireRole},
 };
 use crate::{
     model::{
-        CallId, Content, Contents, Media, Message, OutputPart, Part as StoredPart, Prompt,
-        PromptNote, ProviderItem, Role, ToolCall, ToolOutcome, ToolResult,
-        json::replace_lone_surrogates,
+        CallId, Content, Media, Message, Part as StoredContent, Prompt, PromptNote, ProviderItem,
+        Role, ToolCall, ToolResult, json::replace_lone_surrogates, message::StoredPart,
     },
     provider::{
-        PastReasoning, authorship, call_names,
+        PastReasoning, authorship,
+        body::Json,
+        call_names,
         http::lenient,
-        inserted::{INSTRUCTIONS, OPENING, media_follows_note},
+        inputs::{self, Input},
+        inserted::{self, INSTRUCTIONS, OPENING, media_follows_note, origin_note, outcome_text},
         omissions,
         rules::ReasoningRule,
     },
@@ -51,14 +53,7 @@ pub(super) fn conversation<'a>(
     family: Family,
 ) -> Conversation<'a> {
     let stored = prompt.transcript.messages();
-    let leading = stored
-        .iter()
-        .take_while(|message| message.role == Role::System);
-    let instructions = prompt.system.iter().map(String::as_str);
-    let system = instructions
-        .chain(leading.clone().flat_map(Message::texts))
-        .filter(|text| !is_blank(text))
-        .collect();
+    let (system, leading) = inputs::leading_instructions(prompt);
     let mut writer = Writer {
         prompt,
         provider,
@@ -72,7 +67,7 @@ pub(super) fn conversation<'a>(
     // The results of one response's calls may be several messages.
     let both_results =
         |one: &Message, next: &Message| one.role == Role::Tool && next.role == Role::Tool;
-    for group in stored[leading.count()..].chunk_by(both_results) {
+    for group in stored[leading..].chunk_by(both_results) {
         writer.write(group);
     }
     writer.conversation
@@ -103,15 +98,16 @@ impl<'a> Writer<'a> {
         let message = &group[0];
         match message.role {
             Role::System => {
-                let texts = message.texts().filter(|text| !is_blank(text));
+                let texts = message.texts().filter(|text| !inputs::is_blank(text));
                 let parts = texts.map(|text| Part::text(format!("{INSTRUCTIONS}{text}")));
-                let parts = parts.collect();
-                self.push_or_note(message, WireRole::User, parts);
+                self.push_or_note(message, WireRole::User, parts.collect());
             }
             Role::User => {
-                let parts = parts(message).filter_map(|part| user_part(part, contents));
-                let parts = parts.collect();
-                self.push_or_note(message, WireRole::User, parts);
+                let parts = inputs::of_message(message).map(|input| match input {
+                    Input::Text(text) => Part::text(text),
+                    Input::Media(medium) => media::part(medium, contents),
+                });
+                self.push_or_note(message, WireRole::User, parts.collect());
             }
             Role::Tool => self.results(group),
             Role::Assistant => {
@@ -131,7 +127,7 @@ impl<'a> Writer<'a> {
         let own = authorship::wrote(self.provider, &self.prompt.model, message);
         let mut written = Vec::new();
         let mut called = false;
-        for (position, part) in parts(message).enumerate() {
+        for (position, StoredPart { part, .. }) in message.parts.iter().enumerate() {
             let mut attached = attached(part);
             let signature = attached.remove("thoughtSignature").filter(|_| own);
             let data = match &part.content {
@@ -193,7 +189,7 @@ impl<'a> Writer<'a> {
         Data::FunctionCall(Call {
             id,
             name: names::escape_call(&call.name),
-            args: arguments(call),
+            args: Json(replace_lone_surrogates(inserted::arguments(call))),
         })
     }
 
@@ -216,20 +212,9 @@ impl<'a> Writer<'a> {
     /// part of a result.
     fn results(&mut self, messages: &'a [Message]) {
         let contents = &self.prompt.contents;
-        let mut results: Vec<(WrittenCall, &ToolResult)> = messages
-            .iter()
-            .flat_map(parts)
-            .filter_map(|part| match &part.content {
-                Content::ToolResult(result) => Some((self.asked(&result.call), result)),
-                Content::Text(_)
-                | Content::Reasoning { .. }
-                | Content::ToolCall(_)
-                | Content::Refusal(_)
-                | Content::Media(_)
-                | Content::ProviderItem(_)
-                | Content::Unknown(_) => None,
-            })
-            .collect();
+        let results = messages.iter().flat_map(Message::results);
+        let results = results.map(|result| (self.asked(&result.call), result));
+        let mut results: Vec<(WrittenCall, &ToolResult)> = results.collect();
         results.sort_by_key(|(asked, _)| asked.number);
         let mut after = Vec::new();
         let mut written = Vec::new();
@@ -239,18 +224,14 @@ impl<'a> Writer<'a> {
                     self.family.media_in_results && media::fits_in_result(medium, contents)
                 });
             for medium in &outside {
-                let from = format!("[From the result of {}: {}]", result.name, medium.title());
-                after.push(Part::text(from));
+                after.push(Part::text(origin_note(result, medium)));
                 after.push(media::part(medium, contents));
             }
             written.push(Part::new(Data::FunctionResponse(Response {
                 id: asked.id,
                 name: names::escape_call(&result.name),
                 response: outcome(result, &outside),
-                parts: inside
-                    .into_iter()
-                    .map(|medium| media::part(medium, contents))
-                    .collect(),
+                parts: inside.iter().map(|it| media::part(it, contents)).collect(),
             })));
         }
         written.extend(after);
@@ -294,67 +275,25 @@ impl<'a> Writer<'a> {
     }
 }
 
-fn parts(message: &Message) -> impl Iterator<Item = &StoredPart> {
-    message.parts.iter().map(|stored| &stored.part)
-}
-
-fn is_blank(text: &str) -> bool {
-    text.trim().is_empty()
-}
-
-/// Encodes a part of a user message. Returns `None` if it cannot be sent.
-fn user_part<'a>(part: &'a StoredPart, contents: &Contents) -> Option<Part<'a>> {
-    match &part.content {
-        Content::Text(text) if !text.is_empty() => Some(Part::text(text.as_str())),
-        Content::Media(medium) => Some(media::part(medium, contents)),
-        Content::Text(_)
-        | Content::Reasoning { .. }
-        | Content::ToolCall(_)
-        | Content::ToolResult(_)
-        | Content::Refusal(_)
-        | Content::ProviderItem(_)
-        | Content::Unknown(_) => None,
-    }
-}
-
 /// The text of a tool result. Each media part in `outside` is replaced by a note that it follows.
 fn outcome(result: &ToolResult, outside: &[&Media]) -> Outcome {
-    let words = result.parts.iter().filter_map(|given| match given {
-        OutputPart::Text(text) => Some(Cow::Borrowed(text.as_str())),
-        OutputPart::Media(medium) => outside
-            .contains(&medium)
-            .then(|| Cow::Owned(media_follows_note(medium))),
-    });
-    let words: Vec<Cow<'_, str>> = words.collect();
-    let words = words.join("\n");
-    let or = |silent: &str| {
-        if words.is_empty() {
-            silent.to_owned()
-        } else {
-            words.clone()
+    let words = inputs::of_result(result).filter_map(|given| match given {
+        Input::Text(text) => Some(Cow::Borrowed(text)),
+        Input::Media(medium) => {
+            let follows = outside.contains(&medium);
+            follows.then(|| Cow::Owned(media_follows_note(medium)))
         }
-    };
-    match result.outcome {
-        ToolOutcome::Success => Outcome::Output(words),
-        ToolOutcome::Error => Outcome::Error(or("Error")),
-        ToolOutcome::Denied => Outcome::Error(or("Denied")),
-        ToolOutcome::TimedOut => Outcome::Error(or("Timed out")),
-        ToolOutcome::Cancelled => Outcome::Error(or("Cancelled")),
+    });
+    let words = words.collect::<Vec<_>>().join("\n");
+    match outcome_text(result.outcome) {
+        None => Outcome::Output(words),
+        Some(silent) if words.is_empty() => Outcome::Error(silent.to_owned()),
+        Some(_) => Outcome::Error(words),
     }
-}
-
-/// The arguments as the model wrote them. A call whose arguments are not a JSON object was never
-/// run, and is sent without arguments.
-fn arguments(call: &ToolCall) -> Json<'_> {
-    Json(if call.has_object() {
-        replace_lone_surrogates(&call.arguments)
-    } else {
-        Cow::Borrowed("{}")
-    })
 }
 
 /// The strings in the metadata that this kind of provider attached to a part.
-fn attached(part: &StoredPart) -> BTreeMap<String, String> {
+fn attached(part: &StoredContent) -> BTreeMap<String, String> {
     let words = authorship::attached_metadata(KIND, part)
         .into_iter()
         .flatten();

@@ -5,7 +5,7 @@
 //! marker. The response is complete when the connection closes after a finish reason, of which
 //! there may be several.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json, value::RawValue};
 
@@ -20,12 +20,12 @@ use super::{
 use crate::{
     model::{FinishReason, json::replace_lone_surrogates},
     provider::{
-        Chunk, Finish, GeneratedImage,
+        Chunk, Finish, GeneratedImage, authorship,
+        chunk::TextKind,
         error::Kind,
         http::{
-            Fault, ReportedError,
-            classify::{self, ErrorSource},
-            lenient::{self, Joiner, Piece, Text},
+            Chunks, Decoded, Fault, classify,
+            lenient::{self, Joiner, LenientString, Piece, Text},
             sse, stream,
         },
     },
@@ -42,14 +42,6 @@ const NON_CONTENT_FIELDS: &[&str] = &[
 /// Limit on the bytes that are buffered until they are emitted: streamed arguments, and metadata of
 /// the whole response.
 const MAX_HELD_BYTES: usize = 8 << 20;
-
-/// The kind of a text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum TextKind {
-    #[default]
-    Text,
-    Reasoning,
-}
 
 /// A call whose arguments are still streaming.
 #[derive(Debug)]
@@ -92,45 +84,33 @@ impl Decoder {
         Self::default()
     }
 
-    fn chunk(&mut self, chunk: wire::Chunk, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
-        keep(&mut self.id, chunk.response_id.0);
-        keep(&mut self.model, chunk.model_version.0);
+    fn chunk(&mut self, chunk: wire::Chunk, chunks: &mut Chunks) -> Decoded {
+        chunk.response_id.keep_in(&mut self.id);
+        chunk.model_version.keep_in(&mut self.model);
         if let Some(report) = chunk.usage_metadata {
             self.report.add(&report);
         }
-        if let Some(word) = word(chunk.prompt_feedback.unwrap_or_default().block_reason.0) {
+        if let Some(word) = word(chunk.prompt_feedback.unwrap_or_default().block_reason) {
             self.blocked = Some(word);
         }
         // Only one candidate was requested.
-        let first =
-            |candidate: &Candidate| candidate.index.and_then(|index| index.0).unwrap_or(0) == 0;
+        let first = |candidate: &Candidate| candidate.index.0.unwrap_or(0) == 0;
         for candidate in chunk.candidates.into_iter().flatten().filter(first) {
             self.candidate(candidate, chunks)?;
         }
         Ok(())
     }
 
-    fn candidate(
-        &mut self,
-        candidate: Candidate,
-        chunks: &mut VecDeque<Chunk>,
-    ) -> Result<(), Fault> {
-        let Candidate {
-            index: _,
-            content,
-            finish_reason,
-            grounding_metadata,
-            url_context_metadata,
-            citation_metadata,
-        } = candidate;
-        for raw in content.and_then(|said| said.parts).unwrap_or_default() {
+    fn candidate(&mut self, candidate: Candidate, chunks: &mut Chunks) -> Decoded {
+        let parts = candidate.content.and_then(|content| content.parts);
+        for raw in parts.unwrap_or_default() {
             self.part(&raw, chunks)?;
         }
-        self.finish = word(finish_reason.0).or(self.finish.take());
+        self.finish = word(candidate.finish_reason).or(self.finish.take());
         let attached = [
-            ("groundingMetadata", grounding_metadata),
-            ("urlContextMetadata", url_context_metadata),
-            ("citationMetadata", citation_metadata),
+            ("groundingMetadata", candidate.grounding_metadata),
+            ("urlContextMetadata", candidate.url_context_metadata),
+            ("citationMetadata", candidate.citation_metadata),
         ];
         let attached = attached
             .into_iter()
@@ -139,29 +119,23 @@ impl Decoder {
         self.attached.extend(attached);
         let held: usize = self.attached.values().map(|raw| raw.get().len()).sum();
         if held > MAX_HELD_BYTES {
-            return Err(too_large("the metadata of the response is too large"));
+            return Err(Fault::oversized(
+                "the metadata of the response is too large",
+            ));
         }
         Ok(())
     }
 
-    fn part(&mut self, raw: &RawValue, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
-        let ResponsePart {
-            text,
-            thought,
-            thought_signature,
-            function_call,
-        } = parse_part(raw)?;
-        let signature = thought_signature.0;
-        match (function_call, text) {
+    fn part(&mut self, raw: &RawValue, chunks: &mut Chunks) -> Decoded {
+        let part = parse_part(raw)?;
+        let signature = part.thought_signature.0;
+        let voice = match part.thought {
+            Some(true) => TextKind::Reasoning,
+            Some(false) | None => TextKind::Text,
+        };
+        match (part.function_call, part.text) {
             (Some(call), _) => self.call(call, &signature, chunks)?,
-            (None, Some(text)) => {
-                let voice = if thought == Some(true) {
-                    TextKind::Reasoning
-                } else {
-                    TextKind::Text
-                };
-                self.add_text(voice, &text, signature, chunks);
-            }
+            (None, Some(text)) => self.add_text(voice, &text, signature, chunks),
             (None, None) => self.other(raw, signature, chunks),
         }
         Ok(())
@@ -169,7 +143,7 @@ impl Decoder {
 
     /// Handles a part that is neither text nor a call: a provider item, an image, or only a
     /// signature.
-    fn other(&mut self, raw: &RawValue, signature: String, chunks: &mut VecDeque<Chunk>) {
+    fn other(&mut self, raw: &RawValue, signature: String, chunks: &mut Chunks) {
         let fields = lenient::members(raw.get());
         match fields
             .keys()
@@ -180,11 +154,12 @@ impl Decoder {
                 self.has_content = true;
                 match items::picture(kind, raw) {
                     Some(made) => {
-                        chunks.push_back(Chunk::Image(GeneratedImage::Content(made)));
-                        let signature = Some(signature).filter(|it| !it.is_empty());
-                        chunks.extend(signature.map(|it| Chunk::PartMetadata(signed(&it))));
+                        chunks.push(Chunk::Image(GeneratedImage::Content(made)));
+                        if !signature.is_empty() {
+                            attach(&signature, chunks);
+                        }
                     }
-                    None => chunks.push_back(Chunk::Item(items::item(kind, raw))),
+                    None => chunks.push(Chunk::Item(items::item(kind, raw))),
                 }
             }
             None => self.add_text(TextKind::Text, &Piece::default(), signature, chunks),
@@ -192,13 +167,7 @@ impl Decoder {
     }
 
     /// Handles text. A signed text is a separate part.
-    fn add_text(
-        &mut self,
-        voice: TextKind,
-        piece: &Piece,
-        signature: String,
-        chunks: &mut VecDeque<Chunk>,
-    ) {
+    fn add_text(&mut self, voice: TextKind, piece: &Piece, signature: String, chunks: &mut Chunks) {
         if piece.is_empty() && signature.is_empty() {
             return;
         }
@@ -217,52 +186,42 @@ impl Decoder {
         }
         self.sealed = !signature.is_empty();
         if self.sealed {
-            chunks.push_back(Chunk::PartEnded);
+            chunks.push(Chunk::PartEnded);
         }
         let joined = self.joiner.join(piece);
         self.add(joined, chunks);
         if self.sealed {
             self.end_text(chunks);
-            chunks.push_back(Chunk::PartMetadata(signed(&signature)));
+            attach(&signature, chunks);
         }
     }
 
-    fn add(&mut self, Text { text, replaced }: Text, chunks: &mut VecDeque<Chunk>) {
-        if !text.is_empty() {
-            match self.text_kind {
-                TextKind::Text => {
-                    self.text.push_str(&text);
-                    chunks.push_back(Chunk::Text(text));
-                }
-                TextKind::Reasoning => chunks.push_back(Chunk::Reasoning(text)),
-            }
+    fn add(&mut self, text: Text, chunks: &mut Chunks) {
+        if self.text_kind == TextKind::Text {
+            self.text.push_str(&text.text);
         }
-        chunks.extend(replaced.then_some(Chunk::Sanitized));
+        chunks.text(self.text_kind, text);
     }
 
     /// Ends text of the current kind. An unpaired surrogate at its end is replaced.
-    fn end_text(&mut self, chunks: &mut VecDeque<Chunk>) {
-        let mut text = Text::default();
-        self.joiner.close(&mut text);
-        self.add(text, chunks);
+    fn end_text(&mut self, chunks: &mut Chunks) {
+        let rest = self.joiner.rest();
+        self.add(rest, chunks);
     }
 
     /// Emits the held signature as a part without text.
-    fn hand_out_signature(&mut self, chunks: &mut VecDeque<Chunk>) {
+    fn hand_out_signature(&mut self, chunks: &mut Chunks) {
         let Some((voice, signature)) = self.signature.take() else {
             return;
         };
         self.text.clear();
-        chunks.push_back(Chunk::PartEnded);
-        chunks.push_back(match voice {
-            TextKind::Text => Chunk::Text(String::new()),
-            TextKind::Reasoning => Chunk::Reasoning(String::new()),
-        });
-        chunks.push_back(Chunk::PartMetadata(signed(&signature)));
+        chunks.push(Chunk::PartEnded);
+        chunks.push(voice.chunk(String::new()));
+        attach(&signature, chunks);
     }
 
     /// Ends the current text or call before a part of another kind.
-    fn interrupt(&mut self, chunks: &mut VecDeque<Chunk>) {
+    fn interrupt(&mut self, chunks: &mut Chunks) {
         self.close_call(true, chunks);
         self.hand_out_signature(chunks);
         self.end_text(chunks);
@@ -270,20 +229,10 @@ impl Decoder {
     }
 
     /// Handles a call or its start. A call without a name continues the call before it.
-    fn call(
-        &mut self,
-        call: FunctionCall,
-        signature: &str,
-        chunks: &mut VecDeque<Chunk>,
-    ) -> Result<(), Fault> {
-        let FunctionCall {
-            id,
-            name,
-            args,
-            partial_args,
-            will_continue,
-        } = call;
-        if name.0.is_empty() && self.open.is_none() && (args.is_some() || partial_args.is_some()) {
+    fn call(&mut self, call: FunctionCall, signature: &str, chunks: &mut Chunks) -> Decoded {
+        let FunctionCall { id, name, args, .. } = call;
+        let has_arguments = args.is_some() || call.partial_args.is_some();
+        if name.0.is_empty() && self.open.is_none() && has_arguments {
             return Err(Fault::broken(
                 "the response contains a tool call without a name",
             ));
@@ -293,16 +242,18 @@ impl Decoder {
             self.has_content = true;
             let index = self.calls;
             self.calls += 1;
-            let attached = attached(signature, &id.0);
-            chunks.push_back(Chunk::ToolCall {
+            let own = call_metadata(signature, &id.0);
+            chunks.push(Chunk::ToolCall {
                 index,
                 id: id.0,
                 name: names::unescape(name.0),
             });
-            chunks.extend(attached.map(|json| Chunk::CallMetadata { index, json }));
+            if !own.is_empty() {
+                chunks.attach_to_call(index, KIND, own);
+            }
             if let Some(args) = args.filter(|args| args.get() != "null") {
                 let json = args.get().to_owned();
-                chunks.push_back(Chunk::ToolInput { index, json });
+                chunks.push(Chunk::ToolInput { index, json });
             } else {
                 self.open = Some(OpenCall {
                     index,
@@ -311,27 +262,29 @@ impl Decoder {
             }
         }
         if let Some(open) = &mut self.open {
-            let pieces = partial_args.unwrap_or_default();
+            let pieces = call.partial_args.unwrap_or_default();
             pieces.iter().for_each(|piece| open.arguments.add(piece));
             if open.arguments.bytes() > MAX_HELD_BYTES {
-                return Err(too_large("the arguments of a tool call are too large"));
+                return Err(Fault::oversized(
+                    "the arguments of a tool call are too large",
+                ));
             }
         }
-        if will_continue != Some(true) {
+        if call.will_continue != Some(true) {
             self.close_call(true, chunks);
         }
         Ok(())
     }
 
-    fn close_call(&mut self, complete: bool, chunks: &mut VecDeque<Chunk>) {
+    fn close_call(&mut self, complete: bool, chunks: &mut Chunks) {
         if let Some(OpenCall { index, arguments }) = self.open.take() {
             let json = arguments.json(complete);
-            chunks.push_back(Chunk::ToolInput { index, json });
+            chunks.push(Chunk::ToolInput { index, json });
         }
     }
 
     /// Completes the response.
-    fn complete(&mut self, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
+    fn complete(&mut self, chunks: &mut Chunks) -> Decoded {
         // The service did not mark the call as complete.
         self.close_call(false, chunks);
         self.end_text(chunks);
@@ -347,16 +300,13 @@ impl Decoder {
         }
         let sources = self.attached.get("groundingMetadata");
         if let Some(sources) = sources.filter(|_| !self.text.is_empty()) {
-            chunks.extend(
-                citations(sources, &self.text)
-                    .into_iter()
-                    .map(Chunk::Citation),
-            );
+            let cited = citations(sources, &self.text);
+            chunks.extend(cited.into_iter().map(Chunk::Citation));
         }
         self.hand_out_signature(chunks);
         let attached = std::mem::take(&mut self.attached);
-        let attached = (!attached.is_empty()).then(|| json!({ KIND: attached }).to_string());
-        chunks.push_back(Chunk::Finished(Finish {
+        let attached = (!attached.is_empty()).then(|| authorship::metadata(KIND, attached));
+        chunks.push(Chunk::Finished(Finish {
             reason,
             provider_reason: word,
             usage: self.report.read(),
@@ -371,28 +321,24 @@ impl Decoder {
 }
 
 impl stream::Decoder for Decoder {
-    fn event(&mut self, event: &sse::Event, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
+    fn event(&mut self, event: &sse::Event, chunks: &mut Chunks) -> Decoded {
         let data = event.data.trim();
         // Some gateways append the end marker of another API.
         if data.is_empty() || data == "[DONE]" {
             return Ok(());
         }
-        let fault = || {
-            let said = ReportedError::of_body(data.as_bytes());
-            classify::fault(ErrorSource::Stream, &said)
-        };
         // An error may arrive as the only element of an array.
         if event.name == "error" || data.starts_with('[') {
-            return Err(fault());
+            return Err(classify::event_fault(data));
         }
         match serde_json::from_str::<wire::Chunk>(data) {
-            Ok(wire::Chunk { error: Some(_), .. }) => Err(fault()),
+            Ok(wire::Chunk { error: Some(_), .. }) => Err(classify::event_fault(data)),
             Ok(chunk) => self.chunk(chunk, chunks),
             Err(error) => Err(Fault::unreadable(&error)),
         }
     }
 
-    fn end(&mut self, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
+    fn end(&mut self, chunks: &mut Chunks) -> Decoded {
         self.complete(chunks)
     }
 }
@@ -410,15 +356,6 @@ fn parse_part(raw: &RawValue) -> Result<ResponsePart, Fault> {
             "the response contains a tool call that cannot be parsed",
         )),
         Err(_) => Ok(ResponsePart::default()),
-    }
-}
-
-/// More data arrived than may be buffered. The same response would exceed the limit again, so the
-/// call is not retried.
-fn too_large(message: &str) -> Fault {
-    Fault {
-        should_retry: Some(false),
-        ..Fault::broken(message)
     }
 }
 
@@ -457,30 +394,21 @@ fn finish_reason(word: &str, calls: bool) -> Result<FinishReason, Fault> {
     }
 }
 
-/// The metadata of a signed part.
-fn signed(signature: &str) -> String {
-    json!({ KIND: { "thoughtSignature": signature } }).to_string()
+/// Attaches its signature to the part that was written last.
+fn attach(signature: &str, chunks: &mut Chunks) {
+    chunks.attach(KIND, json!({ "thoughtSignature": signature }));
 }
 
-/// The metadata of a call. Returns `None` if there is none.
-fn attached(signature: &str, id: &str) -> Option<String> {
-    let fields: Map<String, Value> = [("thoughtSignature", signature), ("id", id)]
-        .into_iter()
-        .filter(|(_, word)| !word.is_empty())
+/// The metadata of a call.
+fn call_metadata(signature: &str, id: &str) -> Map<String, Value> {
+    let fields = [("thoughtSignature", signature), ("id", id)].into_iter();
+    let given = fields.filter(|(_, word)| !word.is_empty());
+    given
         .map(|(key, word)| (key.to_owned(), json!(word)))
-        .collect();
-    (!fields.is_empty()).then(|| json!({ KIND: fields }).to_string())
+        .collect()
 }
 
 /// Returns `None` for an empty or unset value, such as `FINISH_REASON_UNSPECIFIED`.
-fn word(word: String) -> Option<String> {
-    let says = |word: &String| !word.is_empty() && !word.ends_with("_UNSPECIFIED");
-    Some(word).filter(says)
-}
-
-/// Keeps the first value that is not empty.
-fn keep(kept: &mut String, value: String) {
-    if kept.is_empty() {
-        *kept = value;
-    }
+fn word(word: LenientString) -> Option<String> {
+    word.some().filter(|word| !word.ends_with("_UNSPECIFIED"))
 }

@@ -5,14 +5,17 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 
 use super::{
-    contents::{Conversation, conversation},
+    contents::conversation,
     family::Family,
     names, options,
-    wire::{Data, Function, Json, OwnPart, Part, Tools},
+    wire::{Function, Part, Tools},
 };
 use crate::{
-    model::{Prompt, PromptNote, Tool},
-    provider::{ModelInfo, body::Body},
+    model::{Prompt, PromptFormat, PromptNote, Tool},
+    provider::{
+        ModelInfo, Request,
+        body::{Body, Json},
+    },
 };
 
 /// How requests to a model are encoded.
@@ -23,19 +26,12 @@ pub(super) struct EncodeOptions<'a> {
     pub(super) model: ModelInfo,
 }
 
-/// An encoded request.
-#[derive(Debug)]
-pub(super) struct Encoded {
-    pub(super) body: Vec<u8>,
-    /// The parts of the conversation that were left out.
-    pub(super) left_out: Vec<PromptNote>,
-}
-
 /// Encodes the request for a response.
-pub(super) fn request(prompt: &Prompt, manner: &EncodeOptions<'_>) -> Encoded {
+pub(super) fn request(prompt: &Prompt, manner: &EncodeOptions<'_>) -> Request {
     let (mut body, left_out) = content(prompt, manner);
     options::write(&mut body, prompt, &manner.model);
-    Encoded {
+    Request {
+        shape: PromptFormat::Gemini,
         body: body.bytes(),
         left_out,
     }
@@ -61,29 +57,15 @@ fn text(json: &[u8]) -> Cow<'_, str> {
 /// Encodes what the model reads, without the generation settings.
 fn content(prompt: &Prompt, manner: &EncodeOptions<'_>) -> (Body, Vec<PromptNote>) {
     let family = Family::of(&manner.model);
-    let Conversation {
-        system,
-        contents,
-        left_out,
-    } = conversation(prompt, manner.provider, family);
+    let written = conversation(prompt, manner.provider, family);
     let mut body = Body::default();
-    body.set("contents", contents);
-    if !system.is_empty() {
-        let part = |text| {
-            Part::Own(OwnPart {
-                data: Data::Text(Cow::Borrowed(text)),
-                thought: false,
-                thought_signature: None,
-            })
-        };
-        let parts: Vec<Part<'_>> = system.into_iter().map(part).collect();
+    body.set("contents", written.contents);
+    if !written.system.is_empty() {
+        let parts: Vec<Part<'_>> = written.system.into_iter().map(Part::text).collect();
         body.set("systemInstruction", json!({ "parts": parts }));
     }
-    let tools = tools(prompt);
-    if !tools.is_empty() {
-        body.set("tools", tools);
-    }
-    (body, left_out)
+    body.set_list("tools", tools(prompt));
+    (body, written.left_out)
 }
 
 fn tools(prompt: &Prompt) -> Vec<Tools<'_>> {

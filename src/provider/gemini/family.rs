@@ -2,7 +2,7 @@
 //! names. Sources: Google's documentation of thinking, of thought signatures and of multimodal
 //! function responses.
 
-use crate::{model::generation::ReasoningEffort, provider::ModelInfo};
+use crate::provider::ModelInfo;
 
 /// How thinking is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,10 +46,7 @@ impl Family {
         let name = model.name.as_str();
         let is_gemini = name.contains("gemini");
         let generation = generation(name);
-        let has_levels = model
-            .reasoning_efforts
-            .as_ref()
-            .is_some_and(|levels| !levels.is_empty());
+        let has_levels = model.effort_levels().is_some();
         let thinking = match generation {
             _ if has_levels => Thinking::Level,
             _ if !is_gemini => Thinking::Never,
@@ -95,16 +92,10 @@ fn generation(name: &str) -> f32 {
     }
 }
 
-/// The levels assumed for a model whose levels are unknown.
-pub(super) const LEVELS: [ReasoningEffort; 3] = [
-    ReasoningEffort::Low,
-    ReasoningEffort::Medium,
-    ReasoningEffort::High,
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::provider::rules::COMMON_LEVELS;
 
     #[test]
     fn a_model_is_known_by_its_generation() {
@@ -141,7 +132,7 @@ mod tests {
             );
         }
         let gemma = ModelInfo {
-            reasoning_efforts: Some(LEVELS.to_vec()),
+            reasoning_efforts: Some(COMMON_LEVELS.to_vec()),
             ..ModelInfo::unknown("gemma-4-31b-it")
         };
         assert_eq!(Family::of(&gemma).thinking, Thinking::Level);

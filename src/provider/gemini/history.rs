@@ -6,63 +6,42 @@ use serde_json::{Map, Value, json, value::RawValue};
 
 use super::{KIND, import::is_item, names};
 use crate::{
-    model::{
-        Content, Media, OutputPart, Role, ToolCall, ToolOutcome, ToolResult,
-        media::UNSUPPORTED_TEXT,
-    },
+    model::{Content, Media, Role, ToolCall, ToolOutcome, ToolResult, media::UNSUPPORTED_TEXT},
     provider::{
         authorship,
         body::Body,
-        foreign::{Exporter, MediaLocation, plain, raw},
+        foreign::{self, Exporter, MediaLocation, plain},
+        inputs::Input,
         inserted::INSTRUCTIONS,
     },
 };
 
 /// Converts a message.
-pub(in crate::provider) fn write(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
+pub(crate) fn write(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
     let (role, parts) = match writing.role() {
         Role::System => ("user", input_parts(INSTRUCTIONS, writing)),
         Role::User => ("user", input_parts("", writing)),
         Role::Assistant => ("model", answer(writing)),
         Role::Tool => ("user", results(writing)),
     };
-    if parts.is_empty() {
-        return Vec::new();
-    }
-    let mut content = Body::default();
-    content.set("role", role);
-    content.set("parts", parts);
-    vec![content.raw()]
+    foreign::message(role, "parts", parts)
 }
 
 /// Writes a user or system message. Contents have no role for system messages, so `mark` precedes
 /// their text.
 fn input_parts(mark: &str, writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
-    let mut parts = Vec::new();
-    for (position, stored) in writing.parts() {
-        match &stored.part.content {
-            Content::Text(text) if !text.is_empty() => {
-                parts.push(plain(&json!({"text": format!("{mark}{text}")})));
-            }
-            Content::Media(media) => parts.push(plain(&medium(position, media, writing))),
-            Content::Text(_)
-            | Content::Reasoning { .. }
-            | Content::ToolCall(_)
-            | Content::ToolResult(_)
-            | Content::Refusal(_)
-            | Content::ProviderItem(_)
-            | Content::Unknown(_) => {}
-        }
-    }
-    parts
+    let inputs = writing.inputs().map(|(position, input)| match input {
+        Input::Text(text) => plain(&json!({"text": format!("{mark}{text}")})),
+        Input::Media(media) => plain(&medium(position, media, writing)),
+    });
+    inputs.collect()
 }
 
 fn answer(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
     let mut parts = Vec::new();
     for (position, stored) in writing.parts() {
         let part = &stored.part;
-        let signature = authorship::attached_metadata(KIND, part)
-            .and_then(|mut own| own.remove("thoughtSignature"));
+        let signature = authorship::attached(KIND, part, "thoughtSignature");
         let mut written = Body::default();
         match &part.content {
             Content::Text(text) | Content::Refusal(text) => {
@@ -72,27 +51,18 @@ fn answer(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
                 written.set("text", text);
             }
             Content::Reasoning { text, .. } => {
-                if signature.is_none() && text.is_empty() {
-                    writing.note_hidden_reasoning(position);
+                if !writing.has_reasoning(position, part, text, signature.is_some()) {
                     continue;
-                }
-                if signature.is_none() && part.provider_metadata.is_some() {
-                    writing.note_unsupported_signature(position);
                 }
                 written.set("text", text);
                 written.set("thought", true);
             }
             Content::ToolCall(call) => {
-                if !call.has_object() {
-                    writing.note_invalid_arguments(position);
-                }
-                written.set("functionCall", function_call(call));
+                let arguments = writing.object_arguments(position, call);
+                written.set("functionCall", function_call(call, arguments));
             }
             Content::ProviderItem(item) => {
-                match raw(&item.json).filter(|_| is_item(&item.kind)) {
-                    Some(item) => parts.push(item),
-                    None => writing.note_unsupported_item(position),
-                }
+                parts.extend(writing.item(position, item, is_item(&item.kind)));
                 continue;
             }
             Content::Media(media) => {
@@ -107,23 +77,19 @@ fn answer(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
     parts
 }
 
-fn function_call(call: &ToolCall) -> Box<RawValue> {
-    let arguments = raw(&call.arguments).filter(|_| call.has_object());
+fn function_call(call: &ToolCall, arguments: Box<RawValue>) -> Box<RawValue> {
     let mut written = Body::default();
     written.set("id", call.id.as_str());
     written.set("name", names::escape_call(&call.name));
-    written.set("args", arguments.unwrap_or_else(|| plain(&json!({}))));
+    written.set("args", arguments);
     written.raw()
 }
 
 fn results(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
-    let mut parts = Vec::new();
-    for (position, stored) in writing.parts() {
-        if let Content::ToolResult(result) = &stored.part.content {
-            parts.push(plain(&function_response(position, result, writing)));
-        }
-    }
-    parts
+    let results = writing.results();
+    results
+        .map(|(at, result)| plain(&function_response(at, result, writing)))
+        .collect()
 }
 
 /// Writes a tool result: its texts joined, then its media.
@@ -147,10 +113,8 @@ fn function_response<'a>(
     let texts: Vec<&str> = result.texts().collect();
     let mut response = Map::new();
     response.insert(name.to_owned(), json!(texts.join("\n")));
-    let media = result.parts.iter().filter_map(OutputPart::media);
-    let media: Vec<Value> = media
-        .map(|media| medium(position, media, writing))
-        .collect();
+    let media = result.media().map(|media| medium(position, media, writing));
+    let media: Vec<Value> = media.collect();
     let mut written = json!({
         "id": result.call.as_str(), "name": names::escape_call(&result.name), "response": response,
     });

@@ -5,13 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use super::{KIND, items::item, names};
+use super::{KIND, items, names};
 use crate::{
     model::Role,
     provider::foreign::{
         FlawKind, ForeignContent as Content, ForeignMedia, ForeignOutcome as Outcome,
-        ForeignPart as Part, ForeignResultPart as Given, Importer, Node, Object, at_url,
-        decode_base64, inline,
+        ForeignPart as Part, Importer, Node, Object, PDF, at_url, decode_base64, inline,
     },
 };
 
@@ -34,9 +33,6 @@ pub(super) fn is_item(kind: &str) -> bool {
 const OUTPUT: &str = "output";
 const ERROR: &str = "error";
 
-/// The media type of a file that does not state one.
-const PDF: &str = "application/pdf";
-
 /// Calls without a result yet, in order, indexed by name and by id.
 #[derive(Debug, Default)]
 struct Calls {
@@ -56,14 +52,10 @@ impl Calls {
     fn add(&mut self, open: OpenCall) {
         let number = self.next;
         self.next += 1;
-        self.by_name
-            .entry(open.name.clone())
-            .or_default()
-            .insert(number);
-        self.by_id
-            .entry(open.id.clone())
-            .or_default()
-            .insert(number);
+        let by_name = self.by_name.entry(open.name.clone()).or_default();
+        by_name.insert(number);
+        let by_id = self.by_id.entry(open.id.clone()).or_default();
+        by_id.insert(number);
         self.open.insert(number, open);
     }
 
@@ -86,7 +78,7 @@ impl Calls {
 }
 
 /// Reads all contents.
-pub(in crate::provider) fn read(contents: &[Node<'_>], reading: &mut Importer<'_>) {
+pub(crate) fn read(contents: &[Node<'_>], reading: &mut Importer<'_>) {
     let mut calls = Calls::default();
     for node in contents {
         let Some(content) = node.object(reading) else {
@@ -98,10 +90,9 @@ pub(in crate::provider) fn read(contents: &[Node<'_>], reading: &mut Importer<'_
             "" | "user" | "function" | "tool" => user(&content, &mut calls, reading),
             "model" => {
                 calls = Calls::default();
-                let mut parts = Vec::new();
-                for part in parts_of(&content, reading) {
-                    parts.extend(answered(&part, &mut calls, reading));
-                }
+                let parts = content.objects("parts", reading).into_iter();
+                let parts = parts.filter_map(|part| answered(&part, &mut calls, reading));
+                let parts = parts.collect();
                 reading.add(content.at(), Role::Assistant, parts);
             }
             "system" => {
@@ -111,13 +102,6 @@ pub(in crate::provider) fn read(contents: &[Node<'_>], reading: &mut Importer<'_
             other => reading.unknown_role(&content, other, "user or model"),
         }
     }
-}
-
-fn parts_of<'a>(content: &Object<'a>, reading: &mut Importer<'_>) -> Vec<Object<'a>> {
-    let parts = content.get("parts");
-    parts
-        .map(|parts| parts.objects(reading))
-        .unwrap_or_default()
 }
 
 /// A member under either of its names.
@@ -141,16 +125,14 @@ fn snake(name: &str) -> String {
 fn user(content: &Object<'_>, calls: &mut Calls, reading: &mut Importer<'_>) {
     let mut results = Vec::new();
     let mut words = Vec::new();
-    for part in parts_of(content, reading) {
+    for part in content.objects("parts", reading) {
         if let Some(response) = member(&part, "functionResponse") {
             let response = response.object(reading);
             results.extend(response.map(|response| result(&part, &response, calls, reading)));
         } else if let Some(text) = part.get("text") {
             words.extend(Part::text(part.at(), text.text(reading)));
         } else {
-            words.extend(
-                medium(&part, reading).map(|media| Part::new(part.at(), Content::Media(media))),
-            );
+            words.extend(medium(&part, reading).map(|media| Part::media(part.at(), media)));
         }
     }
     reading.add(content.at(), Role::Tool, results);
@@ -178,11 +160,8 @@ fn medium(part: &Object<'_>, reading: &mut Importer<'_>) -> Option<ForeignMedia>
         let url = word("fileUri", reading);
         return Some(at_url(url, media_type, filename, PDF));
     }
-    let Some(data) = source.get("data") else {
-        reading.note(source.path("data"), FlawKind::Missing, "must be set");
-        return None;
-    };
-    Some(inline(media_type, filename, decode_base64(&data, reading)?))
+    let data = decode_base64(&source.node("data", reading)?, reading)?;
+    Some(inline(media_type, filename, data))
 }
 
 /// Reads a tool result. One without an id belongs to the first open call of that tool.
@@ -205,22 +184,14 @@ fn result(
         None => id,
     };
     let (text, outcome) = outcome(response, reading);
-    let mut given: Vec<Given> = (!text.is_empty())
-        .then_some(Given::Text(text))
-        .into_iter()
-        .collect();
-    for inner in parts_of(response, reading) {
-        match inner.get("text") {
-            Some(text) => given.push(Given::Text(text.text(reading))),
-            None => given.extend(medium(&inner, reading).map(Given::Media)),
-        }
+    let mut given: Vec<Part> = Part::text(part.at(), text).into_iter().collect();
+    for inner in response.objects("parts", reading) {
+        given.extend(match inner.get("text") {
+            Some(text) => Some(Part::new(inner.at(), Content::Text(text.text(reading)))),
+            None => medium(&inner, reading).map(|media| Part::media(inner.at(), media)),
+        });
     }
-    let content = Content::Result {
-        call,
-        parts: given,
-        outcome,
-    };
-    Part::new(part.at(), content)
+    Part::result(part.at(), call, given, outcome)
 }
 
 /// The text and the outcome of a tool response: the value of `output` or `error` if that is its
@@ -239,11 +210,7 @@ fn outcome(response: &Object<'_>, reading: &mut Importer<'_>) -> (String, Outcom
         _ => None,
     };
     let failed = names == [ERROR];
-    let text = match alone {
-        Some(node) if node.is_text() => node.text(reading),
-        Some(node) => node.json(),
-        None => node.json(),
-    };
+    let text = alone.map_or_else(|| node.json(), |alone| alone.text_or_json(reading));
     (text, Outcome::of(failed))
 }
 
@@ -258,7 +225,7 @@ fn answered(part: &Object<'_>, calls: &mut Calls, reading: &mut Importer<'_>) ->
         return called(part, &call.object(reading)?, own, calls, reading);
     }
     if let Some(item) = ITEMS.iter().find(|kind| member(part, kind).is_some()) {
-        return Some(kept(part, item));
+        return Some(Part::item(part.at(), items::item(item, part.raw()), None));
     }
     let Some(text) = part.get("text") else {
         if own.is_empty() {
@@ -273,15 +240,12 @@ fn answered(part: &Object<'_>, calls: &mut Calls, reading: &mut Importer<'_>) ->
     if text.is_empty() && own.is_empty() {
         return None;
     }
-    let content = if part.is_true("thought") {
-        Content::Reasoning {
-            redacted: text.is_empty(),
-            text,
-        }
+    let read = if part.is_true("thought") {
+        Part::reasoning(part.at(), text)
     } else {
-        Content::Text(text)
+        Part::new(part.at(), Content::Text(text))
     };
-    Some(Part::new(part.at(), content).with_metadata(KIND, own))
+    Some(read.with_metadata(KIND, own))
 }
 
 fn called(
@@ -312,18 +276,6 @@ fn called(
     Some(Part::new(part.at(), content).with_metadata(KIND, own))
 }
 
-/// Keeps a part that only the service can read unchanged.
-fn kept(part: &Object<'_>, kind: &str) -> Part {
-    let read = item(kind, part.raw());
-    let content = Content::Item {
-        kind: read.kind,
-        json: read.json,
-        title: read.title,
-        reader: None,
-    };
-    Part::new(part.at(), content)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -331,7 +283,7 @@ mod tests {
     use super::*;
     use crate::{
         model::PromptFormat,
-        provider::foreign::{self, ForeignConversation},
+        provider::foreign::{self, ForeignConversation, ForeignResultPart as Given},
     };
 
     fn import(contents: &Value) -> ForeignConversation {

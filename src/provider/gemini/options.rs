@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     KIND,
-    family::{Family, LEVELS, Thinking},
+    family::{Family, Thinking},
     names,
 };
 use crate::{
@@ -14,8 +14,9 @@ use crate::{
     },
     provider::{
         ModelInfo,
-        body::{Body, options_of},
-        info::rejected_settings,
+        body::{Body, options_of, plain_settings},
+        refusals::{self as why, rejected},
+        rules::{COMMON_LEVELS, budget_tokens},
     },
 };
 
@@ -32,11 +33,7 @@ pub(super) const MAX_STOPS: usize = 5;
 /// The settings with the effort replaced by the model's nearest level.
 pub(super) fn nearest_supported(model: &ModelInfo, wanted: &Generation) -> Generation {
     let nearest = |effort: ReasoningEffort| match Family::of(model).thinking {
-        Thinking::Level => {
-            let known = model.reasoning_efforts.as_deref();
-            let levels = known.filter(|levels| !levels.is_empty());
-            effort.nearest_of(levels.unwrap_or(&LEVELS))
-        }
+        Thinking::Level => effort.nearest_of(model.effort_levels().unwrap_or(&COMMON_LEVELS)),
         Thinking::Budget { off: false, .. } if effort == ReasoningEffort::None => {
             Some(ReasoningEffort::Minimal)
         }
@@ -54,42 +51,16 @@ pub(super) fn unsupported_settings(model: &ModelInfo, wanted: &Generation) -> Ve
     let no_budget = matches!(thinking, Thinking::Never | Thinking::Level);
     let effort = wanted.reasoning_effort;
     let asks = effort.is_some_and(|effort| effort != ReasoningEffort::None);
+    let fewer_stops = wanted.stop_sequences.len() > MAX_STOPS;
+    let one_call = wanted.parallel_tool_calls == Some(false);
+    let no_reasoning = asks && thinking == Thinking::Never;
     let table = [
-        (
-            Setting::StopSequences,
-            wanted.stop_sequences.len() > MAX_STOPS,
-            "The service accepts fewer stop sequences.",
-        ),
-        (
-            Setting::ReasoningEffort,
-            asks && thinking == Thinking::Never,
-            "The model does not support reasoning.",
-        ),
-        (
-            Setting::ReasoningBudget,
-            wanted.reasoning_budget_tokens.is_some() && no_budget,
-            "The model does not accept a reasoning budget.",
-        ),
-        (
-            Setting::ParallelToolCalls,
-            wanted.parallel_tool_calls == Some(false),
-            "The service does not support disabling parallel tool calls.",
-        ),
+        (Setting::StopSequences, fewer_stops, why::FEWER_STOPS),
+        (Setting::ReasoningEffort, no_reasoning, why::NO_REASONING),
+        (Setting::ReasoningBudget, no_budget, why::BUDGET),
+        (Setting::ParallelToolCalls, one_call, why::ONE_CALL),
     ];
-    let unsupported = table.into_iter().filter(|(_, applies, _)| *applies);
-    let mut unsupported: Vec<Unsupported> = unsupported
-        .map(|(setting, _, why)| Unsupported {
-            setting,
-            why: why.to_owned(),
-        })
-        .collect();
-    for more in model.unsupported_settings(wanted) {
-        let known = |it: &Unsupported| it.setting == more.setting;
-        if !unsupported.iter().any(known) {
-            unsupported.push(more);
-        }
-    }
-    unsupported
+    rejected(wanted, table.into_iter().chain(model.refusals(wanted)))
 }
 
 /// The settings that the model does not support together with tools.
@@ -97,9 +68,9 @@ pub(super) fn unsupported_settings_with_tools(
     model: &ModelInfo,
     wanted: &Generation,
 ) -> Vec<Unsupported> {
-    let no_json = !Family::of(model).json_with_tools && wanted.response_format.is_some();
-    let why = "The model does not support JSON output together with tools.";
-    rejected_settings([(Setting::ResponseFormat, no_json, why)])
+    let no_json = !Family::of(model).json_with_tools;
+    let check = (Setting::ResponseFormat, no_json, why::JSON_WITH_TOOLS);
+    rejected(wanted, [check])
 }
 
 /// Writes the settings, and the provider options last.
@@ -139,42 +110,24 @@ fn extend(fields: &mut Map<String, Value>, key: String, value: Value) {
 
 /// The `generationConfig` field of a request.
 fn config(prompt: &Prompt, model: &ModelInfo) -> Map<String, Value> {
-    let Generation {
-        temperature,
-        top_p,
-        top_k,
-        stop_sequences,
-        seed,
-        reasoning_effort,
-        reasoning_budget_tokens,
-        tool_choice: _,
-        parallel_tool_calls: _,
-        response_format,
-        provider_options: _,
-    } = &prompt.generation;
-    let thinking = thinking(
-        Family::of(model).thinking,
-        *reasoning_effort,
-        *reasoning_budget_tokens,
-    );
-    let stops = Some(stop_sequences).filter(|stops| !stops.is_empty());
-    let (media_type, schema) = match response_format {
-        Some(format) => (Some("application/json"), schema(format)),
-        None => (None, None),
-    };
+    let generation = &prompt.generation;
+    let effort = generation.reasoning_effort;
+    let budget = generation.reasoning_budget_tokens;
+    let family = Family::of(model);
+    let thinking = thinking(family.thinking, effort, budget);
+    let format = generation.response_format.as_ref();
+    let media_type = format.map(|_| "application/json");
     let fields = [
-        ("temperature", json!(temperature.map(|number| number.get()))),
-        ("topP", json!(top_p.map(|number| number.get()))),
-        ("topK", json!(top_k)),
-        ("seed", json!(seed)),
-        ("stopSequences", json!(stops)),
         ("maxOutputTokens", json!(prompt.max_output_tokens)),
         ("thinkingConfig", json!(thinking)),
         ("responseMimeType", json!(media_type)),
-        ("responseJsonSchema", json!(schema)),
+        ("responseJsonSchema", json!(format.and_then(schema))),
     ];
+    let names = ["temperature", "topP", "topK", "seed", "stopSequences"];
+    let plain = plain_settings(generation, names);
     let given = fields.into_iter().filter(|(_, value)| !value.is_null());
-    given.map(|(key, value)| (key.to_owned(), value)).collect()
+    let all = plain.chain(given);
+    all.map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
 fn schema(format: &ResponseFormat) -> Option<Value> {
@@ -198,7 +151,7 @@ pub(super) fn thinking(
             max: most,
             off,
         } => {
-            let wanted = budget.or(effort.map(tokens))?;
+            let wanted = budget.or(effort.map(budget_tokens))?;
             let budget = if wanted == 0 && off {
                 0
             } else {
@@ -218,18 +171,6 @@ fn level(effort: ReasoningEffort) -> Option<&'static str> {
         ReasoningEffort::Medium => Some("MEDIUM"),
         ReasoningEffort::High => Some("HIGH"),
         ReasoningEffort::Xhigh | ReasoningEffort::Max => Some("XHIGH"),
-    }
-}
-
-/// The budget for a level of effort. The values are Google's where it documents them.
-fn tokens(effort: ReasoningEffort) -> u32 {
-    match effort {
-        ReasoningEffort::None => 0,
-        ReasoningEffort::Minimal => 512,
-        ReasoningEffort::Low => 1_024,
-        ReasoningEffort::Medium => 8_192,
-        ReasoningEffort::High => 24_576,
-        ReasoningEffort::Xhigh | ReasoningEffort::Max => 32_768,
     }
 }
 

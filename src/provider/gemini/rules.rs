@@ -7,7 +7,7 @@ use super::{
 };
 use crate::provider::{
     ModelInfo, Rules,
-    rules::{self, ForcedCalls, MissingReasoning},
+    rules::{self, MissingReasoning},
 };
 
 /// The rules for requests to a model.
@@ -22,10 +22,7 @@ pub(super) fn of(model: &ModelInfo) -> Rules {
         },
     );
     Rules {
-        dialect: None,
-        reasoning: REASONING,
         reasoning_field: "thoughtSignature",
-        reasoning_bound_to_prefix: false,
         missing_reasoning: if family.signs_calls {
             MissingReasoning::Placeholder(UNSIGNED)
         } else {
@@ -33,11 +30,7 @@ pub(super) fn of(model: &ModelInfo) -> Rules {
         },
         call_ids: None,
         keeps_own_call_ids: true,
-        forced_with_effort: ForcedCalls::Both,
-        forced_with_budget: ForcedCalls::Both,
-        efforts_with_tools: efforts.clone(),
-        efforts,
-        kind_for_reasoning_with_tools: None,
         max_stop_sequences: Some(options::MAX_STOPS),
+        ..Rules::plain(REASONING, efforts)
     }
 }

@@ -8,37 +8,28 @@ use jiff::Timestamp;
 use super::{
     KIND, contents,
     decode::Decoder,
-    encode::{self, EncodeOptions, Encoded},
+    encode::{self, EncodeOptions},
     media, options, rules,
 };
 use crate::{
-    model::{
-        DeclaredModel, Generation, Media, Prompt, PromptFormat, Role, generation::Unsupported,
-    },
+    model::{DeclaredModel, Generation, Media, Prompt, Role, generation::Unsupported},
     provider::{
         CountFuture, ModelInfo, PastReasoning, Provider, RefreshFuture, Request, ResponseStream,
         Rules,
+        connection::Connection,
         discovery::Family,
-        http::{Call, Client, Settings, SetupError},
-        model_facts::Catalog,
+        http::{Call, Settings, SetupError},
         model_names::ModelNames,
-        refused_media::RefusedMedia,
     },
 };
 
 /// The host of Vertex AI, and the suffix of its regional hosts.
 const VERTEX: &str = "aiplatform.googleapis.com";
 
-/// Status of a service that does not have the path.
-const NOT_FOUND: u16 = 404;
-
 /// A service that implements generateContent.
 #[derive(Debug, Clone)]
 pub struct Gemini {
-    name: String,
-    client: Client,
-    models: Catalog,
-    refused: RefusedMedia,
+    connection: Connection,
 }
 
 impl Gemini {
@@ -52,28 +43,20 @@ impl Gemini {
         settings: Settings,
         declared: BTreeMap<String, DeclaredModel>,
     ) -> Result<Self, SetupError> {
-        let client = Client::new(name, settings)?;
-        let models = Catalog::new(client.host(), declared)
-            .with_names(ModelNames::InPath)
-            .checked()?;
-        Ok(Self {
-            name: name.to_owned(),
-            client,
-            models,
-            refused: RefusedMedia::default(),
-        })
+        let names = ModelNames::InPath;
+        let connection = Connection::new(name, settings, declared, names)?;
+        Ok(Self { connection })
     }
 
     fn manner(&self, model: &str) -> EncodeOptions<'_> {
-        let info = self.models.model(model);
         EncodeOptions {
-            provider: &self.name,
-            model: info.unwrap_or_else(|| ModelInfo::unknown(model)),
+            provider: &self.connection.name,
+            model: self.connection.info(model),
         }
     }
 
     fn is_vertex(&self) -> bool {
-        let start = self.client.host().strip_suffix(VERTEX);
+        let start = self.connection.client.host().strip_suffix(VERTEX);
         start.is_some_and(|start| start.is_empty() || start.ends_with(['.', '-']))
     }
 }
@@ -92,20 +75,17 @@ impl Provider for Gemini {
     }
 
     fn model(&self, name: &str) -> Option<ModelInfo> {
-        self.models.model(name)
+        self.connection.models.model(name)
     }
 
     fn models(&self) -> Vec<ModelInfo> {
-        self.models.models()
+        self.connection.models.models()
     }
 
     fn refresh(&self, now: Timestamp, interval: Duration) -> RefreshFuture {
-        let listing = self.models.listing();
         // Vertex AI has no model list at this path.
-        if self.is_vertex() {
-            return Box::pin(std::future::ready(()));
-        }
-        listing.refresh(&self.client, Family::Gemini, now, interval)
+        let family = (!self.is_vertex()).then_some(Family::Gemini);
+        self.connection.refresh(family, now, interval)
     }
 
     fn unsupported_settings(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
@@ -126,8 +106,7 @@ impl Provider for Gemini {
 
     fn unsupported_media(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
         media::unsupported_media(media, role)
-            .or_else(|| model.unsupported_media(media, role))
-            .or_else(|| self.refused.reason(&model.name, media))
+            .or_else(|| self.connection.unsupported_media(model, media, role))
     }
 
     fn rules(&self, model: &ModelInfo) -> Option<Rules> {
@@ -139,7 +118,7 @@ impl Provider for Gemini {
     }
 
     fn sends_item(&self, provider: &str, _own: bool) -> bool {
-        provider == self.name
+        provider == self.connection.name
     }
 
     fn withholds_parts(&self) -> bool {
@@ -156,50 +135,34 @@ impl Provider for Gemini {
             let manner = provider.manner(&prompt.model);
             let body = encode::count_request(&prompt, &manner, provider.is_vertex());
             let path = format!("{}:countTokens", encode::resource(&prompt.model));
-            let client = &provider.client;
-            match client.request_json(&path, &HeaderMap::new(), body).await {
-                Ok(answer) => client.parse_token_count(&answer["totalTokens"]).map(Some),
-                // Other services with this protocol do not count tokens.
-                Err(error) if error.status == NOT_FOUND => Ok(None),
-                Err(error) => Err(error),
-            }
+            let request = (HeaderMap::new(), body);
+            // Other services with this protocol do not count tokens.
+            let connection = &provider.connection;
+            connection.count(&path, request, "totalTokens", true).await
         })
     }
 
     fn request(&self, prompt: &Prompt) -> Option<Request> {
-        let Encoded { body, left_out } = encode::request(prompt, &self.manner(&prompt.model));
-        Some(Request {
-            shape: PromptFormat::Gemini,
-            body,
-            left_out,
-        })
+        Some(encode::request(prompt, &self.manner(&prompt.model)))
     }
 
     fn call(&self, prompt: Arc<Prompt>) -> ResponseStream {
-        let Encoded { body, .. } = encode::request(&prompt, &self.manner(&prompt.model));
+        let resource = encode::resource(&prompt.model);
         let call = Call {
-            path: format!(
-                "{}:streamGenerateContent?alt=sse",
-                encode::resource(&prompt.model)
-            ),
+            path: format!("{resource}:streamGenerateContent?alt=sse"),
             headers: HeaderMap::new(),
-            body,
+            body: encode::request(&prompt, &self.manner(&prompt.model)).body,
         };
-        let answer = self.client.clone().stream(call, Decoder::new());
-        self.refused.watch(self.clone(), prompt, answer)
+        let answer = self.connection.client.clone().stream(call, Decoder::new());
+        self.connection.refused.watch(self.clone(), prompt, answer)
     }
 }
 
 /// Encodes a prompt as for Gemini itself, for a model of another provider.
-pub(in crate::provider) fn request(prompt: &Prompt) -> Request {
+pub(crate) fn request(prompt: &Prompt) -> Request {
     let manner = EncodeOptions {
         provider: "",
         model: ModelInfo::unknown(&prompt.model),
     };
-    let Encoded { body, left_out } = encode::request(prompt, &manner);
-    Request {
-        shape: PromptFormat::Gemini,
-        body,
-        left_out,
-    }
+    encode::request(prompt, &manner)
 }

@@ -1,55 +1,34 @@
 //! Reads the service's usage reports. Thoughts are counted separately from the response, and tokens
 //! that server tools read separately from the prompt.
 
-use std::collections::BTreeMap;
-
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 
 use crate::{
     model::Usage,
-    provider::http::{
-        lenient,
-        report::{self, tokens},
-    },
+    provider::http::report::{self, MergedReport, tokens},
 };
 
-/// The merged usage reports of one response. Reports are cumulative: fields of a later report
-/// replace those of an earlier one. Some reports contain only the kind of traffic.
+/// The merged usage reports of one response. Reports are cumulative. Some contain only the kind of
+/// traffic.
 #[derive(Debug, Default)]
-pub(super) struct Report(BTreeMap<String, Box<RawValue>>);
+pub(super) struct Report(MergedReport);
 
 impl Report {
     /// Merges a report.
     pub(super) fn add(&mut self, report: &RawValue) {
-        let given = serde_json::from_str::<BTreeMap<&str, &RawValue>>(report.get());
-        for (key, value) in given.into_iter().flatten() {
-            // Most of a report equals the previous one.
-            let known = self.0.get(key).is_some_and(|it| it.get() == value.get());
-            if !known && value.get() != "null" {
-                self.0.insert(key.to_owned(), value.to_owned());
-            }
-        }
-    }
-
-    fn number(&self, key: &str) -> Option<u64> {
-        self.0.get(key).and_then(|raw| lenient::count(raw))
+        self.0.add(report);
     }
 
     /// The usage without what server tools read, that is, of the prompt as sent, which the next
     /// prompt extends. Returns `None` if no server tool read anything.
     pub(super) fn without_tools(&self) -> Option<Usage> {
-        let prompt = self
-            .number("promptTokenCount")
-            .filter(|tokens| *tokens > 0)?;
-        self.number("toolUsePromptTokenCount")
-            .filter(|tokens| *tokens > 0)?;
+        let positive = |key| self.0.number(key).filter(|tokens| *tokens > 0);
+        let prompt = positive("promptTokenCount")?;
+        positive("toolUsePromptTokenCount")?;
+        let cached = self.0.number("cachedContentTokenCount").unwrap_or(0);
         Some(Usage {
             input: tokens(prompt),
-            cache_read: tokens(
-                self.number("cachedContentTokenCount")
-                    .unwrap_or(0)
-                    .min(prompt),
-            ),
+            cache_read: tokens(cached.min(prompt)),
             provider_tool_calls: 0,
             provider_json: String::new(),
             ..self.read()?
@@ -58,7 +37,7 @@ impl Report {
 
     /// The usage. Returns `None` if nothing was reported.
     pub(super) fn read(&self) -> Option<Usage> {
-        let number = |key: &str| self.number(key);
+        let number = |key: &str| self.0.number(key);
         let prompt = number("promptTokenCount");
         let answer = number("candidatesTokenCount");
         let thoughts = number("thoughtsTokenCount");
@@ -70,7 +49,7 @@ impl Report {
         let thoughts = thoughts.unwrap_or(0);
         let output = answer.unwrap_or(0).saturating_add(thoughts);
         let cached = number("cachedContentTokenCount").unwrap_or(0);
-        let whole = to_raw_value(&self.0);
+        let whole = self.0.whole();
         Some(Usage {
             input: tokens(input),
             output: tokens(output),
@@ -87,7 +66,7 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::{Value, json, value::to_raw_value};
 
     use super::*;
 

@@ -3,10 +3,13 @@
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Serialize, Serializer, ser::Error as _};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::provider::http::lenient::{LenientString, Number, Piece};
+use crate::provider::{
+    body::Json,
+    http::lenient::{LenientString, Number, Piece},
+};
 
 /// The role of a content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -127,17 +130,6 @@ pub(super) enum Tools<'a> {
     Service(Json<'a>),
 }
 
-/// JSON that was received from elsewhere and is passed through unchanged.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Json<'a>(pub(super) Cow<'a, str>);
-
-impl Serialize for Json<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let raw: &RawValue = serde_json::from_str(&self.0).map_err(S::Error::custom)?;
-        raw.serialize(serializer)
-    }
-}
-
 impl<'a> Part<'a> {
     /// A part without a signature.
     pub(super) fn new(data: Data<'a>) -> Self {
@@ -177,7 +169,7 @@ pub(super) struct Feedback {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Candidate {
-    pub(super) index: Option<Number>,
+    pub(super) index: Number,
     pub(super) content: Option<CandidateContent>,
     pub(super) finish_reason: LenientString,
     pub(super) grounding_metadata: Option<Box<RawValue>>,

@@ -2,9 +2,10 @@
 
 use std::sync::LazyLock;
 
-use regex::{RegexSet, RegexSetBuilder};
+use regex::RegexSet;
+use serde_json::{json, value::RawValue};
 
-use super::{Fault, overflow, reported_error::ReportedError, retry_after};
+use super::{Fault, lenient, overflow, reported_error::ReportedError, retry_after};
 use crate::provider::error::Kind;
 
 #[cfg(test)]
@@ -105,6 +106,19 @@ const WRONG_KEY: &[&str] = &[
     "api key (?:is )?(?:not valid|invalid)",
 ];
 
+/// The fault for an error that arrived as an event of a stream.
+pub fn event_fault(data: &str) -> Fault {
+    let said = ReportedError::of_body(data.as_bytes());
+    fault(ErrorSource::Stream, &said)
+}
+
+/// The fault for the error object within an event of a stream.
+pub fn error_fault(error: &RawValue) -> Fault {
+    let error = lenient::value(error.get()).unwrap_or_default();
+    let said = ReportedError::of_json(&json!({ "error": error }));
+    fault(ErrorSource::Stream, &said)
+}
+
 /// Converts an error to a fault.
 pub fn fault(place: ErrorSource, said: &ReportedError) -> Fault {
     let (kind, should_retry) = kind(place, said);
@@ -140,10 +154,10 @@ fn kind(place: ErrorSource, said: &ReportedError) -> (Kind, Option<bool>) {
     }
     let words = &said.message;
     match status {
-        Some(400 | 402 | 403 | 429) | None if matches_any(&CLOSED_ACCOUNTS, words) => {
+        Some(400 | 402 | 403 | 429) | None if CLOSED_ACCOUNTS.is_match(words) => {
             (Kind::RateLimited, Some(false))
         }
-        Some(400) if matches_any(&WRONG_KEYS, words) => (Kind::Auth, None),
+        Some(400) if WRONG_KEYS.is_match(words) => (Kind::Auth, None),
         Some(403) if said.flagged => (Kind::BadRequest, None),
         Some(401 | 403) => (Kind::Auth, None),
         // The account has no credit left, which waiting does not resolve.
@@ -154,7 +168,7 @@ fn kind(place: ErrorSource, said: &ReportedError) -> (Kind, Option<bool>) {
         Some(429) => (Kind::RateLimited, None),
         Some(300..=399) => (Kind::Broken, Some(false)),
         Some(400..=499) => (Kind::BadRequest, None),
-        Some(500..=599) if matches_any(&PERMANENT_SET, words) => (Kind::BadRequest, None),
+        Some(500..=599) if PERMANENT_SET.is_match(words) => (Kind::BadRequest, None),
         Some(500..=599) => (Kind::Overloaded, None),
         Some(_) => (Kind::Broken, None),
         None if overflow::is_rate_limit(words) => (Kind::RateLimited, None),
@@ -194,17 +208,6 @@ fn default_message(place: ErrorSource, kind: Kind) -> String {
     }
 }
 
-static PERMANENT_SET: LazyLock<RegexSet> = LazyLock::new(|| set(PERMANENT));
-static CLOSED_ACCOUNTS: LazyLock<RegexSet> = LazyLock::new(|| set(CLOSED_ACCOUNT));
-static WRONG_KEYS: LazyLock<RegexSet> = LazyLock::new(|| set(WRONG_KEY));
-
-fn matches_any(set: &RegexSet, words: &str) -> bool {
-    set.is_match(words)
-}
-
-fn set(patterns: &[&str]) -> RegexSet {
-    RegexSetBuilder::new(patterns)
-        .case_insensitive(true)
-        .build()
-        .expect("the patterns are constants, and tested")
-}
+static PERMANENT_SET: LazyLock<RegexSet> = LazyLock::new(|| overflow::set(PERMANENT));
+static CLOSED_ACCOUNTS: LazyLock<RegexSet> = LazyLock::new(|| overflow::set(CLOSED_ACCOUNT));
+static WRONG_KEYS: LazyLock<RegexSet> = LazyLock::new(|| overflow::set(WRONG_KEY));

@@ -1,10 +1,11 @@
 //! The HTTP client of one model service, and the errors of its requests.
 
-use std::{fmt, time::Duration};
+use std::{fmt, net::IpAddr, time::Duration};
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use reqwest::{RequestBuilder, Response, Url, redirect};
 use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
 use tokio::time::timeout;
 
 use super::{
@@ -163,9 +164,8 @@ impl Client {
             headers.insert(name, value);
             secrets.extend(secret_parts(secret.expose_secret()));
         }
-        let provider = provider.to_owned();
         Ok(Self {
-            provider,
+            provider: provider.to_owned(),
             http,
             base_url,
             headers,
@@ -201,50 +201,39 @@ impl Client {
     }
 
     /// Sends a request whose response is a single JSON value.
-    pub(in crate::provider) async fn request_json(
+    pub(crate) async fn request_json(
         &self,
         path: &str,
         headers: &HeaderMap,
         body: Vec<u8>,
-    ) -> Result<serde_json::Value, Error> {
+    ) -> Result<Value, Error> {
         self.post_json(self.url(path), headers, body).await
     }
 
     /// Reads a token count from a response. Returns an error if it is not a valid number.
-    pub(in crate::provider) fn parse_token_count(
-        &self,
-        tokens: &serde_json::Value,
-    ) -> Result<u32, Error> {
-        let tokens = tokens.as_u64();
+    pub(crate) fn parse_token_count(&self, tokens: Option<u64>) -> Result<u32, Error> {
         let tokens = tokens.and_then(|tokens| u32::try_from(tokens).ok());
         let unreadable = "it returned an invalid token count";
         tokens.ok_or_else(|| Error::new(Kind::Broken, &self.provider, unreadable))
     }
 
     /// Sends a request to a path outside the versioned API of the server.
-    pub(in crate::provider) async fn post_to_root(
-        &self,
-        path: &str,
-        body: Vec<u8>,
-    ) -> Result<serde_json::Value, Error> {
+    pub(crate) async fn post_to_root(&self, path: &str, body: Vec<u8>) -> Result<Value, Error> {
         let none = HeaderMap::new();
         self.post_json(self.root_url(path), &none, body).await
     }
 
     /// Fetches JSON from a path of the API.
-    pub(in crate::provider) async fn get(&self, path: &str) -> Result<serde_json::Value, Error> {
+    pub(crate) async fn get(&self, path: &str) -> Result<Value, Error> {
         self.fetch_json(self.url(path)).await
     }
 
     /// Fetches JSON from a path outside the versioned API, as [`Client::post_to_root`] does.
-    pub(in crate::provider) async fn get_from_root(
-        &self,
-        path: &str,
-    ) -> Result<serde_json::Value, Error> {
+    pub(crate) async fn get_from_root(&self, path: &str) -> Result<Value, Error> {
         self.fetch_json(self.root_url(path)).await
     }
 
-    async fn fetch_json(&self, url: Url) -> Result<serde_json::Value, Error> {
+    async fn fetch_json(&self, url: Url) -> Result<Value, Error> {
         let request = self
             .http
             .get(url)
@@ -253,15 +242,14 @@ impl Client {
         let mut response = self.send_request(request).await?;
         let answer = self.read(&mut response, MAX_LIST_BYTES + 1).await;
         let value = if answer.len() > MAX_LIST_BYTES {
-            Err(Fault::broken(format!(
+            Err(format!(
                 "its response is larger than {MAX_LIST_BYTES} bytes"
-            )))
+            ))
         } else {
             let text = String::from_utf8_lossy(&answer);
-            lenient::value(&text).ok_or_else(|| Fault::broken("its response is not JSON"))
+            lenient::value(&text).ok_or_else(|| "its response is not JSON".to_owned())
         };
-        let status = response.status().as_u16();
-        value.map_err(|fault| self.error(fault, status, request_id(response.headers())))
+        value.map_err(|why| self.unreadable(why, &response))
     }
 
     async fn post_json(
@@ -269,19 +257,15 @@ impl Client {
         url: Url,
         headers: &HeaderMap,
         body: Vec<u8>,
-    ) -> Result<serde_json::Value, Error> {
+    ) -> Result<Value, Error> {
         let mut response = self.post(url, "application/json", headers, body).await?;
         let answer = self.read(&mut response, MAX_ANSWER_BYTES).await;
-        let unreadable = |_| Fault::broken("its response is not JSON");
-        serde_json::from_slice(&answer)
-            .map_err(unreadable)
-            .map_err(|fault| {
-                self.error(
-                    fault,
-                    response.status().as_u16(),
-                    request_id(response.headers()),
-                )
-            })
+        let value = serde_json::from_slice(&answer);
+        value.map_err(|_| self.unreadable("its response is not JSON", &response))
+    }
+
+    fn unreadable(&self, why: impl Into<String>, response: &Response) -> Error {
+        self.error_in(Fault::broken(why), response)
     }
 
     async fn post(
@@ -343,24 +327,23 @@ impl Client {
         self.error(fault, status.as_u16(), request_id(headers))
     }
 
+    /// The error for a fault of a response.
+    pub(super) fn error_in(&self, fault: Fault, response: &Response) -> Error {
+        let id = request_id(response.headers());
+        self.error(fault, response.status().as_u16(), id)
+    }
+
     /// Adds the provider name to a fault, and redacts secrets.
     pub(super) fn error(&self, fault: Fault, status: u16, request_id: &str) -> Error {
-        let Fault {
-            kind,
-            message,
-            code,
-            retry_after,
-            should_retry,
-        } = fault;
         Error {
-            kind,
+            kind: fault.kind,
             provider: self.provider.clone(),
-            message: self.redact(message),
+            message: self.redact(fault.message),
             status,
-            code: self.redact(code),
+            code: self.redact(fault.code),
             request_id: self.redact(request_id.to_owned()),
-            retry_after,
-            should_retry,
+            retry_after: fault.retry_after,
+            should_retry: fault.should_retry,
         }
     }
 
@@ -381,10 +364,8 @@ impl Client {
     fn root_url(&self, path: &str) -> Url {
         let mut url = self.base_url.clone();
         let base = url.path().trim_end_matches('/').to_owned();
-        url.set_path(&format!(
-            "{}/{path}",
-            base.strip_suffix("/v1").unwrap_or(&base)
-        ));
+        let root = base.strip_suffix("/v1").unwrap_or(&base);
+        url.set_path(&format!("{root}/{path}"));
         url
     }
 
@@ -416,17 +397,16 @@ pub(super) fn request_id(headers: &HeaderMap) -> &str {
 
 /// The fault for a request that exceeds the service's limit. It is not sent.
 fn too_large(bytes: usize, most: u64) -> Fault {
-    Fault::new(
-        Kind::TooLong,
-        format!("the request has {bytes} bytes, but the service accepts at most {most}"),
-    )
+    let message = format!("the request has {bytes} bytes, but the service accepts at most {most}");
+    Fault::new(Kind::TooLong, message)
 }
 
 /// The fault for a read that timed out after `patience`.
 pub(super) fn read_timeout_fault(patience: Duration) -> Fault {
+    let seconds = patience.as_secs_f32();
     Fault::new(
         Kind::Timeout,
-        format!("received no data for {} seconds", patience.as_secs_f32()),
+        format!("received no data for {seconds} seconds"),
     )
 }
 
@@ -450,18 +430,16 @@ fn content_type_fault(headers: &HeaderMap, said: ReportedError) -> Fault {
     if !said.codes.is_empty() || said.status.is_some() {
         return classify::fault(ErrorSource::Stream, &said);
     }
-    let kind = headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
+    let kind = headers.get(header::CONTENT_TYPE);
+    let kind = kind
+        .and_then(|kind| kind.to_str().ok())
         .unwrap_or("missing");
-    let words = if said.message.is_empty() {
-        String::new()
-    } else {
-        format!(": {}", said.message)
-    };
-    Fault::broken(format!(
-        "the content type of its response is {kind}, not that of an event stream{words}"
-    ))
+    let mut message =
+        format!("the content type of its response is {kind}, not that of an event stream");
+    if !said.message.is_empty() {
+        message = format!("{message}: {}", said.message);
+    }
+    Fault::broken(message)
 }
 
 /// The root cause of an error, without the URL, which may be private.
@@ -476,10 +454,10 @@ fn causes(error: &dyn std::error::Error) -> String {
 fn is_loopback(url: &Url) -> bool {
     match url.host_str() {
         Some("localhost") => true,
-        Some(host) => host
-            .trim_matches(['[', ']'])
-            .parse()
-            .is_ok_and(|address: std::net::IpAddr| address.is_loopback()),
+        Some(host) => {
+            let address: Result<IpAddr, _> = host.trim_matches(['[', ']']).parse();
+            address.is_ok_and(|address| address.is_loopback())
+        }
         None => false,
     }
 }
@@ -488,8 +466,8 @@ fn is_loopback(url: &Url) -> bool {
 /// affect ordinary text.
 fn secret_parts(value: &str) -> impl Iterator<Item = SecretString> {
     const LEAST: usize = 8;
-    value
-        .split_whitespace()
+    let words = value.split_whitespace();
+    words
         .filter(|word| word.len() >= LEAST)
         .map(SecretString::from)
 }

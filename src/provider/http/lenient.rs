@@ -133,8 +133,15 @@ impl Joiner {
         joined
     }
 
+    /// Ends the text. Returns the replacement of a pending leading surrogate, if there is one.
+    pub fn rest(&mut self) -> Text {
+        let mut text = Text::default();
+        self.close(&mut text);
+        text
+    }
+
     /// Ends the text. A pending leading surrogate is replaced.
-    pub fn close(&mut self, text: &mut Text) {
+    fn close(&mut self, text: &mut Text) {
         if self.half.take().is_some() {
             replace(text);
         }
@@ -150,12 +157,33 @@ fn replace(text: &mut Text) {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LenientString(pub String);
 
+impl LenientString {
+    /// The string. Returns `None` if it is empty.
+    pub fn some(self) -> Option<String> {
+        Some(self.0).filter(|word| !word.is_empty())
+    }
+
+    /// Replaces `kept`, unless the string is empty.
+    pub fn clone_into(&self, kept: &mut String) {
+        if !self.0.is_empty() {
+            self.0.clone_into(kept);
+        }
+    }
+
+    /// Replaces `kept` if it is empty.
+    pub fn keep_in(self, kept: &mut String) {
+        if kept.is_empty() {
+            *kept = self.0;
+        }
+    }
+}
+
 impl<'de> Deserialize<'de> for LenientString {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        let raw = <&RawValue>::deserialize(deserializer)?;
         Ok(Self(match raw.get().as_bytes() {
             // PostgreSQL cannot store NUL.
-            [b'"', ..] => Piece::of(&raw).whole().text.replace('\0', "\u{fffd}"),
+            [b'"', ..] => Piece::of(raw).whole().text.replace('\0', "\u{fffd}"),
             [b'-' | b'0'..=b'9', ..] => raw.get().to_owned(),
             _ => String::new(),
         }))
@@ -168,8 +196,8 @@ pub struct Number(pub Option<i64>);
 
 impl<'de> Deserialize<'de> for Number {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let raw = Box::<RawValue>::deserialize(deserializer)?;
-        let number = float(&raw).filter(|number| number.fract() == 0.0);
+        let raw = <&RawValue>::deserialize(deserializer)?;
+        let number = float(raw).filter(|number| number.fract() == 0.0);
         // Saturates at both ends.
         Ok(Self(number.map(|number| number as i64)))
     }
@@ -206,17 +234,25 @@ pub fn members(json: &str) -> BTreeMap<String, Box<RawValue>> {
     serde_json::from_str(json).unwrap_or_default()
 }
 
+/// Parses a value. A value of another type is read as the default.
+pub fn read<'a, T: Deserialize<'a> + Default>(raw: &'a RawValue) -> T {
+    serde_json::from_str(raw.get()).unwrap_or_default()
+}
+
 /// Reads a value as a [`LenientString`].
 pub fn string(raw: &RawValue) -> String {
-    let word: Result<LenientString, _> = serde_json::from_str(raw.get());
-    word.map(|word| word.0).unwrap_or_default()
+    read::<LenientString>(raw).0
+}
+
+/// A string member of an object. Empty if there is none.
+pub fn member(json: &str, name: &str) -> String {
+    let members = members(json);
+    members.get(name).map(|raw| string(raw)).unwrap_or_default()
 }
 
 fn float(raw: &RawValue) -> Option<f64> {
-    digits(raw)
-        .parse::<f64>()
-        .ok()
-        .filter(|number| number.is_finite())
+    let number = digits(raw).parse::<f64>().ok();
+    number.filter(|number| number.is_finite())
 }
 
 fn digits(raw: &RawValue) -> &str {

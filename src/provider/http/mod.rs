@@ -5,6 +5,7 @@
 //! the rest. Keys are stored in header types that never print their values, and they are redacted
 //! from everything that a service returns before it is passed on.
 
+mod chunks;
 pub mod classify;
 pub mod client;
 pub mod lenient;
@@ -15,15 +16,17 @@ pub mod retry_after;
 pub mod sse;
 pub mod stream;
 
+pub use chunks::Chunks;
 pub use client::{Client, Settings, SetupError};
 pub use reported_error::ReportedError;
+pub(super) use stream::retried;
 pub use stream::{Call, Decoder};
 
 use super::error::Kind;
 use std::time::Duration;
 
 /// Whether a host is the domain itself or one of its subdomains.
-pub(in crate::provider) fn is_in_domain(host: &str, domain: &str) -> bool {
+pub(crate) fn is_in_domain(host: &str, domain: &str) -> bool {
     host.strip_suffix(domain)
         .is_some_and(|below| below.is_empty() || below.ends_with('.'))
 }
@@ -42,6 +45,9 @@ pub struct Fault {
     pub should_retry: Option<bool>,
 }
 
+/// The result of decoding a part of a response.
+pub type Decoded = Result<(), Fault>;
+
 impl Fault {
     /// A fault that the service did not report.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
@@ -57,6 +63,14 @@ impl Fault {
     /// A response that cannot be used.
     pub fn broken(message: impl Into<String>) -> Self {
         Self::new(Kind::Broken, message)
+    }
+
+    /// A response that exceeds a limit. It is not retried, because it would exceed the limit again.
+    pub fn oversized(message: impl Into<String>) -> Self {
+        Self {
+            should_retry: Some(false),
+            ..Self::broken(message)
+        }
     }
 
     /// An event with invalid JSON. The message describes the problem without quoting the content.

@@ -105,7 +105,8 @@ pub(super) fn is_prompt_too_long(words: &str) -> bool {
         && (WINDOW.is_match(words) || !OTHERS.is_match(words) && LENGTHS.is_match(words))
 }
 
-fn set(patterns: &[&str]) -> RegexSet {
+/// Matches any of these patterns, in upper or lower case.
+pub(super) fn set(patterns: &[&str]) -> RegexSet {
     RegexSetBuilder::new(patterns)
         .case_insensitive(true)
         .build()

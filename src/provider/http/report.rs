@@ -2,12 +2,46 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::lenient;
 
 /// Limit on the bytes of a report that is stored unchanged.
 const MAX_REPORT_BYTES: usize = 16 << 10;
+
+/// The merged usage reports of one response: fields of a later report replace those of an earlier
+/// one.
+#[derive(Debug, Default)]
+pub(crate) struct MergedReport(BTreeMap<String, Box<RawValue>>);
+
+impl MergedReport {
+    /// Merges a report.
+    pub(crate) fn add(&mut self, report: &RawValue) {
+        let given: BTreeMap<&str, &RawValue> = lenient::read(report);
+        for (key, value) in given {
+            // Most of a report equals the previous one.
+            let known = self.0.get(key).is_some_and(|it| it.get() == value.get());
+            if !known && value.get() != "null" {
+                self.0.insert(key.to_owned(), value.to_owned());
+            }
+        }
+    }
+
+    /// The value of a field.
+    pub(crate) fn get(&self, key: &str) -> Option<&RawValue> {
+        self.0.get(key).map(AsRef::as_ref)
+    }
+
+    /// The number in a field.
+    pub(crate) fn number(&self, key: &str) -> Option<u64> {
+        self.get(key).and_then(lenient::count)
+    }
+
+    /// The whole report.
+    pub(crate) fn whole(&self) -> Option<Box<RawValue>> {
+        to_raw_value(&self.0).ok()
+    }
+}
 
 /// The number at a path such as `/details/cached`. Returns `None` if there is none.
 pub fn count(report: &RawValue, path: &str) -> Option<u64> {
@@ -19,10 +53,9 @@ pub fn count(report: &RawValue, path: &str) -> Option<u64> {
 /// returned.
 pub fn tool_calls(report: &RawValue) -> u32 {
     let by_kind = member(report, "server_tool_use").map_or(0, |kinds| {
-        ["/web_search_requests", "/web_fetch_requests"]
-            .iter()
-            .filter_map(|path| count(kinds, path))
-            .fold(0, u64::saturating_add)
+        let counts = ["/web_search_requests", "/web_fetch_requests"].into_iter();
+        let counts = counts.filter_map(|path| count(kinds, path));
+        counts.fold(0, u64::saturating_add)
     });
     let together = count(report, "/num_server_side_tools_used").unwrap_or(0);
     tokens(by_kind.max(together))
@@ -44,10 +77,8 @@ pub fn tokens(number: u64) -> u32 {
 
 /// The report unchanged. Empty if it exceeds the limit.
 pub fn kept(report: &RawValue) -> String {
-    Some(report.get())
-        .filter(|json| json.len() <= MAX_REPORT_BYTES)
-        .unwrap_or_default()
-        .to_owned()
+    let json = Some(report.get()).filter(|json| json.len() <= MAX_REPORT_BYTES);
+    json.unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

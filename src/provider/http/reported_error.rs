@@ -62,20 +62,9 @@ impl ReportedError {
 
     /// Reads an error in JSON: the error object itself, or an object that contains it.
     pub fn of_json(json: &Value) -> Self {
-        let outer = json
-            .as_array()
-            .and_then(|list| list.first())
-            .unwrap_or(json);
-        let inner = ["error", "detail"]
-            .iter()
-            .find_map(|key| outer.get(key))
-            .filter(|inner| !inner.is_null());
-        let inner = inner.and_then(|inner| {
-            inner
-                .as_array()
-                .and_then(|list| list.first())
-                .or(Some(inner))
-        });
+        let outer = first(json);
+        let inner = ["error", "detail"].iter().find_map(|key| outer.get(key));
+        let inner = inner.filter(|inner| !inner.is_null()).map(first);
         let mut said = Self::default();
         match inner {
             Some(Value::String(message)) => said.message = cut(message),
@@ -103,10 +92,8 @@ impl ReportedError {
     fn read(&mut self, object: &Value) {
         let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
         if self.message.is_empty() {
-            let words = ["message", "msg", "error", "detail"]
-                .into_iter()
-                .map(text)
-                .find(|words| !words.is_empty());
+            let words = ["message", "msg", "error", "detail"].map(text);
+            let words = words.into_iter().find(|words| !words.is_empty());
             self.message = cut(words.unwrap_or_default());
         }
         for key in ["code", "type", "error_type", "status"] {
@@ -130,28 +117,16 @@ impl ReportedError {
             self.message = cut(&format!("{} ({place})", self.message));
         }
         let number = |key: &str| object.get(key).and_then(Value::as_u64);
-        self.retry_after = self
-            .retry_after
-            .or_else(|| number("resets_in_seconds").map(Duration::from_secs));
+        let resets = number("resets_in_seconds").map(Duration::from_secs);
+        self.retry_after = self.retry_after.or(resets);
         self.counts_too_many |= matches!((number("n_prompt_tokens"), number("n_ctx")), (Some(n), Some(room)) if n > room);
-        for detail in object
-            .get("details")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-        {
-            self.add_code(
-                detail
-                    .get("reason")
-                    .and_then(Value::as_str)
-                    .unwrap_or_default(),
-            );
-            self.retry_after = self
-                .retry_after
-                .or_else(|| seconds_with_unit(detail.get("retryDelay")?.as_str()?));
-            let violations = detail.get("violations").and_then(Value::as_array);
+        for detail in object["details"].as_array().into_iter().flatten() {
+            self.add_code(detail["reason"].as_str().unwrap_or_default());
+            let delay = detail["retryDelay"].as_str().and_then(seconds_with_unit);
+            self.retry_after = self.retry_after.or(delay);
+            let violations = detail["violations"].as_array();
             self.quota_exhausted |= violations.into_iter().flatten().any(|violation| {
-                let quota = violation.get("quotaId").and_then(Value::as_str);
+                let quota = violation["quotaId"].as_str();
                 quota.is_some_and(|quota| quota.contains("PerDay"))
             });
         }
@@ -162,18 +137,13 @@ impl ReportedError {
 
     /// Reads OpenRouter's metadata: the upstream service's error, and OpenRouter's own.
     fn read_metadata(&mut self, metadata: &Value) {
-        self.add_code(
-            metadata
-                .get("error_type")
-                .and_then(Value::as_str)
-                .unwrap_or_default(),
-        );
-        let asked = metadata.get("retry_after_seconds").and_then(Value::as_f64);
-        self.retry_after = self
-            .retry_after
-            .or_else(|| Duration::try_from_secs_f64(asked?).ok());
-        self.flagged |=
-            metadata.get("flagged_input").is_some() || metadata.get("reasons").is_some();
+        self.add_code(metadata["error_type"].as_str().unwrap_or_default());
+        let asked = metadata["retry_after_seconds"].as_f64();
+        let asked = asked.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        self.retry_after = self.retry_after.or(asked);
+        self.flagged |= ["flagged_input", "reasons"]
+            .iter()
+            .any(|it| metadata.get(it).is_some());
         let upstream = match metadata.get("raw") {
             Some(Value::String(raw)) if !raw.is_empty() => Some(Self::of_body(raw.as_bytes())),
             Some(raw @ (Value::Object(_) | Value::Array(_))) => Some(Self::of_json(raw)),
@@ -202,6 +172,12 @@ impl ReportedError {
 
 /// Limit on the characters of a code.
 const MAX_CODE_CHARS: usize = 100;
+
+/// The first element of a list, or the value itself.
+fn first(value: &Value) -> &Value {
+    let list = value.as_array();
+    list.and_then(|list| list.first()).unwrap_or(value)
+}
 
 /// Returns the number if it is an error status.
 fn status(number: u64) -> Option<u16> {

@@ -34,12 +34,8 @@ pub fn requested_delay(
         || Duration::try_from_secs_f64(text("retry-after-ms")?.parse::<f64>().ok()? / 1000.0).ok();
     let seconds =
         || Duration::try_from_secs_f64(text(header::RETRY_AFTER.as_str())?.parse().ok()?).ok();
-    let until = || {
-        from_date(
-            text(header::RETRY_AFTER.as_str())?,
-            text(header::DATE.as_str())?,
-        )
-    };
+    let date = || text(header::DATE.as_str());
+    let until = || from_date(text(header::RETRY_AFTER.as_str())?, date()?);
     milliseconds()
         .or_else(seconds)
         .or_else(until)
@@ -96,11 +92,8 @@ fn from_date(until: &str, now: &str) -> Option<Duration> {
 fn from_timestamp(until: &str, now: &str) -> Option<Duration> {
     let until: Timestamp = until.parse().ok()?;
     let now = httpdate::parse_http_date(now).ok()?;
-    Some(
-        SystemTime::from(until)
-            .duration_since(now)
-            .unwrap_or_default(),
-    )
+    let left = SystemTime::from(until).duration_since(now);
+    Some(left.unwrap_or_default())
 }
 
 /// Parses "Please try again in 7m12.48s" or "Please retry after 26 seconds", as OpenAI, Azure and

@@ -1,16 +1,16 @@
 //! Performs one model call: sends the body, reads events, and passes them to the decoder of a
 //! dialect, which returns chunks.
 
-use std::{collections::VecDeque, time::Duration};
+use std::time::Duration;
 
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use http::{HeaderMap, header};
 use reqwest::Response;
 use tokio::time::timeout;
 
 use super::{
-    Client, Fault,
-    client::{read_timeout_fault, request_id, unreachable},
+    Chunks, Client, Decoded, Fault,
+    client::{read_timeout_fault, unreachable},
     sse,
 };
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
 /// Decodes the events of a response in one dialect.
 pub trait Decoder: Send + 'static {
     /// Decodes the next event and appends its chunks. No event is read after [`Chunk::Finished`].
-    fn event(&mut self, event: &sse::Event, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault>;
+    fn event(&mut self, event: &sse::Event, chunks: &mut Chunks) -> Decoded;
 
     /// Whether the finish reason was received. Events after it add nothing to the model's output,
     /// and if none follow the response is complete.
@@ -31,7 +31,7 @@ pub trait Decoder: Send + 'static {
 
     /// Handles the end of a stream without [`Chunk::Finished`]. Adds it if the response is
     /// complete, otherwise returns an error.
-    fn end(&mut self, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault>;
+    fn end(&mut self, chunks: &mut Chunks) -> Decoded;
 }
 
 /// A request whose response is an event stream.
@@ -52,7 +52,7 @@ impl Client {
         let call = ActiveCall {
             client: self,
             decoder,
-            chunks: VecDeque::new(),
+            chunks: Chunks::default(),
             phase: Phase::Ready(call),
         };
         Box::pin(stream::unfold(call, |mut call| async move {
@@ -65,6 +65,22 @@ impl Client {
     }
 }
 
+/// A response that is replaced if it begins with an error for which `retry` returns another one.
+pub(crate) fn retried(
+    mut first: ResponseStream,
+    retry: impl FnOnce(&Error) -> Option<ResponseStream> + Send + 'static,
+) -> ResponseStream {
+    let answer = async move {
+        let begin = first.next().await;
+        let other = match &begin {
+            Some(Err(error)) => retry(error),
+            Some(Ok(_)) | None => None,
+        };
+        other.unwrap_or_else(|| Box::pin(stream::iter(begin).chain(first)))
+    };
+    Box::pin(stream::once(answer).flatten())
+}
+
 /// How long to wait for a usage report or an end marker after the finish reason. Some services
 /// leave the connection open.
 const END_MARKER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -74,7 +90,7 @@ struct ActiveCall<D> {
     client: Client,
     decoder: D,
     /// Chunks that are decoded but not yet returned.
-    chunks: VecDeque<Chunk>,
+    chunks: Chunks,
     phase: Phase,
 }
 
@@ -98,10 +114,10 @@ impl<D: Decoder> ActiveCall<D> {
     /// The next chunk. Returns `None` at the end.
     async fn next(&mut self) -> Result<Option<Chunk>, Error> {
         loop {
-            if let Some(chunk) = self.chunks.pop_front() {
+            if let Some(chunk) = self.chunks.pop() {
                 if matches!(chunk, Chunk::Finished(_)) {
                     self.phase = Phase::Ended;
-                    self.chunks.clear();
+                    self.chunks = Chunks::default();
                 }
                 return Ok(Some(self.named(chunk)));
             }
@@ -161,12 +177,7 @@ impl<D: Decoder> ActiveCall<D> {
             Some(bytes) => {
                 reading.has_received_bytes = true;
                 let pushed = reading.events.push(bytes, &mut events);
-                // A retry would exceed the limit again.
-                let too_large = |error: sse::TooLarge| Fault {
-                    should_retry: Some(false),
-                    ..Fault::broken(error.to_string())
-                };
-                pushed.map_err(|error| self.fail(too_large(error)))?;
+                pushed.map_err(|error| self.fail(Fault::oversized(error.to_string())))?;
                 false
             }
             None => {
@@ -178,7 +189,7 @@ impl<D: Decoder> ActiveCall<D> {
             self.decoder
                 .event(event, &mut self.chunks)
                 .map_err(|fault| self.fail(fault))?;
-            if matches!(self.chunks.back(), Some(Chunk::Finished(_))) {
+            if matches!(self.chunks.last(), Some(Chunk::Finished(_))) {
                 return Ok(());
             }
         }
@@ -197,14 +208,7 @@ impl<D: Decoder> ActiveCall<D> {
     /// are lost.
     fn fail(&self, fault: Fault) -> Error {
         match &self.phase {
-            Phase::Reading(reading) => {
-                let OpenResponse { response, .. } = &**reading;
-                self.client.error(
-                    fault,
-                    response.status().as_u16(),
-                    request_id(response.headers()),
-                )
-            }
+            Phase::Reading(reading) => self.client.error_in(fault, &reading.response),
             Phase::Ready { .. } | Phase::Ended => self.client.error(fault, 0, ""),
         }
     }
@@ -223,15 +227,11 @@ impl OpenResponse {
 /// Whether the response declares a content type other than an event stream. Some services omit the
 /// type or send plain text.
 fn is_another_type(headers: &HeaderMap) -> bool {
-    let named = headers
-        .get(header::CONTENT_TYPE)
+    let named = headers.get(header::CONTENT_TYPE);
+    let named = named
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
-    let named = named
-        .split(';')
-        .next()
-        .unwrap_or_default()
-        .trim()
-        .to_ascii_lowercase();
+    let named = named.split(';').next().unwrap_or_default();
+    let named = named.trim().to_ascii_lowercase();
     named.ends_with("json") && !named.ends_with("ndjson") || named == "text/html"
 }

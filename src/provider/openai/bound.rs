@@ -86,10 +86,8 @@ fn add(prefix: &mut Prefix, message: &Message, with_reasoning: bool) {
             }
             Content::ToolResult(result) => {
                 let given = result.texts().chain(result.media().map(place));
-                prefix.add(
-                    who,
-                    ["result", result.call.as_str()].into_iter().chain(given),
-                );
+                let named = ["result", result.call.as_str()].into_iter();
+                prefix.add(who, named.chain(given));
             }
             Content::Media(media) => prefix.add(who, ["media", place(media)]),
             Content::Reasoning { .. } | Content::ProviderItem(_) | Content::Unknown(_) => {}

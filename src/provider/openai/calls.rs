@@ -1,16 +1,14 @@
 //! Assembles tool calls from their fragments, and determines which call a fragment belongs to,
 //! whatever fields a service omits.
 
-use std::collections::VecDeque;
-
 use serde_json::json;
 
 use super::wire::{Fragment, FunctionFragment};
 use crate::provider::{
     Chunk,
     http::{
-        Fault,
-        lenient::{self, Joiner, Number, Piece, Text},
+        Chunks, Decoded, Fault,
+        lenient::{self, Joiner, LenientString, Number, Piece, Text},
     },
 };
 
@@ -54,47 +52,36 @@ struct Call {
 impl Calls {
     /// Handles a fragment of `tool_calls`. Known values are never overwritten: later fragments may
     /// have an empty name and id, or repeat them.
-    pub(super) fn take(
-        &mut self,
-        fragment: Fragment,
-        chunks: &mut VecDeque<Chunk>,
-    ) -> Result<(), Fault> {
+    pub(super) fn take(&mut self, fragment: Fragment, chunks: &mut Chunks) -> Decoded {
         self.has_tool_calls = true;
         self.add(fragment, chunks)
     }
 
     /// Handles a fragment of `function_call`, of which a response has at most one. Some services
     /// repeat in it what `tool_calls` contains.
-    pub(super) fn take_only(
-        &mut self,
-        function: FunctionFragment,
-        chunks: &mut VecDeque<Chunk>,
-    ) -> Result<(), Fault> {
+    pub(super) fn take_only(&mut self, function: FunctionFragment, chunks: &mut Chunks) -> Decoded {
         if self.has_tool_calls {
             return Ok(());
         }
-        let index = Some(Number(Some(FUNCTION_CALL_NUMBER)));
-        self.add(
-            Fragment {
-                index,
-                function: Some(function),
-                ..Fragment::default()
-            },
-            chunks,
-        )
+        let fragment = Fragment {
+            index: Number(Some(FUNCTION_CALL_NUMBER)),
+            function: Some(function),
+            ..Fragment::default()
+        };
+        self.add(fragment, chunks)
     }
 
-    fn add(&mut self, fragment: Fragment, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
+    fn add(&mut self, fragment: Fragment, chunks: &mut Chunks) -> Decoded {
         let Fragment {
-            index: number,
-            id,
+            index: Number(number),
+            id: LenientString(id),
             function,
             extra_content,
         } = fragment;
-        let number = number.and_then(|number| number.0);
-        let function = function.unwrap_or_default();
-        let id = id.unwrap_or_default().0;
-        let name = function.name.unwrap_or_default().0;
+        let FunctionFragment {
+            name: LenientString(name),
+            arguments,
+        } = function.unwrap_or_default();
         let at = match self.find(number, &id, &name) {
             Some(at) => at,
             None => {
@@ -117,12 +104,8 @@ impl Calls {
                 return Err(Fault::broken("the name of a tool call is too long"));
             }
         }
-        let piece = call.piece(
-            function
-                .arguments
-                .map(|raw| Piece::of(&raw))
-                .unwrap_or_default(),
-        );
+        let arguments = arguments.map(|raw| Piece::of(&raw)).unwrap_or_default();
+        let piece = call.piece(arguments);
         if call.name.is_empty() {
             return call.hold(&piece);
         }
@@ -133,22 +116,20 @@ impl Calls {
         // Gemini's signature. It belongs to this call only if the call is what was written last.
         if let Some(extra) = extra_content.filter(|_| self.last == Some(at)) {
             let extra = lenient::value(extra.get());
-            chunks.push_back(Chunk::PartMetadata(
-                json!({super::KIND: {"extra_content": extra}}).to_string(),
-            ));
+            chunks.attach(super::KIND, json!({"extra_content": extra}));
         }
         Ok(())
     }
 
     /// Handles output of another kind after a call.
-    pub(super) fn interrupt(&mut self, chunks: &mut VecDeque<Chunk>) {
+    pub(super) fn interrupt(&mut self, chunks: &mut Chunks) {
         self.announce(chunks);
         self.last = None;
     }
 
     /// Emits the id and name of calls that have a name but were not announced. Their names are
     /// complete, because something else follows.
-    fn announce(&mut self, chunks: &mut VecDeque<Chunk>) {
+    fn announce(&mut self, chunks: &mut Chunks) {
         for at in 0..self.calls.len() {
             let call = &mut self.calls[at];
             if call.announced || call.name.is_empty() {
@@ -158,7 +139,7 @@ impl Calls {
             let id = call.id.clone();
             let name = call.name.clone();
             let held = std::mem::take(&mut call.held);
-            chunks.push_back(Chunk::ToolCall {
+            chunks.push(Chunk::ToolCall {
                 index: narrow(at),
                 id,
                 name,
@@ -170,7 +151,7 @@ impl Calls {
 
     /// Completes the calls. A call without a name is an error: it can neither be run nor sent to a
     /// model again.
-    pub(super) fn close(&mut self, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
+    pub(super) fn close(&mut self, chunks: &mut Chunks) -> Decoded {
         if self.calls.iter().any(|call| call.name.is_empty()) {
             return Err(Fault::broken(
                 "the response contains a tool call without a name",
@@ -178,23 +159,18 @@ impl Calls {
         }
         self.announce(chunks);
         for at in 0..self.calls.len() {
-            let mut rest = Text::default();
-            self.calls[at].joiner.close(&mut rest);
+            let rest = self.calls[at].joiner.rest();
             self.write(at, rest, chunks);
         }
         Ok(())
     }
 
     /// Emits arguments of an announced call.
-    fn write(&mut self, at: usize, Text { text, replaced }: Text, chunks: &mut VecDeque<Chunk>) {
-        if !text.is_empty() {
+    fn write(&mut self, at: usize, text: Text, chunks: &mut Chunks) {
+        if !text.text.is_empty() {
             self.last = Some(at);
-            chunks.push_back(Chunk::ToolInput {
-                index: narrow(at),
-                json: text,
-            });
         }
-        chunks.extend(replaced.then_some(Chunk::Sanitized));
+        chunks.input(narrow(at), text);
     }
 
     /// The call that a fragment belongs to. Returns `None` if it starts a new call.
@@ -235,7 +211,7 @@ impl Call {
         piece
     }
 
-    fn hold(&mut self, piece: &Text) -> Result<(), Fault> {
+    fn hold(&mut self, piece: &Text) -> Decoded {
         self.held.text.push_str(&piece.text);
         self.held.replaced |= piece.replaced;
         if self.held.text.len() > MAX_HELD_BYTES {

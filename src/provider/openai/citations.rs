@@ -1,13 +1,16 @@
 //! Reads the citations of a response: annotations of its text, as OpenRouter and OpenAI write them,
 //! and Perplexity's lists of search results.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 use serde_json::{Value, value::RawValue};
 
 use crate::{
     model::Citation,
-    provider::{Chunk, http::lenient},
+    provider::{
+        Chunk,
+        http::{Chunks, lenient},
+    },
 };
 
 /// Limit on the citations of one response. Further ones are dropped.
@@ -31,11 +34,7 @@ impl Citations {
     }
 
     /// Emits the citations in annotations.
-    pub(super) fn annotate(
-        &mut self,
-        annotations: Option<Box<RawValue>>,
-        chunks: &mut VecDeque<Chunk>,
-    ) {
+    pub(super) fn annotate(&mut self, annotations: Option<Box<RawValue>>, chunks: &mut Chunks) {
         for annotation in list(annotations) {
             let Some(named) = annotation.get("url_citation") else {
                 continue;
@@ -45,10 +44,10 @@ impl Citations {
                 Citation {
                     url: word(named, "url"),
                     title: word(named, "title"),
-                    cited_text: String::new(),
                     start_byte,
                     end_byte,
                     provider_metadata: Some(annotation.to_string()),
+                    ..Citation::default()
                 },
                 chunks,
             );
@@ -57,11 +56,7 @@ impl Citations {
 
     /// Emits search results as citations. Each event repeats them, and a second list has only their
     /// URLs, so repeated URLs are skipped.
-    pub(super) fn search(
-        &mut self,
-        lists: [Option<Box<RawValue>>; 2],
-        chunks: &mut VecDeque<Chunk>,
-    ) {
+    pub(super) fn search(&mut self, lists: [Option<Box<RawValue>>; 2], chunks: &mut Chunks) {
         for source in lists.into_iter().flat_map(list) {
             let url = match &source {
                 Value::String(url) => url.clone(),
@@ -75,20 +70,18 @@ impl Citations {
                 Citation {
                     url,
                     title: word(&source, "title"),
-                    cited_text: String::new(),
-                    start_byte: 0,
-                    end_byte: 0,
                     provider_metadata: Some(source.to_string()),
+                    ..Citation::default()
                 },
                 chunks,
             );
         }
     }
 
-    fn emit(&mut self, citation: Citation, chunks: &mut VecDeque<Chunk>) {
+    fn emit(&mut self, citation: Citation, chunks: &mut Chunks) {
         if !self.text.is_empty() && self.count < MAX_CITATIONS {
             self.count += 1;
-            chunks.push_back(Chunk::Citation(citation));
+            chunks.push(Chunk::Citation(citation));
         }
     }
 
@@ -110,10 +103,7 @@ fn list(raw: Option<Box<RawValue>>) -> Vec<Value> {
     let value = raw.and_then(|raw| lenient::value(raw.get()));
     match value {
         Some(Value::Array(list)) => list,
-        Some(
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_),
-        )
-        | None => Vec::new(),
+        _ => Vec::new(),
     }
 }
 

@@ -4,28 +4,27 @@
 //! services then close the stream or leave it open. A stream that ends before is an error even if
 //! text arrived, because whatever cut it off may have cut more.
 
-use std::collections::VecDeque;
-
 use serde_json::{json, value::RawValue};
 
 use super::{
+    KIND,
     calls::Calls,
     citations::Citations,
     dialect::Dialect,
     reasoning_details::{self, Details},
     usage,
-    wire::{self, Content, Delta, FunctionFragment},
+    wire::{self, Content, Delta},
 };
 use crate::{
     model::{FinishReason, ProviderItem, Usage, json::replace_lone_surrogates},
     provider::{
-        Chunk, Finish,
+        Chunk, Finish, authorship,
+        chunk::TextKind,
         error::Kind,
         generated_image,
         http::{
-            Fault, ReportedError,
-            classify::{self, ErrorSource},
-            lenient::{self, Joiner, LenientString, Piece, Text},
+            Chunks, Decoded, Fault, classify,
+            lenient::{self, Joiner, Piece},
             sse, stream,
         },
     },
@@ -37,18 +36,10 @@ const DONE: &str = "[DONE]";
 /// Limit on the bytes of an unreadable image that is kept as an item.
 const MAX_IMAGE_BYTES: usize = 64 << 10;
 
-/// The kind of a text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TextKind {
-    Text,
-    Reasoning,
-    Refusal,
-}
-
 /// Decodes one response.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Decoder {
-    dialect: Dialect,
+    reasoning_outside: bool,
     /// Fingerprint of the prompt, for a model that binds its reasoning to it.
     fingerprint: Option<String>,
     id: String,
@@ -75,22 +66,8 @@ impl Decoder {
     /// Creates a decoder of one response.
     pub fn new(dialect: &Dialect) -> Self {
         Self {
-            dialect: *dialect,
-            fingerprint: None,
-            id: String::new(),
-            model: String::new(),
-            tier: String::new(),
-            calls: Calls::default(),
-            details: Details::default(),
-            citations: Citations::default(),
-            interrupted: false,
-            text_kind: TextKind::Text,
-            joiner: Joiner::default(),
-            has_content: false,
-            refused: false,
-            finish: None,
-            native_finish: None,
-            usage: None,
+            reasoning_outside: dialect.reasoning_outside,
+            ..Self::default()
         }
     }
 
@@ -101,24 +78,25 @@ impl Decoder {
         self
     }
 
-    fn chunk(&mut self, chunk: wire::Chunk, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
-        keep(&mut self.id, chunk.id);
-        keep(&mut self.model, chunk.model);
-        keep(&mut self.tier, chunk.service_tier);
+    fn chunk(&mut self, chunk: wire::Chunk, chunks: &mut Chunks) -> Decoded {
+        chunk.id.keep_in(&mut self.id);
+        chunk.model.keep_in(&mut self.model);
+        chunk.service_tier.keep_in(&mut self.tier);
         // The last report applies; reports are cumulative.
         let report = chunk.usage.or_else(|| usage::of_groq(&chunk.x_groq?));
-        if let Some(usage) = report.and_then(|report| usage::read(&report, &self.dialect)) {
+        if let Some(usage) = report.and_then(|report| usage::read(&report, self.reasoning_outside))
+        {
             self.usage = Some(usage);
         }
         // Only one choice was requested.
-        let first =
-            |choice: &wire::Choice| choice.index.and_then(|index| index.0).unwrap_or(0) == 0;
+        let first = |choice: &wire::Choice| choice.index.0.unwrap_or(0) == 0;
         for choice in chunk.choices.into_iter().flatten().filter(first) {
             if let Some(delta) = choice.delta {
                 self.delta(delta, chunks)?;
             }
-            self.finish = word(choice.finish_reason).or(self.finish.take());
-            self.native_finish = word(choice.native_finish_reason).or(self.native_finish.take());
+            self.finish = choice.finish_reason.some().or(self.finish.take());
+            let native = choice.native_finish_reason.some();
+            self.native_finish = native.or(self.native_finish.take());
         }
         if self.ends_with_text() {
             self.citations
@@ -128,29 +106,16 @@ impl Decoder {
     }
 
     /// Decodes a delta. Reasoning is emitted before text, and text before calls.
-    fn delta(&mut self, delta: Delta, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
-        let Delta {
-            content,
-            refusal,
-            reasoning,
-            reasoning_content,
-            reasoning_details,
-            tool_calls,
-            function_call,
-            annotations,
-            images,
-        } = delta;
-        let thought = [reasoning_content, reasoning]
-            .into_iter()
-            .flatten()
-            .find(|text| !text.is_empty());
-        let details = reasoning_details.unwrap_or_default();
+    fn delta(&mut self, delta: Delta, chunks: &mut Chunks) -> Decoded {
+        let thoughts = [delta.reasoning_content, delta.reasoning].into_iter();
+        let thought = thoughts.flatten().find(|text| !text.is_empty());
+        let details = delta.reasoning_details.unwrap_or_default();
         let thought = thought
             .or_else(|| reasoning_details::text(&details))
             .unwrap_or_default();
         self.add_text(TextKind::Reasoning, &thought, chunks);
         self.details.add(details);
-        match content {
+        match delta.content {
             Some(Content::Text(text)) => self.add_text(TextKind::Text, &text, chunks),
             Some(Content::Parts(parts)) => {
                 for part in parts {
@@ -169,32 +134,29 @@ impl Decoder {
             None => {}
         }
         if self.ends_with_text() {
-            self.citations.annotate(annotations, chunks);
+            self.citations.annotate(delta.annotations, chunks);
         }
-        self.add_text(TextKind::Refusal, &refusal.unwrap_or_default(), chunks);
-        for image in images.unwrap_or_default() {
+        self.add_text(
+            TextKind::Refusal,
+            &delta.refusal.unwrap_or_default(),
+            chunks,
+        );
+        for image in delta.images.unwrap_or_default() {
             let members = lenient::members(image.get());
             self.show(members.get("image_url").unwrap_or(&image), chunks);
         }
-        for fragment in tool_calls.unwrap_or_default() {
-            self.end_text(chunks);
-            self.hand_out_details(chunks);
-            self.has_content = true;
-            self.interrupted = true;
+        for fragment in delta.tool_calls.unwrap_or_default() {
+            self.interrupt(chunks);
             self.calls.take(fragment, chunks)?;
         }
-        if let Some(FunctionFragment { name, arguments }) = function_call {
-            self.end_text(chunks);
-            self.hand_out_details(chunks);
-            self.has_content = true;
-            self.interrupted = true;
-            self.calls
-                .take_only(FunctionFragment { name, arguments }, chunks)?;
+        if let Some(function) = delta.function_call {
+            self.interrupt(chunks);
+            self.calls.take_only(function, chunks)?;
         }
         Ok(())
     }
 
-    fn add_text(&mut self, voice: TextKind, piece: &Piece, chunks: &mut VecDeque<Chunk>) {
+    fn add_text(&mut self, voice: TextKind, piece: &Piece, chunks: &mut Chunks) {
         if piece.is_empty() {
             return;
         }
@@ -214,20 +176,17 @@ impl Decoder {
         if voice == TextKind::Text {
             self.citations.take_text(&text.text, continues);
         }
-        add(voice, text, chunks);
+        chunks.text(voice, text);
     }
 
     /// Handles an image that the model generated: a URL, or an object that contains one. An
     /// unreadable one is kept as an item, unless it is too large.
-    fn show(&mut self, image: &RawValue, chunks: &mut VecDeque<Chunk>) {
+    fn show(&mut self, image: &RawValue, chunks: &mut Chunks) {
         let value = lenient::value(image.get()).unwrap_or_default();
         let url = value["url"].as_str().or(value.as_str());
-        self.end_text(chunks);
-        self.hand_out_details(chunks);
+        self.interrupt(chunks);
         self.calls.interrupt(chunks);
-        self.interrupted = true;
-        self.has_content = true;
-        chunks.push_back(match url.and_then(generated_image::at) {
+        chunks.push(match url.and_then(generated_image::at) {
             Some(image) => Chunk::Image(image),
             None => Chunk::Item(ProviderItem {
                 provider: String::new(),
@@ -247,30 +206,33 @@ impl Decoder {
         self.text_kind == TextKind::Text && !self.interrupted
     }
 
-    /// Ends text of the current kind. An unpaired surrogate at its end is replaced.
-    fn end_text(&mut self, chunks: &mut VecDeque<Chunk>) {
-        let mut text = Text::default();
-        self.joiner.close(&mut text);
-        add(self.text_kind, text, chunks);
+    /// Ends the current text before content of another kind.
+    fn interrupt(&mut self, chunks: &mut Chunks) {
+        self.end_text(chunks);
+        self.hand_out_details(chunks);
+        self.has_content = true;
+        self.interrupted = true;
+    }
+
+    fn end_text(&mut self, chunks: &mut Chunks) {
+        chunks.end_text(self.text_kind, &mut self.joiner);
     }
 
     /// Attaches the details to the reasoning before them. Without reasoning before them, the
     /// service redacted it.
-    fn hand_out_details(&mut self, chunks: &mut VecDeque<Chunk>) {
+    fn hand_out_details(&mut self, chunks: &mut Chunks) {
         if !self.details.is_empty() {
             self.end_text(chunks);
             self.calls.interrupt(chunks);
             self.interrupted = true;
             let details = std::mem::take(&mut self.details).close();
-            chunks.push_back(Chunk::Reasoning(String::new()));
-            chunks.push_back(Chunk::PartMetadata(
-                json!({super::KIND: {"reasoning_details": details}}).to_string(),
-            ));
+            chunks.push(Chunk::Reasoning(String::new()));
+            chunks.attach(KIND, json!({"reasoning_details": details}));
         }
     }
 
     /// Completes the response.
-    fn complete(&mut self, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
+    fn complete(&mut self, chunks: &mut Chunks) -> Decoded {
         self.end_text(chunks);
         self.hand_out_details(chunks);
         self.calls.close(chunks)?;
@@ -287,8 +249,8 @@ impl Decoder {
             (_, _) => reason,
         };
         let tier = std::mem::take(&mut self.tier);
-        let metadata = || json!({super::KIND: {"service_tier": tier}}).to_string();
-        chunks.push_back(Chunk::Finished(Finish {
+        let metadata = || authorship::metadata(KIND, json!({"service_tier": tier}));
+        chunks.push(Chunk::Finished(Finish {
             reason,
             provider_reason: self.finish.clone().unwrap_or_default(),
             usage: self.usage.take(),
@@ -303,13 +265,10 @@ impl Decoder {
 }
 
 impl stream::Decoder for Decoder {
-    fn event(&mut self, event: &sse::Event, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
+    fn event(&mut self, event: &sse::Event, chunks: &mut Chunks) -> Decoded {
         let data = event.data.trim();
         if event.name == "error" {
-            return Err(classify::fault(
-                ErrorSource::Stream,
-                &ReportedError::of_body(data.as_bytes()),
-            ));
+            return Err(classify::event_fault(data));
         }
         if data == DONE {
             return self.complete(chunks);
@@ -321,24 +280,8 @@ impl stream::Decoder for Decoder {
         match serde_json::from_str::<wire::Chunk>(data) {
             Ok(wire::Chunk {
                 error: Some(error), ..
-            }) => {
-                let error = lenient::value(error.get()).unwrap_or_default();
-                Err(classify::fault(
-                    ErrorSource::Stream,
-                    &ReportedError::of_json(&json!({ "error": error })),
-                ))
-            }
-            Ok(chunk)
-                if chunk
-                    .object
-                    .as_ref()
-                    .is_some_and(|object| object.0 == "error") =>
-            {
-                Err(classify::fault(
-                    ErrorSource::Stream,
-                    &ReportedError::of_body(data.as_bytes()),
-                ))
-            }
+            }) => Err(classify::error_fault(&error)),
+            Ok(chunk) if chunk.object.0 == "error" => Err(classify::event_fault(data)),
             Ok(chunk) => self.chunk(chunk, chunks),
             // Named events do not belong to this API. A proxy may have added them.
             Err(_) if !event.name.is_empty() && event.name != "message" => Ok(()),
@@ -350,7 +293,7 @@ impl stream::Decoder for Decoder {
         self.finish.is_some()
     }
 
-    fn end(&mut self, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
+    fn end(&mut self, chunks: &mut Chunks) -> Decoded {
         if self.finish.is_some() {
             return self.complete(chunks);
         }
@@ -365,30 +308,12 @@ impl Content {
             Self::Text(text) => text,
             Self::Parts(parts) => {
                 let mut whole = Piece::default();
-                parts
-                    .into_iter()
-                    .filter_map(|part| part.text)
-                    .for_each(|text| whole.extend(&text));
+                let texts = parts.into_iter().filter_map(|part| part.text);
+                texts.for_each(|text| whole.extend(&text));
                 whole
             }
         }
     }
-}
-
-fn add(voice: TextKind, Text { text, replaced }: Text, chunks: &mut VecDeque<Chunk>) {
-    if !text.is_empty() {
-        chunks.push_back(match voice {
-            TextKind::Text => Chunk::Text(text),
-            TextKind::Reasoning => Chunk::Reasoning(text),
-            TextKind::Refusal => Chunk::Refusal(text),
-        });
-    }
-    chunks.extend(replaced.then_some(Chunk::Sanitized));
-}
-
-/// Returns `None` for an empty value.
-fn word(word: Option<LenientString>) -> Option<String> {
-    word.map(|word| word.0).filter(|word| !word.is_empty())
 }
 
 /// Maps a finish reason. An unknown value ends a complete response, because `[DONE]` was received.
@@ -422,11 +347,4 @@ fn is_length(word: &str) -> bool {
         "model_context_window_exceeded",
     ];
     WORDS.iter().any(|known| word.eq_ignore_ascii_case(known))
-}
-
-/// Keeps the first value that is not empty.
-fn keep(kept: &mut String, value: Option<LenientString>) {
-    if kept.is_empty() {
-        *kept = value.unwrap_or_default().0;
-    }
 }

@@ -2,10 +2,7 @@
 //! code inspects service names.
 
 use crate::provider::{
-    call_ids::CallIdRule,
-    discovery::Family,
-    http::is_in_domain,
-    rules::{self, ReasoningAuthor, ReasoningRule},
+    call_ids::CallIdRule, discovery::Family, http::is_in_domain, rules::ReasoningRule,
 };
 
 /// How one kind of service differs from OpenAI's documentation.
@@ -155,19 +152,9 @@ impl Dialect {
     pub(super) fn reasoning(&self) -> ReasoningRule {
         match self.reasoning_back {
             ReasoningBack::Never => ReasoningRule::NEVER,
-            ReasoningBack::Text {
-                kept: ReasoningKept::InLoop,
-                ..
-            } => ReasoningRule {
-                kept: rules::ReasoningKept::InLoop,
-                of: ReasoningAuthor::SameModel,
-            },
-            ReasoningBack::Text {
-                kept: ReasoningKept::WhileCalls,
-                ..
-            } => ReasoningRule {
-                kept: rules::ReasoningKept::WhileCalls,
-                of: ReasoningAuthor::AnyModel,
+            ReasoningBack::Text { kept, .. } => match kept {
+                ReasoningKept::InLoop => ReasoningRule::OWN_IN_LOOP,
+                ReasoningKept::WhileCalls => ReasoningRule::ALL_WHILE_CALLS,
             },
             // The attached metadata holds the details.
             ReasoningBack::Details => ReasoningRule::SIGNED,
@@ -179,15 +166,9 @@ impl Dialect {
     pub(super) fn placeholder(&self) -> Option<ReasoningField> {
         match self.reasoning_back {
             ReasoningBack::Text {
-                field,
-                placeholder: true,
-                kept: _,
-            } => Some(field),
-            ReasoningBack::Text {
-                placeholder: false, ..
-            }
-            | ReasoningBack::Never
-            | ReasoningBack::Details => None,
+                field, placeholder, ..
+            } => placeholder.then_some(field),
+            ReasoningBack::Never | ReasoningBack::Details => None,
         }
     }
 }
@@ -469,11 +450,8 @@ pub fn openai() -> &'static Dialect {
 
 /// The dialect for a host.
 pub fn of_host(host: &str) -> &'static Dialect {
-    let speaks = |domain: &&str| is_in_domain(host, domain);
-    DIALECTS
-        .iter()
-        .find(|dialect| dialect.hosts.iter().any(speaks))
-        .unwrap_or(&COMPATIBLE)
+    let speaks = |it: &&Dialect| it.hosts.iter().any(|domain| is_in_domain(host, domain));
+    DIALECTS.iter().find(speaks).unwrap_or(&COMPATIBLE)
 }
 
 #[cfg(test)]

@@ -5,11 +5,8 @@ use std::collections::BTreeMap;
 use super::{dialect::MaxTokens, encode_options::EncodeOptions, messages::messages, options, wire};
 use crate::{
     model::{Prompt, Tool},
-    provider::{authorship, body::Body, call_ids::CallIdMap},
+    provider::{authorship, body::Body, call_ids::CallIdMap, inserted},
 };
-
-/// The input schema of a tool without arguments.
-const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
 
 /// The body of the request for a prompt.
 pub fn body(prompt: &Prompt, form: EncodeOptions<'_>) -> Vec<u8> {
@@ -46,15 +43,12 @@ pub(super) fn content(prompt: &Prompt, form: EncodeOptions<'_>) -> Body {
 }
 
 fn tool(tool: &Tool) -> wire::Tool<'_> {
-    let schema = tool.input_schema.as_deref().unwrap_or(NO_ARGUMENTS);
-    // Schemas are validated when they are received.
-    let parameters = serde_json::from_str(schema).or_else(|_| serde_json::from_str(NO_ARGUMENTS));
     wire::Tool {
         kind: "function",
         function: wire::ToolFunction {
             name: &tool.name,
             description: &tool.description,
-            parameters: parameters.expect("a constant"),
+            parameters: inserted::schema(tool),
             strict: tool.strict,
         },
     }

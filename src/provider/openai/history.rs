@@ -5,18 +5,19 @@ use serde_json::{Value, json, value::RawValue};
 use super::KIND;
 use crate::{
     model::{
-        Content, Media, OutputPart, Role, ToolResult,
+        Content, Media, Role,
         media::{Kind, UNSUPPORTED_TEXT},
     },
     provider::{
         authorship,
         body::Body,
         foreign::{Exporter, MediaLocation, plain},
+        inputs::{self, Input},
     },
 };
 
 /// Converts a message: one message per tool result, otherwise one.
-pub(in crate::provider) fn write(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
+pub(crate) fn write(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
     match writing.role() {
         Role::System => input_message("system", writing),
         Role::User => input_message("user", writing),
@@ -26,22 +27,17 @@ pub(in crate::provider) fn write(writing: &mut Exporter<'_>) -> Vec<Box<RawValue
 }
 
 fn input_message(role: &str, writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
-    let mut pieces = Vec::new();
-    for (position, stored) in writing.parts() {
-        match &stored.part.content {
-            Content::Text(text) if !text.is_empty() => pieces.push(text_piece(text)),
-            Content::Media(media) => pieces.push(medium(position, media, writing)),
-            Content::Text(_)
-            | Content::Reasoning { .. }
-            | Content::ToolCall(_)
-            | Content::ToolResult(_)
-            | Content::Refusal(_)
-            | Content::ProviderItem(_)
-            | Content::Unknown(_) => {}
-        }
+    let inputs = writing.inputs();
+    let pieces = inputs.map(|(position, input)| piece(position, input, writing));
+    let content = one_text(pieces.collect());
+    vec![plain(&json!({"role": role, "content": content}))]
+}
+
+fn piece<'a>(position: usize, input: Input<'a>, writing: &mut Exporter<'a>) -> Value {
+    match input {
+        Input::Text(text) => text_piece(text),
+        Input::Media(media) => medium(position, media, writing),
     }
-    let message = json!({"role": role, "content": one_text(pieces)});
-    vec![plain(&message)]
 }
 
 /// An assistant message: reasoning, text, refusal and tool calls.
@@ -54,8 +50,7 @@ fn answer(writing: &mut Exporter<'_>) -> Box<RawValue> {
         let part = &stored.part;
         match &part.content {
             Content::Reasoning { text, .. } => {
-                let own = authorship::attached_metadata(KIND, part);
-                let own = own.and_then(|mut own| own.remove("reasoning_details"));
+                let own = authorship::attached(KIND, part, "reasoning_details");
                 if own.is_none() && part.provider_metadata.is_some() {
                     writing.note_unsupported_signature(position);
                 }
@@ -72,24 +67,21 @@ fn answer(writing: &mut Exporter<'_>) -> Box<RawValue> {
                 let function = json!({"name": call.name, "arguments": call.arguments});
                 let mut written =
                     json!({"id": call.id.as_str(), "type": "function", "function": function});
-                let extra = authorship::attached_metadata(KIND, part);
-                if let Some(extra) = extra.and_then(|mut own| own.remove("extra_content")) {
+                if let Some(extra) = authorship::attached(KIND, part, "extra_content") {
                     written["extra_content"] = extra;
                 }
                 calls.push(written);
             }
             Content::Media(media) => writing.note_unsupported_media(position, media),
-            Content::ProviderItem(_) => writing.note_unsupported_item(position),
+            Content::ProviderItem(item) => drop(writing.item(position, item, false)),
             Content::ToolResult(_) | Content::Unknown(_) => {}
         }
     }
     let mut message = Body::default();
     message.set("role", "assistant");
     let thought = thought.join("\n\n");
-    message.set_some(
-        "reasoning_content",
-        (!thought.is_empty()).then_some(thought),
-    );
+    let thought = (!thought.is_empty()).then_some(thought);
+    message.set_some("reasoning_content", thought);
     message.set_some("reasoning_details", details);
     // A refusal at the end becomes a field of the message. Elsewhere it is a part of the content.
     let refuses = |piece: &Value| piece["type"] == "refusal";
@@ -98,30 +90,19 @@ fn answer(writing: &mut Exporter<'_>) -> Box<RawValue> {
     let content = (!words.is_empty()).then(|| one_text(words));
     message.set("content", content);
     message.set_some("refusal", refusal.map(|mut piece| piece["refusal"].take()));
-    message.set_some("tool_calls", (!calls.is_empty()).then_some(calls));
+    message.set_list("tool_calls", calls);
     message.raw()
 }
 
 fn results(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
-    let mut messages = Vec::new();
-    for (position, stored) in writing.parts() {
-        if let Content::ToolResult(result) = &stored.part.content {
-            writing.note_unsupported_outcome(position, result.outcome);
-            let content = given(position, result, writing);
-            let message =
-                json!({"role": "tool", "tool_call_id": result.call.as_str(), "content": content});
-            messages.push(plain(&message));
-        }
-    }
-    messages
-}
-
-fn given<'a>(position: usize, result: &'a ToolResult, writing: &mut Exporter<'a>) -> Value {
-    let pieces = result.parts.iter().map(|given| match given {
-        OutputPart::Text(text) => text_piece(text),
-        OutputPart::Media(media) => medium(position, media, writing),
+    let results = writing.results().map(|(position, result)| {
+        writing.note_unsupported_outcome(position, result.outcome);
+        let pieces = inputs::of_result(result).map(|input| piece(position, input, writing));
+        let content = one_text(pieces.collect());
+        let call = result.call.as_str();
+        plain(&json!({"role": "tool", "tool_call_id": call, "content": content}))
     });
-    one_text(pieces.collect())
+    results.collect()
 }
 
 /// A single text becomes a string, anything else an array of parts.

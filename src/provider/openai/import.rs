@@ -6,17 +6,14 @@ use super::KIND;
 use crate::{
     model::Role,
     provider::foreign::{
-        FlawKind, ForeignContent as Content, ForeignOutcome as Outcome, ForeignPart as Part,
-        ForeignResultPart as Given, Importer, Node, Object, decode_base64, from_data_or_url,
+        FlawKind, ForeignContent as Content, ForeignMedia, ForeignOutcome as Outcome,
+        ForeignPart as Part, Importer, Node, Object, PDF, PICTURE, decode_base64, from_data_or_url,
         inline,
     },
 };
 
-/// The media type of an image that does not state one.
-const PICTURE: &str = "image/jpeg";
-
 /// Reads all messages.
-pub(in crate::provider) fn read(messages: &[Node<'_>], reading: &mut Importer<'_>) {
+pub(crate) fn read(messages: &[Node<'_>], reading: &mut Importer<'_>) {
     // The generated id of the last `function_call`, which has none.
     let mut function = None;
     for node in messages {
@@ -26,11 +23,11 @@ pub(in crate::provider) fn read(messages: &[Node<'_>], reading: &mut Importer<'_
         let role = message.required("role", reading);
         match role.as_str() {
             "system" | "developer" => {
-                let parts = texts(&message, "content", reading);
+                let parts = message.parts("content", text_only, reading);
                 reading.add(message.at(), Role::System, parts);
             }
             "user" => {
-                let parts = user_parts(&message, reading);
+                let parts = message.parts("content", user_part, reading);
                 reading.add(message.at(), Role::User, parts);
             }
             "assistant" => {
@@ -62,96 +59,52 @@ pub(in crate::provider) fn read(messages: &[Node<'_>], reading: &mut Importer<'_
     }
 }
 
-/// Reads content that consists of texts only.
-fn texts(message: &Object<'_>, name: &str, reading: &mut Importer<'_>) -> Vec<Part> {
-    let Some(content) = message.get(name) else {
-        return Vec::new();
-    };
-    if !content.is_array() {
-        return Part::text(content.at(), content.text(reading))
-            .into_iter()
-            .collect();
+fn text_only(part: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
+    match part.string("type", reading).as_str() {
+        "text" => part.text_part(reading),
+        _ => reading.unknown_type(part, "text"),
     }
-    let mut parts = Vec::new();
-    for part in content.objects(reading) {
-        match part.string("type", reading).as_str() {
-            "text" => parts.extend(Part::text(part.at(), part.string("text", reading))),
-            _ => reading.unknown_type(&part, "text"),
-        }
-    }
-    parts
 }
 
-/// Reads the content of a user message or a tool result. Some services accept images in results.
-fn user_parts(message: &Object<'_>, reading: &mut Importer<'_>) -> Vec<Part> {
-    let Some(content) = message.get("content").filter(Node::is_array) else {
-        return texts(message, "content", reading);
+/// Reads a part of a user message or a tool result. Some services accept images in results.
+fn user_part(part: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
+    let media = match part.string("type", reading).as_str() {
+        "text" => return part.text_part(reading),
+        "image_url" => picture(part, reading),
+        "input_audio" => sound(part, reading),
+        "file" => file(part, reading),
+        _ => reading.unknown_type(part, "text, image_url, input_audio or file"),
     };
-    let mut parts = Vec::new();
-    for part in content.objects(reading) {
-        match part.string("type", reading).as_str() {
-            "text" => parts.extend(Part::text(part.at(), part.string("text", reading))),
-            "image_url" => parts.extend(picture(&part, reading)),
-            "input_audio" => parts.extend(sound(&part, reading)),
-            "file" => parts.extend(file(&part, reading)),
-            _ => reading.unknown_type(&part, "text, image_url, input_audio or file"),
-        }
+    media.map(|media| Part::media(part.at(), media))
+}
+
+fn picture(part: &Object<'_>, reading: &mut Importer<'_>) -> Option<ForeignMedia> {
+    let mut address = part.node("image_url", reading)?;
+    if !address.is_text() {
+        address = address.object(reading)?.node("url", reading)?;
     }
-    parts
+    from_data_or_url(&address, String::new(), String::new(), PICTURE, reading)
 }
 
-fn picture(part: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
-    let Some(node) = part.get("image_url") else {
-        reading.note(part.path("image_url"), FlawKind::Missing, "must be set");
-        return None;
-    };
-    let address = if node.is_text() {
-        node
-    } else {
-        let picture = node.object(reading)?;
-        let Some(url) = picture.get("url") else {
-            reading.note(picture.path("url"), FlawKind::Missing, "must be set");
-            return None;
-        };
-        url
-    };
-    let media = from_data_or_url(&address, String::new(), String::new(), PICTURE, reading)?;
-    Some(Part::new(part.at(), Content::Media(media)))
-}
-
-fn sound(part: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
-    let sound = inner(part, "input_audio", reading)?;
+fn sound(part: &Object<'_>, reading: &mut Importer<'_>) -> Option<ForeignMedia> {
+    let sound = part.object("input_audio", reading)?;
     let format = sound.required("format", reading);
     let media_type = match format.as_str() {
         "mp3" => "audio/mpeg".to_owned(),
         format => format!("audio/{format}"),
     };
-    let Some(data) = sound.get("data") else {
-        reading.note(sound.path("data"), FlawKind::Missing, "must be set");
-        return None;
-    };
-    let media = inline(media_type, String::new(), decode_base64(&data, reading)?);
-    Some(Part::new(part.at(), Content::Media(media)))
+    let data = decode_base64(&sound.node("data", reading)?, reading)?;
+    Some(inline(media_type, String::new(), data))
 }
 
-fn file(part: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
-    let file = inner(part, "file", reading)?;
+fn file(part: &Object<'_>, reading: &mut Importer<'_>) -> Option<ForeignMedia> {
+    let file = part.object("file", reading)?;
     let filename = file.string("filename", reading);
     let Some(data) = file.get("file_data") else {
         let why = "must be set: references to files in the service are not supported";
-        reading.note(file.path("file_data"), FlawKind::Missing, why);
-        return None;
+        return reading.missing(&file, "file_data", why);
     };
-    let media = from_data_or_url(&data, String::new(), filename, "application/pdf", reading)?;
-    Some(Part::new(part.at(), Content::Media(media)))
-}
-
-fn inner<'a>(part: &Object<'a>, name: &str, reading: &mut Importer<'_>) -> Option<Object<'a>> {
-    let Some(node) = part.get(name) else {
-        reading.note(part.path(name), FlawKind::Missing, "must be set");
-        return None;
-    };
-    node.object(reading)
+    from_data_or_url(&data, String::new(), filename, PDF, reading)
 }
 
 /// Reads an assistant message: reasoning, text, refusal and tool calls.
@@ -165,14 +118,14 @@ fn answer(
         Some(content) if content.is_array() => {
             for part in content.objects(reading) {
                 match part.string("type", reading).as_str() {
-                    "text" => parts.extend(Part::text(part.at(), part.string("text", reading))),
+                    "text" => parts.extend(part.text_part(reading)),
                     "refusal" => parts.extend(refusal(&part, reading)),
                     // Mistral's form of reasoning.
                     "thinking" => {
-                        let texts = texts(&part, "thinking", reading);
+                        let texts = part.parts("thinking", text_only, reading);
                         parts.extend(texts.into_iter().map(thought));
                     }
-                    _ => reading.unknown_type(&part, "text, refusal or thinking"),
+                    _ => parts.extend(reading.unknown_type(&part, "text, refusal or thinking")),
                 }
             }
         }
@@ -184,18 +137,14 @@ fn answer(
         let why = "references to audio in the service are not supported";
         reading.note(message.path("audio"), FlawKind::Unsupported, why);
     }
-    if let Some(calls) = message.get("tool_calls") {
-        for call in calls.objects(reading) {
-            parts.extend(self::call(&call, reading));
-        }
+    for call in message.objects("tool_calls", reading) {
+        parts.extend(self::call(&call, reading));
     }
     if let Some(called) = message.get("function_call") {
         let id = reading.make_id();
         *function = Some(id.clone());
         let called = called.object(reading);
-        parts.extend(
-            called.map(|called| call_part(message.path("function_call"), id, &called, reading)),
-        );
+        parts.extend(called.map(|called| call_part(called.at(), id, &called, reading)));
     }
     parts
 }
@@ -203,8 +152,8 @@ fn answer(
 /// Reads reasoning from the fields of DeepSeek, OpenRouter and vLLM.
 fn reasoning(message: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
     let details = message.get("reasoning_details").filter(Node::is_array);
-    let named = ["reasoning_content", "reasoning"]
-        .into_iter()
+    let named = ["reasoning_content", "reasoning"].into_iter();
+    let named = named
         .filter_map(|name| message.get(name))
         .find(Node::is_text);
     let at = named.as_ref().or(details.as_ref())?.at().to_owned();
@@ -221,25 +170,14 @@ fn reasoning(message: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
     if text.is_empty() && own.is_empty() {
         return None;
     }
-    let redacted = text.is_empty();
-    Some(Part::new(&at, Content::Reasoning { text, redacted }).with_metadata(KIND, own))
+    Some(Part::reasoning(&at, text).with_metadata(KIND, own))
 }
 
 fn thought(part: Part) -> Part {
-    match part.content {
-        Content::Text(text) => Part {
-            content: Content::Reasoning {
-                text,
-                redacted: false,
-            },
-            ..part
-        },
-        Content::Reasoning { .. }
-        | Content::Refusal(_)
-        | Content::Media(_)
-        | Content::Call { .. }
-        | Content::Result { .. }
-        | Content::Item { .. } => part,
+    if let Content::Text(text) = part.content {
+        Part::reasoning(&part.at, text)
+    } else {
+        part
     }
 }
 
@@ -251,12 +189,11 @@ fn refusal(object: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
 
 fn call(call: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
     if !matches!(call.string("type", reading).as_str(), "" | "function") {
-        reading.unknown_type(call, "function");
-        return None;
+        return reading.unknown_type(call, "function");
     }
     let id = call.required("id", reading);
-    let function = inner(call, "function", reading)?;
-    let part = call_part(call.at().to_owned(), id, &function, reading);
+    let function = call.object("function", reading)?;
+    let part = call_part(call.at(), id, &function, reading);
     let extra = call.get("extra_content").map(|extra| extra.value());
     let own = extra.map(|extra| ("extra_content".to_owned(), extra));
     Some(part.with_metadata(KIND, own.into_iter().collect()))
@@ -264,40 +201,18 @@ fn call(call: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
 
 /// Creates a tool call. The arguments may be invalid JSON, as written by a model, or the object
 /// itself, as written by some services.
-fn call_part(at: String, id: String, function: &Object<'_>, reading: &mut Importer<'_>) -> Part {
-    let arguments = match function.get("arguments") {
-        Some(arguments) if arguments.is_text() => arguments.text(reading),
-        Some(arguments) => arguments.json(),
-        None => String::new(),
+fn call_part(at: &str, id: String, function: &Object<'_>, reading: &mut Importer<'_>) -> Part {
+    let content = Content::Call {
+        id,
+        arguments: function.text_or_json("arguments", reading),
+        name: function.required("name", reading),
     };
-    let name = function.required("name", reading);
-    Part::new(
-        &at,
-        Content::Call {
-            id,
-            name,
-            arguments,
-        },
-    )
+    Part::new(at, content)
 }
 
 fn result(message: &Object<'_>, call: String, reading: &mut Importer<'_>) -> Part {
-    let given = |part: Part| match part.content {
-        Content::Text(text) => Some(Given::Text(text)),
-        Content::Media(media) => Some(Given::Media(media)),
-        Content::Reasoning { .. }
-        | Content::Refusal(_)
-        | Content::Call { .. }
-        | Content::Result { .. }
-        | Content::Item { .. } => None,
-    };
-    let parts = user_parts(message, reading);
-    let content = Content::Result {
-        call,
-        parts: parts.into_iter().filter_map(given).collect(),
-        outcome: Outcome::Success,
-    };
-    Part::new(message.at(), content)
+    let given = message.parts("content", user_part, reading);
+    Part::result(message.at(), call, given, Outcome::Success)
 }
 
 #[cfg(test)]

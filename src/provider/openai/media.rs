@@ -11,32 +11,23 @@ use crate::{
         Contents, Media, Role,
         media::{Kind, Source, UNSUPPORTED_TEXT},
     },
-    provider::media_type,
+    provider::{media_type, refusals as why},
 };
-
-/// Image types that every service with image support accepts.
-const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
 /// Why a media part cannot be sent to any model of a service. Returns `None` if it can.
 pub(super) fn unsupported_media(takes: MediaSupport, media: &Media, role: Role) -> Option<String> {
     let why = match (role, media.kind(), &media.source) {
         (Role::Assistant, Kind::Image, _) if takes.own_pictures => return None,
-        (Role::Assistant, ..) => {
-            "The service accepts media only in user messages and tool results."
-        }
+        (Role::Assistant, ..) => why::MEDIA_PLACE,
         (_, Kind::Image, _) if !takes.pictures => "The service does not accept images.",
-        (_, Kind::Image, _) if !PICTURES.contains(&media.essence().as_str()) => {
-            "The service accepts only PNG, JPEG, GIF and WebP images."
-        }
-        (_, Kind::Image, Source::Url(_)) if !takes.image_urls => {
-            "The service does not fetch URLs: store the content."
-        }
-        (_, Kind::Audio, _) if !takes.sounds => "The service does not accept audio.",
+        (_, Kind::Image, _) if !media_type::is_usual_picture(media) => why::IMAGE_TYPES,
+        (_, Kind::Image, Source::Url(_)) if !takes.image_urls => why::NO_URLS,
+        (_, Kind::Audio, _) if !takes.sounds => why::NO_AUDIO,
         (_, Kind::Audio, _) if sound(media).is_none() => {
             "The service accepts only WAV and MP3 audio."
         }
-        (_, Kind::Document, _) if !takes.files => "The service does not accept files.",
-        (_, Kind::Video, _) => "The service does not accept video.",
+        (_, Kind::Document, _) if !takes.files => why::NO_FILES,
+        (_, Kind::Video, _) => why::NO_VIDEO,
         (_, Kind::Audio | Kind::Document, Source::Url(_)) => {
             "The service fetches only images from URLs: store the content."
         }
@@ -47,55 +38,34 @@ pub(super) fn unsupported_media(takes: MediaSupport, media: &Media, role: Role) 
 
 /// Encodes a media part. If its content is not part of the prompt, returns text instead.
 pub(super) fn part<'a>(media: &'a Media, contents: &Contents) -> wire::UserPart<'a> {
-    let text = |text: &'static str| wire::UserPart::Text {
-        text: Cow::Borrowed(text),
+    let unsupported = || wire::UserPart::text(UNSUPPORTED_TEXT);
+    let picture = |url| wire::UserPart::ImageUrl {
+        image_url: wire::Url { url },
     };
     let kept = match &media.source {
-        Source::Url(url) => {
-            let image_url = wire::Url {
-                url: Cow::Borrowed(url),
-            };
-            return if media.kind() == Kind::Image {
-                wire::UserPart::ImageUrl { image_url }
-            } else {
-                text(UNSUPPORTED_TEXT)
-            };
-        }
+        Source::Url(url) if media.kind() == Kind::Image => return picture(Cow::Borrowed(url)),
+        Source::Url(_) => return unsupported(),
         Source::Blob(kept) => kept,
     };
     let Some(content) = contents.get(&kept.id) else {
-        return text(UNSUPPORTED_TEXT);
+        return unsupported();
     };
-    let data = STANDARD.encode(content);
     match (media.kind(), sound(media)) {
-        (Kind::Image, _) => wire::UserPart::ImageUrl {
-            image_url: wire::Url {
-                url: Cow::Owned(inline(media, content, &data)),
+        (Kind::Image, _) => picture(Cow::Owned(media_type::data_url(media, content))),
+        (Kind::Audio, Some(format)) => wire::UserPart::InputAudio {
+            input_audio: wire::Audio {
+                data: STANDARD.encode(content),
+                format,
             },
         },
-        (Kind::Audio, Some(format)) => wire::UserPart::InputAudio {
-            input_audio: wire::Audio { data, format },
+        (Kind::Document, _) => wire::UserPart::File {
+            file: wire::File {
+                filename: media_type::filename(media).unwrap_or("file"),
+                file_data: media_type::data_url(media, content),
+            },
         },
-        (Kind::Document, _) => {
-            let filename = if media.filename.is_empty() {
-                "file"
-            } else {
-                &media.filename
-            };
-            wire::UserPart::File {
-                file: wire::File {
-                    filename,
-                    file_data: inline(media, content, &data),
-                },
-            }
-        }
-        (Kind::Audio | Kind::Video, _) => text(UNSUPPORTED_TEXT),
+        (Kind::Audio | Kind::Video, _) => unsupported(),
     }
-}
-
-/// Content as a `data:` URL.
-fn inline(media: &Media, content: &[u8], data: &str) -> String {
-    format!("data:{};base64,{data}", media_type::of(media, content))
 }
 
 /// The name of an audio format. Returns `None` if the service has none for it.

@@ -13,14 +13,15 @@ use super::{
 };
 use crate::{
     model::{
-        Content, Contents, Message, Part, Prompt, RequestDiff, Role, ToolCall, ToolOutcome,
-        ToolResult, generation::ReasoningEffort, message::StoredPart, transcript,
+        Content, Contents, Message, Part, Prompt, RequestDiff, Role, ToolResult,
+        generation::ReasoningEffort, message::StoredPart, transcript,
     },
     provider::{
         PastReasoning, authorship,
         call_ids::CallIdMap,
         call_names,
-        inserted::{NO_REASONING, result_parts_text},
+        inputs::{self, Input},
+        inserted::{NO_REASONING, arguments, origin_note, result_text},
     },
 };
 
@@ -32,19 +33,13 @@ pub(super) fn messages<'a>(
     form: EncodeOptions<'_>,
     ids: &'a CallIdMap,
 ) -> Vec<wire::Message<'a>> {
-    let Prompt {
-        model,
-        transcript,
-        contents,
-        ..
-    } = prompt;
     let system = Cow::Owned(prompt.instructions());
     order::ordered(
         form.dialect.message_order,
         written(
             system,
-            transcript.messages(),
-            (model, contents),
+            prompt.transcript.messages(),
+            (&prompt.model, &prompt.contents),
             form,
             (ids, thinks(prompt), &BoundReasoning::of(prompt, form)),
         ),
@@ -91,46 +86,37 @@ fn written<'a>(
     if !system.is_empty() {
         written.push(instructions(system, form.developer));
     }
-    for (at, (message, back)) in stored
-        .iter()
-        .zip(SentReasoning::of(stored, model, form, bound))
-        .enumerate()
-    {
+    let back = SentReasoning::of(stored, model, form, bound);
+    for (at, (message, back)) in stored.iter().zip(back).enumerate() {
         match message.role {
-            Role::System => written.extend(
-                texts(message)
-                    .into_iter()
-                    .map(|text| instructions(Cow::Borrowed(text), form.developer)),
-            ),
+            Role::System => {
+                let texts = texts(message).into_iter().map(Cow::Borrowed);
+                written.extend(texts.map(|text| instructions(text, form.developer)));
+            }
             Role::User => {
                 let shown_before = at > 0 && stored[at - 1].role == Role::Tool;
                 match written.last_mut() {
                     Some(wire::Message::User {
                         content: wire::UserContent::Parts(parts),
-                    }) if shown_before => {
-                        parts.extend(user_parts(message, contents));
-                    }
+                    }) if shown_before => parts.extend(user_parts(message, contents)),
                     Some(_) | None => {
-                        written.extend(
-                            user(message, contents).map(|content| wire::Message::User { content }),
-                        );
+                        let content = user(message, contents);
+                        written.extend(content.map(|content| wire::Message::User { content }));
                     }
                 }
             }
             Role::Assistant => {
-                written.extend(
-                    assistant(message, back, thinks, (ids, contents)).map(wire::Message::Assistant),
-                );
+                let answer = assistant(message, back, thinks, (ids, contents));
+                written.extend(answer.map(wire::Message::Assistant));
             }
             Role::Tool => {
-                written.extend(
-                    message
-                        .parts
-                        .iter()
-                        .filter_map(|part| result(&part.part, ids)),
-                );
+                written.extend(message.results().map(|result| wire::Message::Tool {
+                    tool_call_id: ids.get(&result.call),
+                    content: result_text(result),
+                }));
                 if holds_media(message) {
-                    let content = wire::UserContent::Parts(result_media(message, contents));
+                    let media = message.results().flat_map(|it| result_media(it, contents));
+                    let content = wire::UserContent::Parts(media.collect());
                     written.push(wire::Message::User { content });
                 }
             }
@@ -158,46 +144,22 @@ fn user<'a>(message: &'a Message, contents: &Contents) -> Option<wire::UserConte
 
 /// Encodes the parts of a user message without empty texts.
 fn user_parts<'a>(message: &'a Message, contents: &Contents) -> Vec<wire::UserPart<'a>> {
-    let part = |part| match content(part) {
-        Content::Text(text) if !text.is_empty() => Some(wire::UserPart::Text {
-            text: Cow::Borrowed(text),
-        }),
-        Content::Media(medium) => Some(media::part(medium, contents)),
-        Content::Text(_)
-        | Content::Reasoning { .. }
-        | Content::ToolCall(_)
-        | Content::ToolResult(_)
-        | Content::Refusal(_)
-        | Content::ProviderItem(_)
-        | Content::Unknown(_) => None,
-    };
-    message.parts.iter().filter_map(part).collect()
+    let parts = inputs::of_message(message).map(|input| match input {
+        Input::Text(text) => wire::UserPart::text(text),
+        Input::Media(medium) => media::part(medium, contents),
+    });
+    parts.collect()
 }
 
-/// The media of tool results, each after a text that states its origin.
-fn result_media<'a>(message: &'a Message, contents: &Contents) -> Vec<wire::UserPart<'a>> {
-    let of_result = |part: &'a StoredPart| {
-        let name = match content(part) {
-            Content::ToolResult(result) => result.name.as_str(),
-            Content::Text(_)
-            | Content::Reasoning { .. }
-            | Content::ToolCall(_)
-            | Content::Refusal(_)
-            | Content::Media(_)
-            | Content::ProviderItem(_)
-            | Content::Unknown(_) => "",
-        };
-        part.part.media().flat_map(move |medium| {
-            let from = format!("[From the result of {name}: {}]", medium.title());
-            [
-                wire::UserPart::Text {
-                    text: Cow::Owned(from),
-                },
-                media::part(medium, contents),
-            ]
-        })
-    };
-    message.parts.iter().flat_map(of_result).collect()
+/// The media of a tool result, each after a text that states its origin.
+fn result_media<'a>(
+    result: &'a ToolResult,
+    contents: &Contents,
+) -> impl Iterator<Item = wire::UserPart<'a>> {
+    result.media().flat_map(|medium| {
+        let origin = wire::UserPart::text(origin_note(result, medium));
+        [origin, media::part(medium, contents)]
+    })
 }
 
 fn holds_media(message: &Message) -> bool {
@@ -255,7 +217,7 @@ impl<'a> SentReasoning<'a> {
 
 /// Whether an assistant message has content that can be sent. Reasoning alone cannot.
 pub(super) fn is_sendable(message: &Message, dialect: &Dialect) -> bool {
-    let sendable = |part| match content(part) {
+    let sendable = |stored: &StoredPart| match &stored.part.content {
         Content::Text(text) | Content::Refusal(text) => !text.is_empty(),
         Content::ToolCall(_) => true,
         Content::Media(_) => dialect.media.own_pictures,
@@ -290,8 +252,7 @@ fn assistant<'a>(
                     name: call_names::sanitize(&call.name, call_names::MAX_NAME_CHARS),
                     arguments: arguments(call),
                 },
-                extra_content: authorship::attached_metadata(KIND, part)
-                    .and_then(|mut own| own.remove("extra_content"))
+                extra_content: authorship::attached(KIND, part, "extra_content")
                     .filter(|_| back.own),
             }),
             Content::Reasoning { text, .. } if back.takes(part) => {
@@ -333,55 +294,11 @@ fn place<'w>(
     }
 }
 
-/// Encodes a tool result. There is no field for the outcome, so the text states a failure.
-fn result<'a>(part: &'a Part, ids: &'a CallIdMap) -> Option<wire::Message<'a>> {
-    match &part.content {
-        Content::ToolResult(result) => Some(wire::Message::Tool {
-            tool_call_id: ids.get(&result.call),
-            content: result_text(result),
-        }),
-        Content::Text(_)
-        | Content::Reasoning { .. }
-        | Content::ToolCall(_)
-        | Content::Refusal(_)
-        | Content::Media(_)
-        | Content::ProviderItem(_)
-        | Content::Unknown(_) => None,
-    }
-}
-
-/// The text of a tool result. Each media part is replaced by a note that it follows.
-fn result_text(result: &ToolResult) -> Cow<'_, str> {
-    let text = result_parts_text(&result.parts);
-    match (result.outcome, &*text) {
-        (ToolOutcome::Success | ToolOutcome::TimedOut | ToolOutcome::Cancelled, _) => text,
-        (ToolOutcome::Error, "") => Cow::Borrowed("Error"),
-        (ToolOutcome::Error, text) => Cow::Owned(format!("Error: {text}")),
-        (ToolOutcome::Denied, "") => Cow::Borrowed("Denied"),
-        (ToolOutcome::Denied, text) => Cow::Owned(format!("Denied: {text}")),
-    }
-}
-
-/// The arguments as the model wrote them. A call whose arguments are not a JSON object was never
-/// run; some services reject it in a request, so it is sent without arguments.
-fn arguments(call: &ToolCall) -> &str {
-    if call.has_object() {
-        &call.arguments
-    } else {
-        "{}"
-    }
-}
-
 fn blocks(part: &Part) -> Vec<Map<String, Value>> {
-    let details = authorship::attached_metadata(KIND, part)
-        .and_then(|mut own| own.remove("reasoning_details"));
+    let details = authorship::attached(KIND, part, "reasoning_details");
     details
         .and_then(|details| serde_json::from_value(details).ok())
         .unwrap_or_default()
-}
-
-fn content(part: &StoredPart) -> &Content {
-    &part.part.content
 }
 
 fn append(to: &mut Option<String>, text: &str) {

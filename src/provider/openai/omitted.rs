@@ -15,10 +15,8 @@ pub(super) fn omitted(prompt: &Prompt, form: EncodeOptions<'_>) -> Vec<PromptNot
     let stored = prompt.transcript.messages();
     let bound = BoundReasoning::of(prompt, form);
     let mut notes = Vec::new();
-    for (message, back) in stored
-        .iter()
-        .zip(SentReasoning::of(stored, &prompt.model, form, &bound))
-    {
+    let back = SentReasoning::of(stored, &prompt.model, form, &bound);
+    for (message, back) in stored.iter().zip(back) {
         match message.role {
             Role::System | Role::User if texts(message).is_empty() => {
                 notes.push(omissions::message(message))

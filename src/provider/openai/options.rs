@@ -11,12 +11,13 @@ use super::{
 use crate::{
     model::{
         Generation, Prompt,
-        generation::{ReasoningEffort, ResponseFormat, Setting, ToolChoice, Unsupported},
+        generation::{ReasoningEffort, ResponseFormat, Setting, Unsupported},
     },
     provider::{
-        body::Body,
-        info::{ModelInfo, rejected_settings},
-        rules::ForcedCalls,
+        ModelInfo,
+        body::{Body, tool_choice},
+        refusals::{self as why, rejected},
+        rules::{COMMON_LEVELS, COMMON_LEVELS_AND_NONE, ForcedCalls, budget_tokens},
     },
 };
 
@@ -34,22 +35,6 @@ const RESERVED_FIELDS: &[&str] = &[
     "n",
 ];
 
-/// The levels of effort of OpenAI models whose levels are unknown: those that every reasoning model
-/// supports. A level that a model does not support fails the call.
-pub(in crate::provider) const OPENAI_EFFORTS: [ReasoningEffort; 3] = [
-    ReasoningEffort::Low,
-    ReasoningEffort::Medium,
-    ReasoningEffort::High,
-];
-
-/// The levels of effort of other models whose levels are unknown, if a level is sent.
-pub(in crate::provider) const COMMON_EFFORTS: [ReasoningEffort; 4] = [
-    ReasoningEffort::None,
-    ReasoningEffort::Low,
-    ReasoningEffort::Medium,
-    ReasoningEffort::High,
-];
-
 /// The settings with the effort replaced by the model's nearest level. A service that can disable
 /// reasoning can do so for every model.
 pub(super) fn nearest_supported(
@@ -65,10 +50,10 @@ pub(super) fn nearest_supported(
     match (wanted.reasoning_effort, &model.reasoning_efforts) {
         (Some(ReasoningEffort::None), _) if switched => wanted.clone(),
         (Some(effort), None) if dialect.effort == EffortForm::Coarse => {
-            nearest(effort, &COMMON_EFFORTS)
+            nearest(effort, &COMMON_LEVELS_AND_NONE)
         }
         (Some(effort), None) if dialect.effort == EffortForm::Fine => {
-            nearest(effort, &OPENAI_EFFORTS)
+            nearest(effort, &COMMON_LEVELS)
         }
         (Some(_) | None, _) => model.nearest_supported(wanted),
     }
@@ -83,81 +68,30 @@ pub(super) fn unsupported_settings(
     let no_effort = has_no_effort(dialect, info);
     let model = info.name.as_str();
     let thinks = dialect.effort == EffortForm::Fine && is_openai_reasoning_model(model);
-    let effort = wanted.reasoning_effort;
-    let forced = wanted
-        .tool_choice
-        .as_ref()
-        .is_some_and(ToolChoice::is_forced);
-    let stops = wanted.stop_sequences.len();
-    let no_schema = !dialect.json_schema
-        && wanted
-            .response_format
-            .as_ref()
-            .is_some_and(|it| it.schema.is_some());
+    let no_sampling = thinks || is_one_of(dialect.reasoning_models, model);
+    let one_call = thinks && model.starts_with('o');
+    let no_schema = !dialect.json_schema && wanted.has_schema();
     let no_budget = dialect.budget.is_none() && dialect.effort != EffortForm::Object;
     let always = is_one_of(dialect.always_thinking, model);
-    let reasons = effort != Some(ReasoningEffort::None) || always;
-    let own_sampling = is_one_of(dialect.reasoning_models, model);
-    let not_forced = reasons && forced_calls(dialect, model).drops_force();
+    let off = wanted.reasoning_effort == Some(ReasoningEffort::None);
+    let not_forced = (!off || always) && forced_calls(dialect, model).drops_force();
+    let not_forced = wanted.forces_call() && not_forced;
     let max_stops = max_stops(dialect, model);
+    let fewer_stops = max_stops.is_some_and(|most| wanted.stop_sequences.len() > most);
     let table = [
-        (
-            Setting::Temperature,
-            wanted.temperature.is_some() && (thinks || own_sampling),
-            "Reasoning models do not accept a temperature.",
-        ),
-        (
-            Setting::TopP,
-            wanted.top_p.is_some() && (thinks || own_sampling),
-            "Reasoning models do not accept top_p.",
-        ),
-        (
-            Setting::TopK,
-            wanted.top_k.is_some() && !dialect.top_k,
-            "The service does not support top_k.",
-        ),
-        (
-            Setting::StopSequences,
-            stops > 0 && max_stops == Some(0),
-            "The model does not accept stop sequences.",
-        ),
-        (
-            Setting::StopSequences,
-            max_stops.is_some_and(|most| stops > most),
-            "The service accepts fewer stop sequences.",
-        ),
-        (
-            Setting::ReasoningEffort,
-            effort.is_some() && no_effort,
-            "The model does not support a reasoning effort.",
-        ),
-        (
-            Setting::ReasoningEffort,
-            effort == Some(ReasoningEffort::None) && always,
-            "The model does not support disabling reasoning.",
-        ),
-        (
-            Setting::ReasoningBudget,
-            wanted.reasoning_budget_tokens.is_some() && no_budget,
-            "The service does not accept a reasoning budget.",
-        ),
-        (
-            Setting::ToolChoice,
-            forced && not_forced,
-            "A tool call cannot be required with reasoning enabled.",
-        ),
-        (
-            Setting::ParallelToolCalls,
-            wanted.parallel_tool_calls.is_some() && thinks && model.starts_with('o'),
-            "The model does not support parallel tool calls.",
-        ),
-        (
-            Setting::ResponseFormat,
-            no_schema,
-            "The service does not support a response schema.",
-        ),
+        (Setting::Temperature, no_sampling, why::NO_TEMPERATURE),
+        (Setting::TopP, no_sampling, why::NO_TOP_P),
+        (Setting::TopK, !dialect.top_k, why::SERVICE_TOP_K),
+        (Setting::StopSequences, max_stops == Some(0), why::NO_STOPS),
+        (Setting::StopSequences, fewer_stops, why::FEWER_STOPS),
+        (Setting::ReasoningEffort, no_effort, why::EFFORT),
+        (Setting::ReasoningEffort, off && always, why::ALWAYS_REASONS),
+        (Setting::ReasoningBudget, no_budget, why::SERVICE_BUDGET),
+        (Setting::ToolChoice, not_forced, why::FORCED_REASONING),
+        (Setting::ParallelToolCalls, one_call, why::PARALLEL),
+        (Setting::ResponseFormat, no_schema, why::SERVICE_SCHEMA),
     ];
-    rejected_settings(table.into_iter().chain(info.refusals(wanted)))
+    rejected(wanted, table.into_iter().chain(info.refusals(wanted)))
 }
 
 /// The settings that the model does not support together with tools.
@@ -168,8 +102,11 @@ pub(super) fn unsupported_settings_with_tools(
 ) -> Vec<Unsupported> {
     let reduced = rejects_reasoning_with_tools(dialect, &model.name)
         && wanted.reasoning_effort != Some(ReasoningEffort::None);
-    let why = "Over Chat Completions, the model supports tools only without reasoning: its effort is none. Use a provider of kind \"openai-responses\" for both.";
-    rejected_settings([(Setting::ReasoningEffort, reduced, why)])
+    let reason = || Unsupported {
+        setting: Setting::ReasoningEffort,
+        why: why::TOOLS_WITHOUT_REASONING.to_owned(),
+    };
+    reduced.then(reason).into_iter().collect()
 }
 
 /// Whether a model rejects tools over Chat Completions unless its effort is `none`. This holds for
@@ -220,10 +157,7 @@ pub(super) fn max_stops(dialect: &Dialect, model: &str) -> Option<usize> {
 
 /// Whether the effort of a model cannot be set.
 fn has_no_effort(dialect: &Dialect, model: &ModelInfo) -> bool {
-    let has_levels = || {
-        let levels = model.reasoning_efforts.as_ref();
-        levels.is_some_and(|levels| !levels.is_empty())
-    };
+    let has_levels = || model.effort_levels().is_some();
     match dialect.effort {
         EffortForm::Unknown => dialect.budget.is_none(),
         EffortForm::Fine => !is_openai_reasoning_model(&model.name) && !has_levels(),
@@ -236,42 +170,29 @@ fn has_no_effort(dialect: &Dialect, model: &ModelInfo) -> bool {
 
 /// Writes the settings, and the provider options last.
 pub(super) fn write(body: &mut Body, prompt: &Prompt, dialect: &Dialect) {
-    let Generation {
-        temperature,
-        top_p,
-        top_k,
-        stop_sequences,
-        seed,
-        reasoning_effort,
-        reasoning_budget_tokens,
-        tool_choice,
-        parallel_tool_calls,
-        response_format,
-        provider_options,
-    } = &prompt.generation;
-    body.set_some("temperature", temperature.map(|number| number.get()));
-    body.set_some("top_p", top_p.map(|number| number.get()));
-    body.set_some("top_k", *top_k);
-    body.set_some(
-        "stop",
-        Some(stop_sequences).filter(|words| !words.is_empty()),
-    );
-    body.set_some(dialect.seed, *seed);
-    think(body, dialect, *reasoning_effort, *reasoning_budget_tokens);
+    let generation = &prompt.generation;
+    let names = ["temperature", "top_p", "top_k", dialect.seed, "stop"];
+    body.set_plain(generation, names);
+    let budget = generation.reasoning_budget_tokens;
+    think(body, dialect, generation.reasoning_effort, budget);
     if !prompt.tools.is_empty() {
         if rejects_reasoning_with_tools(dialect, &prompt.model) {
-            body.set("reasoning_effort", effort_name(ReasoningEffort::None));
+            body.set("reasoning_effort", ReasoningEffort::None);
         }
-        body.set_some("tool_choice", tool_choice.as_ref().map(choice));
-        body.set_some("parallel_tool_calls", *parallel_tool_calls);
+        let choice = generation.tool_choice.as_ref();
+        body.set_some("tool_choice", choice.map(|it| tool_choice(it, one_tool)));
+        body.set_some("parallel_tool_calls", generation.parallel_tool_calls);
     }
-    body.set_some(
-        "response_format",
-        response_format
-            .as_ref()
-            .map(|format| response_format_json(format, dialect)),
-    );
-    body.merge(KIND, provider_options.as_deref(), RESERVED_FIELDS);
+    let format = generation.response_format.as_ref();
+    let can_be_strict = dialect.effort == EffortForm::Fine;
+    let format = format.map(|it| nested(response_format(it, can_be_strict)));
+    body.set_some("response_format", format);
+    let options = generation.provider_options.as_deref();
+    body.merge(KIND, options, RESERVED_FIELDS);
+}
+
+fn one_tool(name: &str) -> Value {
+    json!({"type": "function", "function": {"name": name}})
 }
 
 /// Writes the reasoning settings. A budget takes precedence if the service supports one.
@@ -290,11 +211,9 @@ pub(super) fn think(
         (EffortForm::Object, _) if budget.is_some() => {
             body.set("reasoning", json!({"max_tokens": budget}))
         }
-        (EffortForm::Object, Some(effort)) => {
-            body.set("reasoning", json!({"effort": effort_name(effort)}))
-        }
+        (EffortForm::Object, Some(effort)) => body.set("reasoning", json!({"effort": effort})),
         (EffortForm::Fine | EffortForm::Coarse | EffortForm::Listed, Some(effort)) => {
-            body.set("reasoning_effort", effort_name(effort))
+            body.set("reasoning_effort", effort)
         }
         (EffortForm::Switch, Some(effort)) => body.set("thinking", switch(effort)),
         (EffortForm::Thinking, Some(effort)) => {
@@ -303,35 +222,10 @@ pub(super) fn think(
         }
         (EffortForm::Unknown, Some(effort)) => {
             if let Some(field) = dialect.budget {
-                body.set(field, tokens(effort));
+                body.set(field, budget_tokens(effort));
             }
         }
         (_, None) => {}
-    }
-}
-
-fn effort_name(effort: ReasoningEffort) -> &'static str {
-    match effort {
-        ReasoningEffort::None => "none",
-        ReasoningEffort::Minimal => "minimal",
-        ReasoningEffort::Low => "low",
-        ReasoningEffort::Medium => "medium",
-        ReasoningEffort::High => "high",
-        ReasoningEffort::Xhigh => "xhigh",
-        ReasoningEffort::Max => "max",
-    }
-}
-
-/// The budget for a level of effort, for a service that supports only budgets. The values are
-/// Google's where it documents them.
-fn tokens(effort: ReasoningEffort) -> u32 {
-    match effort {
-        ReasoningEffort::None => 0,
-        ReasoningEffort::Minimal => 512,
-        ReasoningEffort::Low => 1_024,
-        ReasoningEffort::Medium => 8_192,
-        ReasoningEffort::High => 24_576,
-        ReasoningEffort::Xhigh | ReasoningEffort::Max => 32_768,
     }
 }
 
@@ -346,53 +240,50 @@ fn high_or_max(effort: ReasoningEffort) -> Option<&'static str> {
     }
 }
 
-fn choice(choice: &ToolChoice) -> Value {
-    match choice {
-        ToolChoice::Auto => json!("auto"),
-        ToolChoice::None => json!("none"),
-        ToolChoice::Required => json!("required"),
-        ToolChoice::Tool(name) => json!({"type": "function", "function": {"name": name}}),
-    }
-}
-
-fn response_format_json(format: &ResponseFormat, dialect: &Dialect) -> Value {
+/// The response format of the Responses API. `has_strict_mode`: the service has OpenAI's strict
+/// mode, which is used if it supports the schema.
+pub(crate) fn response_format(format: &ResponseFormat, has_strict_mode: bool) -> Value {
     let ResponseFormat {
         schema,
         name,
         strict,
     } = format;
-    let Some(schema) = schema
-        .as_deref()
-        .and_then(|schema| serde_json::from_str::<Value>(schema).ok())
-    else {
+    let schema = schema.as_deref();
+    let Some(schema) = schema.and_then(|schema| serde_json::from_str::<Value>(schema).ok()) else {
         return json!({"type": "json_object"});
     };
-    let can = dialect.effort == EffortForm::Fine && can_be_strict(&schema);
-    let mut form = json!({"name": name, "schema": schema});
+    let can = has_strict_mode && can_be_strict(&schema);
+    let mut form = json!({"type": "json_schema", "name": name, "schema": schema});
     if let Some(strict) = strict.or(can.then_some(true)) {
         form["strict"] = json!(strict);
     }
-    json!({"type": "json_schema", "json_schema": form})
+    form
+}
+
+/// Converts a response format to the form of Chat Completions, which nests all fields except
+/// `type`.
+pub(crate) fn nested(mut format: Value) -> Value {
+    let kind = format["type"].take();
+    if kind != "json_schema" {
+        return json!({"type": kind});
+    }
+    if let Some(form) = format.as_object_mut() {
+        form.remove("type");
+    }
+    json!({"type": kind, "json_schema": format})
 }
 
 /// Whether OpenAI's strict mode supports the schema: every object lists all of its properties as
 /// required and allows no others.
-pub(in crate::provider) fn can_be_strict(schema: &Value) -> bool {
+fn can_be_strict(schema: &Value) -> bool {
     match schema {
         Value::Array(list) => list.iter().all(can_be_strict),
         Value::Object(map) => {
             let closed = || {
-                let required = map.get("required").and_then(Value::as_array);
-                let required: BTreeSet<&str> = required
-                    .into_iter()
-                    .flatten()
-                    .filter_map(Value::as_str)
-                    .collect();
-                let mut names = map
-                    .get("properties")
-                    .and_then(Value::as_object)
-                    .into_iter()
-                    .flat_map(serde_json::Map::keys);
+                let required = schema["required"].as_array().into_iter().flatten();
+                let required: BTreeSet<&str> = required.filter_map(Value::as_str).collect();
+                let properties = schema["properties"].as_object().into_iter();
+                let mut names = properties.flat_map(serde_json::Map::keys);
                 map.get("additionalProperties") == Some(&Value::Bool(false))
                     && names.all(|name| required.contains(name.as_str()))
             };
@@ -406,13 +297,10 @@ pub(in crate::provider) fn can_be_strict(schema: &Value) -> bool {
 
 /// Whether an OpenAI model is a reasoning model: `o1`, `o3-mini` and `gpt-5.1` are, `gpt-5-chat` is
 /// not.
-pub(in crate::provider) fn is_openai_reasoning_model(model: &str) -> bool {
+pub(crate) fn is_openai_reasoning_model(model: &str) -> bool {
     let generation = |family: &str| {
-        let digits: String = model
-            .strip_prefix(family)?
-            .chars()
-            .take_while(char::is_ascii_digit)
-            .collect();
+        let digits = model.strip_prefix(family)?.chars();
+        let digits: String = digits.take_while(char::is_ascii_digit).collect();
         digits.parse::<u32>().ok()
     };
     let chats = model.contains("-chat");

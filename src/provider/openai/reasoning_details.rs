@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::wire::DetailFragment;
-use crate::provider::http::lenient::{self, Joiner, Piece, Text};
+use crate::provider::http::lenient::{self, Joiner, Piece};
 
 /// The fields that are streamed in fragments.
 const PIECEWISE: [&str; 3] = ["text", "summary", "data"];
@@ -20,20 +20,15 @@ impl Details {
     /// Adds fragments.
     pub(super) fn add(&mut self, fragments: Vec<DetailFragment>) {
         let read = |fragment: DetailFragment| {
-            fragment
-                .into_iter()
-                .map(|(key, raw)| {
-                    let at = PIECEWISE
-                        .iter()
-                        .position(|known| *known == key)
-                        .filter(|_| raw.get().starts_with('"'));
-                    let value = match at {
-                        Some(at) => Value::String(self.joiners[at].join(&Piece::of(&raw)).text),
-                        None => lenient::value(raw.get()).unwrap_or_default(),
-                    };
-                    (key, value)
-                })
-                .collect()
+            let members = fragment.into_iter().map(|(key, raw)| {
+                let at = PIECEWISE.iter().position(|known| *known == key);
+                let value = match at.filter(|_| raw.get().starts_with('"')) {
+                    Some(at) => Value::String(self.joiners[at].join(&Piece::of(&raw)).text),
+                    None => lenient::value(raw.get()).unwrap_or_default(),
+                };
+                (key, value)
+            });
+            members.collect()
         };
         let fragments = fragments.into_iter().map(read).collect();
         add(&mut self.blocks, fragments);
@@ -46,8 +41,7 @@ impl Details {
     /// Returns the complete blocks.
     pub(super) fn close(mut self) -> Vec<Map<String, Value>> {
         for (key, joiner) in PIECEWISE.into_iter().zip(&mut self.joiners) {
-            let mut rest = Text::default();
-            joiner.close(&mut rest);
+            let rest = joiner.rest();
             if let Some(Value::String(text)) =
                 self.blocks.last_mut().and_then(|block| block.get_mut(key))
             {
@@ -78,10 +72,8 @@ pub(super) fn text(fragments: &[DetailFragment]) -> Option<Piece> {
             .map(|raw| Piece::of(raw))
     };
     let mut text = Piece::default();
-    fragments
-        .iter()
-        .filter_map(shown)
-        .for_each(|piece| text.extend(&piece));
+    let pieces = fragments.iter().filter_map(shown);
+    pieces.for_each(|piece| text.extend(&piece));
     (!text.is_empty()).then_some(text)
 }
 

@@ -17,7 +17,7 @@ use crate::{
 
 /// The kind of provider that calls the same models through an API that supports reasoning with
 /// tools.
-pub(in crate::provider) const KIND_FOR_REASONING_WITH_TOOLS: &str = "openai-responses";
+pub(crate) const KIND_FOR_REASONING_WITH_TOOLS: &str = "openai-responses";
 
 /// The rules for requests to a model.
 pub(super) fn of(dialect: &Dialect, model: &ModelInfo) -> Rules {

@@ -22,9 +22,9 @@ use crate::{
     provider::{
         CountFuture, ModelInfo, PastReasoning, Provider, RefreshFuture, Request, ResponseStream,
         Rules,
-        http::{Call, Client, Settings, SetupError},
-        model_facts::Catalog,
-        refused_media::RefusedMedia,
+        connection::Connection,
+        http::{Call, Settings, SetupError},
+        model_names::ModelNames,
     },
 };
 
@@ -34,13 +34,10 @@ const PATH: &str = "chat/completions";
 /// A service that implements Chat Completions.
 #[derive(Debug, Clone)]
 pub struct OpenAi {
-    name: String,
-    client: Client,
+    connection: Connection,
     dialect: Dialect,
     developer: bool,
     counted_as: Option<String>,
-    models: Catalog,
-    refused: RefusedMedia,
 }
 
 impl OpenAi {
@@ -55,16 +52,13 @@ impl OpenAi {
         dialect: &Dialect,
         declared: BTreeMap<String, DeclaredModel>,
     ) -> Result<Self, SetupError> {
-        let client = Client::new(name, settings)?;
-        let models = Catalog::new(client.host(), declared).checked()?;
+        let names = ModelNames::InBody;
+        let connection = Connection::new(name, settings, declared, names)?;
         Ok(Self {
-            name: name.to_owned(),
-            client,
+            connection,
             dialect: *dialect,
             developer: false,
             counted_as: None,
-            models,
-            refused: RefusedMedia::default(),
         })
     }
 
@@ -86,7 +80,7 @@ impl OpenAi {
     fn form(&self) -> EncodeOptions<'_> {
         EncodeOptions {
             dialect: &self.dialect,
-            provider: &self.name,
+            provider: &self.connection.name,
             developer: self.developer,
         }
     }
@@ -102,20 +96,20 @@ impl Provider for OpenAi {
         self.counted_as
             .as_deref()
             .or(dialect)
-            .or_else(|| dialect::service_of_host(self.client.host()))
+            .or_else(|| dialect::service_of_host(self.connection.client.host()))
     }
 
     fn model(&self, name: &str) -> Option<ModelInfo> {
-        self.models.model(name)
+        self.connection.models.model(name)
     }
 
     fn models(&self) -> Vec<ModelInfo> {
-        self.models.models()
+        self.connection.models.models()
     }
 
     fn refresh(&self, now: Timestamp, interval: Duration) -> RefreshFuture {
-        let listing = self.models.listing();
-        listing.refresh(&self.client, self.dialect.list, now, interval)
+        let family = Some(self.dialect.list);
+        self.connection.refresh(family, now, interval)
     }
 
     fn unsupported_settings(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
@@ -140,8 +134,7 @@ impl Provider for OpenAi {
 
     fn unsupported_media(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
         media::unsupported_media(self.dialect.media, media, role)
-            .or_else(|| model.unsupported_media(media, role))
-            .or_else(|| self.refused.reason(&model.name, media))
+            .or_else(|| self.connection.unsupported_media(model, media, role))
     }
 
     fn rules(&self, model: &ModelInfo) -> Option<Rules> {
@@ -174,9 +167,9 @@ impl Provider for OpenAi {
             let Some(counter) = provider.dialect.counter else {
                 return Ok(None);
             };
-            token_count::count(&provider.client, counter, &prompt, provider.form())
-                .await
-                .map(Some)
+            let client = &provider.connection.client;
+            let counted = token_count::count(client, counter, &prompt, provider.form());
+            counted.await.map(Some)
         })
     }
 
@@ -193,29 +186,25 @@ impl Provider for OpenAi {
         };
         let fingerprint = BoundReasoning::of(&prompt, self.form()).fingerprint;
         let decoder = Decoder::new(&self.dialect).with_fingerprint(fingerprint);
-        let answer = self.client.clone().stream(call, decoder);
-        self.refused.watch(self.clone(), prompt, answer)
+        let answer = self.connection.client.clone().stream(call, decoder);
+        self.connection.refused.watch(self.clone(), prompt, answer)
     }
 }
 
 /// Encodes a prompt as for OpenAI itself, for a model of any provider.
-pub(in crate::provider) fn request(prompt: &Prompt) -> Request {
-    written(
-        prompt,
-        EncodeOptions {
-            dialect: dialect::openai(),
-            provider: "",
-            developer: false,
-        },
-    )
+pub(crate) fn request(prompt: &Prompt) -> Request {
+    let form = EncodeOptions {
+        dialect: dialect::openai(),
+        provider: "",
+        developer: false,
+    };
+    written(prompt, form)
 }
 
 fn written(prompt: &Prompt, form: EncodeOptions<'_>) -> Request {
-    let body = encode::body(prompt, form);
-    let left_out = omitted::omitted(prompt, form);
     Request {
         shape: PromptFormat::OpenAiChat,
-        body,
-        left_out,
+        body: encode::body(prompt, form),
+        left_out: omitted::omitted(prompt, form),
     }
 }

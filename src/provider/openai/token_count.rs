@@ -1,11 +1,9 @@
 //! Token counts by the service itself.
 
-use serde_json::Value;
-
 use super::{dialect::Counter, encode, encode_options::EncodeOptions};
 use crate::{
     model::Prompt,
-    provider::{Error, body::Body, error::Kind, http::Client},
+    provider::{Error, body::Body, http::Client},
 };
 
 /// Requests the token count of a prompt from the service.
@@ -15,18 +13,16 @@ pub(super) async fn count(
     prompt: &Prompt,
     form: EncodeOptions<'_>,
 ) -> Result<u32, Error> {
-    let content = encode::content(prompt, form);
-    let tokens = match counter {
+    let content = encode::content(prompt, form).bytes();
+    match counter {
         Counter::Prompt => {
-            let answer = client.post_to_root("tokenize", content.bytes()).await?;
-            answer["count"].as_u64()
+            let answer = client.post_to_root("tokenize", content).await?;
+            client.parse_token_count(answer["count"].as_u64())
         }
         Counter::Text => {
-            let written = client
-                .post_to_root("apply-template", content.bytes())
-                .await?;
+            let written = client.post_to_root("apply-template", content).await?;
             let Some(text) = written["prompt"].as_str() else {
-                return Err(unreadable(form.provider));
+                return client.parse_token_count(None);
             };
             let mut whole = Body::default();
             whole.set("content", text);
@@ -35,16 +31,8 @@ pub(super) async fn count(
             whole.set("add_special", true);
             whole.set("parse_special", true);
             let answer = client.post_to_root("tokenize", whole.bytes()).await?;
-            answer["tokens"]
-                .as_array()
-                .and_then(|tokens: &Vec<Value>| u64::try_from(tokens.len()).ok())
+            let tokens = answer["tokens"].as_array();
+            client.parse_token_count(tokens.map(|tokens| tokens.len() as u64))
         }
-    };
-    tokens
-        .and_then(|tokens| u32::try_from(tokens).ok())
-        .ok_or_else(|| unreadable(form.provider))
-}
-
-fn unreadable(provider: &str) -> Error {
-    Error::new(Kind::Broken, provider, "it returned an invalid token count")
+    }
 }

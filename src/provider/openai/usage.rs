@@ -2,7 +2,6 @@
 
 use serde_json::value::RawValue;
 
-use super::dialect::Dialect;
 use crate::{
     model::Usage,
     provider::http::report::{count, kept, member, tokens, tool_calls},
@@ -15,8 +14,9 @@ pub(super) fn of_groq(corner: &RawValue) -> Option<Box<RawValue>> {
         .map(ToOwned::to_owned)
 }
 
-/// The usage in a report. Returns `None` if it reports nothing.
-pub(super) fn read(report: &RawValue, dialect: &Dialect) -> Option<Usage> {
+/// The usage in a report. `reasoning_outside`: the completion tokens do not include reasoning.
+/// Returns `None` if it reports nothing.
+pub(super) fn read(report: &RawValue, reasoning_outside: bool) -> Option<Usage> {
     let number = |path: &str| count(report, path);
     let prompt = number("/prompt_tokens");
     let completion = number("/completion_tokens");
@@ -34,7 +34,7 @@ pub(super) fn read(report: &RawValue, dialect: &Dialect) -> Option<Usage> {
     let cache_read = cache_read.into_iter().find_map(number).unwrap_or(0);
     let cache_write = number("/prompt_tokens_details/cache_write_tokens").unwrap_or(0);
     let reasoning = number("/completion_tokens_details/reasoning_tokens").unwrap_or(0);
-    if dialect.reasoning_outside {
+    if reasoning_outside {
         output = output.saturating_add(reasoning);
     }
     // Some xAI models do not include cached tokens in the prompt tokens.
@@ -75,7 +75,7 @@ mod tests {
 
     fn check_text(dialect: &str, report: &str, expected: Option<[u32; 5]>) {
         let raw = RawValue::from_string(report.to_owned()).expect("JSON");
-        let usage = read(&raw, named(dialect).expect("a dialect"));
+        let usage = read(&raw, named(dialect).expect("a dialect").reasoning_outside);
         let numbers = usage.map(|usage| {
             [
                 usage.input,

@@ -45,6 +45,13 @@ pub(super) enum UserPart<'a> {
     File { file: File<'a> },
 }
 
+impl<'a> UserPart<'a> {
+    /// A text part.
+    pub(super) fn text(text: impl Into<Cow<'a, str>>) -> Self {
+        Self::Text { text: text.into() }
+    }
+}
+
 /// The URL of an image, possibly a `data:` URL.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Url<'a> {
@@ -127,10 +134,10 @@ pub(super) struct ToolFunction<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Chunk {
-    pub(super) id: Option<LenientString>,
-    pub(super) model: Option<LenientString>,
-    pub(super) object: Option<LenientString>,
-    pub(super) service_tier: Option<LenientString>,
+    pub(super) id: LenientString,
+    pub(super) model: LenientString,
+    pub(super) object: LenientString,
+    pub(super) service_tier: LenientString,
     pub(super) choices: Option<Vec<Choice>>,
     pub(super) usage: Option<Box<RawValue>>,
     /// Groq's extension field, which may hold `usage`.
@@ -145,10 +152,10 @@ pub(super) struct Chunk {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Choice {
-    pub(super) index: Option<Number>,
+    pub(super) index: Number,
     pub(super) delta: Option<Delta>,
-    pub(super) finish_reason: Option<LenientString>,
-    pub(super) native_finish_reason: Option<LenientString>,
+    pub(super) finish_reason: LenientString,
+    pub(super) native_finish_reason: LenientString,
 }
 
 /// The new content of a choice.
@@ -216,8 +223,8 @@ impl<'de> Deserialize<'de> for Content {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Fragment {
-    pub(super) index: Option<Number>,
-    pub(super) id: Option<LenientString>,
+    pub(super) index: Number,
+    pub(super) id: LenientString,
     pub(super) function: Option<FunctionFragment>,
     pub(super) extra_content: Option<Box<RawValue>>,
 }
@@ -226,7 +233,7 @@ pub(super) struct Fragment {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct FunctionFragment {
-    pub(super) name: Option<LenientString>,
+    pub(super) name: LenientString,
     /// A string; some services send the object itself.
     pub(super) arguments: Option<Box<RawValue>>,
 }

@@ -13,8 +13,14 @@ use super::{
     wire::{Content as Piece, Input, Message as Said, RawReasoning, Reasoning, Summary, Text},
 };
 use crate::{
-    model::{Content, Contents, Media, Message, Part, ProviderItem, ToolCall, message::StoredPart},
-    provider::{PastReasoning, authorship, call_ids::CallIdMap, call_names, http::lenient},
+    model::{
+        CallId, Content, Contents, Media, Message, Part, ProviderItem, ToolCall,
+        message::StoredPart,
+    },
+    provider::{
+        PastReasoning, authorship, call_ids::CallIdMap, call_names, http::lenient,
+        inserted::arguments,
+    },
 };
 
 /// Limit on the bytes of an item id.
@@ -101,15 +107,8 @@ pub(super) fn answer<'a>(
 fn client_calls(message: &Message) -> ClientCalls {
     let mut calls = ClientCalls::default();
     for StoredPart { part, .. } in &message.parts {
-        match &part.content {
-            Content::ProviderItem(item) => calls.add(&item.kind, &item.json),
-            Content::Text(_)
-            | Content::Reasoning { .. }
-            | Content::ToolCall(_)
-            | Content::ToolResult(_)
-            | Content::Refusal(_)
-            | Content::Media(_)
-            | Content::Unknown(_) => {}
+        if let Content::ProviderItem(item) = &part.content {
+            calls.add(&item.kind, &item.json);
         }
     }
     calls
@@ -117,8 +116,17 @@ fn client_calls(message: &Message) -> ClientCalls {
 
 /// Whether a part is a custom tool call, whose input is a text.
 pub(super) fn is_custom(part: &Part) -> bool {
-    authorship::attached_metadata(KIND, part)
-        .is_some_and(|own| word(&own, "type") == Some("custom_tool_call"))
+    let kind = authorship::attached_string(KIND, part, "type");
+    kind.as_deref() == Some("custom_tool_call")
+}
+
+/// The ids of the custom tool calls of a message.
+pub(super) fn custom_calls(message: &Message) -> impl Iterator<Item = &CallId> {
+    let parts = message.parts.iter().map(|stored| &stored.part);
+    let calls = parts.filter_map(|part| Some((part, part.content.as_call()?)));
+    calls
+        .filter(|(part, _)| is_custom(part))
+        .map(|(_, call)| &call.id)
 }
 
 impl<'a> Writer<'a> {
@@ -134,13 +142,9 @@ impl<'a> Writer<'a> {
         };
         let shown = std::mem::take(&mut self.summary);
         let is_raw = metadata.get("raw") == Some(&Value::Bool(true));
-        let summary = shown
-            .iter()
-            .filter(|(_, text)| !is_raw && !text.is_empty())
-            .map(|(_, text)| Summary::SummaryText {
-                text: (*text).to_owned(),
-            })
-            .collect();
+        let summary = shown.iter().map(|(_, text)| (*text).to_owned());
+        let summary = summary.filter(|text| !is_raw && !text.is_empty());
+        let summary = summary.map(|text| Summary::SummaryText { text }).collect();
         let item = Input::Reasoning(Reasoning {
             // The visible text belongs to the encrypted content, whatever its kind.
             id: word(&metadata, "id").map(str::to_owned),
@@ -204,16 +208,11 @@ impl<'a> Writer<'a> {
                 input: custom_input(call),
             }
         } else {
-            let arguments = if call.has_object() {
-                &call.arguments
-            } else {
-                "{}"
-            };
             Input::FunctionCall {
                 id: self.id(metadata.as_ref(), "fc_"),
                 call_id,
                 name,
-                arguments,
+                arguments: arguments(call),
                 caller: metadata.and_then(|mut own| own.remove("caller")),
             }
         };
@@ -289,22 +288,18 @@ impl<'a> Writer<'a> {
 
     /// The id that the service gave an item, if it is valid for this kind of item.
     fn id(&self, metadata: Option<&Map<String, Value>>, prefix: &str) -> Option<String> {
-        metadata
-            .and_then(|own| word(own, "id"))
-            .filter(|id| self.own && id.starts_with(prefix) && id.len() <= MAX_ID_BYTES)
-            .map(str::to_owned)
+        let id = word(metadata?, "id")?;
+        let is_valid = self.own && id.starts_with(prefix) && id.len() <= MAX_ID_BYTES;
+        is_valid.then(|| id.to_owned())
     }
 
     fn finish(mut self) -> EncodedResponse<'a> {
         self.end_summary();
         self.drop_reasoning();
         self.left_out.sort_unstable();
+        let drafts = self.drafts.into_iter();
         EncodedResponse {
-            items: self
-                .drafts
-                .into_iter()
-                .map(|draft| plain(draft.item))
-                .collect(),
+            items: drafts.map(|draft| plain(draft.item)).collect(),
             left_out: self.left_out,
         }
     }

@@ -13,11 +13,8 @@ pub struct CustomCalls(BTreeSet<CallId>);
 impl CustomCalls {
     /// Adds the custom tool calls of a message.
     pub fn add(&mut self, message: &Message) {
-        let calls = message.parts.iter().filter_map(|stored| {
-            let call = stored.part.content.as_call()?;
-            assistant_items::is_custom(&stored.part).then(|| call.id.clone())
-        });
-        self.0.extend(calls);
+        self.0
+            .extend(assistant_items::custom_calls(message).cloned());
     }
 
     /// Whether a call is a custom tool call.

@@ -4,9 +4,6 @@
 //! error even if text arrived. Not every service repeats the content of earlier events in that
 //! event, so the response is assembled from the events.
 
-use std::collections::VecDeque;
-
-use serde::Deserialize;
 use serde_json::{json, value::RawValue};
 
 use super::{
@@ -18,10 +15,10 @@ use super::{
 use crate::{
     model::FinishReason,
     provider::{
-        Chunk, Finish,
+        Chunk, Finish, authorship,
         http::{
-            Fault, ReportedError, classify,
-            lenient::{self, Number, Piece},
+            Chunks, Decoded, Fault, classify,
+            lenient::{Piece, read},
             sse, stream,
         },
     },
@@ -52,16 +49,10 @@ impl Decoder {
     }
 
     /// Handles an event of this type. Unknown types are ignored.
-    fn take(
-        &mut self,
-        kind: &str,
-        event: wire::Event,
-        chunks: &mut VecDeque<Chunk>,
-    ) -> Result<(), Fault> {
+    fn take(&mut self, kind: &str, event: wire::Event, chunks: &mut Chunks) -> Decoded {
         let output = self.output(kind, &event)?;
-        let sequence = event.sequence_number.and_then(|number| number.0);
         let items = &mut self.items;
-        items.record_sequence(sequence, output, kind.ends_with(".delta"))?;
+        items.record_sequence(event.sequence_number.0, output, kind.ends_with(".delta"))?;
         let piece = |raw: Option<Box<RawValue>>| raw.map(|raw| Piece::of(&raw)).unwrap_or_default();
         let raw = |raw: Option<Box<RawValue>>| raw.unwrap_or_else(|| RawValue::NULL.to_owned());
         match kind {
@@ -72,11 +63,8 @@ impl Decoder {
             "response.output_item.added" => items.begin(output, &raw(event.item), chunks),
             "response.output_item.done" => items.end(output, &raw(event.item), chunks),
             "response.output_text.annotation.added" => {
-                let place = TextLocation {
-                    output,
-                    kind: TextKind::Text,
-                    index: number(event.content_index),
-                };
+                let place =
+                    TextLocation::new(output, TextKind::Text, event.content_index.0.unwrap_or(0));
                 items.cite(place, &raw(event.annotation), chunks)
             }
             "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta" => {
@@ -107,61 +95,37 @@ impl Decoder {
     /// The number of the item that an event is about. If the service sends no numbers, items are
     /// identified by id.
     fn output(&mut self, kind: &str, event: &wire::Event) -> Result<i64, Fault> {
-        if let Some(number) = event.output_index.and_then(|number| number.0) {
+        if let Some(number) = event.output_index.0 {
             return Ok(number);
         }
         let is_item = kind.starts_with("response.output_item.");
-        let item: wire::Item = event
-            .item
-            .as_deref()
-            .filter(|_| is_item)
-            .map(read)
-            .unwrap_or_default();
-        let id = event.item_id.as_ref().or(item.id.as_ref());
-        let id = id.map_or("", |id| id.0.as_str());
+        let item = event.item.as_deref().filter(|_| is_item);
+        let item: wire::Item = item.map(read).unwrap_or_default();
+        let id = event.item_id.as_ref().unwrap_or(&item.id);
         self.items
-            .output_index(id, kind == "response.output_item.added")
+            .output_index(&id.0, kind == "response.output_item.added")
     }
 
     /// Takes id and model from each event that has them. The last ones apply: some services change
     /// the id during the response.
     fn identify(&mut self, response: &wire::Response) {
-        for (kept, word) in [
-            (&mut self.id, &response.id),
-            (&mut self.model, &response.model),
-        ] {
-            let word = word.as_ref().map(|word| word.0.as_str());
-            if let Some(word) = word.filter(|word| !word.is_empty()) {
-                word.clone_into(kept);
-            }
-        }
+        response.id.clone_into(&mut self.id);
+        response.model.clone_into(&mut self.model);
     }
 
     /// Completes the response, or returns the error with which the service ended it.
-    fn complete(
-        &mut self,
-        kind: &str,
-        response: wire::Response,
-        chunks: &mut VecDeque<Chunk>,
-    ) -> Result<(), Fault> {
+    fn complete(&mut self, kind: &str, response: wire::Response, chunks: &mut Chunks) -> Decoded {
         self.identify(&response);
-        let wire::Response {
-            status,
-            service_tier,
-            error,
-            incomplete_details,
-            usage,
-            output,
-            ..
-        } = response;
-        let status = outcome(kind, status.map(|status| status.0));
-        if let Some(error) = error.filter(|error| error.get() != "null") {
-            return Err(failed(&error));
+        let status = outcome(kind, response.status.0);
+        let error = response.error.filter(|error| error.get() != "null");
+        if let Some(error) = error {
+            return Err(classify::error_fault(&error));
         }
-        let details: wire::IncompleteDetails =
-            incomplete_details.as_deref().map(read).unwrap_or_default();
-        let detail = details.reason.unwrap_or_default().0;
-        let output: Vec<Box<RawValue>> = output.as_deref().map(read).unwrap_or_default();
+        let details = response.incomplete_details.as_deref();
+        let details: wire::IncompleteDetails = details.map(read).unwrap_or_default();
+        let detail = details.reason.0;
+        let output = response.output.as_deref();
+        let output: Vec<Box<RawValue>> = output.map(read).unwrap_or_default();
         self.items.finish(output, chunks)?;
         let reason = match (status.as_str(), detail.as_str()) {
             ("completed", _) if self.items.called() => FinishReason::ToolCalls,
@@ -175,24 +139,24 @@ impl Decoder {
                 return Err(Fault::broken(message));
             }
         };
-        let tier = service_tier.map(|tier| tier.0);
-        let tier = tier.filter(|tier| !tier.is_empty());
-        chunks.push_back(Chunk::Finished(Finish {
+        let tier = response.service_tier.some();
+        let usage = response.usage.as_deref();
+        chunks.push(Chunk::Finished(Finish {
             reason,
             provider_reason: if detail.is_empty() { status } else { detail },
-            usage: usage.as_deref().and_then(usage::read),
-            prompt_usage: usage.as_deref().and_then(usage::last_round),
+            usage: usage.and_then(usage::read),
+            prompt_usage: usage.and_then(usage::last_round),
             provider_model: std::mem::take(&mut self.model),
             response_id: std::mem::take(&mut self.id),
             prompt_fingerprint: None,
-            metadata: tier.map(|tier| json!({KIND: {"service_tier": tier}}).to_string()),
+            metadata: tier.map(|tier| authorship::metadata(KIND, json!({"service_tier": tier}))),
         }));
         Ok(())
     }
 }
 
 impl stream::Decoder for Decoder {
-    fn event(&mut self, event: &sse::Event, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
+    fn event(&mut self, event: &sse::Event, chunks: &mut Chunks) -> Decoded {
         let data = event.data.trim();
         if data == DONE {
             return Err(unfinished());
@@ -207,7 +171,7 @@ impl stream::Decoder for Decoder {
             Err(_) if is_foreign(&event.name) => return Ok(()),
             Err(error) => return Err(Fault::unreadable(&error)),
         };
-        let named = read.kind.take().unwrap_or_default().0;
+        let named = std::mem::take(&mut read.kind.0);
         let kind = if named.is_empty() {
             event.name.as_str()
         } else {
@@ -215,26 +179,26 @@ impl stream::Decoder for Decoder {
         };
         let error = read.error.as_ref().filter(|error| error.get() != "null");
         if kind == "error" || (kind.is_empty() && error.is_some()) {
-            let said = ReportedError::of_body(data.as_bytes());
-            return Err(classify::fault(classify::ErrorSource::Stream, &said));
+            return Err(classify::event_fault(data));
         }
         self.take(kind, read, chunks)
     }
 
-    fn end(&mut self, _: &mut VecDeque<Chunk>) -> Result<(), Fault> {
+    fn end(&mut self, _: &mut Chunks) -> Decoded {
         Err(unfinished())
     }
 }
 
 /// How a response ended: its final status. If the status is missing or not final, it is derived
 /// from the name of the event that carries the response.
-fn outcome(event: &str, status: Option<String>) -> String {
-    let ends = |status: &String| ENDS.contains(&status.as_str());
-    let meant = match event.strip_prefix("response.").unwrap_or(event) {
-        "done" => "completed",
-        meant => meant,
-    };
-    status.filter(ends).unwrap_or_else(|| meant.to_owned())
+fn outcome(event: &str, status: String) -> String {
+    if ENDS.contains(&status.as_str()) {
+        return status;
+    }
+    match event.strip_prefix("response.").unwrap_or(event) {
+        "done" => "completed".to_owned(),
+        meant => meant.to_owned(),
+    }
 }
 
 /// The place to which an event adds text, and whether the text is complete. Returns `None` if the
@@ -255,32 +219,12 @@ fn text_event(kind: &str, output: i64, event: &wire::Event) -> Option<(TextLocat
         TextKind::Summary => event.summary_index,
         TextKind::Text | TextKind::Refusal | TextKind::Reasoning => event.content_index,
     };
-    let place = TextLocation {
-        output,
-        kind: voice,
-        index: number(index),
-    };
+    let place = TextLocation::new(output, voice, index.0.unwrap_or(0));
     Some((place, whole))
-}
-
-fn number(number: Option<Number>) -> i64 {
-    number.and_then(|number| number.0).unwrap_or(0)
 }
 
 fn response(raw: Option<Box<RawValue>>) -> wire::Response {
     raw.as_deref().map(read).unwrap_or_default()
-}
-
-/// Parses a value. A value of another type is treated as missing.
-fn read<'a, T: Deserialize<'a> + Default>(raw: &'a RawValue) -> T {
-    serde_json::from_str(raw.get()).unwrap_or_default()
-}
-
-/// The fault for the error with which the service ended a response.
-fn failed(error: &RawValue) -> Fault {
-    let error = lenient::value(error.get()).unwrap_or_default();
-    let said = ReportedError::of_json(&json!({ "error": error }));
-    classify::fault(classify::ErrorSource::Stream, &said)
 }
 
 fn unfinished() -> Fault {

@@ -2,10 +2,7 @@
 //! code inspects service names.
 
 use crate::provider::{
-    call_ids::CallIdRule,
-    discovery::Family,
-    http::is_in_domain,
-    rules::{ReasoningAuthor, ReasoningKept, ReasoningRule},
+    call_ids::CallIdRule, discovery::Family, http::is_in_domain, rules::ReasoningRule,
 };
 
 /// The call ids that all services accept.
@@ -71,10 +68,7 @@ impl Dialect {
     /// Which reasoning of earlier responses is sent.
     pub(super) fn reasoning(&self) -> ReasoningRule {
         if self.plain_reasoning {
-            ReasoningRule {
-                kept: ReasoningKept::InLoop,
-                of: ReasoningAuthor::SameModel,
-            }
+            ReasoningRule::OWN_IN_LOOP
         } else if self.sends_own_items() {
             ReasoningRule::SIGNED
         } else {
@@ -84,10 +78,7 @@ impl Dialect {
 
     /// Whether items that the model generated are sent back unchanged.
     pub(super) fn sends_own_items(&self) -> bool {
-        match self.encrypted_reasoning {
-            EncryptedReasoning::Always | EncryptedReasoning::Reasoning => true,
-            EncryptedReasoning::Never => false,
-        }
+        self.encrypted_reasoning != EncryptedReasoning::Never
     }
 }
 
@@ -231,11 +222,8 @@ pub fn named(name: &str) -> Option<&'static Dialect> {
 
 /// The dialect for a host.
 pub fn of_host(host: &str) -> &'static Dialect {
-    let speaks = |domain: &&str| is_in_domain(host, domain);
-    DIALECTS
-        .iter()
-        .find(|dialect| dialect.hosts.iter().any(speaks))
-        .unwrap_or(&COMPATIBLE)
+    let speaks = |it: &&Dialect| it.hosts.iter().any(|domain| is_in_domain(host, domain));
+    DIALECTS.iter().find(speaks).unwrap_or(&COMPATIBLE)
 }
 
 #[cfg(test)]

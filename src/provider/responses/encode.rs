@@ -1,15 +1,10 @@
 //! Encodes a prompt as a request body. Encoding is pure and deterministic.
 
-use serde_json::value::RawValue;
-
 use super::{dialect::CALL_IDS, encode_options::EncodeOptions, input, options, wire};
 use crate::{
     model::{Prompt, Tool, derive},
-    provider::{body::Body, call_ids::CallIdMap},
+    provider::{body::Body, call_ids::CallIdMap, inserted},
 };
-
-/// The input schema of a tool without arguments.
-const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
 
 /// Instructions for a service that requires some, if the prompt has none.
 const NO_INSTRUCTIONS: &str = "You are a helpful assistant.";
@@ -54,15 +49,11 @@ fn content(prompt: &Prompt, form: EncodeOptions<'_>) -> Body {
 }
 
 fn tool(tool: &Tool) -> wire::Tool<'_> {
-    let schema = tool.input_schema.as_deref().unwrap_or(NO_ARGUMENTS);
-    // Schemas are validated when they are received.
-    let parameters: Result<&RawValue, _> =
-        serde_json::from_str(schema).or_else(|_| serde_json::from_str(NO_ARGUMENTS));
     wire::Tool::Host {
         kind: "function",
         name: &tool.name,
         description: &tool.description,
-        parameters: parameters.expect("a constant"),
+        parameters: inserted::schema(tool),
         strict: tool.strict.unwrap_or(false),
     }
 }

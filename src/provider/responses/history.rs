@@ -11,15 +11,13 @@ use crate::{
     provider::{
         authorship,
         body::Body,
-        foreign::{Exporter, MediaLocation, plain, raw},
+        foreign::{self, Exporter, MediaLocation, plain},
+        inputs::{self, Input},
     },
 };
 
 /// Converts a message.
-pub(in crate::provider) fn write(
-    writing: &mut Exporter<'_>,
-    text_calls: &CustomCalls,
-) -> Vec<Box<RawValue>> {
+pub(crate) fn write(writing: &mut Exporter<'_>, text_calls: &CustomCalls) -> Vec<Box<RawValue>> {
     match writing.role() {
         Role::System => spoken("developer", writing),
         Role::User => spoken("user", writing),
@@ -29,23 +27,18 @@ pub(in crate::provider) fn write(
 }
 
 fn spoken(role: &str, writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
-    let mut pieces = Vec::new();
-    for (position, stored) in writing.parts() {
-        match &stored.part.content {
-            Content::Text(text) if !text.is_empty() => pieces.push(input_text(text)),
-            Content::Media(media) => pieces.push(medium(position, media, writing)),
-            Content::Text(_)
-            | Content::Reasoning { .. }
-            | Content::ToolCall(_)
-            | Content::ToolResult(_)
-            | Content::Refusal(_)
-            | Content::ProviderItem(_)
-            | Content::Unknown(_) => {}
-        }
+    let inputs = writing.inputs();
+    let pieces = inputs.map(|(position, input)| piece(position, input, writing));
+    let content: Vec<Value> = pieces.collect();
+    let item = json!({"type": "message", "role": role, "content": content});
+    vec![plain(&item)]
+}
+
+fn piece<'a>(position: usize, input: Input<'a>, writing: &mut Exporter<'a>) -> Value {
+    match input {
+        Input::Text(text) => input_text(text),
+        Input::Media(media) => medium(position, media, writing),
     }
-    vec![plain(
-        &json!({"type": "message", "role": role, "content": pieces}),
-    )]
 }
 
 /// Parts of an assistant message that are not an item yet.
@@ -93,10 +86,7 @@ fn answer(writing: &mut Exporter<'_>) -> Vec<Box<RawValue>> {
             }
             Content::ProviderItem(item) => {
                 pending.end(&mut items);
-                match raw(&item.json).filter(|_| is_hosted(&item.kind)) {
-                    Some(item) => items.push(item),
-                    None => writing.note_unsupported_item(position),
-                }
+                items.extend(writing.item(position, item, is_hosted(&item.kind)));
             }
             Content::Media(media) => writing.note_unsupported_media(position, media),
             Content::ToolResult(_) | Content::Unknown(_) => {}
@@ -158,10 +148,8 @@ fn reasoning(shown: Vec<String>, own: &Map<String, Value>) -> Box<RawValue> {
     } else {
         ("summary", "summary_text")
     };
-    let pieces: Vec<Value> = shown
-        .iter()
-        .map(|text| json!({"type": kind, "text": text}))
-        .collect();
+    let pieces = shown.iter().map(|text| json!({"type": kind, "text": text}));
+    let pieces: Vec<Value> = pieces.collect();
     let mut item = Body::default();
     item.set("type", "reasoning");
     item.set("summary", Value::Array(Vec::new()));
@@ -190,48 +178,34 @@ fn call(call: &ToolCall, is_custom: bool, own: Map<String, Value>) -> Box<RawVal
 
 /// A text with the citations that came from this kind of service.
 fn output_text(text: &str, part: &Part) -> Box<RawValue> {
-    let sources = part.citations.iter().filter_map(|citation| {
-        let json = citation.provider_metadata.as_deref()?;
-        let value: Value = serde_json::from_str(json).ok()?;
-        let kind = value.get("type")?.as_str()?;
-        (kind.ends_with("_citation") || kind == "file_path").then(|| raw(json))?
-    });
-    let sources: Vec<Box<RawValue>> = sources.collect();
+    let is_known = |kind: &str| kind.ends_with("_citation") || kind == "file_path";
     let mut piece = Body::default();
     piece.set("type", "output_text");
     piece.set("text", text);
-    piece.set("annotations", sources);
+    piece.set("annotations", foreign::sources(part, is_known));
     piece.raw()
 }
 
 fn results(writing: &mut Exporter<'_>, text_calls: &CustomCalls) -> Vec<Box<RawValue>> {
-    let mut items = Vec::new();
-    for (position, stored) in writing.parts() {
-        if let Content::ToolResult(result) = &stored.part.content {
-            writing.note_unsupported_outcome(position, result.outcome);
-            let kind = if text_calls.contains(&result.call) {
-                "custom_tool_call_output"
-            } else {
-                "function_call_output"
-            };
-            let output = output(position, result, writing);
-            let item = json!({"type": kind, "call_id": result.call.as_str(), "output": output});
-            items.push(plain(&item));
-        }
-    }
-    items
+    let results = writing.results().map(|(position, result)| {
+        writing.note_unsupported_outcome(position, result.outcome);
+        let kind = match text_calls.contains(&result.call) {
+            true => "custom_tool_call_output",
+            false => "function_call_output",
+        };
+        let output = output(position, result, writing);
+        plain(&json!({"type": kind, "call_id": result.call.as_str(), "output": output}))
+    });
+    results.collect()
 }
 
 fn output<'a>(position: usize, result: &'a ToolResult, writing: &mut Exporter<'a>) -> Value {
     match result.parts.as_slice() {
         [] => json!(""),
         [OutputPart::Text(text)] => json!(text),
-        given => {
-            let pieces = given.iter().map(|given| match given {
-                OutputPart::Text(text) => input_text(text),
-                OutputPart::Media(media) => medium(position, media, writing),
-            });
-            Value::Array(pieces.collect())
+        _ => {
+            let given = inputs::of_result(result);
+            Value::Array(given.map(|input| piece(position, input, writing)).collect())
         }
     }
 }
@@ -244,19 +218,15 @@ fn medium<'a>(position: usize, media: &'a Media, writing: &mut Exporter<'a>) -> 
     let mut piece = match (writing.media_location(position, media), media.kind()) {
         (None, _) => return input_text(UNSUPPORTED_TEXT),
         (Some(place), Kind::Image) => {
-            let url = match place {
-                MediaLocation::Inline(data) => format!("data:{};base64,{data}", media.essence()),
-                MediaLocation::Url(url) => url.to_owned(),
-            };
+            let url = place.url(media);
             return json!({"type": "input_image", "image_url": url, "detail": "auto"});
         }
-        (Some(MediaLocation::Inline(data)), Kind::Audio | Kind::Video | Kind::Document) => {
-            let data = format!("data:{};base64,{data}", media.essence());
-            json!({"type": "input_file", "file_data": data})
-        }
-        (Some(MediaLocation::Url(url)), Kind::Audio | Kind::Video | Kind::Document) => {
-            json!({"type": "input_file", "file_url": url})
-        }
+        (Some(place), Kind::Audio | Kind::Video | Kind::Document) => match place {
+            MediaLocation::Inline(_) => {
+                json!({"type": "input_file", "file_data": place.url(media)})
+            }
+            MediaLocation::Url(url) => json!({"type": "input_file", "file_url": url}),
+        },
     };
     if !media.filename.is_empty() {
         piece["filename"] = json!(media.filename);

@@ -7,7 +7,10 @@ use serde_json::{Value, value::RawValue};
 
 use crate::{
     model::{NewContent, ProviderItem},
-    provider::{generated_image, http::lenient},
+    provider::{
+        generated_image,
+        http::lenient::{self, member},
+    },
 };
 
 /// Limit on the bytes of an item that is stored with its result. An image may exceed the limit on a
@@ -47,13 +50,9 @@ pub(super) fn picture(kind: &str, raw: &RawValue) -> Option<(NewContent, Value)>
 /// A human-readable line that describes the item. Empty if the kind is unknown.
 fn title(kind: &str, item: &Value) -> String {
     let of = |places: &[&str]| {
-        let words = places
-            .iter()
-            .filter_map(|place| item.pointer(place)?.as_str());
-        words
-            .map(str::trim)
-            .find(|words| !words.is_empty())
-            .map(str::to_owned)
+        let words = places.iter().filter_map(|at| item.pointer(at)?.as_str());
+        let mut words = words.map(str::trim).filter(|words| !words.is_empty());
+        words.next().map(str::to_owned)
     };
     let about = |done: &str, places: &[&str]| match of(places) {
         Some(words) => format!("{done}: {words}"),
@@ -108,7 +107,7 @@ pub(super) struct ClientCalls(BTreeMap<String, String>);
 impl ClientCalls {
     /// Adds the next item of a response.
     pub(super) fn add(&mut self, kind: &str, json: &str) {
-        let id = word(json, "call_id");
+        let id = member(json, "call_id");
         if kind.ends_with("_output") {
             self.0.remove(&id);
         } else if CALLS.contains(&kind) && !is_run_by_service(kind, json) {
@@ -124,22 +123,13 @@ impl ClientCalls {
     /// Whether an item is one of these calls.
     pub(super) fn has(&self, kind: &str, json: &str) -> bool {
         self.0
-            .get(&word(json, "call_id"))
+            .get(&member(json, "call_id"))
             .is_some_and(|it| it == kind)
     }
 }
 
 fn is_run_by_service(kind: &str, json: &str) -> bool {
-    kind == "tool_search_call" && word(json, "execution") != "client"
-}
-
-/// A string member of an item. Empty if there is none.
-fn word(json: &str, name: &str) -> String {
-    let members = lenient::members(json);
-    members
-        .get(name)
-        .map(|raw| lenient::string(raw))
-        .unwrap_or_default()
+    kind == "tool_search_call" && member(json, "execution") != "client"
 }
 
 /// Whether an item can be sent back. An item whose result was not stored cannot.

@@ -8,15 +8,9 @@ use crate::{
     model::Role,
     provider::foreign::{
         FlawKind, ForeignContent as Content, ForeignMedia, ForeignOutcome as Outcome,
-        ForeignPart as Part, ForeignResultPart as Given, Importer, Node, Object, at_url,
-        from_data_or_url,
+        ForeignPart as Part, Importer, Node, Object, PDF, PICTURE, at_url, from_data_or_url,
     },
 };
-
-/// The media type of an image that does not state one.
-const PICTURE: &str = "image/jpeg";
-/// The media type of a file that does not state one.
-const PDF: &str = "application/pdf";
 
 /// The response whose items are being read.
 #[derive(Debug, Default)]
@@ -30,7 +24,7 @@ struct PendingResponse {
 }
 
 /// Reads all items.
-pub(in crate::provider) fn read(items: &[Node<'_>], reading: &mut Importer<'_>) {
+pub(crate) fn read(items: &[Node<'_>], reading: &mut Importer<'_>) {
     let mut answer = PendingResponse::default();
     for node in items {
         let Some(item) = node.object(reading) else {
@@ -47,17 +41,15 @@ pub(in crate::provider) fn read(items: &[Node<'_>], reading: &mut Importer<'_>) 
             ("message", "assistant") => answer.message(&item, reading),
             ("message", "user") => {
                 answer.finish(reading);
-                let parts = input_parts(&item, "content", reading);
+                let parts = item.parts("content", input_part, reading);
                 reading.add(item.at(), Role::User, parts);
             }
             ("message", "system" | "developer") => {
                 answer.finish(reading);
-                let parts = input_parts(&item, "content", reading);
+                let parts = item.parts("content", input_part, reading);
                 reading.add(item.at(), Role::System, parts);
             }
-            ("message", "") => {
-                reading.note(item.path("role"), FlawKind::Missing, "must be set");
-            }
+            ("message", "") => reading.note(item.path("role"), FlawKind::Missing, "must be set"),
             ("message", other) => {
                 reading.unknown_role(&item, other, "user, assistant, system or developer");
             }
@@ -76,11 +68,11 @@ pub(in crate::provider) fn read(items: &[Node<'_>], reading: &mut Importer<'_>) 
                 reading.note(item.path("type"), FlawKind::Unsupported, why);
             }
             (kind, _) if is_hosted(kind) => answer.hosted(&item, kind),
-            _ => reading.unknown_type(
-                &item,
-                "message, reasoning, function_call, function_call_output, custom_tool_call, \
-                 custom_tool_call_output or a type of the service itself",
-            ),
+            _ => {
+                let known = "message, reasoning, function_call, function_call_output, \
+                             custom_tool_call, custom_tool_call_output or a type of the service itself";
+                reading.unknown_type::<()>(&item, known);
+            }
         }
     }
     answer.finish(reading);
@@ -133,30 +125,9 @@ impl PendingResponse {
             self.finish(reading);
         }
         self.begin(item);
-        let Some(content) = item.get("content") else {
-            return;
-        };
-        if !content.is_array() {
-            let text = Part::text(content.at(), content.text(reading));
-            self.parts
-                .extend(text.map(|part| part.with_metadata(KIND, own)));
-            return;
-        }
-        for piece in content.objects(reading) {
-            let part = match piece.string("type", reading).as_str() {
-                "output_text" | "input_text" | "text" => written(&piece, reading),
-                "refusal" => {
-                    let words = piece.string("refusal", reading);
-                    (!words.is_empty()).then(|| Part::new(piece.at(), Content::Refusal(words)))
-                }
-                _ => {
-                    reading.unknown_type(&piece, "output_text or refusal");
-                    None
-                }
-            };
-            self.parts
-                .extend(part.map(|part| part.with_metadata(KIND, own.clone())));
-        }
+        let parts = item.parts("content", answered, reading).into_iter();
+        self.parts
+            .extend(parts.map(|part| part.with_metadata(KIND, own.clone())));
     }
 
     /// Reads a reasoning item: one part per visible text; the encrypted content belongs to the
@@ -168,12 +139,10 @@ impl PendingResponse {
         own.remove("phase");
         let mut shown = Vec::new();
         for (name, is_raw) in [("summary", false), ("content", true)] {
-            let pieces = item.get(name).map(|pieces| pieces.objects(reading));
-            for piece in pieces.unwrap_or_default() {
+            for piece in item.objects(name, reading) {
                 let text = piece.string("text", reading);
                 if !text.is_empty() {
-                    let redacted = false;
-                    shown.push(Part::new(piece.at(), Content::Reasoning { text, redacted }));
+                    shown.push(Part::reasoning(piece.at(), text));
                     if is_raw {
                         own.insert("raw".to_owned(), Value::Bool(true));
                     }
@@ -184,11 +153,8 @@ impl PendingResponse {
             self.forgets_reasoning = true;
         } else {
             own.insert("encrypted_content".to_owned(), Value::String(encrypted));
-            let last = shown.pop().unwrap_or_else(|| {
-                let text = String::new();
-                let redacted = true;
-                Part::new(item.at(), Content::Reasoning { text, redacted })
-            });
+            let last = shown.pop();
+            let last = last.unwrap_or_else(|| Part::reasoning(item.at(), String::new()));
             shown.push(last.with_metadata(KIND, own));
         }
         self.parts.extend(shown);
@@ -196,11 +162,7 @@ impl PendingResponse {
 
     fn call(&mut self, item: &Object<'_>, reading: &mut Importer<'_>) {
         self.begin(item);
-        let arguments = match item.get("arguments") {
-            Some(arguments) if arguments.is_text() => arguments.text(reading),
-            Some(arguments) => arguments.json(),
-            None => String::new(),
-        };
+        let arguments = item.text_or_json("arguments", reading);
         let mut own = self.names(item, reading);
         let caller = item.get("caller").map(|caller| caller.value());
         own.extend(caller.map(|caller| ("caller".to_owned(), caller)));
@@ -230,67 +192,48 @@ impl PendingResponse {
     fn hosted(&mut self, item: &Object<'_>, kind: &str) {
         self.begin(item);
         let read = hosted::item(kind, item.raw());
-        let content = Content::Item {
-            kind: read.kind,
-            json: read.json,
-            title: read.title,
-            reader: None,
-        };
-        self.parts.push(Part::new(item.at(), content));
+        self.parts.push(Part::item(item.at(), read, None));
+    }
+}
+
+/// Reads a content that the model wrote.
+fn answered(piece: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
+    match piece.string("type", reading).as_str() {
+        "output_text" | "input_text" | "text" => written(piece, reading),
+        "refusal" => {
+            let words = piece.string("refusal", reading);
+            (!words.is_empty()).then(|| Part::new(piece.at(), Content::Refusal(words)))
+        }
+        _ => reading.unknown_type(piece, "output_text or refusal"),
     }
 }
 
 /// Reads a text that the model wrote, with its citations.
 fn written(piece: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
     let text = piece.string("text", reading);
-    let sources = piece.get("annotations");
-    let sources = sources.map(|it| it.elements(reading)).unwrap_or_default();
-    let citations = sources
-        .iter()
-        .map(|source| citation(source.raw(), &text, 0))
-        .collect();
+    let sources = piece.elements("annotations", reading);
+    let citations = sources.iter().map(|it| citation(it.raw(), &text, 0));
     Some(Part {
-        citations,
+        citations: citations.collect(),
         ..Part::text(piece.at(), text)?
     })
 }
 
-/// Reads the content of a user message, a system message or a tool result.
-fn input_parts(item: &Object<'_>, name: &str, reading: &mut Importer<'_>) -> Vec<Part> {
-    let Some(content) = item.get(name) else {
-        return Vec::new();
+/// Reads a content of a user message, a system message or a tool result.
+fn input_part(piece: &Object<'_>, reading: &mut Importer<'_>) -> Option<Part> {
+    let media = match piece.string("type", reading).as_str() {
+        "input_text" | "output_text" | "text" => return piece.text_part(reading),
+        "input_image" => picture(piece, reading),
+        "input_file" => file(piece, reading),
+        _ => reading.unknown_type(piece, "input_text, input_image or input_file"),
     };
-    if !content.is_array() {
-        let text = Part::text(content.at(), content.text(reading));
-        return text.into_iter().collect();
-    }
-    let mut parts = Vec::new();
-    for piece in content.objects(reading) {
-        let part = match piece.string("type", reading).as_str() {
-            "input_text" | "output_text" | "text" => {
-                Part::text(piece.at(), piece.string("text", reading))
-            }
-            "input_image" => {
-                picture(&piece, reading).map(|media| Part::new(piece.at(), Content::Media(media)))
-            }
-            "input_file" => {
-                file(&piece, reading).map(|media| Part::new(piece.at(), Content::Media(media)))
-            }
-            _ => {
-                reading.unknown_type(&piece, "input_text, input_image or input_file");
-                None
-            }
-        };
-        parts.extend(part);
-    }
-    parts
+    media.map(|media| Part::media(piece.at(), media))
 }
 
 fn picture(piece: &Object<'_>, reading: &mut Importer<'_>) -> Option<ForeignMedia> {
     let Some(address) = piece.get("image_url") else {
         let why = "must be set: references to images in the service are not supported";
-        reading.note(piece.path("image_url"), FlawKind::Missing, why);
-        return None;
+        return reading.missing(piece, "image_url", why);
     };
     from_data_or_url(&address, String::new(), String::new(), PICTURE, reading)
 }
@@ -302,32 +245,16 @@ fn file(piece: &Object<'_>, reading: &mut Importer<'_>) -> Option<ForeignMedia> 
     }
     let Some(url) = piece.get("file_url") else {
         let why = "must be set: references to files in the service are not supported";
-        reading.note(piece.path("file_data"), FlawKind::Missing, why);
-        return None;
+        return reading.missing(piece, "file_data", why);
     };
     let url = url.text(reading);
     Some(at_url(url, String::new(), filename, PDF))
 }
 
 fn result(item: &Object<'_>, reading: &mut Importer<'_>) -> Part {
-    let given = |part: Part| match part.content {
-        Content::Text(text) => Some(Given::Text(text)),
-        Content::Media(media) => Some(Given::Media(media)),
-        Content::Reasoning { .. }
-        | Content::Refusal(_)
-        | Content::Call { .. }
-        | Content::Result { .. }
-        | Content::Item { .. } => None,
-    };
-    let content = Content::Result {
-        call: item.required("call_id", reading),
-        parts: input_parts(item, "output", reading)
-            .into_iter()
-            .filter_map(given)
-            .collect(),
-        outcome: Outcome::Success,
-    };
-    Part::new(item.at(), content)
+    let call = item.required("call_id", reading);
+    let given = item.parts("output", input_part, reading);
+    Part::result(item.at(), call, given, Outcome::Success)
 }
 
 #[cfg(test)]

@@ -3,22 +3,19 @@
 use std::{borrow::Cow, collections::BTreeSet};
 
 use super::{
-    assistant_items::{EncodedResponse, answer},
+    assistant_items::{self, EncodedResponse, answer},
     encode_options::EncodeOptions,
     media,
     wire::{Content as Piece, Input, Message as Said, Text},
 };
 use crate::{
-    model::{
-        CallId, Content, Contents, Message, OutputPart, Prompt, Role, ToolOutcome, ToolResult,
-        message::StoredPart, transcript,
+    model::{CallId, Contents, Message, Prompt, Role, ToolResult, transcript},
+    provider::{
+        call_ids::CallIdMap,
+        inputs::{self, Input as Given},
+        inserted::{failure_text, origin_note, result_text},
     },
-    provider::{call_ids::CallIdMap, inserted::result_parts_text},
 };
-
-/// Prefixes of the text of a result whose call failed or was denied.
-const FAILED: &str = "Error";
-const DENIED: &str = "Denied";
 
 /// Encodes all messages as items.
 pub(super) fn items<'a>(
@@ -34,10 +31,9 @@ pub(super) fn items<'a>(
     for (at, message) in stored.iter().enumerate() {
         match message.role {
             Role::System => {
-                let role = if form.dialect.developer_role {
-                    "developer"
-                } else {
-                    "system"
+                let role = match form.dialect.developer_role {
+                    true => "developer",
+                    false => "system",
                 };
                 items.extend(input_message(role, message, contents));
             }
@@ -60,23 +56,8 @@ fn custom_calls<'a>(
     model: &str,
     form: EncodeOptions<'_>,
 ) -> BTreeSet<&'a CallId> {
-    let custom = |part: &'a StoredPart| match &part.part.content {
-        Content::ToolCall(call) if super::assistant_items::is_custom(&part.part) => Some(&call.id),
-        Content::Text(_)
-        | Content::Reasoning { .. }
-        | Content::ToolCall(_)
-        | Content::ToolResult(_)
-        | Content::Refusal(_)
-        | Content::Media(_)
-        | Content::ProviderItem(_)
-        | Content::Unknown(_) => None,
-    };
-    stored
-        .iter()
-        .filter(|message| form.is_own(model, message))
-        .flat_map(|message| &message.parts)
-        .filter_map(custom)
-        .collect()
+    let own = stored.iter().filter(|message| form.is_own(model, message));
+    own.flat_map(assistant_items::custom_calls).collect()
 }
 
 /// Encodes a user or system message. Returns `None` if it is empty.
@@ -85,21 +66,16 @@ pub(super) fn input_message<'a>(
     message: &'a Message,
     contents: &Contents,
 ) -> Option<Input<'a>> {
-    let piece = |part: &'a StoredPart| match &part.part.content {
-        Content::Text(text) if !text.is_empty() => Some(Piece::InputText {
-            text: Cow::Borrowed(text),
-        }),
-        Content::Media(medium) => Some(media::content(medium, contents)),
-        Content::Text(_)
-        | Content::Reasoning { .. }
-        | Content::ToolCall(_)
-        | Content::ToolResult(_)
-        | Content::Refusal(_)
-        | Content::ProviderItem(_)
-        | Content::Unknown(_) => None,
-    };
-    let pieces: Vec<Piece<'a>> = message.parts.iter().filter_map(piece).collect();
+    let pieces = inputs::of_message(message).map(|given| piece(given, contents));
+    let pieces: Vec<Piece<'a>> = pieces.collect();
     (!pieces.is_empty()).then(|| message_item(role, pieces))
+}
+
+fn piece<'a>(given: Given<'a>, contents: &Contents) -> Piece<'a> {
+    match given {
+        Given::Text(text) => Piece::text(text),
+        Given::Media(medium) => media::content(medium, contents),
+    }
 }
 
 fn message_item<'a>(role: &'static str, pieces: Vec<Piece<'a>>) -> Input<'a> {
@@ -144,10 +120,8 @@ fn results<'a>(
         });
     }
     if !form.dialect.media.in_results {
-        let shown: Vec<Piece<'a>> = message
-            .results()
-            .flat_map(|result| result_media(result, contents))
-            .collect();
+        let shown = message.results().flat_map(|it| result_media(it, contents));
+        let shown: Vec<Piece<'a>> = shown.collect();
         items.extend((!shown.is_empty()).then(|| message_item("user", shown)));
     }
     items
@@ -156,38 +130,21 @@ fn results<'a>(
 /// Encodes the output of a tool call. There is no field for the outcome, so the text states a
 /// failure.
 fn output<'a>(result: &'a ToolResult, contents: &Contents, with_media: bool) -> Text<'a> {
-    let mark = match result.outcome {
-        ToolOutcome::Success | ToolOutcome::TimedOut | ToolOutcome::Cancelled => None,
-        ToolOutcome::Error => Some(FAILED),
-        ToolOutcome::Denied => Some(DENIED),
-    };
-    if with_media && result.media().next().is_some() {
-        let mark = mark.map(|mark| Piece::InputText {
-            text: Cow::Borrowed(mark),
-        });
-        let given = result.parts.iter().map(|given| match given {
-            OutputPart::Text(text) => Piece::InputText {
-                text: Cow::Borrowed(text),
-            },
-            OutputPart::Media(medium) => media::content(medium, contents),
-        });
-        return Text::Several(mark.into_iter().chain(given).collect());
+    if !with_media || result.media().next().is_none() {
+        return Text::One(result_text(result));
     }
-    let words = result_parts_text(&result.parts);
-    Text::One(match (mark, &*words) {
-        (None, _) => words,
-        (Some(mark), "") => Cow::Borrowed(mark),
-        (Some(mark), words) => Cow::Owned(format!("{mark}: {words}")),
-    })
+    let failure = failure_text(result.outcome).map(Piece::text);
+    let given = inputs::of_result(result).map(|given| piece(given, contents));
+    Text::Several(failure.into_iter().chain(given).collect())
 }
 
 /// The media of a result, each after a text that states its origin.
-fn result_media<'a>(result: &'a ToolResult, contents: &Contents) -> Vec<Piece<'a>> {
-    let from = |title: String| Piece::InputText {
-        text: Cow::Owned(format!("[From the result of {}: {title}]", result.name)),
-    };
-    result
-        .media()
-        .flat_map(|medium| [from(medium.title()), media::content(medium, contents)])
-        .collect()
+fn result_media<'a>(
+    result: &'a ToolResult,
+    contents: &Contents,
+) -> impl Iterator<Item = Piece<'a>> {
+    result.media().flat_map(|medium| {
+        let origin = Piece::text(origin_note(result, medium));
+        [origin, media::content(medium, contents)]
+    })
 }

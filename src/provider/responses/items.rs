@@ -2,7 +2,7 @@
 //! provider can read. Emitted content is never taken back; a later and longer version of the same
 //! text adds what is new.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json, value::RawValue};
 
@@ -14,25 +14,19 @@ use super::{
     wire,
 };
 use crate::provider::{
-    Chunk, GeneratedImage,
+    Chunk, GeneratedImage, chunk,
     error::Kind,
     http::{
-        Fault,
-        lenient::{self, Joiner, LenientString, Piece, Text},
+        Chunks, Decoded, Fault,
+        lenient::{Joiner, Piece, Text, read},
     },
 };
 
 /// Limit on the items of one response.
 const MAX_ITEMS: usize = 4_096;
 
-/// Limit on the bytes of arguments that arrive before the name of their call.
-const MAX_HELD_BYTES: usize = 64 << 10;
-
-/// Limit on the bytes of a custom tool's input, which is buffered until it is complete.
-const MAX_CUSTOM_BYTES: usize = 8 << 20;
-
 /// The kind of a call whose input is a text.
-const CUSTOM_CALL: &str = "custom_tool_call";
+pub(super) const CUSTOM_CALL: &str = "custom_tool_call";
 
 /// The kind of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,6 +39,17 @@ pub(super) enum TextKind {
     Reasoning,
 }
 
+impl TextKind {
+    /// The kind of the chunks with this text.
+    fn of_chunks(self) -> chunk::TextKind {
+        match self {
+            Self::Text => chunk::TextKind::Text,
+            Self::Refusal => chunk::TextKind::Refusal,
+            Self::Summary | Self::Reasoning => chunk::TextKind::Reasoning,
+        }
+    }
+}
+
 /// The place of a text in a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TextLocation {
@@ -55,12 +60,22 @@ pub(super) struct TextLocation {
     pub(super) index: i64,
 }
 
+impl TextLocation {
+    pub(super) fn new(output: i64, kind: TextKind, index: i64) -> Self {
+        Self {
+            output,
+            kind,
+            index,
+        }
+    }
+}
+
 /// The items of one response.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Items {
     items: BTreeMap<i64, Item>,
     /// Number of calls that were emitted.
-    calls: u32,
+    pub(super) calls: u32,
     /// The place of the text that was written last, if nothing else was written since.
     open: Option<TextLocation>,
     /// The service runs custom tools itself.
@@ -74,17 +89,17 @@ pub(super) struct Items {
     /// Some events have no item number, so items are identified by id.
     unnumbered: bool,
     /// Whether sequence numbers indicate missing events.
-    order: SequenceCheck,
+    pub(super) order: SequenceCheck,
 }
 
 #[derive(Debug, Default)]
-struct Item {
+pub(super) struct Item {
     id: String,
     phase: String,
     words: BTreeMap<(TextKind, i64), StreamedText>,
-    call: Call,
+    pub(super) call: Call,
     /// It is a custom tool call, whose input is a text.
-    is_custom: bool,
+    pub(super) is_custom: bool,
     done: bool,
 }
 
@@ -102,27 +117,20 @@ struct StreamedText {
 
 /// A call that is still streaming.
 #[derive(Debug, Default)]
-struct Call {
+pub(super) struct Call {
     /// Index of the call, once it was emitted.
-    index: Option<u32>,
+    pub(super) index: Option<u32>,
     /// The arguments received so far.
-    arguments: Text,
-    joiner: Joiner,
+    pub(super) arguments: Text,
+    pub(super) joiner: Joiner,
 }
 
 impl Items {
     /// Creates an empty response.
     pub(super) fn new(runs_custom_tools: bool) -> Self {
         Self {
-            items: BTreeMap::new(),
-            calls: 0,
-            open: None,
             runs_custom_tools,
-            refused: false,
-            forgets_reasoning: false,
-            client_calls: ClientCalls::default(),
-            unnumbered: false,
-            order: SequenceCheck::default(),
+            ..Self::default()
         }
     }
 
@@ -134,7 +142,7 @@ impl Items {
         number: Option<i64>,
         output: i64,
         is_piece: bool,
-    ) -> Result<(), Fault> {
+    ) -> Decoded {
         let in_order = self.order.record(number, output);
         if is_piece && !in_order {
             return Err(inconsistent_events());
@@ -172,16 +180,10 @@ impl Items {
     }
 
     /// Starts an item.
-    pub(super) fn begin(
-        &mut self,
-        output: i64,
-        raw: &RawValue,
-        chunks: &mut VecDeque<Chunk>,
-    ) -> Result<(), Fault> {
+    pub(super) fn begin(&mut self, output: i64, raw: &RawValue, chunks: &mut Chunks) -> Decoded {
         let item: wire::Item = read(raw);
         self.identify(output, &item)?;
-        let name = word(&item.name);
-        if word(&item.kind) == "function_call" && !name.is_empty() {
+        if item.kind.0 == "function_call" && !item.name.0.is_empty() {
             self.begin_call(output, &item, chunks)?;
         }
         Ok(())
@@ -192,8 +194,8 @@ impl Items {
         &mut self,
         place: TextLocation,
         piece: &Piece,
-        chunks: &mut VecDeque<Chunk>,
-    ) -> Result<(), Fault> {
+        chunks: &mut Chunks,
+    ) -> Decoded {
         if piece.is_empty() {
             return Ok(());
         }
@@ -201,18 +203,13 @@ impl Items {
         self.write(place, piece, chunks)
     }
 
-    fn write(
-        &mut self,
-        place: TextLocation,
-        piece: &Piece,
-        chunks: &mut VecDeque<Chunk>,
-    ) -> Result<(), Fault> {
+    fn write(&mut self, place: TextLocation, piece: &Piece, chunks: &mut Chunks) -> Decoded {
         self.turn_to(place, chunks)?;
         let words = self.words(place)?;
         let text = words.joiner.join(piece);
         words.text.push_str(&text.text);
         self.refused |= place.kind == TextKind::Refusal;
-        add(place.kind, text, chunks);
+        chunks.text(place.kind.of_chunks(), text);
         Ok(())
     }
 
@@ -221,8 +218,8 @@ impl Items {
         &mut self,
         place: TextLocation,
         whole: &Piece,
-        chunks: &mut VecDeque<Chunk>,
-    ) -> Result<(), Fault> {
+        chunks: &mut Chunks,
+    ) -> Decoded {
         let mut said = self.words(place)?.text.clone();
         let is_compared = self.complete_next(place, whole, &mut said, chunks)?;
         self.check_rest(&said, is_compared && !whole.is_empty())
@@ -233,8 +230,8 @@ impl Items {
         &mut self,
         place: TextLocation,
         raw: &RawValue,
-        chunks: &mut VecDeque<Chunk>,
-    ) -> Result<(), Fault> {
+        chunks: &mut Chunks,
+    ) -> Decoded {
         let is_open = self.open == Some(place);
         let words = self.words(place)?;
         words.citations += 1;
@@ -242,95 +239,13 @@ impl Items {
             let part = words.text.get(words.part_begins..).unwrap_or_default();
             let before = words.text.len() - part.len();
             let cited = citation(raw, &words.text, before);
-            chunks.push_back(Chunk::Citation(cited));
-        }
-        Ok(())
-    }
-
-    /// Adds arguments of a call.
-    pub(super) fn extend_call(
-        &mut self,
-        output: i64,
-        piece: &Piece,
-        chunks: &mut VecDeque<Chunk>,
-    ) -> Result<(), Fault> {
-        if !piece.is_empty() {
-            self.check_open(output)?;
-        }
-        self.add_arguments(output, piece, chunks)
-    }
-
-    fn add_arguments(
-        &mut self,
-        output: i64,
-        piece: &Piece,
-        chunks: &mut VecDeque<Chunk>,
-    ) -> Result<(), Fault> {
-        let Item {
-            call, is_custom, ..
-        } = self.item(output)?;
-        let text = call.joiner.join(piece);
-        call.arguments.text.push_str(&text.text);
-        call.arguments.replaced |= text.replaced;
-        let held = call.arguments.text.len();
-        match (call.index, *is_custom) {
-            (Some(index), _) => self.write_arguments(index, text, chunks),
-            (None, true) if held > MAX_CUSTOM_BYTES => {
-                return Err(Fault {
-                    should_retry: Some(false),
-                    ..Fault::broken("the input of a tool call is too large")
-                });
-            }
-            (None, false) if held > MAX_HELD_BYTES => {
-                return Err(Fault::broken(
-                    "received the arguments of a tool call without its name",
-                ));
-            }
-            (None, _) => {}
-        }
-        Ok(())
-    }
-
-    /// Emits arguments. Text after them starts a new part.
-    fn write_arguments(
-        &mut self,
-        index: u32,
-        Text { text, replaced }: Text,
-        chunks: &mut VecDeque<Chunk>,
-    ) {
-        if !text.is_empty() {
-            self.close(chunks);
-            chunks.push_back(Chunk::ToolInput { index, json: text });
-        }
-        chunks.extend(replaced.then_some(Chunk::Sanitized));
-    }
-
-    /// Completes the arguments of a call.
-    pub(super) fn complete_call(
-        &mut self,
-        output: i64,
-        whole: &Piece,
-        chunks: &mut VecDeque<Chunk>,
-    ) -> Result<(), Fault> {
-        let is_whole = self.order.is_whole();
-        let call = &mut self.item(output)?.call;
-        let Text { text, replaced } = whole.whole();
-        if let Some(rest) = text.strip_prefix(&call.arguments.text) {
-            call.joiner = Joiner::default();
-            call.arguments.replaced |= replaced;
-            let rest = Piece::from(rest);
-            self.add_arguments(output, &rest, chunks)?;
-        } else if !is_whole
-            && is_garbled(&call.arguments.text, &text)
-            && !is_same_json(&call.arguments.text, &text)
-        {
-            return Err(inconsistent_events());
+            chunks.push(Chunk::Citation(cited));
         }
         Ok(())
     }
 
     /// Checks text that was emitted but is missing from the complete text.
-    fn check_rest(&self, rest: &str, is_repeated: bool) -> Result<(), Fault> {
+    fn check_rest(&self, rest: &str, is_repeated: bool) -> Decoded {
         if is_repeated && !self.order.is_whole() && !rest.trim().is_empty() {
             return Err(inconsistent_events());
         }
@@ -338,7 +253,7 @@ impl Items {
     }
 
     /// Rejects deltas of a completed item, which would duplicate its content.
-    fn check_open(&self, output: i64) -> Result<(), Fault> {
+    pub(super) fn check_open(&self, output: i64) -> Decoded {
         if self.items.get(&output).is_some_and(|item| item.done) {
             return Err(inconsistent_events());
         }
@@ -346,18 +261,13 @@ impl Items {
     }
 
     /// Completes an item.
-    pub(super) fn end(
-        &mut self,
-        output: i64,
-        raw: &RawValue,
-        chunks: &mut VecDeque<Chunk>,
-    ) -> Result<(), Fault> {
+    pub(super) fn end(&mut self, output: i64, raw: &RawValue, chunks: &mut Chunks) -> Decoded {
         let item: wire::Item = read(raw);
         self.identify(output, &item)?;
         if std::mem::replace(&mut self.item(output)?.done, true) {
             return Ok(());
         }
-        match word(&item.kind) {
+        match item.kind.0.as_str() {
             "message" => self.end_message(output, &item, chunks),
             "reasoning" => self.end_reasoning(output, &item, chunks),
             "function_call" => self.end_call(output, &item, chunks),
@@ -369,11 +279,10 @@ impl Items {
                 self.client_calls.add(kind, raw.get());
                 match hosted::picture(kind, raw) {
                     Some((picture, item)) => {
-                        chunks.push_back(Chunk::Image(GeneratedImage::Content(picture)));
-                        let own = json!({KIND: {"item": item}}).to_string();
-                        chunks.push_back(Chunk::PartMetadata(own));
+                        chunks.push(Chunk::Image(GeneratedImage::Content(picture)));
+                        chunks.attach(KIND, json!({"item": item}));
                     }
-                    None => chunks.push_back(Chunk::Item(hosted::item(kind, raw))),
+                    None => chunks.push(Chunk::Item(hosted::item(kind, raw))),
                 }
                 Ok(())
             }
@@ -382,11 +291,7 @@ impl Items {
 
     /// Completes the response. `output` repeats its items. Some services do not mark every item as
     /// complete, and some repeat no items here.
-    pub(super) fn finish(
-        &mut self,
-        output: Vec<Box<RawValue>>,
-        chunks: &mut VecDeque<Chunk>,
-    ) -> Result<(), Fault> {
+    pub(super) fn finish(&mut self, output: Vec<Box<RawValue>>, chunks: &mut Chunks) -> Decoded {
         let done = self.items.values().filter(|item| item.done).count();
         if output.len() > done {
             for (at, raw) in (0..).zip(&output) {
@@ -410,20 +315,17 @@ impl Items {
         if self.items.values().any(unnamed) {
             return Err(unnamed_call());
         }
-        self.client_calls
-            .first()
-            .map_or(Ok(()), |kind| Err(client_call(kind)))
+        let call = self.client_calls.first();
+        call.map_or(Ok(()), |kind| Err(client_call(kind)))
     }
 
     /// The number of an item in the complete response. Returns `None` if the item is already
     /// complete.
     fn missing(&self, at: i64, raw: &RawValue) -> Option<i64> {
         let item: wire::Item = read(raw);
-        let id = word(&item.id);
-        let known = self
-            .items
-            .iter()
-            .find(|(_, item)| !id.is_empty() && item.id == id);
+        let id = item.id.0;
+        let mut items = self.items.iter();
+        let known = items.find(|(_, item)| !id.is_empty() && item.id == id);
         match (known, self.items.get(&at)) {
             (Some((_, known)), _) if known.done => None,
             (Some((output, _)), _) => Some(*output),
@@ -433,12 +335,7 @@ impl Items {
         }
     }
 
-    fn end_message(
-        &mut self,
-        output: i64,
-        item: &wire::Item,
-        chunks: &mut VecDeque<Chunk>,
-    ) -> Result<(), Fault> {
+    fn end_message(&mut self, output: i64, item: &wire::Item, chunks: &mut Chunks) -> Decoded {
         let parts: Vec<wire::ContentPart> = item.content.as_deref().map(read).unwrap_or_default();
         let mut said = [TextKind::Text, TextKind::Refusal]
             .map(|voice| (voice, self.emitted_text(output, voice), false));
@@ -448,22 +345,14 @@ impl Items {
         for (index, part) in (0..).zip(&parts) {
             for ((voice, said, repeats), whole) in said.iter_mut().zip([&part.text, &part.refusal])
             {
-                let place = TextLocation {
-                    output,
-                    kind: *voice,
-                    index,
-                };
+                let place = TextLocation::new(output, *voice, index);
                 if let Some(whole) = whole {
                     let whole = Piece::of(whole);
                     *repeats |= !whole.is_empty();
                     is_compared &= self.complete_next(place, &whole, said, chunks)?;
                 }
             }
-            let place = TextLocation {
-                output,
-                kind: TextKind::Text,
-                index,
-            };
+            let place = TextLocation::new(output, TextKind::Text, index);
             let sources: Vec<&RawValue> = part.annotations.as_deref().map(read).unwrap_or_default();
             for raw in sources {
                 match cited.checked_sub(1) {
@@ -482,12 +371,9 @@ impl Items {
     /// The text of one kind that was emitted for an item.
     fn emitted_text(&self, output: i64, voice: TextKind) -> String {
         let words = self.items.get(&output).map(|item| &item.words);
-        words
-            .into_iter()
-            .flatten()
-            .filter(|((known, _), _)| *known == voice)
-            .map(|(_, words)| words.text.as_str())
-            .collect()
+        let words = words.into_iter().flatten();
+        let words = words.filter(|((known, _), _)| *known == voice);
+        words.map(|(_, words)| words.text.as_str()).collect()
     }
 
     /// Completes the next text of an item. `said` is the emitted text that was not yet found in the
@@ -498,7 +384,7 @@ impl Items {
         place: TextLocation,
         whole: &Piece,
         said: &mut String,
-        chunks: &mut VecDeque<Chunk>,
+        chunks: &mut Chunks,
     ) -> Result<bool, Fault> {
         let Text { text, replaced } = whole.whole();
         if let Some(left) = said.strip_prefix(&text) {
@@ -520,12 +406,7 @@ impl Items {
 
     /// Completes a reasoning item. Encrypted reasoning is sent back to the provider, however much
     /// of it is visible.
-    fn end_reasoning(
-        &mut self,
-        output: i64,
-        item: &wire::Item,
-        chunks: &mut VecDeque<Chunk>,
-    ) -> Result<(), Fault> {
+    fn end_reasoning(&mut self, output: i64, item: &wire::Item, chunks: &mut Chunks) -> Decoded {
         for (voice, parts) in [
             (TextKind::Summary, &item.summary),
             (TextKind::Reasoning, &item.content),
@@ -534,11 +415,7 @@ impl Items {
             let mut said = self.emitted_text(output, voice);
             let (mut repeats, mut is_compared) = (false, true);
             for (index, part) in (0..).zip(&parts) {
-                let place = TextLocation {
-                    output,
-                    kind: voice,
-                    index,
-                };
+                let place = TextLocation::new(output, voice, index);
                 if let Some(whole) = &part.text {
                     let whole = Piece::of(whole);
                     repeats |= !whole.is_empty();
@@ -547,7 +424,7 @@ impl Items {
             }
             self.check_rest(&said, is_compared && repeats)?;
         }
-        let encrypted = word(&item.encrypted_content);
+        let encrypted = item.encrypted_content.0.as_str();
         if encrypted.is_empty() {
             self.forgets_reasoning = true;
             self.close(chunks);
@@ -557,7 +434,7 @@ impl Items {
             Some(place) if place.output == output => self.end_text(chunks),
             Some(_) | None => {
                 self.close(chunks);
-                chunks.push_back(Chunk::Reasoning(String::new()));
+                chunks.push(Chunk::Reasoning(String::new()));
             }
         }
         self.open = None;
@@ -567,102 +444,21 @@ impl Items {
         if item.words.keys().any(raw) {
             own["raw"] = json!(true);
         }
-        chunks.push_back(Chunk::PartMetadata(json!({KIND: own}).to_string()));
-        Ok(())
-    }
-
-    fn begin_call(
-        &mut self,
-        output: i64,
-        item: &wire::Item,
-        chunks: &mut VecDeque<Chunk>,
-    ) -> Result<(), Fault> {
-        let name = word(&item.name).to_owned();
-        if name.is_empty() {
-            return Err(unnamed_call());
-        }
-        if self.item(output)?.call.index.is_some() {
-            return Ok(());
-        }
-        self.close(chunks);
-        let index = self.calls;
-        self.calls += 1;
-        let id = [&item.call_id, &item.id]
-            .map(word)
-            .into_iter()
-            .find(|id| !id.is_empty())
-            .unwrap_or_default()
-            .to_owned();
-        chunks.push_back(Chunk::ToolCall { index, id, name });
-        let call = &mut self.item(output)?.call;
-        call.index = Some(index);
-        let arguments = call.arguments.clone();
-        self.write_arguments(index, arguments, chunks);
-        Ok(())
-    }
-
-    fn end_call(
-        &mut self,
-        output: i64,
-        item: &wire::Item,
-        chunks: &mut VecDeque<Chunk>,
-    ) -> Result<(), Fault> {
-        self.begin_call(output, item, chunks)?;
-        if let Some(whole) = &item.arguments {
-            self.complete_call(output, &Piece::of(whole), chunks)?;
-        }
-        let call = &mut self.item(output)?.call;
-        let mut last = Text::default();
-        call.joiner.close(&mut last);
-        let index = call.index.unwrap_or_default();
-        self.write_arguments(index, last, chunks);
-        let mut own = self.id_and_phase(output);
-        let caller = item.caller.as_deref().map(RawValue::get);
-        let caller = caller.and_then(lenient::value).filter(|it| !it.is_null());
-        own.extend(caller.map(|caller| ("caller".to_owned(), caller)));
-        attach_to_call(index, own, chunks);
-        Ok(())
-    }
-
-    /// Completes a custom tool call. Its text input becomes the `input` argument.
-    fn end_custom_call(
-        &mut self,
-        output: i64,
-        item: &wire::Item,
-        chunks: &mut VecDeque<Chunk>,
-    ) -> Result<(), Fault> {
-        if let Some(whole) = &item.input {
-            self.complete_call(output, &Piece::of(whole), chunks)?;
-        }
-        let call = &mut self.item(output)?.call;
-        let Text { text, replaced } = std::mem::take(&mut call.arguments);
-        let mut own = self.id_and_phase(output);
-        own.insert("type".to_owned(), json!(CUSTOM_CALL));
-        self.begin_call(output, item, chunks)?;
-        let index = self.item(output)?.call.index.unwrap_or_default();
-        let text = json!({"input": text}).to_string();
-        self.write_arguments(index, Text { text, replaced }, chunks);
-        attach_to_call(index, own, chunks);
+        chunks.attach(KIND, own);
         Ok(())
     }
 
     /// Records the kind, id and phase of an item. Some services change the id during the response;
     /// the last id is the one that they accept later.
-    fn identify(&mut self, output: i64, item: &wire::Item) -> Result<(), Fault> {
+    fn identify(&mut self, output: i64, item: &wire::Item) -> Decoded {
         let known = self.item(output)?;
-        known.is_custom |= word(&item.kind) == CUSTOM_CALL;
-        for (kept, word) in [
-            (&mut known.id, word(&item.id)),
-            (&mut known.phase, word(&item.phase)),
-        ] {
-            if !word.is_empty() {
-                word.clone_into(kept);
-            }
-        }
+        known.is_custom |= item.kind.0 == CUSTOM_CALL;
+        item.id.clone_into(&mut known.id);
+        item.phase.clone_into(&mut known.phase);
         Ok(())
     }
 
-    fn item(&mut self, output: i64) -> Result<&mut Item, Fault> {
+    pub(super) fn item(&mut self, output: i64) -> Result<&mut Item, Fault> {
         if self.items.len() == MAX_ITEMS && !self.items.contains_key(&output) {
             return Err(Fault::broken("the response has too many items"));
         }
@@ -675,7 +471,7 @@ impl Items {
     }
 
     /// Selects the place to which text is written next.
-    fn turn_to(&mut self, place: TextLocation, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
+    fn turn_to(&mut self, place: TextLocation, chunks: &mut Chunks) -> Decoded {
         if self.open != Some(place) {
             self.close(chunks);
             let words = self.words(place)?;
@@ -686,7 +482,7 @@ impl Items {
     }
 
     /// Ends the current text, because it is complete or other content follows.
-    fn close(&mut self, chunks: &mut VecDeque<Chunk>) {
+    pub(super) fn close(&mut self, chunks: &mut Chunks) {
         self.end_text(chunks);
         let Some(place) = self.open.take() else {
             return;
@@ -695,55 +491,42 @@ impl Items {
             TextKind::Text | TextKind::Refusal => self.id_and_phase(place.output),
             TextKind::Summary | TextKind::Reasoning => Map::new(),
         };
-        chunks.push_back(if own.is_empty() {
-            Chunk::PartEnded
+        if own.is_empty() {
+            chunks.push(Chunk::PartEnded);
         } else {
-            Chunk::PartMetadata(json!({KIND: own}).to_string())
-        });
+            chunks.attach(KIND, own);
+        }
     }
 
     /// The id and phase of an item.
-    fn id_and_phase(&self, output: i64) -> Map<String, Value> {
+    pub(super) fn id_and_phase(&self, output: i64) -> Map<String, Value> {
         let Some(Item { id, phase, .. }) = self.items.get(&output) else {
             return Map::new();
         };
         let id = Some(id).filter(|_| !self.forgets_reasoning);
-        [("id", id), ("phase", Some(phase))]
-            .into_iter()
-            .filter_map(|(key, word)| Some((key, word.filter(|word| !word.is_empty())?)))
-            .map(|(key, word)| (key.to_owned(), json!(word)))
-            .collect()
+        let words = [("id", id), ("phase", Some(phase))].into_iter();
+        let words = words.filter_map(|(key, word)| Some((key.to_owned(), word?)));
+        let words = words.filter(|(_, word)| !word.is_empty());
+        words.map(|(key, word)| (key, json!(word))).collect()
     }
 
     /// Ends the current text. An unpaired surrogate at its end is replaced.
-    fn end_text(&mut self, chunks: &mut VecDeque<Chunk>) {
+    fn end_text(&mut self, chunks: &mut Chunks) {
         let Some(place) = self.open else {
             return;
         };
         let item = self.items.get_mut(&place.output);
         if let Some(words) = item.and_then(|item| item.words.get_mut(&(place.kind, place.index))) {
-            let mut last = Text::default();
-            words.joiner.close(&mut last);
+            let last = words.joiner.rest();
             words.text.push_str(&last.text);
-            add(place.kind, last, chunks);
+            chunks.text(place.kind.of_chunks(), last);
         }
     }
 }
 
-fn add(voice: TextKind, Text { text, replaced }: Text, chunks: &mut VecDeque<Chunk>) {
-    if !text.is_empty() {
-        chunks.push_back(match voice {
-            TextKind::Text => Chunk::Text(text),
-            TextKind::Refusal => Chunk::Refusal(text),
-            TextKind::Summary | TextKind::Reasoning => Chunk::Reasoning(text),
-        });
-    }
-    chunks.extend(replaced.then_some(Chunk::Sanitized));
-}
-
 /// Whether the emitted text differs from the complete text in the way that results from missing,
 /// repeated or reordered deltas. Other differences are changes by the service and are accepted.
-fn is_garbled(said: &str, whole: &str) -> bool {
+pub(super) fn is_garbled(said: &str, whole: &str) -> bool {
     let letters = |text: &str| -> Vec<char> { text.trim().chars().collect() };
     let (mut said, mut whole) = (letters(said), letters(whole));
     if said == whole || said.is_empty() || whole.is_empty() {
@@ -763,23 +546,9 @@ fn is_within(part: &[char], whole: &[char]) -> bool {
     part.iter().all(|wanted| rest.any(|it| it == wanted))
 }
 
-fn is_same_json(one: &str, other: &str) -> bool {
-    match (lenient::value(one), lenient::value(other)) {
-        (Some(one), Some(other)) => one == other,
-        (_, _) => false,
-    }
-}
-
 /// The fault for deltas that contradict the complete response.
-fn inconsistent_events() -> Fault {
+pub(super) fn inconsistent_events() -> Fault {
     Fault::broken("events of the response are missing, repeated or out of order")
-}
-
-fn attach_to_call(index: u32, own: Map<String, Value>, chunks: &mut VecDeque<Chunk>) {
-    if !own.is_empty() {
-        let json = json!({KIND: own}).to_string();
-        chunks.push_back(Chunk::CallMetadata { index, json });
-    }
 }
 
 /// The fault for a call of a server tool that the client has to run. In the history, its item would
@@ -797,17 +566,6 @@ fn client_call(kind: &str) -> Fault {
     }
 }
 
-fn unnamed_call() -> Fault {
+pub(super) fn unnamed_call() -> Fault {
     Fault::broken("the response contains a tool call without a name")
-}
-
-/// Parses a value. A value of another type is treated as missing.
-fn read<'a, T: serde::Deserialize<'a> + Default>(raw: &'a RawValue) -> T {
-    serde_json::from_str(raw.get()).unwrap_or_default()
-}
-
-fn word(word: &Option<LenientString>) -> &str {
-    word.as_ref()
-        .map(|word| word.0.as_str())
-        .unwrap_or_default()
 }

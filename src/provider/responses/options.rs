@@ -12,15 +12,15 @@ use super::{
 use crate::{
     model::{
         Generation, Prompt,
-        generation::{ReasoningEffort, ResponseFormat, Setting, ToolChoice, Unsupported},
+        generation::{ReasoningEffort, Setting, Unsupported, UpTo},
     },
     provider::{
-        body::{Body, options_of},
+        ModelInfo,
+        body::{Body, options_of, tool_choice},
         http::lenient,
-        info::{ModelInfo, rejected_settings},
-        openai::options::{
-            COMMON_EFFORTS, OPENAI_EFFORTS, can_be_strict, is_openai_reasoning_model,
-        },
+        openai::options::{is_openai_reasoning_model, nested, response_format},
+        refusals::{self as why, rejected},
+        rules::{COMMON_LEVELS, COMMON_LEVELS_AND_NONE},
     },
 };
 
@@ -67,10 +67,9 @@ pub(super) fn nearest_supported(
     model: &ModelInfo,
     wanted: &Generation,
 ) -> Generation {
-    let levels: &[ReasoningEffort] = if dialect.openai_models {
-        &OPENAI_EFFORTS
-    } else {
-        &COMMON_EFFORTS
+    let levels: &[ReasoningEffort] = match dialect.openai_models {
+        true => &COMMON_LEVELS,
+        false => &COMMON_LEVELS_AND_NONE,
     };
     match (wanted.reasoning_effort, &model.reasoning_efforts) {
         (Some(effort), None) => Generation {
@@ -93,78 +92,31 @@ pub(super) fn unsupported_settings(
     let unlisted = dialect.listed_efforts && model.reasoning_efforts.is_none();
     let no_effort = known && !reasons || unlisted;
     let one_call = reasons && dialect.openai_models && model.name.starts_with('o');
-    let random = "Reasoning models do not accept a temperature.";
-    let fixed = "The service does not support this setting.";
+    let no_limits = !dialect.limits;
     let table = [
-        (
-            Setting::Temperature,
-            wanted.temperature.is_some() && !dialect.limits,
-            fixed,
-        ),
-        (
-            Setting::Temperature,
-            wanted.temperature.is_some() && no_sampling,
-            random,
-        ),
-        (
-            Setting::TopP,
-            wanted.top_p.is_some() && !dialect.limits,
-            fixed,
-        ),
-        (
-            Setting::TopP,
-            wanted.top_p.is_some() && no_sampling,
-            "Reasoning models do not accept top_p.",
-        ),
-        (Setting::TopK, wanted.top_k.is_some(), fixed),
-        (Setting::Seed, wanted.seed.is_some(), fixed),
-        (
-            Setting::StopSequences,
-            wanted.stop_sequences.len() > MAX_STOPS,
-            "The service does not support stop sequences.",
-        ),
-        (
-            Setting::ReasoningEffort,
-            wanted.reasoning_effort.is_some() && no_effort,
-            "The model does not support a reasoning effort.",
-        ),
-        (
-            Setting::ReasoningBudget,
-            wanted.reasoning_budget_tokens.is_some(),
-            "The service does not accept a reasoning budget.",
-        ),
-        (
-            Setting::ParallelToolCalls,
-            wanted.parallel_tool_calls.is_some() && one_call,
-            "The model does not support parallel tool calls.",
-        ),
+        (Setting::Temperature, no_limits, why::SERVICE),
+        (Setting::Temperature, no_sampling, why::NO_TEMPERATURE),
+        (Setting::TopP, no_limits, why::SERVICE),
+        (Setting::TopP, no_sampling, why::NO_TOP_P),
+        (Setting::TopK, true, why::SERVICE),
+        (Setting::Seed, true, why::SERVICE),
+        (Setting::StopSequences, true, why::SERVICE_STOPS),
+        (Setting::ReasoningEffort, no_effort, why::EFFORT),
+        (Setting::ReasoningBudget, true, why::SERVICE_BUDGET),
+        (Setting::ParallelToolCalls, one_call, why::PARALLEL),
     ];
-    rejected_settings(table.into_iter().chain(model.refusals(wanted)))
+    rejected(wanted, table.into_iter().chain(model.refusals(wanted)))
 }
 
 /// Writes the settings, and the provider options last.
 pub(super) fn write(body: &mut Body, prompt: &Prompt, form: EncodeOptions<'_>) {
-    let Generation {
-        temperature,
-        top_p,
-        top_k: _,
-        stop_sequences: _,
-        seed: _,
-        reasoning_effort: _,
-        reasoning_budget_tokens: _,
-        tool_choice: _,
-        parallel_tool_calls: _,
-        response_format: _,
-        provider_options: _,
-    } = &prompt.generation;
+    let generation = &prompt.generation;
     if form.dialect.limits {
-        body.set_some("temperature", temperature.map(|number| number.get()));
-        body.set_some("top_p", top_p.map(|number| number.get()));
+        body.set_some("temperature", generation.temperature.map(UpTo::get));
+        body.set_some("top_p", generation.top_p.map(UpTo::get));
         let limit = prompt.max_output_tokens;
-        body.set_some(
-            "max_output_tokens",
-            limit.map(|most| most.max(MIN_OUTPUT_TOKENS)),
-        );
+        let limit = limit.map(|most| most.max(MIN_OUTPUT_TOKENS));
+        body.set_some("max_output_tokens", limit);
     }
     let mut own = own_options(prompt);
     let asked = match form.dialect.encrypted_reasoning {
@@ -203,11 +155,11 @@ fn write_shared(
     }
     body.set_some("reasoning", merged(reasoning, own.remove("reasoning")));
     let format = generation.response_format.as_ref();
-    let format = format.map(|it| self::format(it, form.dialect));
+    let format = format.map(|it| response_format(it, form.dialect.openai_models));
     let mut text = Map::new();
     match format {
         Some(format) if form.dialect.chat_format => {
-            body.set("response_format", as_in_chat(format));
+            body.set("response_format", nested(format));
         }
         Some(format) => {
             text.insert("format".to_owned(), format);
@@ -216,8 +168,9 @@ fn write_shared(
     }
     body.set_some("text", merged(text, own.remove("text")));
     if !prompt.tools.is_empty() || !prompt.provider_tools.is_empty() {
-        let choice = generation.tool_choice.as_ref().map(choice);
-        body.set_some("tool_choice", choice);
+        let of_tool = |name: &str| json!({"type": "function", "name": name});
+        let choice = generation.tool_choice.as_ref();
+        body.set_some("tool_choice", choice.map(|it| tool_choice(it, of_tool)));
         body.set_some("parallel_tool_calls", generation.parallel_tool_calls);
         for key in ["tool_choice", "parallel_tool_calls"] {
             body.set_some(key, own.remove(key));
@@ -251,44 +204,4 @@ fn included(asked: bool, own: Option<&RawValue>) -> Option<Vec<Value>> {
         included.push(json!(ENCRYPTED));
     }
     (!included.is_empty()).then_some(included)
-}
-
-fn choice(choice: &ToolChoice) -> Value {
-    match choice {
-        ToolChoice::Auto => json!("auto"),
-        ToolChoice::None => json!("none"),
-        ToolChoice::Required => json!("required"),
-        ToolChoice::Tool(name) => json!({"type": "function", "name": name}),
-    }
-}
-
-/// Converts a response format to the form of Chat Completions, which nests all fields except
-/// `type`.
-fn as_in_chat(mut format: Value) -> Value {
-    let kind = format["type"].take();
-    if kind != "json_schema" {
-        return json!({"type": kind});
-    }
-    if let Some(form) = format.as_object_mut() {
-        form.remove("type");
-    }
-    json!({"type": kind, "json_schema": format})
-}
-
-fn format(format: &ResponseFormat, dialect: &Dialect) -> Value {
-    let ResponseFormat {
-        schema,
-        name,
-        strict,
-    } = format;
-    let schema = schema.as_deref();
-    let Some(schema) = schema.and_then(|schema| serde_json::from_str::<Value>(schema).ok()) else {
-        return json!({"type": "json_object"});
-    };
-    let can = dialect.openai_models && can_be_strict(&schema);
-    let mut form = json!({"type": "json_schema", "name": name, "schema": schema});
-    if let Some(strict) = strict.or(can.then_some(true)) {
-        form["strict"] = json!(strict);
-    }
-    form
 }

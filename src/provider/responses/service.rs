@@ -9,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{StreamExt as _, stream};
 use http::HeaderMap;
 use jiff::Timestamp;
 
@@ -28,10 +27,10 @@ use crate::{
     provider::{
         CountFuture, Error, ModelInfo, PastReasoning, Provider, RefreshFuture, Request,
         ResponseStream, Rules,
+        connection::Connection,
         error::Kind,
-        http::{Call, Client, Settings, SetupError},
-        model_facts::Catalog,
-        refused_media::RefusedMedia,
+        http::{Call, Settings, SetupError, retried},
+        model_names::ModelNames,
     },
 };
 
@@ -41,20 +40,15 @@ const PATH: &str = "responses";
 /// Path of token counts, relative to the base URL.
 const COUNT_PATH: &str = "responses/input_tokens";
 
-const NOT_FOUND: u16 = 404;
-
 /// A service that implements the Responses API.
 #[derive(Debug, Clone)]
 pub struct Responses {
-    name: String,
-    client: Client,
+    connection: Connection,
     dialect: Dialect,
     /// Query string that is appended to every path.
     query: String,
     /// Whether summaries of reasoning are requested. Cleared once the service rejects them.
     summaries: Arc<AtomicBool>,
-    models: Catalog,
-    refused: RefusedMedia,
 }
 
 impl Responses {
@@ -69,16 +63,13 @@ impl Responses {
         dialect: &Dialect,
         declared: BTreeMap<String, DeclaredModel>,
     ) -> Result<Self, SetupError> {
-        let client = Client::new(name, settings)?;
-        let models = Catalog::new(client.host(), declared).checked()?;
+        let names = ModelNames::InBody;
+        let connection = Connection::new(name, settings, declared, names)?;
         Ok(Self {
-            name: name.to_owned(),
-            client,
+            connection,
             dialect: *dialect,
             query: String::new(),
             summaries: Arc::new(AtomicBool::new(dialect.openai_models)),
-            models,
-            refused: RefusedMedia::default(),
         })
     }
 
@@ -90,25 +81,48 @@ impl Responses {
     }
 
     fn form(&self, model: &str) -> EncodeOptions<'_> {
-        let model = self.models.model(model);
+        let model = self.connection.models.model(model);
         EncodeOptions {
             dialect: &self.dialect,
-            provider: &self.name,
+            provider: &self.connection.name,
             reasons: model.is_some_and(|model| options::is_reasoning_model(&model)),
             summaries: self.summaries.load(Ordering::Relaxed),
             with_own_items: true,
         }
     }
 
-    fn answer(&self, prompt: &Prompt, form: EncodeOptions<'_>) -> ResponseStream {
+    /// Calls the model. If the service rejects an optional part of the request, the call is repeated
+    /// without it. This applies to reasoning summaries, which OpenAI supports only for verified
+    /// organizations and which are then left out of all later calls, and to items that the service
+    /// generated but can no longer read.
+    fn answer(&self, prompt: Arc<Prompt>, with_own_items: bool) -> ResponseStream {
+        let form = EncodeOptions {
+            with_own_items,
+            ..self.form(&prompt.model)
+        };
+        let asks_for_summaries = form.summaries;
         let call = Call {
             path: format!("{PATH}{}", self.query),
             headers: HeaderMap::new(),
-            body: encode::body(prompt, form),
+            body: encode::body(&prompt, form),
         };
-        self.client
-            .clone()
-            .stream(call, Decoder::new(&self.dialect))
+        let client = self.connection.client.clone();
+        let provider = self.clone();
+        retried(
+            client.stream(call, Decoder::new(&self.dialect)),
+            move |error| {
+                if asks_for_summaries && refuses_summaries(error) {
+                    tracing::warn!(%error, "service rejected reasoning summaries; retrying without them");
+                    provider.summaries.store(false, Ordering::Relaxed);
+                    Some(provider.answer(prompt, with_own_items))
+                } else if with_own_items && refuses_own(error) {
+                    tracing::warn!(%error, "service rejected its own items; retrying without them");
+                    Some(provider.answer(prompt, false))
+                } else {
+                    None
+                }
+            },
+        )
     }
 }
 
@@ -122,19 +136,15 @@ impl Provider for Responses {
     }
 
     fn model(&self, name: &str) -> Option<ModelInfo> {
-        self.models.model(name)
+        self.connection.models.model(name)
     }
 
     fn models(&self) -> Vec<ModelInfo> {
-        self.models.models()
+        self.connection.models.models()
     }
 
     fn refresh(&self, now: Timestamp, interval: Duration) -> RefreshFuture {
-        let listing = self.models.listing();
-        match self.dialect.list {
-            Some(family) => listing.refresh(&self.client, family, now, interval),
-            None => Box::pin(std::future::ready(())),
-        }
+        self.connection.refresh(self.dialect.list, now, interval)
     }
 
     fn unsupported_settings(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
@@ -147,8 +157,7 @@ impl Provider for Responses {
 
     fn unsupported_media(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
         media::unsupported_media(self.dialect.media, media, role)
-            .or_else(|| model.unsupported_media(media, role))
-            .or_else(|| self.refused.reason(&model.name, media))
+            .or_else(|| self.connection.unsupported_media(model, media, role))
     }
 
     fn rules(&self, model: &ModelInfo) -> Option<Rules> {
@@ -183,61 +192,28 @@ impl Provider for Responses {
             }
             let body = encode::count_request(&prompt, provider.form(&prompt.model));
             let path = format!("{COUNT_PATH}{}", provider.query);
-            let client = &provider.client;
-            match client.request_json(&path, &HeaderMap::new(), body).await {
-                Ok(answer) => client.parse_token_count(&answer["input_tokens"]).map(Some),
-                // Older versions of self-hosted servers do not count tokens.
-                Err(error) if provider.dialect.local && error.status == NOT_FOUND => Ok(None),
-                Err(error) => Err(error),
-            }
+            let request = (HeaderMap::new(), body);
+            // Older versions of self-hosted servers do not count tokens.
+            let is_optional = provider.dialect.local;
+            let connection = &provider.connection;
+            connection
+                .count(&path, request, "input_tokens", is_optional)
+                .await
         })
     }
 
     fn request(&self, prompt: &Prompt) -> Option<Request> {
-        let form = self.form(&prompt.model);
-        Some(Request {
-            shape: PromptFormat::OpenAiResponses,
-            body: encode::body(prompt, form),
-            left_out: omitted::omitted(prompt, form),
-        })
+        Some(written(prompt, self.form(&prompt.model)))
     }
 
-    /// If the service rejects an optional part of the request, the call is repeated without it.
-    /// This applies to reasoning summaries, which OpenAI supports only for verified organizations
-    /// and which are then left out of all later calls, and to items that the service generated but
-    /// can no longer read.
     fn call(&self, prompt: Arc<Prompt>) -> ResponseStream {
-        let provider = self.clone();
-        let asked = Arc::clone(&prompt);
-        let answer = async move {
-            let mut with_own = true;
-            loop {
-                let form = EncodeOptions {
-                    with_own_items: with_own,
-                    ..provider.form(&asked.model)
-                };
-                let mut answer = provider.answer(&asked, form);
-                let begin = answer.next().await;
-                match &begin {
-                    Some(Err(error)) if form.summaries && refuses_summaries(error) => {
-                        tracing::warn!(%error, "service rejected reasoning summaries; retrying without them");
-                        provider.summaries.store(false, Ordering::Relaxed);
-                    }
-                    Some(Err(error)) if with_own && refuses_own(error) => {
-                        tracing::warn!(%error, "service rejected its own items; retrying without them");
-                        with_own = false;
-                    }
-                    Some(Ok(_) | Err(_)) | None => return stream::iter(begin).chain(answer),
-                }
-            }
-        };
-        let answer = Box::pin(stream::once(answer).flatten());
-        self.refused.watch(self.clone(), prompt, answer)
+        let answer = self.answer(Arc::clone(&prompt), true);
+        self.connection.refused.watch(self.clone(), prompt, answer)
     }
 }
 
 /// Encodes a prompt as for OpenAI itself, for a model of another provider.
-pub(in crate::provider) fn request(prompt: &Prompt) -> Request {
+pub(crate) fn request(prompt: &Prompt) -> Request {
     let model = ModelInfo::unknown(&prompt.model);
     let form = EncodeOptions {
         dialect: &dialect::OPENAI,
@@ -246,6 +222,10 @@ pub(in crate::provider) fn request(prompt: &Prompt) -> Request {
         summaries: true,
         with_own_items: true,
     };
+    written(prompt, form)
+}
+
+fn written(prompt: &Prompt, form: EncodeOptions<'_>) -> Request {
     Request {
         shape: PromptFormat::OpenAiResponses,
         body: encode::body(prompt, form),

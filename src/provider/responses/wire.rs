@@ -13,18 +13,18 @@ use crate::provider::http::lenient::{LenientString, Number};
 #[serde(default)]
 pub(super) struct Event {
     #[serde(rename = "type")]
-    pub(super) kind: Option<LenientString>,
+    pub(super) kind: LenientString,
     /// Number of the item in the response. Ids cannot identify it: some services change them within
     /// an item.
-    pub(super) output_index: Option<Number>,
+    pub(super) output_index: Number,
     /// Sequence number of the event.
-    pub(super) sequence_number: Option<Number>,
+    pub(super) sequence_number: Number,
     /// Id of the item. Some services send it instead of `output_index`.
     pub(super) item_id: Option<LenientString>,
     /// Index of the content of a message or of unencrypted reasoning.
-    pub(super) content_index: Option<Number>,
+    pub(super) content_index: Number,
     /// Index of the part of a summary.
-    pub(super) summary_index: Option<Number>,
+    pub(super) summary_index: Number,
     pub(super) delta: Option<Box<RawValue>>,
     pub(super) text: Option<Box<RawValue>>,
     pub(super) refusal: Option<Box<RawValue>>,
@@ -41,10 +41,10 @@ pub(super) struct Event {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Response {
-    pub(super) id: Option<LenientString>,
-    pub(super) model: Option<LenientString>,
-    pub(super) status: Option<LenientString>,
-    pub(super) service_tier: Option<LenientString>,
+    pub(super) id: LenientString,
+    pub(super) model: LenientString,
+    pub(super) status: LenientString,
+    pub(super) service_tier: LenientString,
     pub(super) error: Option<Box<RawValue>>,
     pub(super) incomplete_details: Option<Box<RawValue>>,
     pub(super) usage: Option<Box<RawValue>>,
@@ -55,7 +55,7 @@ pub(super) struct Response {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct IncompleteDetails {
-    pub(super) reason: Option<LenientString>,
+    pub(super) reason: LenientString,
 }
 
 /// An item of a response, with the fields of all item types that are read.
@@ -63,18 +63,18 @@ pub(super) struct IncompleteDetails {
 #[serde(default)]
 pub(super) struct Item {
     #[serde(rename = "type")]
-    pub(super) kind: Option<LenientString>,
-    pub(super) id: Option<LenientString>,
-    pub(super) phase: Option<LenientString>,
-    pub(super) call_id: Option<LenientString>,
-    pub(super) name: Option<LenientString>,
+    pub(super) kind: LenientString,
+    pub(super) id: LenientString,
+    pub(super) phase: LenientString,
+    pub(super) call_id: LenientString,
+    pub(super) name: LenientString,
     pub(super) arguments: Option<Box<RawValue>>,
     pub(super) input: Option<Box<RawValue>>,
     /// The program that made the call, for a programmatic tool call.
     pub(super) caller: Option<Box<RawValue>>,
     pub(super) content: Option<Box<RawValue>>,
     pub(super) summary: Option<Box<RawValue>>,
-    pub(super) encrypted_content: Option<LenientString>,
+    pub(super) encrypted_content: LenientString,
 }
 
 /// A part of a message, of a summary or of unencrypted reasoning.
@@ -212,6 +212,13 @@ pub(super) enum Content<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         file_url: Option<&'a str>,
     },
+}
+
+impl<'a> Content<'a> {
+    /// A text that the model reads.
+    pub(super) fn text(text: impl Into<Cow<'a, str>>) -> Self {
+        Self::InputText { text: text.into() }
+    }
 }
 
 /// A tool in a request.

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     model::{FinishReason, Usage},
-    provider::Error,
+    provider::{Error, chunk::TextKind},
 };
 
 /// Limit on the bytes of the text of one `repeat`.
@@ -31,39 +31,18 @@ pub(super) struct Pace {
     pub(super) delay: Duration,
 }
 
-/// The kind of a text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TextKind {
-    Text,
-    Reasoning,
-    Refusal,
-}
-
 /// An action of a step.
 #[derive(Debug)]
 pub(super) enum Action {
-    Text {
-        kind: TextKind,
-        text: Template,
-        pace: Pace,
-    },
-    Repeat {
-        text: String,
-        times: usize,
-        pace: Pace,
-    },
-    Echo {
-        pace: Pace,
-    },
-    Call {
-        name: String,
-        id: String,
-        arguments: Arguments,
+    /// Streams a text, or a call with its arguments.
+    Stream {
+        output: Output,
+        text: Source,
         pace: Pace,
     },
     Delay(Duration),
     WaitFor(Template),
-    Fail(Failing),
+    Fail(ErrorFile),
     Finish {
         reason: Option<FinishReason>,
         usage: UsageReport,
@@ -72,19 +51,29 @@ pub(super) enum Action {
     Stall,
 }
 
-/// The arguments of a tool call.
-#[derive(Debug)]
-pub(super) enum Arguments {
-    /// This text, unchanged.
-    Raw(String),
-    /// A JSON object with templates in its strings.
-    Json(Template),
+/// What a streamed text is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Output {
+    Text(TextKind),
+    /// The arguments of a tool call.
+    Call {
+        name: String,
+        id: String,
+    },
 }
 
-/// A failure, and how often it occurs.
+/// Where a streamed text comes from.
 #[derive(Debug)]
-pub(super) struct Failing {
-    file: ErrorFile,
+pub(super) enum Source {
+    Template(Template),
+    /// A JSON object with templates in its strings.
+    Json(Template),
+    /// This text, unchanged.
+    Raw(String),
+    /// This text, this many times.
+    Repeat(String, usize),
+    /// The prompt as JSON.
+    Echo,
 }
 
 /// The usage to report.
@@ -99,15 +88,9 @@ pub(super) enum UsageReport {
 /// An action rendered for one prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RenderedAction {
-    Text {
-        kind: TextKind,
+    Stream {
+        output: Output,
         text: String,
-        pace: Pace,
-    },
-    Call {
-        name: String,
-        id: String,
-        arguments: String,
         pace: Pace,
     },
     Delay(Duration),
@@ -169,39 +152,32 @@ impl Action {
                 "delay_ms and chunk_chars are allowed only for actions that stream".to_owned(),
             );
         }
-        let say = |voice, text: &str| {
-            Ok(Self::Text {
-                kind: voice,
-                text: Template::parse(text, picks)?,
-                pace,
-            })
+        let say = |kind, text: &str| {
+            let text = Source::Template(Template::parse(text, picks)?);
+            Ok((Output::Text(kind), text))
         };
-        match verb {
+        let (output, text) = match verb {
             Verb::Text(text) => say(TextKind::Text, &text),
             Verb::Reasoning(text) => say(TextKind::Reasoning, &text),
             Verb::Refusal(text) => say(TextKind::Refusal, &text),
-            Verb::Repeat(repeat) => Self::check_repeat(repeat, pace),
-            Verb::EchoPrompt(True) => Ok(Self::Echo { pace }),
-            Verb::ToolCall(call) => Self::check_call(call, pace, picks),
-            Verb::WaitFor(name) => Ok(Self::WaitFor(Template::parse(&name, picks)?)),
-            Verb::Error(file) => Ok(Self::Fail(Failing { file })),
-            Verb::Finish(finish) => Ok(Self::check_finish(finish)),
-            Verb::EndWithoutFinish(True) => Ok(Self::Break),
-            Verb::Stall(True) => Ok(Self::Stall),
-        }
+            Verb::Repeat(repeat) => check_repeat(repeat),
+            Verb::EchoPrompt(True) => Ok((Output::Text(TextKind::Text), Source::Echo)),
+            Verb::ToolCall(call) => check_call(call, picks),
+            Verb::WaitFor(name) => return Ok(Self::WaitFor(Template::parse(&name, picks)?)),
+            Verb::Error(file) => return Ok(Self::Fail(file)),
+            Verb::Finish(finish) => return Ok(Self::check_finish(finish)),
+            Verb::EndWithoutFinish(True) => return Ok(Self::Break),
+            Verb::Stall(True) => return Ok(Self::Stall),
+        }?;
+        Ok(Self::Stream { output, text, pace })
     }
 
     /// Whether no action can follow.
     pub(super) fn ends(&self) -> bool {
         match self {
             Self::Finish { .. } | Self::Break | Self::Stall => true,
-            Self::Fail(failing) => failing.file.times.is_none(),
-            Self::Text { .. }
-            | Self::Repeat { .. }
-            | Self::Echo { .. }
-            | Self::Call { .. }
-            | Self::Delay(_)
-            | Self::WaitFor(_) => false,
+            Self::Fail(file) => file.times.is_none(),
+            Self::Stream { .. } | Self::Delay(_) | Self::WaitFor(_) => false,
         }
     }
 
@@ -214,39 +190,14 @@ impl Action {
         provider: &str,
     ) -> Option<RenderedAction> {
         let act = match self {
-            Self::Text {
-                kind: voice,
-                text,
-                pace,
-            } => RenderedAction::Text {
-                kind: *voice,
+            Self::Stream { output, text, pace } => RenderedAction::Stream {
+                output: output.clone(),
                 text: text.render(context),
-                pace: *pace,
-            },
-            Self::Repeat { text, times, pace } => RenderedAction::Text {
-                kind: TextKind::Text,
-                text: text.repeat(*times),
-                pace: *pace,
-            },
-            Self::Echo { pace } => RenderedAction::Text {
-                kind: TextKind::Text,
-                text: echo::json(context.prompt),
-                pace: *pace,
-            },
-            Self::Call {
-                name,
-                id,
-                arguments,
-                pace,
-            } => RenderedAction::Call {
-                name: name.clone(),
-                id: id.clone(),
-                arguments: arguments.render(context),
                 pace: *pace,
             },
             Self::Delay(delay) => RenderedAction::Delay(*delay),
             Self::WaitFor(name) => RenderedAction::WaitFor(name.render(context)),
-            Self::Fail(failing) => RenderedAction::Fail(failing.error(earlier, provider)?),
+            Self::Fail(file) => RenderedAction::Fail(file.error(earlier, provider)?),
             Self::Finish { reason, usage } => RenderedAction::Finish {
                 reason: *reason,
                 usage: usage.clone(),
@@ -255,48 +206,6 @@ impl Action {
             Self::Stall => RenderedAction::Stall,
         };
         Some(act)
-    }
-
-    /// Validates a repeated text, including its total length.
-    fn check_repeat(repeat: RepeatFile, pace: Pace) -> Result<Self, String> {
-        let RepeatFile { text, times } = repeat;
-        match text.len().checked_mul(times) {
-            Some(0..=MAX_REPEAT_BYTES) => Ok(Self::Repeat { text, times, pace }),
-            Some(_) | None => Err(format!("repeat is larger than {MAX_REPEAT_BYTES} bytes")),
-        }
-    }
-
-    /// Validates a tool call, which has at most one kind of arguments.
-    fn check_call(
-        call: CallFile,
-        pace: Pace,
-        picks: &BTreeMap<String, Pick>,
-    ) -> Result<Self, String> {
-        let CallFile {
-            name,
-            id,
-            arguments,
-            raw_arguments,
-        } = call;
-        if name.is_empty() {
-            return Err("tool_call.name must not be empty".to_owned());
-        }
-        let arguments = match (arguments, raw_arguments) {
-            (Some(_), Some(_)) => {
-                return Err("tool_call must not have both arguments and raw_arguments".to_owned());
-            }
-            (Some(object), None) => Arguments::Json(Template::parse(
-                &serde_json::Value::Object(object).to_string(),
-                picks,
-            )?),
-            (None, raw) => Arguments::Raw(raw.unwrap_or_default()),
-        };
-        Ok(Self::Call {
-            name,
-            id,
-            arguments,
-            pace,
-        })
     }
 
     /// Converts a finish action from a file.
@@ -312,37 +221,63 @@ impl Action {
     }
 }
 
-impl Arguments {
-    /// Renders the arguments for a prompt.
+/// Validates a repeated text, including its total length.
+fn check_repeat(RepeatFile { text, times }: RepeatFile) -> Result<(Output, Source), String> {
+    match text.len().checked_mul(times) {
+        Some(0..=MAX_REPEAT_BYTES) => {
+            let repeated = Source::Repeat(text, times);
+            Ok((Output::Text(TextKind::Text), repeated))
+        }
+        Some(_) | None => Err(format!("repeat is larger than {MAX_REPEAT_BYTES} bytes")),
+    }
+}
+
+/// Validates a tool call, which has at most one kind of arguments.
+fn check_call(call: CallFile, picks: &BTreeMap<String, Pick>) -> Result<(Output, Source), String> {
+    let CallFile {
+        name,
+        id,
+        arguments,
+        raw_arguments,
+    } = call;
+    if name.is_empty() {
+        return Err("tool_call.name must not be empty".to_owned());
+    }
+    let arguments = match (arguments, raw_arguments) {
+        (Some(_), Some(_)) => {
+            return Err("tool_call must not have both arguments and raw_arguments".to_owned());
+        }
+        (Some(object), None) => {
+            let json = serde_json::Value::Object(object).to_string();
+            Source::Json(Template::parse(&json, picks)?)
+        }
+        (None, raw) => Source::Raw(raw.unwrap_or_default()),
+    };
+    Ok((Output::Call { name, id }, arguments))
+}
+
+impl Source {
+    /// Renders the text for a prompt.
     fn render(&self, context: &ScriptContext<'_>) -> String {
         match self {
-            Self::Raw(text) => text.clone(),
+            Self::Template(template) => template.render(context),
             Self::Json(template) => template.render_json(context),
+            Self::Raw(text) => text.clone(),
+            Self::Repeat(text, times) => text.repeat(*times),
+            Self::Echo => echo::json(context.prompt),
         }
     }
 }
 
-impl Failing {
+impl ErrorFile {
     /// The failure. Returns `None` once it has occurred the configured number of times.
     fn error(&self, earlier: u32, provider: &str) -> Option<Error> {
-        let ErrorFile {
-            kind,
-            message,
-            status,
-            code,
-            retry_after_ms,
-            times,
-        } = &self.file;
-        let happens = times.is_none_or(|times| earlier < times);
+        let happens = self.times.is_none_or(|times| earlier < times);
         happens.then(|| Error {
-            kind: kind.into_kind(),
-            provider: provider.to_owned(),
-            message: message.clone().unwrap_or_else(|| kind.words().to_owned()),
-            status: *status,
-            code: code.clone(),
-            request_id: String::new(),
-            retry_after: retry_after_ms.map(Duration::from_millis),
-            should_retry: None,
+            status: self.status,
+            code: self.code.clone(),
+            retry_after: self.retry_after_ms.map(Duration::from_millis),
+            ..Error::new(self.kind, provider, self.message())
         })
     }
 }
@@ -351,17 +286,10 @@ impl Verb {
     /// Whether the output is streamed in chunks.
     fn streams(&self) -> bool {
         match self {
-            Self::Text(_)
-            | Self::Reasoning(_)
-            | Self::Refusal(_)
-            | Self::Repeat(_)
-            | Self::EchoPrompt(True)
-            | Self::ToolCall(_) => true,
-            Self::WaitFor(_)
-            | Self::Error(_)
-            | Self::Finish(_)
-            | Self::EndWithoutFinish(True)
-            | Self::Stall(True) => false,
+            Self::Text(_) | Self::Reasoning(_) | Self::Refusal(_) => true,
+            Self::Repeat(_) | Self::EchoPrompt(True) | Self::ToolCall(_) => true,
+            Self::WaitFor(_) | Self::Error(_) | Self::Finish(_) => false,
+            Self::EndWithoutFinish(True) | Self::Stall(True) => false,
         }
     }
 }

@@ -2,10 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::model::{
-    Content, Contents, Generation, Media, Message, Prompt, Role, ToolOutcome, ToolResult,
-    generation::{ReasoningEffort, ResponseFormat, ToolChoice, UpTo},
-    media::Source,
+use crate::{
+    model::{
+        Content, Contents, Generation, Media, Message, Prompt, Role, ToolOutcome, ToolResult,
+        generation::ResponseFormat, media::Source,
+    },
+    provider::body::{self, plain_settings},
 };
 
 /// Encodes a prompt as one line of JSON.
@@ -23,73 +25,25 @@ pub(super) fn json(prompt: &Prompt) -> String {
 
 /// The settings that are set, under their names in the API.
 fn generation(generation: &Generation) -> Value {
-    let Generation {
-        temperature,
-        top_p,
-        top_k,
-        stop_sequences,
-        seed,
-        reasoning_effort,
-        reasoning_budget_tokens,
-        tool_choice,
-        parallel_tool_calls,
-        response_format,
-        provider_options,
-    } = generation;
-    let all = [
-        ("temperature", json!(temperature.map(UpTo::get))),
-        ("top_p", json!(top_p.map(UpTo::get))),
-        ("top_k", json!(top_k)),
-        (
-            "stop_sequences",
-            if stop_sequences.is_empty() {
-                Value::Null
-            } else {
-                json!(stop_sequences)
-            },
-        ),
-        ("seed", json!(seed)),
-        ("reasoning_effort", json!(reasoning_effort.map(effort))),
-        ("reasoning_budget_tokens", json!(reasoning_budget_tokens)),
-        (
-            "tool_choice",
-            tool_choice.as_ref().map_or(Value::Null, choice),
-        ),
-        ("parallel_tool_calls", json!(parallel_tool_calls)),
-        (
-            "response_format",
-            response_format.as_ref().map_or(Value::Null, format),
-        ),
-        ("provider_options_json", json!(provider_options)),
+    let names = ["temperature", "top_p", "top_k", "seed", "stop_sequences"];
+    let choice = generation.tool_choice.as_ref();
+    let choice = choice.map(|it| body::tool_choice(it, |name| json!({ "tool_name": name })));
+    let format = generation.response_format.as_ref().map(format);
+    let budget = generation.reasoning_budget_tokens;
+    let options = generation.provider_options.as_deref();
+    let parallel = generation.parallel_tool_calls;
+    let others = [
+        ("reasoning_effort", json!(generation.reasoning_effort)),
+        ("reasoning_budget_tokens", json!(budget)),
+        ("tool_choice", json!(choice)),
+        ("parallel_tool_calls", json!(parallel)),
+        ("response_format", json!(format)),
+        ("provider_options_json", json!(options)),
     ];
-    let set = all.into_iter().filter(|(_, setting)| !setting.is_null());
-    Value::Object(
-        set.map(|(name, setting)| (name.to_owned(), setting))
-            .collect(),
-    )
-}
-
-/// The name of a level of reasoning effort.
-fn effort(effort: ReasoningEffort) -> &'static str {
-    match effort {
-        ReasoningEffort::None => "none",
-        ReasoningEffort::Minimal => "minimal",
-        ReasoningEffort::Low => "low",
-        ReasoningEffort::Medium => "medium",
-        ReasoningEffort::High => "high",
-        ReasoningEffort::Xhigh => "xhigh",
-        ReasoningEffort::Max => "max",
-    }
-}
-
-/// The name of a rule, or the tool that must be called.
-fn choice(choice: &ToolChoice) -> Value {
-    match choice {
-        ToolChoice::Auto => json!("auto"),
-        ToolChoice::None => json!("none"),
-        ToolChoice::Required => json!("required"),
-        ToolChoice::Tool(name) => json!({ "tool_name": name }),
-    }
+    let set = others.into_iter().filter(|(_, setting)| !setting.is_null());
+    let all = plain_settings(generation, names).chain(set);
+    all.map(|(name, setting)| (name.to_owned(), setting))
+        .collect()
 }
 
 /// The response format.
@@ -104,12 +58,9 @@ fn format(format: &ResponseFormat) -> Value {
 
 /// A message with its role and parts.
 fn message(message: &Message, contents: &Contents) -> Value {
-    let parts: Vec<Value> = message
-        .parts
-        .iter()
-        .map(|stored| part(&stored.part.content, contents))
-        .collect();
-    json!({ "role": role(message.role), "parts": parts })
+    let parts = message.parts.iter();
+    let parts = parts.map(|stored| part(&stored.part.content, contents));
+    json!({ "role": role(message.role), "parts": parts.collect::<Vec<_>>() })
 }
 
 /// A part, keyed by its kind.
@@ -138,10 +89,8 @@ fn result(result: &ToolResult, contents: &Contents) -> Value {
         "outcome": outcome(result.outcome),
         "texts": result.texts().collect::<Vec<_>>(),
     });
-    let media: Vec<Value> = result
-        .media()
-        .map(|medium| media(medium, contents))
-        .collect();
+    let media = result.media().map(|medium| media(medium, contents));
+    let media: Vec<Value> = media.collect();
     if !media.is_empty() {
         told["media"] = Value::Array(media);
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
+use super::script_context::Pick;
 use crate::{
     model::{FinishReason, Usage},
     provider::error::Kind,
@@ -26,16 +27,8 @@ pub(super) struct ScriptFile {
     pub(super) delay_ms: Option<u64>,
     pub(super) chunk_chars: Option<u32>,
     #[serde(default)]
-    pub(super) picks: BTreeMap<String, PickFile>,
+    pub(super) picks: BTreeMap<String, Pick>,
     pub(super) steps: Vec<StepFile>,
-}
-
-/// A list of words to pick from.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct PickFile {
-    pub(super) from: Vec<String>,
-    pub(super) default: String,
 }
 
 /// A step: when it applies, and its actions.
@@ -43,36 +36,43 @@ pub(super) struct PickFile {
 #[serde(deny_unknown_fields)]
 pub(super) struct StepFile {
     #[serde(default)]
-    pub(super) when: WhenFile,
+    pub(super) when: Conditions,
     /// Each action is parsed by [`ActionFile::read`], which reports the place of an error.
     pub(super) say: Vec<Map<String, Value>>,
 }
 
-/// Conditions. All that are set must hold.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct WhenFile {
+/// Conditions, all of which must hold. Of a list of texts to search for, one must be found; of a
+/// list of tools or types, all must match.
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Conditions {
     pub(super) call: Option<usize>,
-    #[serde(default)]
-    pub(super) user_contains: OneOrMany,
-    #[serde(default)]
-    pub(super) system_contains: OneOrMany,
-    #[serde(default)]
-    pub(super) offers: OneOrMany,
-    #[serde(default)]
-    pub(super) has_result_of: OneOrMany,
-    #[serde(default)]
-    pub(super) user_shows: OneOrMany,
-    #[serde(default)]
+    #[serde(deserialize_with = "one_or_many")]
+    pub(super) user_contains: Vec<String>,
+    #[serde(deserialize_with = "one_or_many")]
+    pub(super) system_contains: Vec<String>,
+    #[serde(deserialize_with = "one_or_many")]
+    pub(super) offers: Vec<String>,
+    #[serde(deserialize_with = "one_or_many")]
+    pub(super) has_result_of: Vec<String>,
+    #[serde(deserialize_with = "one_or_many")]
+    pub(super) user_shows: Vec<String>,
     pub(super) otherwise: bool,
 }
 
 /// A text, or a list of texts.
 #[derive(Debug, Deserialize)]
 #[serde(untagged, expecting = "expected a string or a list of strings")]
-pub(super) enum OneOrMany {
+enum OneOrMany {
     One(String),
     Many(Vec<String>),
+}
+
+fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    Ok(match OneOrMany::deserialize(deserializer)? {
+        OneOrMany::One(text) => vec![text],
+        OneOrMany::Many(texts) => texts,
+    })
 }
 
 /// One action: a verb, with a pace if it streams; or only a delay.
@@ -127,7 +127,7 @@ pub(super) struct CallFile {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ErrorFile {
-    pub(super) kind: ErrorKind,
+    pub(super) kind: Kind,
     pub(super) message: Option<String>,
     #[serde(default)]
     pub(super) status: u16,
@@ -135,19 +135,6 @@ pub(super) struct ErrorFile {
     pub(super) code: String,
     pub(super) retry_after_ms: Option<u64>,
     pub(super) times: Option<u32>,
-}
-
-/// The kinds of failure.
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum ErrorKind {
-    Auth,
-    RateLimited,
-    Timeout,
-    Overloaded,
-    BadRequest,
-    TooLong,
-    Broken,
 }
 
 /// The end of the response.
@@ -225,47 +212,18 @@ impl TryFrom<bool> for True {
     }
 }
 
-impl Default for OneOrMany {
-    fn default() -> Self {
-        Self::Many(Vec::new())
-    }
-}
-
-impl OneOrMany {
-    /// Converts to a list of texts.
-    pub(super) fn into_vec(self) -> Vec<String> {
-        match self {
-            Self::One(text) => vec![text],
-            Self::Many(texts) => texts,
-        }
-    }
-}
-
-impl ErrorKind {
-    /// Converts to the error kind of the provider layer.
-    pub(super) fn into_kind(self) -> Kind {
-        match self {
-            Self::Auth => Kind::Auth,
-            Self::RateLimited => Kind::RateLimited,
-            Self::Timeout => Kind::Timeout,
-            Self::Overloaded => Kind::Overloaded,
-            Self::BadRequest => Kind::BadRequest,
-            Self::TooLong => Kind::TooLong,
-            Self::Broken => Kind::Broken,
-        }
-    }
-
-    /// The default message for a failure of this kind.
-    pub(super) fn words(self) -> &'static str {
-        match self {
-            Self::Auth => "the credentials were rejected",
-            Self::RateLimited => "too many requests",
-            Self::Timeout => "the request timed out",
-            Self::Overloaded => "overloaded",
-            Self::BadRequest => "the request was rejected",
-            Self::TooLong => "the prompt is too long",
-            Self::Broken => "the connection broke",
-        }
+impl ErrorFile {
+    /// The message, or the default for a failure of this kind.
+    pub(super) fn message(&self) -> &str {
+        self.message.as_deref().unwrap_or(match self.kind {
+            Kind::Auth => "the credentials were rejected",
+            Kind::RateLimited => "too many requests",
+            Kind::Timeout => "the request timed out",
+            Kind::Overloaded => "overloaded",
+            Kind::BadRequest => "the request was rejected",
+            Kind::TooLong => "the prompt is too long",
+            Kind::Broken => "the connection broke",
+        })
     }
 }
 
@@ -286,21 +244,13 @@ impl ReasonFile {
 impl UsageFile {
     /// Converts to the type of the model layer.
     pub(super) fn into_usage(self) -> Usage {
-        let Self {
-            input,
-            output,
-            reasoning,
-            cache_read,
-            cache_write,
-            provider_tool_calls,
-        } = self;
         Usage {
-            input,
-            output,
-            reasoning,
-            cache_read,
-            cache_write,
-            provider_tool_calls,
+            input: self.input,
+            output: self.output,
+            reasoning: self.reasoning,
+            cache_read: self.cache_read,
+            cache_write: self.cache_write,
+            provider_tool_calls: self.provider_tool_calls,
             provider_json: String::new(),
         }
     }

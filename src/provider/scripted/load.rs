@@ -1,6 +1,6 @@
 //! Loads script files and reports all invalid ones.
 
-use std::{collections::BTreeMap, fmt, fs, path::Path, sync::Arc};
+use std::{collections::BTreeMap, ffi::OsStr, fmt, fs, path::Path, sync::Arc};
 
 use super::script::Script;
 
@@ -68,10 +68,7 @@ pub(super) fn directory(dir: &Path) -> Result<BTreeMap<String, Arc<Script>>, Loa
     for entry in fs::read_dir(dir).map_err(unreadable)? {
         paths.push(entry.map_err(unreadable)?.path());
     }
-    paths.retain(|path| {
-        path.extension()
-            .is_some_and(|extension| extension == "json")
-    });
+    paths.retain(|path| path.extension() == Some(OsStr::new("json")));
     paths.sort();
 
     let mut scripts = BTreeMap::new();
@@ -92,10 +89,8 @@ pub(super) fn directory(dir: &Path) -> Result<BTreeMap<String, Arc<Script>>, Loa
 /// Loads a script from a file.
 fn file(path: &Path) -> Result<Script, Problem> {
     let unreadable = |error: std::io::Error| problem(path, format!("cannot be read: {error}"));
-    let name = path
-        .file_stem()
-        .and_then(|stem| stem.to_str())
-        .ok_or_else(|| problem(path, "the file name is not UTF-8"))?;
+    let name = path.file_stem().and_then(|stem| stem.to_str());
+    let name = name.ok_or_else(|| problem(path, "the file name is not UTF-8"))?;
     if fs::metadata(path).map_err(unreadable)?.len() > MAX_BYTES {
         return Err(problem(path, format!("is larger than {MAX_BYTES} bytes")));
     }
@@ -121,10 +116,8 @@ pub(super) fn script(name: &str, json: &str) -> Result<Script, Problem> {
         ));
     }
     let file = serde_json::from_str(json).map_err(|error| {
-        bad(
-            format!("line {} column {}", error.line(), error.column()),
-            without_position(&error),
-        )
+        let place = format!("line {} column {}", error.line(), error.column());
+        bad(place, without_position(&error))
     })?;
     Script::check(name, file).map_err(|flaw| bad(flaw.field, flaw.message))
 }

@@ -97,32 +97,21 @@ impl Scripted {
         if let Some(log) = &self.log {
             log.push(Arc::clone(&prompt));
         }
-        let script = self
-            .scripts
-            .get(&prompt.model)
-            .ok_or_else(|| self.refuse(&prompt, "does not exist"))?;
+        let script = self.scripts.get(&prompt.model);
+        let script = script.ok_or_else(|| self.refuse(&prompt, "does not exist"))?;
         let context = ScriptContext::new(&prompt, &script.picks);
-        let step = script
-            .steps
-            .iter()
-            .find(|step| step.when.holds(&context))
-            .ok_or_else(|| self.refuse(&prompt, "has no step for this prompt"))?;
+        let step = script.steps.iter().find(|step| step.when.holds(&context));
+        let step = step.ok_or_else(|| self.refuse(&prompt, "has no step for this prompt"))?;
         let earlier = step.prompts_answered.fetch_add(1, Ordering::Relaxed);
-        let acts = step
-            .actions
-            .iter()
-            .filter_map(|action| action.render(&context, earlier, &self.name))
-            .collect();
-        Ok(Player::new(acts, prompt))
+        let actions = step.actions.iter();
+        let acts = actions.filter_map(|it| it.render(&context, earlier, &self.name));
+        Ok(Player::new(acts.collect(), prompt))
     }
 
     /// The error for a prompt that no script answers.
     fn refuse(&self, prompt: &Prompt, why: &str) -> Error {
-        Error::new(
-            Kind::BadRequest,
-            self.name.clone(),
-            format!("the script {} {why}", prompt.model),
-        )
+        let message = format!("the script {} {why}", prompt.model);
+        Error::new(Kind::BadRequest, &self.name, message)
     }
 }
 
@@ -136,10 +125,8 @@ impl Provider for Scripted {
     }
 
     fn models(&self) -> Vec<ModelInfo> {
-        self.scripts
-            .values()
-            .map(|script| script.info.clone())
-            .collect()
+        let scripts = self.scripts.values();
+        scripts.map(|script| script.info.clone()).collect()
     }
 
     fn call(&self, prompt: Arc<Prompt>) -> ResponseStream {

@@ -6,12 +6,12 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use futures_util::{Stream, stream};
 
 use super::{
-    action::{Pace, RenderedAction, TextKind, UsageReport},
+    action::{Output, Pace, RenderedAction, UsageReport},
     signals::Signals,
 };
 use crate::{
     model::{FinishReason, Prompt, Tally, Usage},
-    provider::{Chunk, Error, Finish},
+    provider::{Chunk, Error, Finish, chunk::TextKind},
 };
 
 /// The next event of a response.
@@ -77,35 +77,24 @@ impl Player {
     /// Starts an action. Returns `None` if the action itself has no beat.
     fn begin(&mut self, act: RenderedAction) -> Option<PlaybackEvent> {
         match act {
-            RenderedAction::Text {
-                kind: voice,
-                text,
-                pace,
-            } => {
+            RenderedAction::Stream { output, text, pace } => {
+                let (tone, begin) = match output {
+                    Output::Text(kind) => (ChunkKind::Text(kind), None),
+                    Output::Call { name, id } => {
+                        let index = self.calls;
+                        self.calls += 1;
+                        self.output = self.output.plus(&name);
+                        let call = Chunk::ToolCall { index, id, name };
+                        (ChunkKind::Input(index), Some(PlaybackEvent::Chunk(call)))
+                    }
+                };
                 self.moves.push_front(Move::Stream {
-                    tone: ChunkKind::Text(voice),
+                    tone,
                     text,
                     at: 0,
                     pace,
                 });
-                None
-            }
-            RenderedAction::Call {
-                name,
-                id,
-                arguments,
-                pace,
-            } => {
-                let index = self.calls;
-                self.calls += 1;
-                self.output = self.output.plus(&name);
-                self.moves.push_front(Move::Stream {
-                    tone: ChunkKind::Input(index),
-                    text: arguments,
-                    at: 0,
-                    pace,
-                });
-                Some(PlaybackEvent::Chunk(Chunk::ToolCall { index, id, name }))
+                begin
             }
             RenderedAction::Delay(delay) => Some(PlaybackEvent::Delay(delay)),
             RenderedAction::WaitFor(name) => Some(PlaybackEvent::WaitFor(name)),
@@ -149,23 +138,16 @@ impl Player {
 
     /// Converts text to a chunk and counts its tokens.
     fn speak(&mut self, tone: ChunkKind, piece: String) -> Chunk {
+        let tally = match tone {
+            ChunkKind::Text(TextKind::Reasoning) => &mut self.reasoning,
+            ChunkKind::Text(TextKind::Text | TextKind::Refusal) | ChunkKind::Input(_) => {
+                &mut self.output
+            }
+        };
+        *tally = tally.plus(&piece);
         match tone {
-            ChunkKind::Text(TextKind::Reasoning) => {
-                self.reasoning = self.reasoning.plus(&piece);
-                Chunk::Reasoning(piece)
-            }
-            ChunkKind::Text(TextKind::Text) => {
-                self.output = self.output.plus(&piece);
-                Chunk::Text(piece)
-            }
-            ChunkKind::Text(TextKind::Refusal) => {
-                self.output = self.output.plus(&piece);
-                Chunk::Refusal(piece)
-            }
-            ChunkKind::Input(index) => {
-                self.output = self.output.plus(&piece);
-                Chunk::ToolInput { index, json: piece }
-            }
+            ChunkKind::Text(kind) => kind.chunk(piece),
+            ChunkKind::Input(index) => Chunk::ToolInput { index, json: piece },
         }
     }
 

@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::Deserialize;
+
 use crate::model::{Message, Prompt, Role};
 
 /// A list of words, of which the one that the user mentioned first is picked.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Pick {
     pub(super) from: Vec<String>,
     /// Used if the user mentioned none of them.
@@ -29,26 +32,17 @@ impl<'a> ScriptContext<'a> {
     /// Derives the facts from a prompt.
     pub(super) fn new(prompt: &'a Prompt, picks: &'a BTreeMap<String, Pick>) -> Self {
         let messages = prompt.transcript.messages();
-        let said = messages
-            .iter()
-            .rposition(|message| message.role == Role::User);
+        let said = messages.iter().rposition(|it| it.role == Role::User);
+        let user_text = said.map(|at| joined(messages[at].texts()));
         let since = said.map_or(messages, |at| &messages[at..]);
+        let answers = since.iter().filter(|it| it.role == Role::Assistant);
+        let newest = messages.iter().rev().take_while(|it| it.role == Role::Tool);
+        let results = newest.flat_map(Message::results);
         Self {
             prompt,
-            user_text: said
-                .map(|at| messages[at].texts().collect::<Vec<_>>().join("\n"))
-                .unwrap_or_default(),
-            call: since
-                .iter()
-                .filter(|message| message.role == Role::Assistant)
-                .count(),
-            tools_with_results: messages
-                .iter()
-                .rev()
-                .take_while(|message| message.role == Role::Tool)
-                .flat_map(Message::results)
-                .map(|result| result.name.as_str())
-                .collect(),
+            user_text: user_text.unwrap_or_default(),
+            call: answers.count(),
+            tools_with_results: results.map(|result| result.name.as_str()).collect(),
             picks,
         }
     }
@@ -60,28 +54,17 @@ impl<'a> ScriptContext<'a> {
 
     /// Whether the last user message has media of this type.
     pub(super) fn shows(&self, pattern: &str) -> bool {
-        let said = self
-            .prompt
-            .transcript
-            .messages()
-            .iter()
-            .rfind(|message| message.role == Role::User);
+        let messages = self.prompt.transcript.messages().iter();
+        let said = messages.rev().find(|message| message.role == Role::User);
         said.is_some_and(|message| message.media().any(|media| media.is(pattern)))
     }
 
     /// The newest result of the tool. Empty if there is none.
     pub(super) fn result_of(&self, tool: &str) -> String {
-        let mut newest = self
-            .prompt
-            .transcript
-            .messages()
-            .iter()
-            .rev()
-            .flat_map(|message| message.results().rev());
-        newest
-            .find(|result| result.name == tool)
-            .map(|result| result.texts().collect::<Vec<_>>().join("\n"))
-            .unwrap_or_default()
+        let messages = self.prompt.transcript.messages().iter().rev();
+        let mut results = messages.flat_map(|message| message.results().rev());
+        let newest = results.find(|result| result.name == tool);
+        newest.map(|it| joined(it.texts())).unwrap_or_default()
     }
 
     /// The word of this pick that the user mentioned first, or its default.
@@ -98,6 +81,11 @@ impl<'a> ScriptContext<'a> {
             .min_by_key(|(at, _)| *at)
             .map_or(&pick.default, |(_, word)| word)
     }
+}
+
+/// The texts as lines.
+fn joined<'t>(texts: impl Iterator<Item = &'t str>) -> String {
+    texts.collect::<Vec<_>>().join("\n")
 }
 
 /// The position at which the text contains the word as a whole word.

@@ -38,18 +38,14 @@ impl Template {
 
     /// Renders the text for a prompt.
     pub(super) fn render(&self, context: &ScriptContext<'_>) -> String {
-        self.pieces
-            .iter()
-            .map(|piece| piece.render(context, |value| value))
-            .collect()
+        let pieces = self.pieces.iter();
+        pieces.map(|it| it.render(context, |value| value)).collect()
     }
 
     /// Renders a template that is JSON and has its placeholders inside of strings.
     pub(super) fn render_json(&self, context: &ScriptContext<'_>) -> String {
-        self.pieces
-            .iter()
-            .map(|piece| piece.render(context, escape))
-            .collect()
+        let pieces = self.pieces.iter();
+        pieces.map(|it| it.render(context, escape)).collect()
     }
 }
 

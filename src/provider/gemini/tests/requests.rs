@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::{
-    encode::{self, EncodeOptions, Encoded},
+    encode::{self, EncodeOptions},
     options,
 };
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
         generation::{ReasoningEffort, ResponseFormat, Setting, Temperature, ToolChoice, TopP},
         media::{BlobRef, Source},
     },
-    provider::ModelInfo,
+    provider::{ModelInfo, Request},
 };
 
 /// A model that requires signed calls.
@@ -40,7 +40,7 @@ fn prompt(model: &str, messages: Vec<Message>) -> Prompt {
     }
 }
 
-fn encoded(prompt: &Prompt) -> Encoded {
+fn encoded(prompt: &Prompt) -> Request {
     encode::request(prompt, &manner(&prompt.model))
 }
 

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::{
     context::testing::{assert_linear_time, wide_schema},
-    model::generation::{Temperature, TopP},
+    model::generation::{Temperature, ToolChoice, TopP},
     provider::openai::{
         dialect,
         tests::requests::{asked, body},

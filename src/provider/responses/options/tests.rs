@@ -3,9 +3,9 @@
 use super::*;
 use crate::{
     context::testing::{self, user},
-    model::generation::{Temperature, TopP},
+    model::generation::{ResponseFormat, Temperature, ToolChoice, TopP},
     provider::{
-        info::{ModelInfo, Source},
+        info::Source,
         responses::{
             dialect::{self, named},
             encode,
