@@ -101,7 +101,7 @@ async fn a_replay_reads_content_from_the_database_once() {
             "a result is sent when it comes and with its message: {sent}"
         );
         let ratio = read as f64 / sent as f64;
-        eprintln!("{reader:?}: {read} bytes read for {sent} bytes sent, {ratio:.2}");
+        eprintln!("{stream:?}: {read} bytes read for {sent} bytes sent, {ratio:.2}");
         assert!(
             ratio <= 1.2,
             "{read} bytes were read for {sent} bytes that were sent"

@@ -292,7 +292,7 @@ type ApiKey struct {
 	TenantId string `protobuf:"bytes,2,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	// Access level of the key.
 	Access Access `protobuf:"varint,3,opt,name=access,proto3,enum=contextd.v1.Access" json:"access,omitempty"`
-	// Purpose of the key, from CreateKeyRequest.name. Up to 200 characters.
+	// Purpose of the key, from CreateKeyRequest.name.
 	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
 	// When the key was created.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`

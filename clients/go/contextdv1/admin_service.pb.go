@@ -175,9 +175,9 @@ type CreateKeyRequest struct {
 	// Tenant of the key. Empty: the caller's own. Another tenant requires ACCESS_OPERATOR. Tenants are not
 	// created explicitly: any id of 1 to 64 characters of a-z, 0-9, `-`, `_` and `.` names one.
 	TenantId string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
-	// Access level of the key. Required. Not above the caller's own.
+	// Access level of the key. Not above the caller's own.
 	Access Access `protobuf:"varint,2,opt,name=access,proto3,enum=contextd.v1.Access" json:"access,omitempty"`
-	// Purpose of the key, up to 200 characters.
+	// Purpose of the key.
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	// Time until the key expires, 1 minute to 10 years. Absent: it does not expire.
 	Ttl           *durationpb.Duration `protobuf:"bytes,4,opt,name=ttl,proto3" json:"ttl,omitempty"`
@@ -304,7 +304,7 @@ type ListKeysRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Tenant id. Empty: the caller's own. Another tenant requires ACCESS_OPERATOR.
 	TenantId string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
-	// Maximum number of keys per page. Default 50, at most 1,000.
+	// Maximum number of keys per page. Default 50.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// next_page_token of the previous page, with the same tenant_id. Empty: the first page.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
@@ -421,7 +421,7 @@ func (x *ListKeysResponse) GetNextPageToken() string {
 // Request message for RevokeKey.
 type RevokeKeyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Id of the key. Required.
+	// Id of the key.
 	KeyId string `protobuf:"bytes,1,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
 	// Tenant of the key. Empty: the caller's own. Another tenant requires ACCESS_OPERATOR.
 	TenantId      string `protobuf:"bytes,2,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
@@ -641,7 +641,7 @@ func (x *GetTenantLimitsResponse) GetUse() *TenantUse {
 // Request message for SetTenantLimits.
 type SetTenantLimitsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Tenant id. Required.
+	// Tenant id.
 	TenantId string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	// All limits of this tenant; they replace the previous ones. For absent limits, the server's defaults are in
 	// force. If `limits` itself is absent, no limits are set for the tenant.
@@ -743,7 +743,7 @@ func (x *SetTenantLimitsResponse) GetInForce() *TenantLimits {
 // Request message for DeleteTenant.
 type DeleteTenantRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Tenant id. Required.
+	// Tenant id.
 	TenantId      string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -928,7 +928,7 @@ var File_contextd_v1_admin_service_proto protoreflect.FileDescriptor
 
 const file_contextd_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1fcontextd/v1/admin_service.proto\x12\vcontextd.v1\x1a\x18contextd/v1/access.proto\x1a\x17contextd/v1/admin.proto\x1a\x1egoogle/protobuf/duration.proto\"\x16\n" +
+	"\x1fcontextd/v1/admin_service.proto\x12\vcontextd.v1\x1a\x18contextd/v1/access.proto\x1a\x17contextd/v1/admin.proto\x1a\x17contextd/v1/limit.proto\x1a\x1egoogle/protobuf/duration.proto\"\x16\n" +
 	"\x14GetServerInfoRequest\"\xb3\x02\n" +
 	"\x15GetServerInfoResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12%\n" +
@@ -938,46 +938,46 @@ const file_contextd_v1_admin_service_proto_rawDesc = "" +
 	"\rauth_required\x18\x05 \x01(\bR\fauthRequired\x12\x1b\n" +
 	"\ttenant_id\x18\x06 \x01(\tR\btenantId\x12+\n" +
 	"\x06access\x18\a \x01(\x0e2\x13.contextd.v1.AccessR\x06access\x12\x18\n" +
-	"\asubject\x18\b \x01(\tR\asubject\"\x9d\x01\n" +
-	"\x10CreateKeyRequest\x12\x1b\n" +
-	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12+\n" +
-	"\x06access\x18\x02 \x01(\x0e2\x13.contextd.v1.AccessR\x06access\x12\x12\n" +
-	"\x04name\x18\x03 \x01(\tR\x04name\x12+\n" +
-	"\x03ttl\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\"R\n" +
+	"\asubject\x18\b \x01(\tR\asubject\"\xc9\x01\n" +
+	"\x10CreateKeyRequest\x12#\n" +
+	"\ttenant_id\x18\x01 \x01(\tB\x06\xba\xb9\x18\x02@@R\btenantId\x123\n" +
+	"\x06access\x18\x02 \x01(\x0e2\x13.contextd.v1.AccessB\x06\xba\xb9\x18\x02\b\x01R\x06access\x12\x1b\n" +
+	"\x04name\x18\x03 \x01(\tB\a\xba\xb9\x18\x03(\xc8\x01R\x04name\x12>\n" +
+	"\x03ttl\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\x11\xba\xb9\x18\r\x92\x01\x021m\x9a\x01\x053650dR\x03ttl\"R\n" +
 	"\x11CreateKeyResponse\x12%\n" +
 	"\x03key\x18\x01 \x01(\v2\x13.contextd.v1.ApiKeyR\x03key\x12\x16\n" +
-	"\x06secret\x18\x02 \x01(\tR\x06secret\"j\n" +
-	"\x0fListKeysRequest\x12\x1b\n" +
-	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x1b\n" +
-	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\x06secret\x18\x02 \x01(\tR\x06secret\"\x84\x01\n" +
+	"\x0fListKeysRequest\x12#\n" +
+	"\ttenant_id\x18\x01 \x01(\tB\x06\xba\xb9\x18\x02@@R\btenantId\x12%\n" +
+	"\tpage_size\x18\x02 \x01(\x05B\b\xba\xb9\x18\x04\x88\x01\xe8\aR\bpageSize\x12%\n" +
 	"\n" +
-	"page_token\x18\x03 \x01(\tR\tpageToken\"c\n" +
+	"page_token\x18\x03 \x01(\tB\x06\xba\xb9\x18\x02P\x01R\tpageToken\"c\n" +
 	"\x10ListKeysResponse\x12'\n" +
 	"\x04keys\x18\x01 \x03(\v2\x13.contextd.v1.ApiKeyR\x04keys\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"F\n" +
-	"\x10RevokeKeyRequest\x12\x15\n" +
-	"\x06key_id\x18\x01 \x01(\tR\x05keyId\x12\x1b\n" +
-	"\ttenant_id\x18\x02 \x01(\tR\btenantId\":\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"Y\n" +
+	"\x10RevokeKeyRequest\x12 \n" +
+	"\x06key_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x01(\x80\x01R\x05keyId\x12#\n" +
+	"\ttenant_id\x18\x02 \x01(\tB\x06\xba\xb9\x18\x02@@R\btenantId\":\n" +
 	"\x11RevokeKeyResponse\x12%\n" +
-	"\x03key\x18\x01 \x01(\v2\x13.contextd.v1.ApiKeyR\x03key\"5\n" +
-	"\x16GetTenantLimitsRequest\x12\x1b\n" +
-	"\ttenant_id\x18\x01 \x01(\tR\btenantId\"\xc3\x01\n" +
+	"\x03key\x18\x01 \x01(\v2\x13.contextd.v1.ApiKeyR\x03key\"=\n" +
+	"\x16GetTenantLimitsRequest\x12#\n" +
+	"\ttenant_id\x18\x01 \x01(\tB\x06\xba\xb9\x18\x02@@R\btenantId\"\xc3\x01\n" +
 	"\x17GetTenantLimitsResponse\x12\x1b\n" +
 	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12+\n" +
 	"\x03own\x18\x02 \x01(\v2\x19.contextd.v1.TenantLimitsR\x03own\x124\n" +
 	"\bin_force\x18\x03 \x01(\v2\x19.contextd.v1.TenantLimitsR\ainForce\x12(\n" +
-	"\x03use\x18\x04 \x01(\v2\x16.contextd.v1.TenantUseR\x03use\"h\n" +
-	"\x16SetTenantLimitsRequest\x12\x1b\n" +
-	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x121\n" +
+	"\x03use\x18\x04 \x01(\v2\x16.contextd.v1.TenantUseR\x03use\"r\n" +
+	"\x16SetTenantLimitsRequest\x12%\n" +
+	"\ttenant_id\x18\x01 \x01(\tB\b\xba\xb9\x18\x04\b\x01@@R\btenantId\x121\n" +
 	"\x06limits\x18\x02 \x01(\v2\x19.contextd.v1.TenantLimitsR\x06limits\"O\n" +
 	"\x17SetTenantLimitsResponse\x124\n" +
-	"\bin_force\x18\x01 \x01(\v2\x19.contextd.v1.TenantLimitsR\ainForce\"2\n" +
-	"\x13DeleteTenantRequest\x12\x1b\n" +
-	"\ttenant_id\x18\x01 \x01(\tR\btenantId\"O\n" +
+	"\bin_force\x18\x01 \x01(\v2\x19.contextd.v1.TenantLimitsR\ainForce\"<\n" +
+	"\x13DeleteTenantRequest\x12%\n" +
+	"\ttenant_id\x18\x01 \x01(\tB\b\xba\xb9\x18\x04\b\x01@@R\btenantId\"O\n" +
 	"\x14DeleteTenantResponse\x127\n" +
-	"\bdeletion\x18\x01 \x01(\v2\x1b.contextd.v1.TenantDeletionR\bdeletion\"7\n" +
-	"\x18GetTenantDeletionRequest\x12\x1b\n" +
-	"\ttenant_id\x18\x01 \x01(\tR\btenantId\"T\n" +
+	"\bdeletion\x18\x01 \x01(\v2\x1b.contextd.v1.TenantDeletionR\bdeletion\"?\n" +
+	"\x18GetTenantDeletionRequest\x12#\n" +
+	"\ttenant_id\x18\x01 \x01(\tB\x06\xba\xb9\x18\x02@@R\btenantId\"T\n" +
 	"\x19GetTenantDeletionResponse\x127\n" +
 	"\bdeletion\x18\x01 \x01(\v2\x1b.contextd.v1.TenantDeletionR\bdeletion2\xfe\x05\n" +
 	"\fAdminService\x12_\n" +
@@ -1072,6 +1072,7 @@ func file_contextd_v1_admin_service_proto_init() {
 	}
 	file_contextd_v1_access_proto_init()
 	file_contextd_v1_admin_proto_init()
+	file_contextd_v1_limit_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

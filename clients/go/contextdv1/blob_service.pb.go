@@ -100,7 +100,7 @@ type PutBlobRequest_Header struct {
 }
 
 type PutBlobRequest_Chunk struct {
-	// The next bytes, at most 1 MiB.
+	// The next bytes.
 	Chunk []byte `protobuf:"bytes,2,opt,name=chunk,proto3,oneof"`
 }
 
@@ -111,13 +111,13 @@ func (*PutBlobRequest_Chunk) isPutBlobRequest_Data() {}
 // Description of content to be uploaded.
 type BlobHeader struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// MIME type. Required.
+	// MIME type.
 	MediaType string `protobuf:"bytes,1,opt,name=media_type,json=mediaType,proto3" json:"media_type,omitempty"`
 	// Length in bytes, verified at the end of the upload. 0: not verified.
 	SizeBytes int64 `protobuf:"varint,2,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	// SHA-256 of the content in lowercase hex, verified at the end of the upload. Empty: not verified.
 	Sha256 string `protobuf:"bytes,3,opt,name=sha256,proto3" json:"sha256,omitempty"`
-	// Idempotency key, up to 128 characters. Optional, because the same content is stored only once.
+	// Idempotency key. Optional, because the same content is stored only once.
 	RequestId     string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -230,7 +230,7 @@ func (x *PutBlobResponse) GetBlob() *Blob {
 // Request message for GetBlob.
 type GetBlobRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Id of the blob. Required.
+	// Id of the blob.
 	BlobId string `protobuf:"bytes,1,opt,name=blob_id,json=blobId,proto3" json:"blob_id,omitempty"`
 	// Offset of the first byte to return. Default 0.
 	OffsetBytes int64 `protobuf:"varint,2,opt,name=offset_bytes,json=offsetBytes,proto3" json:"offset_bytes,omitempty"`
@@ -382,24 +382,24 @@ var File_contextd_v1_blob_service_proto protoreflect.FileDescriptor
 
 const file_contextd_v1_blob_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1econtextd/v1/blob_service.proto\x12\vcontextd.v1\x1a\x18contextd/v1/access.proto\x1a\x16contextd/v1/blob.proto\"c\n" +
+	"\x1econtextd/v1/blob_service.proto\x12\vcontextd.v1\x1a\x18contextd/v1/access.proto\x1a\x16contextd/v1/blob.proto\x1a\x17contextd/v1/limit.proto\"p\n" +
 	"\x0ePutBlobRequest\x121\n" +
-	"\x06header\x18\x01 \x01(\v2\x17.contextd.v1.BlobHeaderH\x00R\x06header\x12\x16\n" +
-	"\x05chunk\x18\x02 \x01(\fH\x00R\x05chunkB\x06\n" +
-	"\x04data\"\x81\x01\n" +
+	"\x06header\x18\x01 \x01(\v2\x17.contextd.v1.BlobHeaderH\x00R\x06header\x12#\n" +
+	"\x05chunk\x18\x02 \x01(\fB\v\xba\xb9\x18\aH\x80\x80@\xa0\x01\x01H\x00R\x05chunkB\x06\n" +
+	"\x04data\"\xa0\x01\n" +
 	"\n" +
-	"BlobHeader\x12\x1d\n" +
+	"BlobHeader\x12(\n" +
 	"\n" +
-	"media_type\x18\x01 \x01(\tR\tmediaType\x12\x1d\n" +
+	"media_type\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x01 \xff\x01R\tmediaType\x12\x1d\n" +
 	"\n" +
-	"size_bytes\x18\x02 \x01(\x03R\tsizeBytes\x12\x16\n" +
-	"\x06sha256\x18\x03 \x01(\tR\x06sha256\x12\x1d\n" +
+	"size_bytes\x18\x02 \x01(\x03R\tsizeBytes\x12!\n" +
+	"\x06sha256\x18\x03 \x01(\tB\t\xba\xb9\x18\x05 @\xa0\x01\x01R\x06sha256\x12&\n" +
 	"\n" +
-	"request_id\x18\x04 \x01(\tR\trequestId\"8\n" +
+	"request_id\x18\x04 \x01(\tB\a\xba\xb9\x18\x03(\x80\x01R\trequestId\"8\n" +
 	"\x0fPutBlobResponse\x12%\n" +
-	"\x04blob\x18\x01 \x01(\v2\x11.contextd.v1.BlobR\x04blob\"o\n" +
-	"\x0eGetBlobRequest\x12\x17\n" +
-	"\ablob_id\x18\x01 \x01(\tR\x06blobId\x12!\n" +
+	"\x04blob\x18\x01 \x01(\v2\x11.contextd.v1.BlobR\x04blob\"z\n" +
+	"\x0eGetBlobRequest\x12\"\n" +
+	"\ablob_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x010\x80\x01R\x06blobId\x12!\n" +
 	"\foffset_bytes\x18\x02 \x01(\x03R\voffsetBytes\x12!\n" +
 	"\flength_bytes\x18\x03 \x01(\x03R\vlengthBytes\"Z\n" +
 	"\x0fGetBlobResponse\x12'\n" +
@@ -454,6 +454,7 @@ func file_contextd_v1_blob_service_proto_init() {
 	}
 	file_contextd_v1_access_proto_init()
 	file_contextd_v1_blob_proto_init()
+	file_contextd_v1_limit_proto_init()
 	file_contextd_v1_blob_service_proto_msgTypes[0].OneofWrappers = []any{
 		(*PutBlobRequest_Header)(nil),
 		(*PutBlobRequest_Chunk)(nil),

@@ -73,7 +73,7 @@ func (StatsFormat) EnumDescriptor() ([]byte, []int) {
 // Request message for GetContextStats.
 type GetContextStatsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Session id. Required.
+	// Session id.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// Reference of the model to compute the statistics for. Empty: the live turn's model, else the session's.
 	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
@@ -193,10 +193,9 @@ func (x *GetContextStatsResponse) GetText() string {
 // Request message for Compact. Fields that are not set are taken from the session's policy.
 type CompactRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Session id. Required.
+	// Session id.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Idempotency key, up to 128 characters, kept for 7 days. A repeated request may have another value of
-	// `wait`.
+	// Idempotency key, kept for 7 days. A repeated request may have another value of `wait`.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// The strategy to try first.
 	Strategy CompactionStrategy `protobuf:"varint,3,opt,name=strategy,proto3,enum=contextd.v1.CompactionStrategy" json:"strategy,omitempty"`
@@ -205,7 +204,7 @@ type CompactRequest struct {
 	// nothing changes: the call fails with COMPACTION_NO_GAIN and the smallest reachable size or, if this was
 	// found only after a summary was written, the compaction has state FAILED. 0: the strategy decides.
 	TargetTokens int32 `protobuf:"varint,4,opt,name=target_tokens,json=targetTokens,proto3" json:"target_tokens,omitempty"`
-	// Instructions for this summary, e.g. "Keep the migration plan in detail." At most 16,384 characters.
+	// Instructions for this summary, e.g. "Keep the migration plan in detail."
 	Instructions string `protobuf:"bytes,5,opt,name=instructions,proto3" json:"instructions,omitempty"`
 	// Whether `instructions` are added to the session's instructions, or replace all instructions.
 	InstructionsMode InstructionsMode `protobuf:"varint,6,opt,name=instructions_mode,json=instructionsMode,proto3,enum=contextd.v1.InstructionsMode" json:"instructions_mode,omitempty"`
@@ -361,9 +360,9 @@ func (x *CompactResponse) GetCompaction() *Compaction {
 // Request message for PruneToolOutputs.
 type PruneToolOutputsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Session id. Required.
+	// Session id.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Idempotency key, up to 128 characters, kept for 7 days.
+	// Idempotency key, kept for 7 days.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Overrides PrunePolicy.minimum_tokens: prune only if at least this many tokens are saved.
 	MinimumTokens *int32 `protobuf:"varint,3,opt,name=minimum_tokens,json=minimumTokens,proto3,oneof" json:"minimum_tokens,omitempty"`
@@ -498,11 +497,11 @@ func (x *PruneToolOutputsResponse) GetReport() *PruneReport {
 // Request message for RestoreToolOutputs.
 type RestoreToolOutputsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Session id. Required.
+	// Session id.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The prune to revert: PruneReport.pruned_at_seq. Required.
+	// The prune to revert: PruneReport.pruned_at_seq.
 	PrunedAtSeq int64 `protobuf:"varint,2,opt,name=pruned_at_seq,json=prunedAtSeq,proto3" json:"pruned_at_seq,omitempty"`
-	// Idempotency key, up to 128 characters. Optional, because restoring twice changes nothing.
+	// Idempotency key. Optional, because restoring twice changes nothing.
 	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -617,10 +616,10 @@ func (x *RestoreToolOutputsResponse) GetTokensRestored() int32 {
 // Request message for PrepareContext.
 type PrepareContextRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Session id. Required.
+	// Session id.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Idempotency key, up to 128 characters, kept for 7 days. A repeated request returns the report of the first
-	// one, with the current prompt.
+	// Idempotency key, kept for 7 days. A repeated request returns the report of the first one, with the current
+	// prompt.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Reference of the model to prepare the prompt for. Empty: the session's.
 	Model string `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
@@ -858,7 +857,7 @@ func (x *PrepareReport) GetAppliedMessages() []*AppliedMessage {
 // Request message for RenderContext.
 type RenderContextRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Session id. Required.
+	// Session id.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// Reference of the model to render the prompt for. Empty: the session's.
 	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
@@ -1133,10 +1132,9 @@ func (x *CountTokensResponse) GetMessageTokens() []*TokenCount {
 // Request message for ListCompactions.
 type ListCompactionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Session id. Required.
+	// Session id.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Maximum number of compactions per page. Default 50, at most 1,000. A page may have fewer, so that it stays
-	// under 2 MiB.
+	// Maximum number of compactions per page. Default 50. A page may have fewer, so that it stays under 2 MiB.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// ListCompactionsResponse.next_page_token of the previous page. Empty: the first page.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
@@ -1253,11 +1251,11 @@ func (x *ListCompactionsResponse) GetNextPageToken() string {
 // Request message for RevertCompaction.
 type RevertCompactionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Session id. Required.
+	// Session id.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The compaction. It must be the newest one in force. Required.
+	// The compaction. It must be the newest one in force.
 	CompactionId string `protobuf:"bytes,2,opt,name=compaction_id,json=compactionId,proto3" json:"compaction_id,omitempty"`
-	// Idempotency key, up to 128 characters. Optional, because reverting twice changes nothing.
+	// Idempotency key. Optional, because reverting twice changes nothing.
 	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1372,14 +1370,13 @@ func (x *RevertCompactionResponse) GetContextTokens() *TokenCount {
 // Request message for RecordUsage.
 type RecordUsageRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Session id. Required.
+	// Session id.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Idempotency key, up to 128 characters, kept for 7 days. Without it, a repeated request adds the usage
-	// again.
+	// Idempotency key, kept for 7 days. Without it, a repeated request adds the usage again.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Reference of the model that was called. Empty: the session's.
 	Model string `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
-	// Usage that the provider reported. Required.
+	// Usage that the provider reported.
 	Usage *Usage `protobuf:"bytes,4,opt,name=usage,proto3" json:"usage,omitempty"`
 	// Purpose of the call. Default TURN.
 	Purpose UsagePurpose `protobuf:"varint,5,opt,name=purpose,proto3,enum=contextd.v1.UsagePurpose" json:"purpose,omitempty"`
@@ -1545,36 +1542,36 @@ var File_contextd_v1_context_service_proto protoreflect.FileDescriptor
 
 const file_contextd_v1_context_service_proto_rawDesc = "" +
 	"\n" +
-	"!contextd/v1/context_service.proto\x12\vcontextd.v1\x1a\x18contextd/v1/access.proto\x1a\x19contextd/v1/context.proto\x1a\x19contextd/v1/message.proto\x1a\x18contextd/v1/policy.proto\x1a\x16contextd/v1/tool.proto\x1a\x17contextd/v1/usage.proto\"\x7f\n" +
-	"\x16GetContextStatsRequest\x12\x1d\n" +
+	"!contextd/v1/context_service.proto\x12\vcontextd.v1\x1a\x18contextd/v1/access.proto\x1a\x19contextd/v1/context.proto\x1a\x17contextd/v1/limit.proto\x1a\x19contextd/v1/message.proto\x1a\x18contextd/v1/policy.proto\x1a\x16contextd/v1/tool.proto\x1a\x17contextd/v1/usage.proto\"\x93\x01\n" +
+	"\x16GetContextStatsRequest\x12(\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x14\n" +
-	"\x05model\x18\x02 \x01(\tR\x05model\x120\n" +
+	"session_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x010\x80\x01R\tsessionId\x12\x1d\n" +
+	"\x05model\x18\x02 \x01(\tB\a\xba\xb9\x18\x03(\x80\x02R\x05model\x120\n" +
 	"\x06format\x18\x03 \x01(\x0e2\x18.contextd.v1.StatsFormatR\x06format\"^\n" +
 	"\x17GetContextStatsResponse\x12/\n" +
 	"\x05stats\x18\x01 \x01(\v2\x19.contextd.v1.ContextStatsR\x05stats\x12\x12\n" +
-	"\x04text\x18\x02 \x01(\tR\x04text\"\xfe\x02\n" +
-	"\x0eCompactRequest\x12\x1d\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\"\xa5\x03\n" +
+	"\x0eCompactRequest\x12(\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
+	"session_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x010\x80\x01R\tsessionId\x12&\n" +
 	"\n" +
-	"request_id\x18\x02 \x01(\tR\trequestId\x12;\n" +
+	"request_id\x18\x02 \x01(\tB\a\xba\xb9\x18\x03(\x80\x01R\trequestId\x12;\n" +
 	"\bstrategy\x18\x03 \x01(\x0e2\x1f.contextd.v1.CompactionStrategyR\bstrategy\x12#\n" +
-	"\rtarget_tokens\x18\x04 \x01(\x05R\ftargetTokens\x12\"\n" +
-	"\finstructions\x18\x05 \x01(\tR\finstructions\x12J\n" +
-	"\x11instructions_mode\x18\x06 \x01(\x0e2\x1d.contextd.v1.InstructionsModeR\x10instructionsMode\x12#\n" +
-	"\rsummary_model\x18\a \x01(\tR\fsummaryModel\x12\x12\n" +
+	"\rtarget_tokens\x18\x04 \x01(\x05R\ftargetTokens\x12,\n" +
+	"\finstructions\x18\x05 \x01(\tB\b\xba\xb9\x18\x04 \x80\x80\x01R\finstructions\x12J\n" +
+	"\x11instructions_mode\x18\x06 \x01(\x0e2\x1d.contextd.v1.InstructionsModeR\x10instructionsMode\x12,\n" +
+	"\rsummary_model\x18\a \x01(\tB\a\xba\xb9\x18\x03(\x80\x02R\fsummaryModel\x12\x12\n" +
 	"\x04wait\x18\b \x01(\bR\x04wait\x12#\n" +
 	"\rvalidate_only\x18\t \x01(\bR\fvalidateOnly\"J\n" +
 	"\x0fCompactResponse\x127\n" +
 	"\n" +
 	"compaction\x18\x01 \x01(\v2\x17.contextd.v1.CompactionR\n" +
-	"compaction\"\xb6\x02\n" +
-	"\x17PruneToolOutputsRequest\x12\x1d\n" +
+	"compaction\"\xca\x02\n" +
+	"\x17PruneToolOutputsRequest\x12(\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
+	"session_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x010\x80\x01R\tsessionId\x12&\n" +
 	"\n" +
-	"request_id\x18\x02 \x01(\tR\trequestId\x12*\n" +
+	"request_id\x18\x02 \x01(\tB\a\xba\xb9\x18\x03(\x80\x01R\trequestId\x12*\n" +
 	"\x0eminimum_tokens\x18\x03 \x01(\x05H\x00R\rminimumTokens\x88\x01\x01\x12*\n" +
 	"\x0eprotect_tokens\x18\x04 \x01(\x05H\x01R\rprotectTokens\x88\x01\x01\x12(\n" +
 	"\rprotect_turns\x18\x05 \x01(\x05H\x02R\fprotectTurns\x88\x01\x01\x12#\n" +
@@ -1583,22 +1580,22 @@ const file_contextd_v1_context_service_proto_rawDesc = "" +
 	"\x0f_protect_tokensB\x10\n" +
 	"\x0e_protect_turns\"L\n" +
 	"\x18PruneToolOutputsResponse\x120\n" +
-	"\x06report\x18\x01 \x01(\v2\x18.contextd.v1.PruneReportR\x06report\"}\n" +
-	"\x19RestoreToolOutputsRequest\x12\x1d\n" +
+	"\x06report\x18\x01 \x01(\v2\x18.contextd.v1.PruneReportR\x06report\"\x99\x01\n" +
+	"\x19RestoreToolOutputsRequest\x12(\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\"\n" +
-	"\rpruned_at_seq\x18\x02 \x01(\x03R\vprunedAtSeq\x12\x1d\n" +
+	"session_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x010\x80\x01R\tsessionId\x12*\n" +
+	"\rpruned_at_seq\x18\x02 \x01(\x03B\x06\xba\xb9\x18\x02\b\x01R\vprunedAtSeq\x12&\n" +
 	"\n" +
-	"request_id\x18\x03 \x01(\tR\trequestId\"`\n" +
+	"request_id\x18\x03 \x01(\tB\a\xba\xb9\x18\x03(\x80\x01R\trequestId\"`\n" +
 	"\x1aRestoreToolOutputsResponse\x12\x19\n" +
 	"\bcall_ids\x18\x01 \x03(\tR\acallIds\x12'\n" +
-	"\x0ftokens_restored\x18\x02 \x01(\x05R\x0etokensRestored\"\xd2\x01\n" +
-	"\x15PrepareContextRequest\x12\x1d\n" +
+	"\x0ftokens_restored\x18\x02 \x01(\x05R\x0etokensRestored\"\xef\x01\n" +
+	"\x15PrepareContextRequest\x12(\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
+	"session_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x010\x80\x01R\tsessionId\x12&\n" +
 	"\n" +
-	"request_id\x18\x02 \x01(\tR\trequestId\x12\x14\n" +
-	"\x05model\x18\x03 \x01(\tR\x05model\x121\n" +
+	"request_id\x18\x02 \x01(\tB\a\xba\xb9\x18\x03(\x80\x01R\trequestId\x12\x1d\n" +
+	"\x05model\x18\x03 \x01(\tB\a\xba\xb9\x18\x03(\x80\x02R\x05model\x121\n" +
 	"\x06format\x18\x04 \x01(\x0e2\x19.contextd.v1.PromptFormatR\x06format\x122\n" +
 	"\x15apply_queued_messages\x18\x05 \x01(\bR\x13applyQueuedMessages\"y\n" +
 	"\x16PrepareContextResponse\x12+\n" +
@@ -1613,21 +1610,21 @@ const file_contextd_v1_context_service_proto_rawDesc = "" +
 	"\n" +
 	"compaction\x18\x06 \x01(\v2\x17.contextd.v1.CompactionR\n" +
 	"compaction\x12F\n" +
-	"\x10applied_messages\x18\a \x03(\v2\x1b.contextd.v1.AppliedMessageR\x0fappliedMessages\"\x95\x01\n" +
-	"\x14RenderContextRequest\x12\x1d\n" +
+	"\x10applied_messages\x18\a \x03(\v2\x1b.contextd.v1.AppliedMessageR\x0fappliedMessages\"\xa9\x01\n" +
+	"\x14RenderContextRequest\x12(\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x14\n" +
-	"\x05model\x18\x02 \x01(\tR\x05model\x121\n" +
+	"session_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x010\x80\x01R\tsessionId\x12\x1d\n" +
+	"\x05model\x18\x02 \x01(\tB\a\xba\xb9\x18\x03(\x80\x02R\x05model\x121\n" +
 	"\x06format\x18\x03 \x01(\x0e2\x19.contextd.v1.PromptFormatR\x06format\x12\x15\n" +
 	"\x06at_seq\x18\x04 \x01(\x03R\x05atSeq\"D\n" +
 	"\x15RenderContextResponse\x12+\n" +
-	"\x06prompt\x18\x01 \x01(\v2\x13.contextd.v1.PromptR\x06prompt\"\xe7\x01\n" +
-	"\x12CountTokensRequest\x12\x14\n" +
-	"\x05model\x18\x01 \x01(\tR\x05model\x12\x1d\n" +
+	"\x06prompt\x18\x01 \x01(\v2\x13.contextd.v1.PromptR\x06prompt\"\x8a\x02\n" +
+	"\x12CountTokensRequest\x12\x1d\n" +
+	"\x05model\x18\x01 \x01(\tB\a\xba\xb9\x18\x03(\x80\x02R\x05model\x12&\n" +
 	"\n" +
-	"session_id\x18\x02 \x01(\tR\tsessionId\x125\n" +
-	"\bmessages\x18\x03 \x03(\v2\x19.contextd.v1.InputMessageR\bmessages\x12#\n" +
-	"\rsystem_prompt\x18\x04 \x01(\tR\fsystemPrompt\x12*\n" +
+	"session_id\x18\x02 \x01(\tB\a\xba\xb9\x18\x030\x80\x01R\tsessionId\x12>\n" +
+	"\bmessages\x18\x03 \x03(\v2\x19.contextd.v1.InputMessageB\a\xba\xb9\x18\x03X\xe8\aR\bmessages\x12+\n" +
+	"\rsystem_prompt\x18\x04 \x01(\tB\x06\xba\xb9\x18\x02P\x01R\fsystemPrompt\x12*\n" +
 	"\x05tools\x18\x05 \x01(\v2\x14.contextd.v1.ToolSetR\x05tools\x12\x14\n" +
 	"\x05exact\x18\x06 \x01(\bR\x05exact\"\xc1\x01\n" +
 	"\x13CountTokensResponse\x12-\n" +
@@ -1635,37 +1632,37 @@ const file_contextd_v1_context_service_proto_rawDesc = "" +
 	"\n" +
 	"categories\x18\x02 \x03(\v2\x1b.contextd.v1.CategoryTokensR\n" +
 	"categories\x12>\n" +
-	"\x0emessage_tokens\x18\x03 \x03(\v2\x17.contextd.v1.TokenCountR\rmessageTokens\"s\n" +
-	"\x16ListCompactionsRequest\x12\x1d\n" +
+	"\x0emessage_tokens\x18\x03 \x03(\v2\x17.contextd.v1.TokenCountR\rmessageTokens\"\x90\x01\n" +
+	"\x16ListCompactionsRequest\x12(\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1b\n" +
-	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"session_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x010\x80\x01R\tsessionId\x12%\n" +
+	"\tpage_size\x18\x02 \x01(\x05B\b\xba\xb9\x18\x04\x88\x01\xe8\aR\bpageSize\x12%\n" +
 	"\n" +
-	"page_token\x18\x03 \x01(\tR\tpageToken\"|\n" +
+	"page_token\x18\x03 \x01(\tB\x06\xba\xb9\x18\x02P\x01R\tpageToken\"|\n" +
 	"\x17ListCompactionsResponse\x129\n" +
 	"\vcompactions\x18\x01 \x03(\v2\x17.contextd.v1.CompactionR\vcompactions\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"|\n" +
-	"\x17RevertCompactionRequest\x12\x1d\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x9b\x01\n" +
+	"\x17RevertCompactionRequest\x12(\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12#\n" +
-	"\rcompaction_id\x18\x02 \x01(\tR\fcompactionId\x12\x1d\n" +
+	"session_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x010\x80\x01R\tsessionId\x12.\n" +
+	"\rcompaction_id\x18\x02 \x01(\tB\t\xba\xb9\x18\x05\b\x010\x80\x01R\fcompactionId\x12&\n" +
 	"\n" +
-	"request_id\x18\x03 \x01(\tR\trequestId\"\x93\x01\n" +
+	"request_id\x18\x03 \x01(\tB\a\xba\xb9\x18\x03(\x80\x01R\trequestId\"\x93\x01\n" +
 	"\x18RevertCompactionResponse\x127\n" +
 	"\n" +
 	"compaction\x18\x01 \x01(\v2\x17.contextd.v1.CompactionR\n" +
 	"compaction\x12>\n" +
-	"\x0econtext_tokens\x18\x02 \x01(\v2\x17.contextd.v1.TokenCountR\rcontextTokens\"\x8f\x02\n" +
-	"\x12RecordUsageRequest\x12\x1d\n" +
+	"\x0econtext_tokens\x18\x02 \x01(\v2\x17.contextd.v1.TokenCountR\rcontextTokens\"\xbd\x02\n" +
+	"\x12RecordUsageRequest\x12(\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
+	"session_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x010\x80\x01R\tsessionId\x12&\n" +
 	"\n" +
-	"request_id\x18\x02 \x01(\tR\trequestId\x12\x14\n" +
-	"\x05model\x18\x03 \x01(\tR\x05model\x12(\n" +
-	"\x05usage\x18\x04 \x01(\v2\x12.contextd.v1.UsageR\x05usage\x123\n" +
-	"\apurpose\x18\x05 \x01(\x0e2\x19.contextd.v1.UsagePurposeR\apurpose\x12\x1d\n" +
+	"request_id\x18\x02 \x01(\tB\a\xba\xb9\x18\x03(\x80\x01R\trequestId\x12\x1d\n" +
+	"\x05model\x18\x03 \x01(\tB\a\xba\xb9\x18\x03(\x80\x02R\x05model\x120\n" +
+	"\x05usage\x18\x04 \x01(\v2\x12.contextd.v1.UsageB\x06\xba\xb9\x18\x02\b\x01R\x05usage\x123\n" +
+	"\apurpose\x18\x05 \x01(\x0e2\x19.contextd.v1.UsagePurposeR\apurpose\x12&\n" +
 	"\n" +
-	"message_id\x18\x06 \x01(\tR\tmessageId\x12'\n" +
+	"message_id\x18\x06 \x01(\tB\a\xba\xb9\x18\x030\x80\x01R\tmessageId\x12'\n" +
 	"\x0fcontext_version\x18\a \x01(\x03R\x0econtextVersion\"\xb9\x01\n" +
 	"\x13RecordUsageResponse\x125\n" +
 	"\bestimate\x18\x01 \x01(\v2\x19.contextd.v1.CallEstimateR\bestimate\x12+\n" +
@@ -1805,6 +1802,7 @@ func file_contextd_v1_context_service_proto_init() {
 	}
 	file_contextd_v1_access_proto_init()
 	file_contextd_v1_context_proto_init()
+	file_contextd_v1_limit_proto_init()
 	file_contextd_v1_message_proto_init()
 	file_contextd_v1_policy_proto_init()
 	file_contextd_v1_tool_proto_init()

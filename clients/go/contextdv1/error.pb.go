@@ -630,21 +630,21 @@ var File_contextd_v1_error_proto protoreflect.FileDescriptor
 
 const file_contextd_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x17contextd/v1/error.proto\x12\vcontextd.v1\x1a\x17contextd/v1/usage.proto\x1a\x1egoogle/protobuf/duration.proto\"\xbd\x03\n" +
-	"\aFailure\x122\n" +
-	"\x06reason\x18\x01 \x01(\x0e2\x1a.contextd.v1.FailureReasonR\x06reason\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\x12 \n" +
+	"\x17contextd/v1/error.proto\x12\vcontextd.v1\x1a\x17contextd/v1/limit.proto\x1a\x17contextd/v1/usage.proto\x1a\x1egoogle/protobuf/duration.proto\"\x80\x04\n" +
+	"\aFailure\x12:\n" +
+	"\x06reason\x18\x01 \x01(\x0e2\x1a.contextd.v1.FailureReasonB\x06\xba\xb9\x18\x02\b\x01R\x06reason\x12!\n" +
+	"\amessage\x18\x02 \x01(\tB\a\xba\xb9\x18\x03 \x80\bR\amessage\x12 \n" +
 	"\vrecoverable\x18\x03 \x01(\bR\vrecoverable\x12/\n" +
-	"\x05phase\x18\x04 \x01(\x0e2\x19.contextd.v1.FailurePhaseR\x05phase\x12\x1a\n" +
-	"\bprovider\x18\x05 \x01(\tR\bprovider\x12'\n" +
-	"\x0fprovider_status\x18\x06 \x01(\x05R\x0eproviderStatus\x12#\n" +
-	"\rprovider_code\x18\a \x01(\tR\fproviderCode\x12.\n" +
-	"\x13provider_request_id\x18\b \x01(\tR\x11providerRequestId\x12:\n" +
+	"\x05phase\x18\x04 \x01(\x0e2\x19.contextd.v1.FailurePhaseR\x05phase\x12#\n" +
+	"\bprovider\x18\x05 \x01(\tB\a\xba\xb9\x18\x03(\x80\x02R\bprovider\x126\n" +
+	"\x0fprovider_status\x18\x06 \x01(\x05B\r\xba\xb9\x18\ty\x00\x00\x00\x00\x00\xb8\x82@R\x0eproviderStatus\x12,\n" +
+	"\rprovider_code\x18\a \x01(\tB\a\xba\xb9\x18\x03(\x80\x02R\fproviderCode\x127\n" +
+	"\x13provider_request_id\x18\b \x01(\tB\a\xba\xb9\x18\x03(\x80\x02R\x11providerRequestId\x12:\n" +
 	"\vretry_after\x18\t \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter\x12;\n" +
+	"retryAfter\x12C\n" +
 	"\n" +
 	"categories\x18\n" +
-	" \x03(\v2\x1b.contextd.v1.CategoryTokensR\n" +
+	" \x03(\v2\x1b.contextd.v1.CategoryTokensB\x06\xba\xb9\x18\x02\x18\x01R\n" +
 	"categories*\x83\f\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12 \n" +
@@ -763,6 +763,7 @@ func file_contextd_v1_error_proto_init() {
 	if File_contextd_v1_error_proto != nil {
 		return
 	}
+	file_contextd_v1_limit_proto_init()
 	file_contextd_v1_usage_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{

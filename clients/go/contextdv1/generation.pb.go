@@ -162,8 +162,7 @@ type Generation struct {
 	TopP *float64 `protobuf:"fixed64,2,opt,name=top_p,json=topP,proto3,oneof" json:"top_p,omitempty"`
 	// Sample only from the k most likely tokens.
 	TopK *int32 `protobuf:"varint,3,opt,name=top_k,json=topK,proto3,oneof" json:"top_k,omitempty"`
-	// Texts that end the response: at most 16, of up to 256 characters each. Providers support 4 or 5 at most. If
-	// set, it replaces the session's list.
+	// Texts that end the response. Providers support 4 or 5 at most. If set, it replaces the session's list.
 	StopSequences []string `protobuf:"bytes,4,rep,name=stop_sequences,json=stopSequences,proto3" json:"stop_sequences,omitempty"`
 	// Seed for reproducible sampling, if the provider supports it.
 	Seed *int32 `protobuf:"varint,5,opt,name=seed,proto3,oneof" json:"seed,omitempty"`
@@ -182,8 +181,8 @@ type Generation struct {
 	// Request a response in JSON. Absent: free text.
 	ResponseFormat *ResponseFormat `protobuf:"bytes,10,opt,name=response_format,json=responseFormat,proto3" json:"response_format,omitempty"`
 	// Options without a field here, as a JSON object keyed by kind of provider:
-	// {"anthropic":{"service_tier":"priority"}}. The matching entry is merged unchanged into the provider's
-	// request, and takes precedence over the fields above. At most 64 KiB.
+	// {"anthropic":{"service_tier":"priority"}}. The matching entry is merged unchanged into the provider's request,
+	// and takes precedence over the fields above.
 	ProviderOptionsJson string `protobuf:"bytes,11,opt,name=provider_options_json,json=providerOptionsJson,proto3" json:"provider_options_json,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
@@ -388,7 +387,7 @@ type ResponseFormat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Schema of the response. Absent: any JSON object.
 	JsonSchema *JsonSchema `protobuf:"bytes,1,opt,name=json_schema,json=jsonSchema,proto3" json:"json_schema,omitempty"`
-	// Name of the schema, which some providers require: up to 64 characters of [A-Za-z0-9_-]. Default "answer".
+	// Name of the schema, which some providers require. Default "answer".
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// Enforce the schema exactly. Absent: true if the provider supports it.
 	Strict        *bool `protobuf:"varint,3,opt,name=strict,proto3,oneof" json:"strict,omitempty"`
@@ -451,37 +450,37 @@ var File_contextd_v1_generation_proto protoreflect.FileDescriptor
 
 const file_contextd_v1_generation_proto_rawDesc = "" +
 	"\n" +
-	"\x1ccontextd/v1/generation.proto\x12\vcontextd.v1\x1a\x16contextd/v1/tool.proto\"\xf7\x04\n" +
+	"\x1ccontextd/v1/generation.proto\x12\vcontextd.v1\x1a\x17contextd/v1/limit.proto\x1a\x16contextd/v1/tool.proto\"\xcf\x05\n" +
 	"\n" +
-	"Generation\x12%\n" +
-	"\vtemperature\x18\x01 \x01(\x01H\x00R\vtemperature\x88\x01\x01\x12\x18\n" +
-	"\x05top_p\x18\x02 \x01(\x01H\x01R\x04topP\x88\x01\x01\x12\x18\n" +
-	"\x05top_k\x18\x03 \x01(\x05H\x02R\x04topK\x88\x01\x01\x12%\n" +
-	"\x0estop_sequences\x18\x04 \x03(\tR\rstopSequences\x12\x17\n" +
-	"\x04seed\x18\x05 \x01(\x05H\x03R\x04seed\x88\x01\x01\x12G\n" +
+	"Generation\x12=\n" +
+	"\vtemperature\x18\x01 \x01(\x01B\x16\xba\xb9\x18\x12q\x00\x00\x00\x00\x00\x00\x00\x00y\x00\x00\x00\x00\x00\x00\x00@H\x00R\vtemperature\x88\x01\x01\x120\n" +
+	"\x05top_p\x18\x02 \x01(\x01B\x16\xba\xb9\x18\x12q\x00\x00\x00\x00\x00\x00\x00\x00y\x00\x00\x00\x00\x00\x00\xf0?H\x01R\x04topP\x88\x01\x01\x12\x18\n" +
+	"\x05top_k\x18\x03 \x01(\x05H\x02R\x04topK\x88\x01\x01\x124\n" +
+	"\x0estop_sequences\x18\x04 \x03(\tB\r\xba\xb9\x18\tX\x10b\x05\b\x01 \x80\x02R\rstopSequences\x12&\n" +
+	"\x04seed\x18\x05 \x01(\x05B\r\xba\xb9\x18\tq\x00\x00\x00\x00\x00\x00\xe0\xc1H\x03R\x04seed\x88\x01\x01\x12G\n" +
 	"\x10reasoning_effort\x18\x06 \x01(\x0e2\x1c.contextd.v1.ReasoningEffortR\x0freasoningEffort\x12;\n" +
 	"\x17reasoning_budget_tokens\x18\a \x01(\x05H\x04R\x15reasoningBudgetTokens\x88\x01\x01\x128\n" +
 	"\vtool_choice\x18\b \x01(\v2\x17.contextd.v1.ToolChoiceR\n" +
 	"toolChoice\x123\n" +
 	"\x13parallel_tool_calls\x18\t \x01(\bH\x05R\x11parallelToolCalls\x88\x01\x01\x12D\n" +
 	"\x0fresponse_format\x18\n" +
-	" \x01(\v2\x1b.contextd.v1.ResponseFormatR\x0eresponseFormat\x122\n" +
-	"\x15provider_options_json\x18\v \x01(\tR\x13providerOptionsJsonB\x0e\n" +
+	" \x01(\v2\x1b.contextd.v1.ResponseFormatR\x0eresponseFormat\x12<\n" +
+	"\x15provider_options_json\x18\v \x01(\tB\b\xba\xb9\x18\x04H\x80\x80\x04R\x13providerOptionsJsonB\x0e\n" +
 	"\f_temperatureB\b\n" +
 	"\x06_top_pB\b\n" +
 	"\x06_top_kB\a\n" +
 	"\x05_seedB\x1a\n" +
 	"\x18_reasoning_budget_tokensB\x16\n" +
-	"\x14_parallel_tool_calls\"h\n" +
+	"\x14_parallel_tool_calls\"r\n" +
 	"\n" +
 	"ToolChoice\x121\n" +
-	"\x04mode\x18\x01 \x01(\x0e2\x1b.contextd.v1.ToolChoiceModeH\x00R\x04mode\x12\x1d\n" +
-	"\ttool_name\x18\x02 \x01(\tH\x00R\btoolNameB\b\n" +
-	"\x06choice\"\x86\x01\n" +
+	"\x04mode\x18\x01 \x01(\x0e2\x1b.contextd.v1.ToolChoiceModeH\x00R\x04mode\x12'\n" +
+	"\ttool_name\x18\x02 \x01(\tB\b\xba\xb9\x18\x04\b\x018@H\x00R\btoolNameB\b\n" +
+	"\x06choice\"\x8e\x01\n" +
 	"\x0eResponseFormat\x128\n" +
 	"\vjson_schema\x18\x01 \x01(\v2\x17.contextd.v1.JsonSchemaR\n" +
-	"jsonSchema\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1b\n" +
+	"jsonSchema\x12\x1a\n" +
+	"\x04name\x18\x02 \x01(\tB\x06\xba\xb9\x18\x028@R\x04name\x12\x1b\n" +
 	"\x06strict\x18\x03 \x01(\bH\x00R\x06strict\x88\x01\x01B\t\n" +
 	"\a_strict*\xf4\x01\n" +
 	"\x0fReasoningEffort\x12 \n" +
@@ -540,6 +539,7 @@ func file_contextd_v1_generation_proto_init() {
 	if File_contextd_v1_generation_proto != nil {
 		return
 	}
+	file_contextd_v1_limit_proto_init()
 	file_contextd_v1_tool_proto_init()
 	file_contextd_v1_generation_proto_msgTypes[0].OneofWrappers = []any{}
 	file_contextd_v1_generation_proto_msgTypes[1].OneofWrappers = []any{

@@ -236,13 +236,12 @@ type InputMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Author. Default USER, which is the only role that ExecuteTurn and EnqueueMessage accept.
 	Role Role `protobuf:"varint,1,opt,name=role,proto3,enum=contextd.v1.Role" json:"role,omitempty"`
-	// Content, 1 to 256 parts in order. ExecuteTurn and EnqueueMessage accept text and media.
+	// Content, in order. ExecuteTurn and EnqueueMessage accept text and media.
 	Parts []*Part `protobuf:"bytes,2,rep,name=parts,proto3" json:"parts,omitempty"`
 	// The message is never summarised or removed by a compaction, unless the prompt does not fit the window
 	// otherwise. Tool results are kept or removed together with the message that has their calls. Default false.
 	Pinned bool `protobuf:"varint,3,opt,name=pinned,proto3" json:"pinned,omitempty"`
-	// Labels of the host, stored and returned unchanged: at most 32, keys up to 64 and values up to 1,024
-	// characters. Not sent to the model.
+	// Labels of the host, stored and returned unchanged. Not sent to the model.
 	Metadata map[string]string `protobuf:"bytes,4,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// AppendMessages with role ASSISTANT: the model call that produced the message.
 	Response *ModelResponse `protobuf:"bytes,5,opt,name=response,proto3" json:"response,omitempty"`
@@ -743,20 +742,20 @@ type Part struct {
 	//	*Part_StepStart
 	//	*Part_CompactionMarker
 	Content isPart_Content `protobuf_oneof:"content"`
-	// Sources of an assistant's text part. At most 256 in a request.
+	// Sources of an assistant's text part.
 	Citations []*Citation `protobuf:"bytes,20,rep,name=citations,proto3" json:"citations,omitempty"`
 	// Data that the provider attached to the part: signatures, encrypted reasoning, item ids, cache marks. A JSON
 	// object keyed by kind of provider, e.g. {"anthropic":{"signature":"EqQB..."}}. Opaque: return it unchanged.
 	// contextd sends it back to the provider unchanged, and drops it together with its part if a change of the
 	// model or a compaction made it invalid.
 	ProviderMetadataJson string `protobuf:"bytes,21,opt,name=provider_metadata_json,json=providerMetadataJson,proto3" json:"provider_metadata_json,omitempty"`
-	// Output only. Size in the context window.
+	// Size in the context window.
 	Tokens *TokenCount `protobuf:"bytes,22,opt,name=tokens,proto3" json:"tokens,omitempty"`
-	// Output only. Set if the part would make the response too large: its text is then only the first 4 KiB, or
-	// the item_json of a ProviderItem is empty. The blob has the full content. The texts of a tool result have
-	// their own preview_of. For the arguments of a call, see ToolCall.arguments_blob.
+	// Set if the part would make the response too large: its text is then only the first 4 KiB, or the item_json of
+	// a ProviderItem is empty. The blob has the full content. The texts of a tool result have their own preview_of.
+	// For the arguments of a call, see ToolCall.arguments_blob.
 	PreviewOf *Blob `protobuf:"bytes,23,opt,name=preview_of,json=previewOf,proto3" json:"preview_of,omitempty"`
-	// Output only. Characters that cannot be stored (NUL, lone surrogates) were replaced with U+FFFD.
+	// Characters that cannot be stored (NUL, lone surrogates) were replaced with U+FFFD.
 	Sanitized     bool `protobuf:"varint,24,opt,name=sanitized,proto3" json:"sanitized,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -921,7 +920,7 @@ type isPart_Content interface {
 }
 
 type Part_Text struct {
-	// Text, at most 1 MiB. May be empty only if provider_metadata_json is set. For texts of tool results, see
+	// Text. May be empty only if provider_metadata_json is set. For texts of tool results, see
 	// SubmitToolResultsRequest.results.
 	Text string `protobuf:"bytes,1,opt,name=text,proto3,oneof"`
 }
@@ -1055,8 +1054,7 @@ type ToolCall struct {
 	// arguments were edited in the approval: the edited ones. Not JSON if the model wrote invalid JSON; such a
 	// call is not run.
 	ArgumentsJson string `protobuf:"bytes,3,opt,name=arguments_json,json=argumentsJson,proto3" json:"arguments_json,omitempty"`
-	// Output only. Set instead of arguments_json if the arguments would make the response too large. Read them
-	// with GetBlob.
+	// Set instead of arguments_json if the arguments would make the response too large. Read them with GetBlob.
 	ArgumentsBlob *Blob `protobuf:"bytes,4,opt,name=arguments_blob,json=argumentsBlob,proto3" json:"arguments_blob,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1125,19 +1123,18 @@ type ToolResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Id of the call.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// Name of the tool. Ignored in requests.
+	// Name of the tool.
 	ToolName string `protobuf:"bytes,2,opt,name=tool_name,json=toolName,proto3" json:"tool_name,omitempty"`
 	// Text and media parts.
 	Parts []*Part `protobuf:"bytes,3,rep,name=parts,proto3" json:"parts,omitempty"`
 	// How the call ended. In a request: SUCCESS (default) or ERROR.
 	Outcome ToolOutcome `protobuf:"varint,4,opt,name=outcome,proto3,enum=contextd.v1.ToolOutcome" json:"outcome,omitempty"`
-	// Output only. Set if the output was cut.
+	// Set if the output was cut.
 	Truncation *Truncation `protobuf:"bytes,5,opt,name=truncation,proto3" json:"truncation,omitempty"`
-	// Output only. Set if the result was pruned: the model sees "[Old tool result content cleared]" instead of
-	// the parts.
+	// Set if the result was pruned: the model sees "[Old tool result content cleared]" instead of the parts.
 	PruneMark *PruneMark `protobuf:"bytes,6,opt,name=prune_mark,json=pruneMark,proto3" json:"prune_mark,omitempty"`
-	// Output only. Text of the tool for users, at most 1,000 characters; the model does not see it. Set for a
-	// result of an MCP server with structured content, which the model sees instead of the text.
+	// Text of the tool for users, at most 1,000 characters; the model does not see it. Set for a result of an MCP
+	// server with structured content, which the model sees instead of the text.
 	DisplayText   string `protobuf:"bytes,7,opt,name=display_text,json=displayText,proto3" json:"display_text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1365,7 +1362,7 @@ func (x *PruneMark) GetOriginalTokens() int32 {
 // in user messages, are sent in a user message after the results.
 type Media struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// MIME type, e.g. "image/png" or "application/pdf". Required in requests.
+	// MIME type, e.g. "image/png" or "application/pdf".
 	MediaType string `protobuf:"bytes,1,opt,name=media_type,json=mediaType,proto3" json:"media_type,omitempty"`
 	// Location of the content. In responses, always blob_id or url. If unset or unknown, show only the filename;
 	// in a request, this is INVALID_ARGUMENT.
@@ -1376,14 +1373,14 @@ type Media struct {
 	//	*Media_BlobId
 	//	*Media_Url
 	Source isMedia_Source `protobuf_oneof:"source"`
-	// File name, at most 255 characters. May be empty.
+	// File name. May be empty.
 	Filename string `protobuf:"bytes,5,opt,name=filename,proto3" json:"filename,omitempty"`
-	// Output only. Length in bytes. 0 for a url.
+	// Length in bytes. 0 for a url.
 	SizeBytes int64 `protobuf:"varint,6,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
-	// Output only. Width in pixels of a stored PNG, JPEG, GIF or WebP image. 0 if not known. The size in tokens
-	// is computed from width and height.
+	// Width in pixels of a stored PNG, JPEG, GIF or WebP image. 0 if not known. The size in tokens is computed from
+	// width and height.
 	Width int32 `protobuf:"varint,7,opt,name=width,proto3" json:"width,omitempty"`
-	// Output only. Height in pixels. 0 if not known.
+	// Height in pixels. 0 if not known.
 	Height        int32 `protobuf:"varint,8,opt,name=height,proto3" json:"height,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1493,7 +1490,7 @@ type isMedia_Source interface {
 }
 
 type Media_Data struct {
-	// In requests: the content itself, at most 3 MiB. It is stored as a blob.
+	// In requests: the content itself. It is stored as a blob.
 	Data []byte `protobuf:"bytes,2,opt,name=data,proto3,oneof"`
 }
 
@@ -1503,8 +1500,7 @@ type Media_BlobId struct {
 }
 
 type Media_Url struct {
-	// URL that the provider fetches; contextd does not. Starts with https:// or http://. At most 8,192
-	// characters.
+	// URL that the provider fetches; contextd does not. Starts with https:// or http://.
 	Url string `protobuf:"bytes,4,opt,name=url,proto3,oneof"`
 }
 
@@ -1803,12 +1799,12 @@ var File_contextd_v1_message_proto protoreflect.FileDescriptor
 
 const file_contextd_v1_message_proto_rawDesc = "" +
 	"\n" +
-	"\x19contextd/v1/message.proto\x12\vcontextd.v1\x1a\x16contextd/v1/blob.proto\x1a\x17contextd/v1/error.proto\x1a\x17contextd/v1/usage.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xed\x02\n" +
+	"\x19contextd/v1/message.proto\x12\vcontextd.v1\x1a\x16contextd/v1/blob.proto\x1a\x17contextd/v1/error.proto\x1a\x17contextd/v1/limit.proto\x1a\x17contextd/v1/usage.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8b\x03\n" +
 	"\fInputMessage\x12%\n" +
-	"\x04role\x18\x01 \x01(\x0e2\x11.contextd.v1.RoleR\x04role\x12'\n" +
-	"\x05parts\x18\x02 \x03(\v2\x11.contextd.v1.PartR\x05parts\x12\x16\n" +
-	"\x06pinned\x18\x03 \x01(\bR\x06pinned\x12C\n" +
-	"\bmetadata\x18\x04 \x03(\v2'.contextd.v1.InputMessage.MetadataEntryR\bmetadata\x126\n" +
+	"\x04role\x18\x01 \x01(\x0e2\x11.contextd.v1.RoleR\x04role\x122\n" +
+	"\x05parts\x18\x02 \x03(\v2\x11.contextd.v1.PartB\t\xba\xb9\x18\x05\b\x01X\x80\x02R\x05parts\x12\x16\n" +
+	"\x06pinned\x18\x03 \x01(\bR\x06pinned\x12V\n" +
+	"\bmetadata\x18\x04 \x03(\v2'.contextd.v1.InputMessage.MetadataEntryB\x11\xba\xb9\x18\rX b\x03 \x80\bj\x04\b\x01(@R\bmetadata\x126\n" +
 	"\bresponse\x18\x05 \x01(\v2\x1a.contextd.v1.ModelResponseR\bresponse\x12;\n" +
 	"\vcreate_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"createTime\x1a;\n" +
@@ -1846,60 +1842,60 @@ const file_contextd_v1_message_proto_rawDesc = "" +
 	"\bmetadata\x18\x03 \x03(\v2).contextd.v1.AppliedMessage.MetadataEntryR\bmetadata\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xce\x04\n" +
-	"\rModelResponse\x12\x1a\n" +
-	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x14\n" +
-	"\x05model\x18\x02 \x01(\tR\x05model\x12%\n" +
-	"\x0eprovider_model\x18\x03 \x01(\tR\rproviderModel\x120\n" +
-	"\x14provider_response_id\x18\x04 \x01(\tR\x12providerResponseId\x12>\n" +
-	"\rfinish_reason\x18\x05 \x01(\x0e2\x19.contextd.v1.FinishReasonR\ffinishReason\x124\n" +
-	"\x16provider_finish_reason\x18\x06 \x01(\tR\x14providerFinishReason\x12(\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8e\x05\n" +
+	"\rModelResponse\x12#\n" +
+	"\bprovider\x18\x01 \x01(\tB\a\xba\xb9\x18\x03(\x80\x02R\bprovider\x12\x1d\n" +
+	"\x05model\x18\x02 \x01(\tB\a\xba\xb9\x18\x03(\x80\x02R\x05model\x12.\n" +
+	"\x0eprovider_model\x18\x03 \x01(\tB\a\xba\xb9\x18\x03(\x80\x02R\rproviderModel\x129\n" +
+	"\x14provider_response_id\x18\x04 \x01(\tB\a\xba\xb9\x18\x03(\x80\x02R\x12providerResponseId\x12>\n" +
+	"\rfinish_reason\x18\x05 \x01(\x0e2\x19.contextd.v1.FinishReasonR\ffinishReason\x12=\n" +
+	"\x16provider_finish_reason\x18\x06 \x01(\tB\a\xba\xb9\x18\x03(\x80\x02R\x14providerFinishReason\x12(\n" +
 	"\x05usage\x18\a \x01(\v2\x12.contextd.v1.UsageR\x05usage\x12.\n" +
 	"\afailure\x18\b \x01(\v2\x14.contextd.v1.FailureR\afailure\x12H\n" +
 	"\x13time_to_first_token\x18\t \x01(\v2\x19.google.protobuf.DurationR\x10timeToFirstToken\x123\n" +
 	"\aelapsed\x18\n" +
-	" \x01(\v2\x19.google.protobuf.DurationR\aelapsed\x124\n" +
-	"\x16provider_metadata_json\x18\v \x01(\tR\x14providerMetadataJson\x12-\n" +
-	"\x12prompt_fingerprint\x18\f \x01(\tR\x11promptFingerprint\"\xd2\x05\n" +
-	"\x04Part\x12\x14\n" +
-	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x126\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\aelapsed\x12>\n" +
+	"\x16provider_metadata_json\x18\v \x01(\tB\b\xba\xb9\x18\x04H\x80\x80\x04R\x14providerMetadataJson\x126\n" +
+	"\x12prompt_fingerprint\x18\f \x01(\tB\a\xba\xb9\x18\x03(\x80\x02R\x11promptFingerprint\"\x9a\x06\n" +
+	"\x04Part\x12!\n" +
+	"\x04text\x18\x01 \x01(\tB\v\xba\xb9\x18\aH\x80\x80@\xa0\x01\x01H\x00R\x04text\x126\n" +
 	"\treasoning\x18\x02 \x01(\v2\x16.contextd.v1.ReasoningH\x00R\treasoning\x124\n" +
 	"\ttool_call\x18\x03 \x01(\v2\x15.contextd.v1.ToolCallH\x00R\btoolCall\x12:\n" +
 	"\vtool_result\x18\x04 \x01(\v2\x17.contextd.v1.ToolResultH\x00R\n" +
 	"toolResult\x12*\n" +
-	"\x05media\x18\x05 \x01(\v2\x12.contextd.v1.MediaH\x00R\x05media\x12\x1a\n" +
-	"\arefusal\x18\x06 \x01(\tH\x00R\arefusal\x12@\n" +
+	"\x05media\x18\x05 \x01(\v2\x12.contextd.v1.MediaH\x00R\x05media\x12$\n" +
+	"\arefusal\x18\x06 \x01(\tB\b\xba\xb9\x18\x04H\x80\x80@H\x00R\arefusal\x12@\n" +
 	"\rprovider_item\x18\a \x01(\v2\x19.contextd.v1.ProviderItemH\x00R\fproviderItem\x12;\n" +
 	"\n" +
-	"step_start\x18\b \x01(\v2\x16.contextd.v1.StepStartB\x02\x18\x01H\x00R\tstepStart\x12L\n" +
-	"\x11compaction_marker\x18\t \x01(\v2\x1d.contextd.v1.CompactionMarkerH\x00R\x10compactionMarker\x123\n" +
-	"\tcitations\x18\x14 \x03(\v2\x15.contextd.v1.CitationR\tcitations\x124\n" +
-	"\x16provider_metadata_json\x18\x15 \x01(\tR\x14providerMetadataJson\x12/\n" +
-	"\x06tokens\x18\x16 \x01(\v2\x17.contextd.v1.TokenCountR\x06tokens\x120\n" +
+	"step_start\x18\b \x01(\v2\x16.contextd.v1.StepStartB\x02\x18\x01H\x00R\tstepStart\x12T\n" +
+	"\x11compaction_marker\x18\t \x01(\v2\x1d.contextd.v1.CompactionMarkerB\x06\xba\xb9\x18\x02\x18\x01H\x00R\x10compactionMarker\x12<\n" +
+	"\tcitations\x18\x14 \x03(\v2\x15.contextd.v1.CitationB\a\xba\xb9\x18\x03X\x80\x02R\tcitations\x12<\n" +
+	"\x16provider_metadata_json\x18\x15 \x01(\tB\x06\xba\xb9\x18\x02P\x01R\x14providerMetadataJson\x127\n" +
+	"\x06tokens\x18\x16 \x01(\v2\x17.contextd.v1.TokenCountB\x06\xba\xb9\x18\x02\x10\x01R\x06tokens\x128\n" +
 	"\n" +
-	"preview_of\x18\x17 \x01(\v2\x11.contextd.v1.BlobR\tpreviewOf\x12\x1c\n" +
-	"\tsanitized\x18\x18 \x01(\bR\tsanitizedB\t\n" +
-	"\acontent\";\n" +
-	"\tReasoning\x12\x12\n" +
-	"\x04text\x18\x01 \x01(\tR\x04text\x12\x1a\n" +
-	"\bredacted\x18\x02 \x01(\bR\bredacted\"\xa1\x01\n" +
-	"\bToolCall\x12\x17\n" +
-	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x1b\n" +
-	"\ttool_name\x18\x02 \x01(\tR\btoolName\x12%\n" +
-	"\x0earguments_json\x18\x03 \x01(\tR\rargumentsJson\x128\n" +
-	"\x0earguments_blob\x18\x04 \x01(\v2\x11.contextd.v1.BlobR\rargumentsBlob\"\xb2\x02\n" +
+	"preview_of\x18\x17 \x01(\v2\x11.contextd.v1.BlobB\x06\xba\xb9\x18\x02\x10\x01R\tpreviewOf\x12$\n" +
+	"\tsanitized\x18\x18 \x01(\bB\x06\xba\xb9\x18\x02\x10\x01R\tsanitizedB\t\n" +
+	"\acontent\"E\n" +
+	"\tReasoning\x12\x1c\n" +
+	"\x04text\x18\x01 \x01(\tB\b\xba\xb9\x18\x04H\x80\x80@R\x04text\x12\x1a\n" +
+	"\bredacted\x18\x02 \x01(\bR\bredacted\"\xc8\x01\n" +
+	"\bToolCall\x12\"\n" +
+	"\acall_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x01(\x80\x02R\x06callId\x12%\n" +
+	"\ttool_name\x18\x02 \x01(\tB\b\xba\xb9\x18\x04\b\x018@R\btoolName\x12/\n" +
+	"\x0earguments_json\x18\x03 \x01(\tB\b\xba\xb9\x18\x04H\x80\x80@R\rargumentsJson\x12@\n" +
+	"\x0earguments_blob\x18\x04 \x01(\v2\x11.contextd.v1.BlobB\x06\xba\xb9\x18\x02\x10\x01R\rargumentsBlob\"\xe5\x02\n" +
 	"\n" +
-	"ToolResult\x12\x17\n" +
-	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x1b\n" +
-	"\ttool_name\x18\x02 \x01(\tR\btoolName\x12'\n" +
-	"\x05parts\x18\x03 \x03(\v2\x11.contextd.v1.PartR\x05parts\x122\n" +
-	"\aoutcome\x18\x04 \x01(\x0e2\x18.contextd.v1.ToolOutcomeR\aoutcome\x127\n" +
+	"ToolResult\x12\"\n" +
+	"\acall_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x01(\x80\x02R\x06callId\x12#\n" +
+	"\ttool_name\x18\x02 \x01(\tB\x06\xba\xb9\x18\x02\x10\x01R\btoolName\x12/\n" +
+	"\x05parts\x18\x03 \x03(\v2\x11.contextd.v1.PartB\x06\xba\xb9\x18\x02P\x01R\x05parts\x122\n" +
+	"\aoutcome\x18\x04 \x01(\x0e2\x18.contextd.v1.ToolOutcomeR\aoutcome\x12?\n" +
 	"\n" +
-	"truncation\x18\x05 \x01(\v2\x17.contextd.v1.TruncationR\n" +
-	"truncation\x125\n" +
+	"truncation\x18\x05 \x01(\v2\x17.contextd.v1.TruncationB\x06\xba\xb9\x18\x02\x10\x01R\n" +
+	"truncation\x12=\n" +
 	"\n" +
-	"prune_mark\x18\x06 \x01(\v2\x16.contextd.v1.PruneMarkR\tpruneMark\x12!\n" +
-	"\fdisplay_text\x18\a \x01(\tR\vdisplayText\"\xa1\x01\n" +
+	"prune_mark\x18\x06 \x01(\v2\x16.contextd.v1.PruneMarkB\x06\xba\xb9\x18\x02\x10\x01R\tpruneMark\x12)\n" +
+	"\fdisplay_text\x18\a \x01(\tB\x06\xba\xb9\x18\x02\x10\x01R\vdisplayText\"\xa1\x01\n" +
 	"\n" +
 	"Truncation\x12%\n" +
 	"\x0eoriginal_chars\x18\x01 \x01(\x05R\roriginalChars\x12\x1d\n" +
@@ -1911,40 +1907,40 @@ const file_contextd_v1_message_proto_rawDesc = "" +
 	"\tPruneMark\x12\"\n" +
 	"\rpruned_at_seq\x18\x01 \x01(\x03R\vprunedAtSeq\x12A\n" +
 	"\x0ecompacted_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\rcompactedTime\x12'\n" +
-	"\x0foriginal_tokens\x18\x03 \x01(\x05R\x0eoriginalTokens\"\xde\x01\n" +
-	"\x05Media\x12\x1d\n" +
+	"\x0foriginal_tokens\x18\x03 \x01(\x05R\x0eoriginalTokens\"\xac\x02\n" +
+	"\x05Media\x12(\n" +
 	"\n" +
-	"media_type\x18\x01 \x01(\tR\tmediaType\x12\x14\n" +
-	"\x04data\x18\x02 \x01(\fH\x00R\x04data\x12\x19\n" +
-	"\ablob_id\x18\x03 \x01(\tH\x00R\x06blobId\x12\x12\n" +
-	"\x03url\x18\x04 \x01(\tH\x00R\x03url\x12\x1a\n" +
-	"\bfilename\x18\x05 \x01(\tR\bfilename\x12\x1d\n" +
+	"media_type\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x01 \xff\x01R\tmediaType\x12!\n" +
+	"\x04data\x18\x02 \x01(\fB\v\xba\xb9\x18\a\b\x01H\x80\x80\xc0\x01H\x00R\x04data\x12#\n" +
+	"\ablob_id\x18\x03 \x01(\tB\b\xba\xb9\x18\x04\b\x01P\x01H\x00R\x06blobId\x12\x1d\n" +
+	"\x03url\x18\x04 \x01(\tB\t\xba\xb9\x18\x05\b\x01 \x80@H\x00R\x03url\x12#\n" +
+	"\bfilename\x18\x05 \x01(\tB\a\xba\xb9\x18\x03(\xff\x01R\bfilename\x12%\n" +
 	"\n" +
-	"size_bytes\x18\x06 \x01(\x03R\tsizeBytes\x12\x14\n" +
-	"\x05width\x18\a \x01(\x05R\x05width\x12\x16\n" +
-	"\x06height\x18\b \x01(\x05R\x06heightB\b\n" +
-	"\x06source\"q\n" +
-	"\fProviderItem\x12\x1a\n" +
-	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x12\n" +
-	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x1b\n" +
-	"\titem_json\x18\x03 \x01(\tR\bitemJson\x12\x14\n" +
-	"\x05title\x18\x04 \x01(\tR\x05title\"\x1f\n" +
+	"size_bytes\x18\x06 \x01(\x03B\x06\xba\xb9\x18\x02\x10\x01R\tsizeBytes\x12\x1c\n" +
+	"\x05width\x18\a \x01(\x05B\x06\xba\xb9\x18\x02\x10\x01R\x05width\x12\x1e\n" +
+	"\x06height\x18\b \x01(\x05B\x06\xba\xb9\x18\x02\x10\x01R\x06heightB\b\n" +
+	"\x06source\"\x9a\x01\n" +
+	"\fProviderItem\x12%\n" +
+	"\bprovider\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x01(\x80\x02R\bprovider\x12\x1d\n" +
+	"\x04kind\x18\x02 \x01(\tB\t\xba\xb9\x18\x05\b\x01(\x80\x02R\x04kind\x12%\n" +
+	"\titem_json\x18\x03 \x01(\tB\b\xba\xb9\x18\x04H\x80\x80@R\bitemJson\x12\x1d\n" +
+	"\x05title\x18\x04 \x01(\tB\a\xba\xb9\x18\x03(\x80\x02R\x05title\"\x1f\n" +
 	"\tStepStart\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\x05R\x04step\"\xa9\x01\n" +
 	"\x10CompactionMarker\x12#\n" +
 	"\rcompaction_id\x18\x01 \x01(\tR\fcompactionId\x12\x18\n" +
 	"\asummary\x18\x02 \x01(\tR\asummary\x12-\n" +
 	"\x12messages_compacted\x18\x03 \x01(\x05R\x11messagesCompacted\x12'\n" +
-	"\x0foriginal_tokens\x18\x04 \x01(\x05R\x0eoriginalTokens\"\xc1\x01\n" +
-	"\bCitation\x12\x10\n" +
-	"\x03url\x18\x01 \x01(\tR\x03url\x12\x14\n" +
-	"\x05title\x18\x02 \x01(\tR\x05title\x12\x1d\n" +
+	"\x0foriginal_tokens\x18\x04 \x01(\x05R\x0eoriginalTokens\"\xe8\x01\n" +
+	"\bCitation\x12\x19\n" +
+	"\x03url\x18\x01 \x01(\tB\a\xba\xb9\x18\x03(\x80@R\x03url\x12\x1e\n" +
+	"\x05title\x18\x02 \x01(\tB\b\xba\xb9\x18\x04H\x80\x80\x04R\x05title\x12'\n" +
 	"\n" +
-	"cited_text\x18\x03 \x01(\tR\tcitedText\x12\x1d\n" +
+	"cited_text\x18\x03 \x01(\tB\b\xba\xb9\x18\x04H\x80\x80\x04R\tcitedText\x12\x1d\n" +
 	"\n" +
 	"start_byte\x18\x04 \x01(\x05R\tstartByte\x12\x19\n" +
-	"\bend_byte\x18\x05 \x01(\x05R\aendByte\x124\n" +
-	"\x16provider_metadata_json\x18\x06 \x01(\tR\x14providerMetadataJson*_\n" +
+	"\bend_byte\x18\x05 \x01(\x05R\aendByte\x12>\n" +
+	"\x16provider_metadata_json\x18\x06 \x01(\tB\b\xba\xb9\x18\x04H\x80\x80\x04R\x14providerMetadataJson*_\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vROLE_SYSTEM\x10\x01\x12\r\n" +
@@ -2064,6 +2060,7 @@ func file_contextd_v1_message_proto_init() {
 	}
 	file_contextd_v1_blob_proto_init()
 	file_contextd_v1_error_proto_init()
+	file_contextd_v1_limit_proto_init()
 	file_contextd_v1_usage_proto_init()
 	file_contextd_v1_message_proto_msgTypes[4].OneofWrappers = []any{
 		(*Part_Text)(nil),

@@ -24,7 +24,7 @@ const (
 // Request message for ListModels.
 type ListModelsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Maximum number of models per page. Default 50, at most 1,000.
+	// Maximum number of models per page. Default 50.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// ListModelsResponse.next_page_token of the previous page. Empty: the first page.
 	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
@@ -143,7 +143,7 @@ func (x *ListModelsResponse) GetNextPageToken() string {
 // Request message for GetModel.
 type GetModelRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Model reference or alias. Required.
+	// Model reference or alias.
 	Model         string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -236,17 +236,17 @@ var File_contextd_v1_model_service_proto protoreflect.FileDescriptor
 
 const file_contextd_v1_model_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1fcontextd/v1/model_service.proto\x12\vcontextd.v1\x1a\x18contextd/v1/access.proto\x1a\x17contextd/v1/model.proto\"k\n" +
-	"\x11ListModelsRequest\x12\x1b\n" +
-	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\x1fcontextd/v1/model_service.proto\x12\vcontextd.v1\x1a\x18contextd/v1/access.proto\x1a\x17contextd/v1/limit.proto\x1a\x17contextd/v1/model.proto\"\x86\x01\n" +
+	"\x11ListModelsRequest\x12%\n" +
+	"\tpage_size\x18\x01 \x01(\x05B\b\xba\xb9\x18\x04\x88\x01\xe8\aR\bpageSize\x12%\n" +
 	"\n" +
-	"page_token\x18\x02 \x01(\tR\tpageToken\x12\x1a\n" +
-	"\bprovider\x18\x03 \x01(\tR\bprovider\"h\n" +
+	"page_token\x18\x02 \x01(\tB\x06\xba\xb9\x18\x02P\x01R\tpageToken\x12#\n" +
+	"\bprovider\x18\x03 \x01(\tB\a\xba\xb9\x18\x03(\x80\x01R\bprovider\"h\n" +
 	"\x12ListModelsResponse\x12*\n" +
 	"\x06models\x18\x01 \x03(\v2\x12.contextd.v1.ModelR\x06models\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"'\n" +
-	"\x0fGetModelRequest\x12\x14\n" +
-	"\x05model\x18\x01 \x01(\tR\x05model\"<\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"2\n" +
+	"\x0fGetModelRequest\x12\x1f\n" +
+	"\x05model\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x01(\x80\x02R\x05model\"<\n" +
 	"\x10GetModelResponse\x12(\n" +
 	"\x05model\x18\x01 \x01(\v2\x12.contextd.v1.ModelR\x05model2\xb8\x01\n" +
 	"\fModelService\x12V\n" +
@@ -295,6 +295,7 @@ func file_contextd_v1_model_service_proto_init() {
 		return
 	}
 	file_contextd_v1_access_proto_init()
+	file_contextd_v1_limit_proto_init()
 	file_contextd_v1_model_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -554,8 +554,8 @@ type CompactionPolicy struct {
 	Enabled *bool `protobuf:"varint,1,opt,name=enabled,proto3,oneof" json:"enabled,omitempty"`
 	// The first strategy to try.
 	Strategy CompactionStrategy `protobuf:"varint,2,opt,name=strategy,proto3,enum=contextd.v1.CompactionStrategy" json:"strategy,omitempty"`
-	// Share of the window at which PROACTIVE_THRESHOLD and MIDDLE_REMOVAL start, above 0 and up to 1. For the
-	// defaults, see CompactionStrategy.
+	// Share of the window at which PROACTIVE_THRESHOLD and MIDDLE_REMOVAL start. For the defaults, see
+	// CompactionStrategy.
 	Threshold *float64 `protobuf:"fixed64,3,opt,name=threshold,proto3,oneof" json:"threshold,omitempty"`
 	// Number of newest turns that REACTIVE_OVERFLOW keeps; fewer if they alone fill the window. Shipped
 	// default: 2.
@@ -566,7 +566,7 @@ type CompactionPolicy struct {
 	SummaryModel string `protobuf:"bytes,6,opt,name=summary_model,json=summaryModel,proto3" json:"summary_model,omitempty"`
 	// Maximum size of a summary in tokens. In effect at most an eighth of the window. Shipped default: 2,000.
 	SummaryMaxTokens *int32 `protobuf:"varint,7,opt,name=summary_max_tokens,json=summaryMaxTokens,proto3,oneof" json:"summary_max_tokens,omitempty"`
-	// Additional instructions for summaries, e.g. "Keep all ticket numbers." At most 16,384 characters.
+	// Additional instructions for summaries, e.g. "Keep all ticket numbers."
 	Instructions string `protobuf:"bytes,8,opt,name=instructions,proto3" json:"instructions,omitempty"`
 	// Whether `instructions` are added to the built-in prompt or replace it.
 	InstructionsMode InstructionsMode `protobuf:"varint,9,opt,name=instructions_mode,json=instructionsMode,proto3,enum=contextd.v1.InstructionsMode" json:"instructions_mode,omitempty"`
@@ -884,8 +884,7 @@ func (x *ToolPolicy) GetCancelWait() *durationpb.Duration {
 // How queued messages are taken.
 type QueuePolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Maximum number of waiting messages, 1 to 1,000. Above it, EnqueueMessage fails with QUEUE_FULL. Shipped
-	// default: 100.
+	// Maximum number of waiting messages. Above it, EnqueueMessage fails with QUEUE_FULL. Shipped default: 100.
 	MaxPending *int32 `protobuf:"varint,1,opt,name=max_pending,json=maxPending,proto3,oneof" json:"max_pending,omitempty"`
 	// Which messages are taken at a step boundary.
 	Take          TakeMode `protobuf:"varint,2,opt,name=take,proto3,enum=contextd.v1.TakeMode" json:"take,omitempty"`
@@ -941,7 +940,7 @@ var File_contextd_v1_policy_proto protoreflect.FileDescriptor
 
 const file_contextd_v1_policy_proto_rawDesc = "" +
 	"\n" +
-	"\x18contextd/v1/policy.proto\x12\vcontextd.v1\x1a\x16contextd/v1/tool.proto\x1a\x1egoogle/protobuf/duration.proto\"\xc0\x03\n" +
+	"\x18contextd/v1/policy.proto\x12\vcontextd.v1\x1a\x17contextd/v1/limit.proto\x1a\x16contextd/v1/tool.proto\x1a\x1egoogle/protobuf/duration.proto\"\xde\x03\n" +
 	"\x06Policy\x12=\n" +
 	"\n" +
 	"compaction\x18\x01 \x01(\v2\x1d.contextd.v1.CompactionPolicyR\n" +
@@ -949,32 +948,32 @@ const file_contextd_v1_policy_proto_rawDesc = "" +
 	"\x05prune\x18\x02 \x01(\v2\x18.contextd.v1.PrunePolicyR\x05prune\x12-\n" +
 	"\x05tools\x18\x03 \x01(\v2\x17.contextd.v1.ToolPolicyR\x05tools\x12.\n" +
 	"\x05queue\x18\x04 \x01(\v2\x18.contextd.v1.QueuePolicyR\x05queue\x12*\n" +
-	"\x0eoutput_reserve\x18\x05 \x01(\x05H\x00R\routputReserve\x88\x01\x01\x12*\n" +
-	"\x0econtext_window\x18\x06 \x01(\x05H\x01R\rcontextWindow\x88\x01\x01\x12A\n" +
-	"\x0eunknown_window\x18\a \x01(\x0e2\x1a.contextd.v1.UnknownWindowR\runknownWindow\x12'\n" +
-	"\x0ffallback_models\x18\b \x03(\tR\x0efallbackModelsB\x11\n" +
+	"\x0eoutput_reserve\x18\x05 \x01(\x05H\x00R\routputReserve\x88\x01\x01\x129\n" +
+	"\x0econtext_window\x18\x06 \x01(\x05B\r\xba\xb9\x18\tq\x00\x00\x00\x00\x00\x00\xf0?H\x01R\rcontextWindow\x88\x01\x01\x12A\n" +
+	"\x0eunknown_window\x18\a \x01(\x0e2\x1a.contextd.v1.UnknownWindowR\runknownWindow\x126\n" +
+	"\x0ffallback_models\x18\b \x03(\tB\r\xba\xb9\x18\tX\x04b\x05\b\x01(\x80\x02R\x0efallbackModelsB\x11\n" +
 	"\x0f_output_reserveB\x11\n" +
-	"\x0f_context_window\"\xb6\x06\n" +
+	"\x0f_context_window\"\xca\a\n" +
 	"\x10CompactionPolicy\x12\x1d\n" +
 	"\aenabled\x18\x01 \x01(\bH\x00R\aenabled\x88\x01\x01\x12;\n" +
-	"\bstrategy\x18\x02 \x01(\x0e2\x1f.contextd.v1.CompactionStrategyR\bstrategy\x12!\n" +
-	"\tthreshold\x18\x03 \x01(\x01H\x01R\tthreshold\x88\x01\x01\x12\"\n" +
+	"\bstrategy\x18\x02 \x01(\x0e2\x1f.contextd.v1.CompactionStrategyR\bstrategy\x12:\n" +
+	"\tthreshold\x18\x03 \x01(\x01B\x17\xba\xb9\x18\x13y\x00\x00\x00\x00\x00\x00\xf0?\x81\x01\x00\x00\x00\x00\x00\x00\x00\x00H\x01R\tthreshold\x88\x01\x01\x12\"\n" +
 	"\n" +
-	"keep_turns\x18\x04 \x01(\x05H\x02R\tkeepTurns\x88\x01\x01\x12\"\n" +
+	"keep_turns\x18\x04 \x01(\x05H\x02R\tkeepTurns\x88\x01\x01\x12:\n" +
 	"\n" +
-	"keep_ratio\x18\x05 \x01(\x01H\x03R\tkeepRatio\x88\x01\x01\x12#\n" +
-	"\rsummary_model\x18\x06 \x01(\tR\fsummaryModel\x121\n" +
-	"\x12summary_max_tokens\x18\a \x01(\x05H\x04R\x10summaryMaxTokens\x88\x01\x01\x12\"\n" +
-	"\finstructions\x18\b \x01(\tR\finstructions\x12J\n" +
+	"keep_ratio\x18\x05 \x01(\x01B\x16\xba\xb9\x18\x12q\x00\x00\x00\x00\x00\x00\x00\x00y\xcd\xcc\xcc\xcc\xcc\xcc\xec?H\x03R\tkeepRatio\x88\x01\x01\x12,\n" +
+	"\rsummary_model\x18\x06 \x01(\tB\a\xba\xb9\x18\x03(\x80\x02R\fsummaryModel\x12@\n" +
+	"\x12summary_max_tokens\x18\a \x01(\x05B\r\xba\xb9\x18\tq\x00\x00\x00\x00\x00\x00\xf0?H\x04R\x10summaryMaxTokens\x88\x01\x01\x12,\n" +
+	"\finstructions\x18\b \x01(\tB\b\xba\xb9\x18\x04 \x80\x80\x01R\finstructions\x12J\n" +
 	"\x11instructions_mode\x18\t \x01(\x0e2\x1d.contextd.v1.InstructionsModeR\x10instructionsMode\x12#\n" +
 	"\n" +
 	"background\x18\n" +
 	" \x01(\bH\x05R\n" +
 	"background\x88\x01\x01\x12/\n" +
-	"\x05guard\x18\v \x01(\x0e2\x19.contextd.v1.ContextGuardR\x05guard\x123\n" +
-	"\x13guard_request_ratio\x18\f \x01(\x01H\x06R\x11guardRequestRatio\x88\x01\x01\x121\n" +
-	"\x12guard_stream_ratio\x18\r \x01(\x01H\aR\x10guardStreamRatio\x88\x01\x01\x121\n" +
-	"\x12guard_max_restarts\x18\x0e \x01(\x05H\bR\x10guardMaxRestarts\x88\x01\x01B\n" +
+	"\x05guard\x18\v \x01(\x0e2\x19.contextd.v1.ContextGuardR\x05guard\x12L\n" +
+	"\x13guard_request_ratio\x18\f \x01(\x01B\x17\xba\xb9\x18\x13y\x00\x00\x00\x00\x00\x00\xf0?\x81\x01\x00\x00\x00\x00\x00\x00\x00\x00H\x06R\x11guardRequestRatio\x88\x01\x01\x12J\n" +
+	"\x12guard_stream_ratio\x18\r \x01(\x01B\x17\xba\xb9\x18\x13y\x00\x00\x00\x00\x00\x00\xf0?\x81\x01\x00\x00\x00\x00\x00\x00\x00\x00H\aR\x10guardStreamRatio\x88\x01\x01\x12@\n" +
+	"\x12guard_max_restarts\x18\x0e \x01(\x05B\r\xba\xb9\x18\ty\x00\x00\x00\x00\x00\x00Y@H\bR\x10guardMaxRestarts\x88\x01\x01B\n" +
 	"\n" +
 	"\b_enabledB\f\n" +
 	"\n" +
@@ -985,28 +984,28 @@ const file_contextd_v1_policy_proto_rawDesc = "" +
 	"\v_backgroundB\x16\n" +
 	"\x14_guard_request_ratioB\x15\n" +
 	"\x13_guard_stream_ratioB\x15\n" +
-	"\x13_guard_max_restarts\"\x9c\x02\n" +
+	"\x13_guard_max_restarts\"\xab\x02\n" +
 	"\vPrunePolicy\x12*\n" +
 	"\x04mode\x18\x01 \x01(\x0e2\x16.contextd.v1.PruneModeR\x04mode\x12*\n" +
 	"\x0eminimum_tokens\x18\x02 \x01(\x05H\x00R\rminimumTokens\x88\x01\x01\x12*\n" +
 	"\x0eprotect_tokens\x18\x03 \x01(\x05H\x01R\rprotectTokens\x88\x01\x01\x12(\n" +
-	"\rprotect_turns\x18\x04 \x01(\x05H\x02R\fprotectTurns\x88\x01\x01\x12'\n" +
-	"\x0fprotected_tools\x18\x05 \x03(\tR\x0eprotectedToolsB\x11\n" +
+	"\rprotect_turns\x18\x04 \x01(\x05H\x02R\fprotectTurns\x88\x01\x01\x126\n" +
+	"\x0fprotected_tools\x18\x05 \x03(\tB\r\xba\xb9\x18\tX\x80\x04b\x04\b\x018@R\x0eprotectedToolsB\x11\n" +
 	"\x0f_minimum_tokensB\x11\n" +
 	"\x0f_protect_tokensB\x10\n" +
-	"\x0e_protect_turns\"\x89\x03\n" +
+	"\x0e_protect_turns\"\x98\x03\n" +
 	"\n" +
 	"ToolPolicy\x128\n" +
 	"\texecution\x18\x01 \x01(\x0e2\x1a.contextd.v1.ToolExecutionR\texecution\x12Q\n" +
-	"\x15default_output_limits\x18\x02 \x01(\v2\x1d.contextd.v1.ToolOutputLimitsR\x13defaultOutputLimits\x12N\n" +
-	"\routput_limits\x18\x03 \x03(\v2).contextd.v1.ToolPolicy.OutputLimitsEntryR\foutputLimits\x12>\n" +
+	"\x15default_output_limits\x18\x02 \x01(\v2\x1d.contextd.v1.ToolOutputLimitsR\x13defaultOutputLimits\x12]\n" +
+	"\routput_limits\x18\x03 \x03(\v2).contextd.v1.ToolPolicy.OutputLimitsEntryB\r\xba\xb9\x18\tX\x80\x04j\x04\b\x018@R\foutputLimits\x12>\n" +
 	"\vcancel_wait\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\x02\x18\x01R\n" +
 	"cancelWait\x1a^\n" +
 	"\x11OutputLimitsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x123\n" +
-	"\x05value\x18\x02 \x01(\v2\x1d.contextd.v1.ToolOutputLimitsR\x05value:\x028\x01\"n\n" +
-	"\vQueuePolicy\x12$\n" +
-	"\vmax_pending\x18\x01 \x01(\x05H\x00R\n" +
+	"\x05value\x18\x02 \x01(\v2\x1d.contextd.v1.ToolOutputLimitsR\x05value:\x028\x01\"\x86\x01\n" +
+	"\vQueuePolicy\x12<\n" +
+	"\vmax_pending\x18\x01 \x01(\x05B\x16\xba\xb9\x18\x12q\x00\x00\x00\x00\x00\x00\xf0?y\x00\x00\x00\x00\x00@\x8f@H\x00R\n" +
 	"maxPending\x88\x01\x01\x12)\n" +
 	"\x04take\x18\x02 \x01(\x0e2\x15.contextd.v1.TakeModeR\x04takeB\x0e\n" +
 	"\f_max_pending*e\n" +
@@ -1103,6 +1102,7 @@ func file_contextd_v1_policy_proto_init() {
 	if File_contextd_v1_policy_proto != nil {
 		return
 	}
+	file_contextd_v1_limit_proto_init()
 	file_contextd_v1_tool_proto_init()
 	file_contextd_v1_policy_proto_msgTypes[0].OneofWrappers = []any{}
 	file_contextd_v1_policy_proto_msgTypes[1].OneofWrappers = []any{}

@@ -25,17 +25,17 @@ const (
 // Request message for EnqueueMessage.
 type EnqueueMessageRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Session id. Required. The session must exist.
+	// Session id. The session must exist.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Idempotency key, up to 128 characters, kept for 7 days.
+	// Idempotency key, kept for 7 days.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// The message, with text and media. Required.
+	// The message, with text and media.
 	Message *InputMessage `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	// When the message is taken. Default ASAP.
 	Delivery Delivery `protobuf:"varint,4,opt,name=delivery,proto3,enum=contextd.v1.Delivery" json:"delivery,omitempty"`
 	// What to do if no turn is running. Default HOLD. A message with INTERRUPT always starts a turn.
 	OnIdle IdleAction `protobuf:"varint,5,opt,name=on_idle,json=onIdle,proto3,enum=contextd.v1.IdleAction" json:"on_idle,omitempty"`
-	// Time until the message expires if it is not taken, up to 7 days. Absent: it does not expire.
+	// Time until the message expires if it is not taken. Absent: it does not expire.
 	Ttl           *durationpb.Duration `protobuf:"bytes,6,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -180,10 +180,9 @@ func (x *EnqueueMessageResponse) GetTurnId() string {
 // Request message for ListQueuedMessages.
 type ListQueuedMessagesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Session id. Required.
+	// Session id.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Maximum number of messages per page. Default 50, at most 1,000. A page may have fewer, so that it stays
-	// under 2 MiB.
+	// Maximum number of messages per page. Default 50. A page may have fewer, so that it stays under 2 MiB.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// ListQueuedMessagesResponse.next_page_token of the previous page. Empty: the first page.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
@@ -300,11 +299,11 @@ func (x *ListQueuedMessagesResponse) GetNextPageToken() string {
 // Request message for CancelQueuedMessage.
 type CancelQueuedMessageRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Session id. Required.
+	// Session id.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Id of the message in the queue. Required.
+	// Id of the message in the queue.
 	QueuedMessageId string `protobuf:"bytes,2,opt,name=queued_message_id,json=queuedMessageId,proto3" json:"queued_message_id,omitempty"`
-	// Idempotency key, up to 128 characters. Optional, because withdrawing twice changes nothing.
+	// Idempotency key. Optional, because withdrawing twice changes nothing.
 	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -410,9 +409,9 @@ func (x *CancelQueuedMessageResponse) GetQueuedMessage() *QueuedMessage {
 // Request message for ClearQueue.
 type ClearQueueRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Session id. Required.
+	// Session id.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Idempotency key, up to 128 characters, kept for 7 days.
+	// Idempotency key, kept for 7 days.
 	RequestId     string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -512,42 +511,42 @@ var File_contextd_v1_queue_service_proto protoreflect.FileDescriptor
 
 const file_contextd_v1_queue_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1fcontextd/v1/queue_service.proto\x12\vcontextd.v1\x1a\x18contextd/v1/access.proto\x1a\x19contextd/v1/message.proto\x1a\x17contextd/v1/queue.proto\x1a\x19contextd/v1/session.proto\x1a\x1egoogle/protobuf/duration.proto\"\x9c\x02\n" +
-	"\x15EnqueueMessageRequest\x12\x1d\n" +
+	"\x1fcontextd/v1/queue_service.proto\x12\vcontextd.v1\x1a\x18contextd/v1/access.proto\x1a\x17contextd/v1/limit.proto\x1a\x19contextd/v1/message.proto\x1a\x17contextd/v1/queue.proto\x1a\x19contextd/v1/session.proto\x1a\x1egoogle/protobuf/duration.proto\"\xc3\x02\n" +
+	"\x15EnqueueMessageRequest\x12(\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
+	"session_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x010\x80\x01R\tsessionId\x12&\n" +
 	"\n" +
-	"request_id\x18\x02 \x01(\tR\trequestId\x123\n" +
-	"\amessage\x18\x03 \x01(\v2\x19.contextd.v1.InputMessageR\amessage\x121\n" +
+	"request_id\x18\x02 \x01(\tB\a\xba\xb9\x18\x03(\x80\x01R\trequestId\x12;\n" +
+	"\amessage\x18\x03 \x01(\v2\x19.contextd.v1.InputMessageB\x06\xba\xb9\x18\x02\b\x01R\amessage\x121\n" +
 	"\bdelivery\x18\x04 \x01(\x0e2\x15.contextd.v1.DeliveryR\bdelivery\x120\n" +
-	"\aon_idle\x18\x05 \x01(\x0e2\x17.contextd.v1.IdleActionR\x06onIdle\x12+\n" +
-	"\x03ttl\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\"\xb4\x01\n" +
+	"\aon_idle\x18\x05 \x01(\x0e2\x17.contextd.v1.IdleActionR\x06onIdle\x126\n" +
+	"\x03ttl\x18\x06 \x01(\v2\x19.google.protobuf.DurationB\t\xba\xb9\x18\x05\x9a\x01\x027dR\x03ttl\"\xb4\x01\n" +
 	"\x16EnqueueMessageResponse\x12A\n" +
 	"\x0equeued_message\x18\x01 \x01(\v2\x1a.contextd.v1.QueuedMessageR\rqueuedMessage\x12>\n" +
 	"\rsession_state\x18\x02 \x01(\x0e2\x19.contextd.v1.SessionStateR\fsessionState\x12\x17\n" +
-	"\aturn_id\x18\x03 \x01(\tR\x06turnId\"v\n" +
-	"\x19ListQueuedMessagesRequest\x12\x1d\n" +
+	"\aturn_id\x18\x03 \x01(\tR\x06turnId\"\x93\x01\n" +
+	"\x19ListQueuedMessagesRequest\x12(\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1b\n" +
-	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"session_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x010\x80\x01R\tsessionId\x12%\n" +
+	"\tpage_size\x18\x02 \x01(\x05B\b\xba\xb9\x18\x04\x88\x01\xe8\aR\bpageSize\x12%\n" +
 	"\n" +
-	"page_token\x18\x03 \x01(\tR\tpageToken\"\x89\x01\n" +
+	"page_token\x18\x03 \x01(\tB\x06\xba\xb9\x18\x02P\x01R\tpageToken\"\x89\x01\n" +
 	"\x1aListQueuedMessagesResponse\x12C\n" +
 	"\x0fqueued_messages\x18\x01 \x03(\v2\x1a.contextd.v1.QueuedMessageR\x0equeuedMessages\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x86\x01\n" +
-	"\x1aCancelQueuedMessageRequest\x12\x1d\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xa5\x01\n" +
+	"\x1aCancelQueuedMessageRequest\x12(\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12*\n" +
-	"\x11queued_message_id\x18\x02 \x01(\tR\x0fqueuedMessageId\x12\x1d\n" +
+	"session_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x010\x80\x01R\tsessionId\x125\n" +
+	"\x11queued_message_id\x18\x02 \x01(\tB\t\xba\xb9\x18\x05\b\x010\x80\x01R\x0fqueuedMessageId\x12&\n" +
 	"\n" +
-	"request_id\x18\x03 \x01(\tR\trequestId\"`\n" +
+	"request_id\x18\x03 \x01(\tB\a\xba\xb9\x18\x03(\x80\x01R\trequestId\"`\n" +
 	"\x1bCancelQueuedMessageResponse\x12A\n" +
-	"\x0equeued_message\x18\x01 \x01(\v2\x1a.contextd.v1.QueuedMessageR\rqueuedMessage\"Q\n" +
-	"\x11ClearQueueRequest\x12\x1d\n" +
+	"\x0equeued_message\x18\x01 \x01(\v2\x1a.contextd.v1.QueuedMessageR\rqueuedMessage\"e\n" +
+	"\x11ClearQueueRequest\x12(\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
+	"session_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x010\x80\x01R\tsessionId\x12&\n" +
 	"\n" +
-	"request_id\x18\x02 \x01(\tR\trequestId\"H\n" +
+	"request_id\x18\x02 \x01(\tB\a\xba\xb9\x18\x03(\x80\x01R\trequestId\"H\n" +
 	"\x12ClearQueueResponse\x122\n" +
 	"\x15cancelled_message_ids\x18\x01 \x03(\tR\x13cancelledMessageIds2\xa4\x03\n" +
 	"\fQueueService\x12_\n" +
@@ -617,6 +616,7 @@ func file_contextd_v1_queue_service_proto_init() {
 		return
 	}
 	file_contextd_v1_access_proto_init()
+	file_contextd_v1_limit_proto_init()
 	file_contextd_v1_message_proto_init()
 	file_contextd_v1_queue_proto_init()
 	file_contextd_v1_session_proto_init()

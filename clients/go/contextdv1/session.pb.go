@@ -80,23 +80,20 @@ func (SessionState) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_session_proto_rawDescGZIP(), []int{0}
 }
 
-// A conversation: its transcript, its queue, and its settings. Fields marked "Output only" are ignored in
-// requests.
+// A conversation: its transcript, its queue, and its settings.
 type Session struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Session id, unique in the tenant: 1 to 128 characters of [A-Za-z0-9._:-]. Chosen by the client when it
-	// creates the session, else by the server.
+	// Session id, unique in the tenant. Chosen by the client when it creates the session, else by the server.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Output only. Identifies this version of the configuration (fields 10 to 19). Every change of the
-	// configuration changes it. Pass it to UpdateSession or DeleteSession to ensure that the configuration was
-	// not changed concurrently.
+	// Identifies this version of the configuration (fields 10 to 19). Every change of the configuration changes it.
+	// Pass it to UpdateSession or DeleteSession to ensure that the configuration was not changed concurrently.
 	Etag string `protobuf:"bytes,2,opt,name=etag,proto3" json:"etag,omitempty"`
 	// Model reference, PROVIDER/MODEL, with the name of a configured provider, e.g. "openai/gpt-5". Default: the
 	// server's default model. A change of the model keeps the history.
 	Model string `protobuf:"bytes,10,opt,name=model,proto3" json:"model,omitempty"`
-	// Instructions at the beginning of every prompt. At most 1 MiB.
+	// Instructions at the beginning of every prompt.
 	SystemPrompt string `protobuf:"bytes,11,opt,name=system_prompt,json=systemPrompt,proto3" json:"system_prompt,omitempty"`
-	// Blocks of text after the system prompt that compactions do not change. At most 64.
+	// Blocks of text after the system prompt that compactions do not change.
 	PinnedBlocks []*PinnedBlock `protobuf:"bytes,12,rep,name=pinned_blocks,json=pinnedBlocks,proto3" json:"pinned_blocks,omitempty"`
 	// Tools of the session's turns. ExecuteTurnRequest.tools replaces them for one turn.
 	Tools *ToolSet `protobuf:"bytes,13,opt,name=tools,proto3" json:"tools,omitempty"`
@@ -108,47 +105,45 @@ type Session struct {
 	Policy string `protobuf:"bytes,16,opt,name=policy,proto3" json:"policy,omitempty"`
 	// Changes to the policy for this session.
 	PolicyOverrides *Policy `protobuf:"bytes,17,opt,name=policy_overrides,json=policyOverrides,proto3" json:"policy_overrides,omitempty"`
-	// Labels of the host: at most 32, keys up to 64 and values up to 1,024 characters.
+	// Labels of the host.
 	Metadata map[string]string `protobuf:"bytes,18,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Time after the last use until the session is deleted, 1 minute to 3,650 days. Uses are: a turn that starts,
-	// a turn that ends at least ten seconds after its start, AppendMessages, RecordUsage, a change of the
-	// session, and a message that is queued. Reading is not a use. A session with a live turn is never deleted.
-	// Absent: the session is kept as long as the server keeps sessions (`retention.sessions`, by default
-	// forever); ttl can only shorten that time. The session is deleted within minutes after the time has passed,
-	// with the same effects as DeleteSession.
+	// Time after the last use until the session is deleted. Uses are: a turn that starts, a turn that ends at least
+	// ten seconds after its start, AppendMessages, RecordUsage, a change of the session, and a message that is
+	// queued. Reading is not a use. A session with a live turn is never deleted. Absent: the session is kept as long
+	// as the server keeps sessions (`retention.sessions`, by default forever); ttl can only shorten that time. The
+	// session is deleted within minutes after the time has passed, with the same effects as DeleteSession.
 	Ttl *durationpb.Duration `protobuf:"bytes,19,opt,name=ttl,proto3" json:"ttl,omitempty"`
-	// Output only. State of the session.
+	// State of the session.
 	State SessionState `protobuf:"varint,30,opt,name=state,proto3,enum=contextd.v1.SessionState" json:"state,omitempty"`
-	// Output only. The live turn; empty when IDLE.
+	// The live turn; empty when IDLE.
 	CurrentTurnId string `protobuf:"bytes,31,opt,name=current_turn_id,json=currentTurnId,proto3" json:"current_turn_id,omitempty"`
-	// Output only. The newest seq. WatchEvents with after_seq = last_seq returns only later events.
+	// The newest seq. WatchEvents with after_seq = last_seq returns only later events.
 	LastSeq int64 `protobuf:"varint,32,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
-	// Output only. Number of messages waiting in the queue.
+	// Number of messages waiting in the queue.
 	QueuedCount int32 `protobuf:"varint,33,opt,name=queued_count,json=queuedCount,proto3" json:"queued_count,omitempty"`
-	// Output only. Number of compactions that are in force or superseded, without reverted ones.
+	// Number of compactions that are in force or superseded, without reverted ones.
 	CompactionCount int32 `protobuf:"varint,34,opt,name=compaction_count,json=compactionCount,proto3" json:"compaction_count,omitempty"`
-	// Output only. When the newest of these compactions was applied. Absent if there is none.
+	// When the newest of these compactions was applied. Absent if there is none.
 	LastCompactionTime *timestamppb.Timestamp `protobuf:"bytes,35,opt,name=last_compaction_time,json=lastCompactionTime,proto3" json:"last_compaction_time,omitempty"`
-	// Output only. A compaction is in progress. Messages sent during it wait in the queue.
+	// A compaction is in progress. Messages sent during it wait in the queue.
 	CurrentlyCompacting bool `protobuf:"varint,36,opt,name=currently_compacting,json=currentlyCompacting,proto3" json:"currently_compacting,omitempty"`
-	// Output only. The session from which this one was forked. Empty if it was not forked.
+	// The session from which this one was forked. Empty if it was not forked.
 	ForkedFromSessionId string `protobuf:"bytes,37,opt,name=forked_from_session_id,json=forkedFromSessionId,proto3" json:"forked_from_session_id,omitempty"`
-	// Output only. The seq at which it was forked. Its own events begin after this seq.
+	// The seq at which it was forked. Its own events begin after this seq.
 	ForkedAtSeq int64 `protobuf:"varint,38,opt,name=forked_at_seq,json=forkedAtSeq,proto3" json:"forked_at_seq,omitempty"`
-	// Output only. When the session was created.
+	// When the session was created.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,39,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	// Output only. When the configuration or the transcript last changed. A turn counts when it begins, and when
-	// it ends if that is at least ten seconds later.
+	// When the configuration or the transcript last changed. A turn counts when it begins, and when it ends if that
+	// is at least ten seconds later.
 	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,40,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
-	// Output only. The replica that runs the live turn: a UUID that the replica generates when it starts and logs
-	// with "listening on", and the `service.instance.id` of its metrics and traces. Empty if no replica runs a
-	// turn.
+	// The replica that runs the live turn: a UUID that the replica generates when it starts and logs with "listening
+	// on", and the `service.instance.id` of its metrics and traces. Empty if no replica runs a turn.
 	Holder string `protobuf:"bytes,41,opt,name=holder,proto3" json:"holder,omitempty"`
-	// Output only. When another replica may take over the turn, unless the holder renews its lease before.
+	// When another replica may take over the turn, unless the holder renews its lease before.
 	LeaseExpireTime *timestamppb.Timestamp `protobuf:"bytes,42,opt,name=lease_expire_time,json=leaseExpireTime,proto3" json:"lease_expire_time,omitempty"`
-	// Output only. Set if the session exceeds 2 MiB: system_prompt, pinned_blocks and tools are then absent, and
-	// the blob has a Session as JSON with these three fields. Read it with GetBlob. It is ignored in requests; a
-	// request that would set one of these fields and has only the blob is INVALID_REQUEST.
+	// Set if the session exceeds 2 MiB: system_prompt, pinned_blocks and tools are then absent, and the blob has a
+	// Session as JSON with these three fields. Read it with GetBlob. It is ignored in requests; a request that would
+	// set one of these fields and has only the blob is INVALID_REQUEST.
 	ConfigurationBlob *Blob `protobuf:"bytes,43,opt,name=configuration_blob,json=configurationBlob,proto3" json:"configuration_blob,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -369,9 +364,9 @@ func (x *Session) GetConfigurationBlob() *Blob {
 // A block of text that is part of every prompt: a memory file, a skill, the description of an agent.
 type PinnedBlock struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name, unique in the session, shown in statistics. Up to 128 characters.
+	// Name, unique in the session, shown in statistics.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// The text. At most 256 KiB.
+	// The text.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
 	// Category in ContextStats: PINNED (default), MEMORY, SKILLS or AGENTS.
 	Category      ContextCategory `protobuf:"varint,3,opt,name=category,proto3,enum=contextd.v1.ContextCategory" json:"category,omitempty"`
@@ -434,47 +429,46 @@ var File_contextd_v1_session_proto protoreflect.FileDescriptor
 
 const file_contextd_v1_session_proto_rawDesc = "" +
 	"\n" +
-	"\x19contextd/v1/session.proto\x12\vcontextd.v1\x1a\x16contextd/v1/blob.proto\x1a\x1ccontextd/v1/generation.proto\x1a\x18contextd/v1/policy.proto\x1a\x16contextd/v1/tool.proto\x1a\x16contextd/v1/turn.proto\x1a\x17contextd/v1/usage.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x86\n" +
+	"\x19contextd/v1/session.proto\x12\vcontextd.v1\x1a\x16contextd/v1/blob.proto\x1a\x1ccontextd/v1/generation.proto\x1a\x17contextd/v1/limit.proto\x1a\x18contextd/v1/policy.proto\x1a\x16contextd/v1/tool.proto\x1a\x16contextd/v1/turn.proto\x1a\x17contextd/v1/usage.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd1\v\n" +
+	"\aSession\x12&\n" +
 	"\n" +
-	"\aSession\x12\x1d\n" +
-	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x12\n" +
-	"\x04etag\x18\x02 \x01(\tR\x04etag\x12\x14\n" +
+	"session_id\x18\x01 \x01(\tB\a\xba\xb9\x18\x030\x80\x01R\tsessionId\x12\x1a\n" +
+	"\x04etag\x18\x02 \x01(\tB\x06\xba\xb9\x18\x02\x10\x01R\x04etag\x12\x1d\n" +
 	"\x05model\x18\n" +
-	" \x01(\tR\x05model\x12#\n" +
-	"\rsystem_prompt\x18\v \x01(\tR\fsystemPrompt\x12=\n" +
-	"\rpinned_blocks\x18\f \x03(\v2\x18.contextd.v1.PinnedBlockR\fpinnedBlocks\x12*\n" +
+	" \x01(\tB\a\xba\xb9\x18\x03(\x80\x02R\x05model\x12-\n" +
+	"\rsystem_prompt\x18\v \x01(\tB\b\xba\xb9\x18\x04H\x80\x80@R\fsystemPrompt\x12E\n" +
+	"\rpinned_blocks\x18\f \x03(\v2\x18.contextd.v1.PinnedBlockB\x06\xba\xb9\x18\x02X@R\fpinnedBlocks\x12*\n" +
 	"\x05tools\x18\r \x01(\v2\x14.contextd.v1.ToolSetR\x05tools\x12/\n" +
 	"\x06limits\x18\x0e \x01(\v2\x17.contextd.v1.TurnLimitsR\x06limits\x127\n" +
 	"\n" +
 	"generation\x18\x0f \x01(\v2\x17.contextd.v1.GenerationR\n" +
-	"generation\x12\x16\n" +
-	"\x06policy\x18\x10 \x01(\tR\x06policy\x12>\n" +
-	"\x10policy_overrides\x18\x11 \x01(\v2\x13.contextd.v1.PolicyR\x0fpolicyOverrides\x12>\n" +
-	"\bmetadata\x18\x12 \x03(\v2\".contextd.v1.Session.MetadataEntryR\bmetadata\x12+\n" +
-	"\x03ttl\x18\x13 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x12/\n" +
-	"\x05state\x18\x1e \x01(\x0e2\x19.contextd.v1.SessionStateR\x05state\x12&\n" +
-	"\x0fcurrent_turn_id\x18\x1f \x01(\tR\rcurrentTurnId\x12\x19\n" +
-	"\blast_seq\x18  \x01(\x03R\alastSeq\x12!\n" +
-	"\fqueued_count\x18! \x01(\x05R\vqueuedCount\x12)\n" +
-	"\x10compaction_count\x18\" \x01(\x05R\x0fcompactionCount\x12L\n" +
-	"\x14last_compaction_time\x18# \x01(\v2\x1a.google.protobuf.TimestampR\x12lastCompactionTime\x121\n" +
-	"\x14currently_compacting\x18$ \x01(\bR\x13currentlyCompacting\x123\n" +
-	"\x16forked_from_session_id\x18% \x01(\tR\x13forkedFromSessionId\x12\"\n" +
-	"\rforked_at_seq\x18& \x01(\x03R\vforkedAtSeq\x12;\n" +
-	"\vcreate_time\x18' \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"createTime\x12;\n" +
-	"\vupdate_time\x18( \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"updateTime\x12\x16\n" +
-	"\x06holder\x18) \x01(\tR\x06holder\x12F\n" +
-	"\x11lease_expire_time\x18* \x01(\v2\x1a.google.protobuf.TimestampR\x0fleaseExpireTime\x12@\n" +
-	"\x12configuration_blob\x18+ \x01(\v2\x11.contextd.v1.BlobR\x11configurationBlob\x1a;\n" +
+	"generation\x12\x1f\n" +
+	"\x06policy\x18\x10 \x01(\tB\a\xba\xb9\x18\x03(\x80\x01R\x06policy\x12>\n" +
+	"\x10policy_overrides\x18\x11 \x01(\v2\x13.contextd.v1.PolicyR\x0fpolicyOverrides\x12Q\n" +
+	"\bmetadata\x18\x12 \x03(\v2\".contextd.v1.Session.MetadataEntryB\x11\xba\xb9\x18\rX b\x03 \x80\bj\x04\b\x01(@R\bmetadata\x12>\n" +
+	"\x03ttl\x18\x13 \x01(\v2\x19.google.protobuf.DurationB\x11\xba\xb9\x18\r\x92\x01\x021m\x9a\x01\x053650dR\x03ttl\x127\n" +
+	"\x05state\x18\x1e \x01(\x0e2\x19.contextd.v1.SessionStateB\x06\xba\xb9\x18\x02\x10\x01R\x05state\x12.\n" +
+	"\x0fcurrent_turn_id\x18\x1f \x01(\tB\x06\xba\xb9\x18\x02\x10\x01R\rcurrentTurnId\x12!\n" +
+	"\blast_seq\x18  \x01(\x03B\x06\xba\xb9\x18\x02\x10\x01R\alastSeq\x12)\n" +
+	"\fqueued_count\x18! \x01(\x05B\x06\xba\xb9\x18\x02\x10\x01R\vqueuedCount\x121\n" +
+	"\x10compaction_count\x18\" \x01(\x05B\x06\xba\xb9\x18\x02\x10\x01R\x0fcompactionCount\x12T\n" +
+	"\x14last_compaction_time\x18# \x01(\v2\x1a.google.protobuf.TimestampB\x06\xba\xb9\x18\x02\x10\x01R\x12lastCompactionTime\x129\n" +
+	"\x14currently_compacting\x18$ \x01(\bB\x06\xba\xb9\x18\x02\x10\x01R\x13currentlyCompacting\x12;\n" +
+	"\x16forked_from_session_id\x18% \x01(\tB\x06\xba\xb9\x18\x02\x10\x01R\x13forkedFromSessionId\x12*\n" +
+	"\rforked_at_seq\x18& \x01(\x03B\x06\xba\xb9\x18\x02\x10\x01R\vforkedAtSeq\x12C\n" +
+	"\vcreate_time\x18' \x01(\v2\x1a.google.protobuf.TimestampB\x06\xba\xb9\x18\x02\x10\x01R\n" +
+	"createTime\x12C\n" +
+	"\vupdate_time\x18( \x01(\v2\x1a.google.protobuf.TimestampB\x06\xba\xb9\x18\x02\x10\x01R\n" +
+	"updateTime\x12\x1e\n" +
+	"\x06holder\x18) \x01(\tB\x06\xba\xb9\x18\x02\x10\x01R\x06holder\x12N\n" +
+	"\x11lease_expire_time\x18* \x01(\v2\x1a.google.protobuf.TimestampB\x06\xba\xb9\x18\x02\x10\x01R\x0fleaseExpireTime\x12H\n" +
+	"\x12configuration_blob\x18+ \x01(\v2\x11.contextd.v1.BlobB\x06\xba\xb9\x18\x02\x10\x01R\x11configurationBlob\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"o\n" +
-	"\vPinnedBlock\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
-	"\x04text\x18\x02 \x01(\tR\x04text\x128\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x84\x01\n" +
+	"\vPinnedBlock\x12\x1d\n" +
+	"\x04name\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x01(\x80\x01R\x04name\x12\x1c\n" +
+	"\x04text\x18\x02 \x01(\tB\b\xba\xb9\x18\x04H\x80\x80\x10R\x04text\x128\n" +
 	"\bcategory\x18\x03 \x01(\x0e2\x1c.contextd.v1.ContextCategoryR\bcategory*\x82\x01\n" +
 	"\fSessionState\x12\x1d\n" +
 	"\x19SESSION_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
@@ -540,6 +534,7 @@ func file_contextd_v1_session_proto_init() {
 	}
 	file_contextd_v1_blob_proto_init()
 	file_contextd_v1_generation_proto_init()
+	file_contextd_v1_limit_proto_init()
 	file_contextd_v1_policy_proto_init()
 	file_contextd_v1_tool_proto_init()
 	file_contextd_v1_turn_proto_init()

@@ -83,7 +83,7 @@ type CreateSessionRequest struct {
 	// Configuration of the session. session_id may be set, e.g. to the host's own conversation id. Absent: all
 	// defaults.
 	Session *Session `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
-	// Idempotency key, up to 128 characters, kept for 7 days.
+	// Idempotency key, kept for 7 days.
 	RequestId     string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -182,7 +182,7 @@ func (x *CreateSessionResponse) GetSession() *Session {
 // Request message for GetSession.
 type GetSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Session id. Required.
+	// Session id.
 	SessionId     string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -274,8 +274,7 @@ func (x *GetSessionResponse) GetSession() *Session {
 // Request message for ListSessions.
 type ListSessionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Maximum number of sessions per page. Default 50, at most 1,000. A page may have fewer, so that it stays
-	// under 2 MiB.
+	// Maximum number of sessions per page. Default 50. A page may have fewer, so that it stays under 2 MiB.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// ListSessionsResponse.next_page_token of the previous page, with the same filter. Empty: the first page.
 	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
@@ -341,10 +340,9 @@ type SessionFilter struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The session is in one of these states. Empty: any state.
 	States []SessionState `protobuf:"varint,1,rep,packed,name=states,proto3,enum=contextd.v1.SessionState" json:"states,omitempty"`
-	// The session's metadata has all these entries, with exactly these values. At most 32.
+	// The session's metadata has all these entries, with exactly these values.
 	Metadata map[string]string `protobuf:"bytes,2,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The session's id or its metadata entry "title" begins with this text (case-sensitive). At most 128
-	// characters.
+	// The session's id or its metadata entry "title" begins with this text (case-sensitive).
 	TextPrefix string `protobuf:"bytes,3,opt,name=text_prefix,json=textPrefix,proto3" json:"text_prefix,omitempty"`
 	// The session was last updated at or after this time.
 	UpdatedSince *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=updated_since,json=updatedSince,proto3" json:"updated_since,omitempty"`
@@ -485,7 +483,7 @@ type UpdateSessionRequest struct {
 	// of limits, generation and policy_overrides, only the fields that are set in them. At most 256 paths. All
 	// fields that are set in `session` must be valid, listed or not.
 	UpdateMask *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,json=updateMask,proto3" json:"update_mask,omitempty"`
-	// Idempotency key, up to 128 characters, kept for 7 days.
+	// Idempotency key, kept for 7 days.
 	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -592,11 +590,11 @@ func (x *UpdateSessionResponse) GetSession() *Session {
 // Request message for DeleteSession.
 type DeleteSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Session id. Required.
+	// Session id.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// Delete the session only if it has this etag. Empty: delete it unconditionally.
 	Etag string `protobuf:"bytes,2,opt,name=etag,proto3" json:"etag,omitempty"`
-	// Idempotency key, up to 128 characters, kept for 7 days.
+	// Idempotency key, kept for 7 days.
 	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -693,14 +691,14 @@ func (*DeleteSessionResponse) Descriptor() ([]byte, []int) {
 // Request message for ForkSession.
 type ForkSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session to fork. Required.
+	// The session to fork.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// Copy the transcript up to this seq, which must not be between a tool call and its result. 0: the whole
 	// transcript.
 	AtSeq int64 `protobuf:"varint,2,opt,name=at_seq,json=atSeq,proto3" json:"at_seq,omitempty"`
 	// Id of the new session. Empty: chosen by the server.
 	NewSessionId string `protobuf:"bytes,3,opt,name=new_session_id,json=newSessionId,proto3" json:"new_session_id,omitempty"`
-	// Idempotency key, up to 128 characters, kept for 7 days.
+	// Idempotency key, kept for 7 days.
 	RequestId     string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -835,9 +833,9 @@ func (x *ForkSessionResponse) GetSession() *Session {
 // Violations name the position in messages_json, e.g. `messages_json[3].content[1].type`.
 type AppendMessagesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Session id. Required.
+	// Session id.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Idempotency key, up to 128 characters, kept for 7 days.
+	// Idempotency key, kept for 7 days.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// The messages, in order.
 	Messages []*InputMessage `protobuf:"bytes,3,rep,name=messages,proto3" json:"messages,omitempty"`
@@ -1001,7 +999,7 @@ func (x *AppendMessagesResponse) GetContextTokens() *TokenCount {
 // Request message for ListMessages.
 type ListMessagesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Session id. Required.
+	// Session id.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// Whether to list all messages, or only those that the model sees.
 	View MessageView `protobuf:"varint,2,opt,name=view,proto3,enum=contextd.v1.MessageView" json:"view,omitempty"`
@@ -1010,8 +1008,7 @@ type ListMessagesRequest struct {
 	// List the newest messages first, e.g. for a chat window that is filled from the bottom. Default false:
 	// oldest first.
 	NewestFirst bool `protobuf:"varint,4,opt,name=newest_first,json=newestFirst,proto3" json:"newest_first,omitempty"`
-	// Maximum number of messages per page. Default 50, at most 1,000. A page may have fewer, so that it stays
-	// under 2 MiB.
+	// Maximum number of messages per page. Default 50. A page may have fewer, so that it stays under 2 MiB.
 	PageSize int32 `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// ListMessagesResponse.next_page_token of the previous page. Empty: the first page.
 	PageToken     string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
@@ -1149,15 +1146,14 @@ func (x *ListMessagesResponse) GetNextPageToken() string {
 // Request message for ExportMessages.
 type ExportMessagesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Session id. Required.
+	// Session id.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Format of the messages, as in AppendMessagesRequest.messages_format. Required. Not NEUTRAL or NATIVE,
-	// because ListMessages returns the messages of this API.
+	// Format of the messages, as in AppendMessagesRequest.messages_format. Not NEUTRAL or NATIVE, because
+	// ListMessages returns the messages of this API.
 	Format PromptFormat `protobuf:"varint,2,opt,name=format,proto3,enum=contextd.v1.PromptFormat" json:"format,omitempty"`
 	// Export the messages as of this seq. 0: the current messages, for each page at the time of its request.
 	AtSeq int64 `protobuf:"varint,3,opt,name=at_seq,json=atSeq,proto3" json:"at_seq,omitempty"`
-	// Maximum number of messages per page. Default 50, at most 1,000. A page may have fewer, so that it stays
-	// under 2 MiB.
+	// Maximum number of messages per page. Default 50. A page may have fewer, so that it stays under 2 MiB.
 	PageSize int32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// ExportMessagesResponse.next_page_token of the previous page. Empty: the first page.
 	PageToken     string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
@@ -1430,27 +1426,28 @@ var File_contextd_v1_session_service_proto protoreflect.FileDescriptor
 
 const file_contextd_v1_session_service_proto_rawDesc = "" +
 	"\n" +
-	"!contextd/v1/session_service.proto\x12\vcontextd.v1\x1a\x18contextd/v1/access.proto\x1a\x16contextd/v1/blob.proto\x1a\x19contextd/v1/context.proto\x1a\x19contextd/v1/message.proto\x1a\x19contextd/v1/session.proto\x1a\x17contextd/v1/usage.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"e\n" +
+	"!contextd/v1/session_service.proto\x12\vcontextd.v1\x1a\x18contextd/v1/access.proto\x1a\x16contextd/v1/blob.proto\x1a\x19contextd/v1/context.proto\x1a\x17contextd/v1/limit.proto\x1a\x19contextd/v1/message.proto\x1a\x19contextd/v1/session.proto\x1a\x17contextd/v1/usage.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"n\n" +
 	"\x14CreateSessionRequest\x12.\n" +
-	"\asession\x18\x01 \x01(\v2\x14.contextd.v1.SessionR\asession\x12\x1d\n" +
+	"\asession\x18\x01 \x01(\v2\x14.contextd.v1.SessionR\asession\x12&\n" +
 	"\n" +
-	"request_id\x18\x02 \x01(\tR\trequestId\"G\n" +
+	"request_id\x18\x02 \x01(\tB\a\xba\xb9\x18\x03(\x80\x01R\trequestId\"G\n" +
 	"\x15CreateSessionResponse\x12.\n" +
-	"\asession\x18\x01 \x01(\v2\x14.contextd.v1.SessionR\asession\"2\n" +
-	"\x11GetSessionRequest\x12\x1d\n" +
+	"\asession\x18\x01 \x01(\v2\x14.contextd.v1.SessionR\asession\"=\n" +
+	"\x11GetSessionRequest\x12(\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\"D\n" +
+	"session_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x010\x80\x01R\tsessionId\"D\n" +
 	"\x12GetSessionResponse\x12.\n" +
-	"\asession\x18\x01 \x01(\v2\x14.contextd.v1.SessionR\asession\"\x85\x01\n" +
-	"\x13ListSessionsRequest\x12\x1b\n" +
-	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\asession\x18\x01 \x01(\v2\x14.contextd.v1.SessionR\asession\"\x97\x01\n" +
+	"\x13ListSessionsRequest\x12%\n" +
+	"\tpage_size\x18\x01 \x01(\x05B\b\xba\xb9\x18\x04\x88\x01\xe8\aR\bpageSize\x12%\n" +
 	"\n" +
-	"page_token\x18\x02 \x01(\tR\tpageToken\x122\n" +
-	"\x06filter\x18\x03 \x01(\v2\x1a.contextd.v1.SessionFilterR\x06filter\"\xea\x02\n" +
-	"\rSessionFilter\x121\n" +
-	"\x06states\x18\x01 \x03(\x0e2\x19.contextd.v1.SessionStateR\x06states\x12D\n" +
-	"\bmetadata\x18\x02 \x03(\v2(.contextd.v1.SessionFilter.MetadataEntryR\bmetadata\x12\x1f\n" +
-	"\vtext_prefix\x18\x03 \x01(\tR\n" +
+	"page_token\x18\x02 \x01(\tB\x06\xba\xb9\x18\x02P\x01R\tpageToken\x122\n" +
+	"\x06filter\x18\x03 \x01(\v2\x1a.contextd.v1.SessionFilterR\x06filter\"\x92\x03\n" +
+	"\rSessionFilter\x12=\n" +
+	"\x06states\x18\x01 \x03(\x0e2\x19.contextd.v1.SessionStateB\n" +
+	"\xba\xb9\x18\x06P\x01b\x02\b\x01R\x06states\x12W\n" +
+	"\bmetadata\x18\x02 \x03(\v2(.contextd.v1.SessionFilter.MetadataEntryB\x11\xba\xb9\x18\rX b\x03 \x80\bj\x04\b\x01(@R\bmetadata\x12(\n" +
+	"\vtext_prefix\x18\x03 \x01(\tB\a\xba\xb9\x18\x03 \x80\x01R\n" +
 	"textPrefix\x12?\n" +
 	"\rupdated_since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\fupdatedSince\x12A\n" +
 	"\x0eupdated_before\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\rupdatedBefore\x1a;\n" +
@@ -1459,66 +1456,66 @@ const file_contextd_v1_session_service_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"p\n" +
 	"\x14ListSessionsResponse\x120\n" +
 	"\bsessions\x18\x01 \x03(\v2\x14.contextd.v1.SessionR\bsessions\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xa2\x01\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xab\x01\n" +
 	"\x14UpdateSessionRequest\x12.\n" +
 	"\asession\x18\x01 \x01(\v2\x14.contextd.v1.SessionR\asession\x12;\n" +
 	"\vupdate_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\n" +
-	"updateMask\x12\x1d\n" +
+	"updateMask\x12&\n" +
 	"\n" +
-	"request_id\x18\x03 \x01(\tR\trequestId\"G\n" +
+	"request_id\x18\x03 \x01(\tB\a\xba\xb9\x18\x03(\x80\x01R\trequestId\"G\n" +
 	"\x15UpdateSessionResponse\x12.\n" +
-	"\asession\x18\x01 \x01(\v2\x14.contextd.v1.SessionR\asession\"h\n" +
-	"\x14DeleteSessionRequest\x12\x1d\n" +
+	"\asession\x18\x01 \x01(\v2\x14.contextd.v1.SessionR\asession\"\x84\x01\n" +
+	"\x14DeleteSessionRequest\x12(\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x12\n" +
-	"\x04etag\x18\x02 \x01(\tR\x04etag\x12\x1d\n" +
+	"session_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x010\x80\x01R\tsessionId\x12\x1a\n" +
+	"\x04etag\x18\x02 \x01(\tB\x06\xba\xb9\x18\x02P\x01R\x04etag\x12&\n" +
 	"\n" +
-	"request_id\x18\x03 \x01(\tR\trequestId\"\x17\n" +
-	"\x15DeleteSessionResponse\"\x8f\x01\n" +
-	"\x12ForkSessionRequest\x12\x1d\n" +
+	"request_id\x18\x03 \x01(\tB\a\xba\xb9\x18\x03(\x80\x01R\trequestId\"\x17\n" +
+	"\x15DeleteSessionResponse\"\xac\x01\n" +
+	"\x12ForkSessionRequest\x12(\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x15\n" +
-	"\x06at_seq\x18\x02 \x01(\x03R\x05atSeq\x12$\n" +
-	"\x0enew_session_id\x18\x03 \x01(\tR\fnewSessionId\x12\x1d\n" +
+	"session_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x010\x80\x01R\tsessionId\x12\x15\n" +
+	"\x06at_seq\x18\x02 \x01(\x03R\x05atSeq\x12-\n" +
+	"\x0enew_session_id\x18\x03 \x01(\tB\a\xba\xb9\x18\x030\x80\x01R\fnewSessionId\x12&\n" +
 	"\n" +
-	"request_id\x18\x04 \x01(\tR\trequestId\"E\n" +
+	"request_id\x18\x04 \x01(\tB\a\xba\xb9\x18\x03(\x80\x01R\trequestId\"E\n" +
 	"\x13ForkSessionResponse\x12.\n" +
-	"\asession\x18\x01 \x01(\v2\x14.contextd.v1.SessionR\asession\"\xc5\x02\n" +
-	"\x15AppendMessagesRequest\x12\x1d\n" +
+	"\asession\x18\x01 \x01(\v2\x14.contextd.v1.SessionR\asession\"\xf3\x02\n" +
+	"\x15AppendMessagesRequest\x12(\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
+	"session_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x010\x80\x01R\tsessionId\x12&\n" +
 	"\n" +
-	"request_id\x18\x02 \x01(\tR\trequestId\x125\n" +
-	"\bmessages\x18\x03 \x03(\v2\x19.contextd.v1.InputMessageR\bmessages\x12#\n" +
-	"\rmessages_json\x18\x04 \x01(\tR\fmessagesJson\x12B\n" +
+	"request_id\x18\x02 \x01(\tB\a\xba\xb9\x18\x03(\x80\x01R\trequestId\x12>\n" +
+	"\bmessages\x18\x03 \x03(\v2\x19.contextd.v1.InputMessageB\a\xba\xb9\x18\x03X\xe8\aR\bmessages\x12+\n" +
+	"\rmessages_json\x18\x04 \x01(\tB\x06\xba\xb9\x18\x02P\x01R\fmessagesJson\x12B\n" +
 	"\x0fmessages_format\x18\x05 \x01(\x0e2\x19.contextd.v1.PromptFormatR\x0emessagesFormat\x12'\n" +
-	"\x0fcontext_version\x18\x06 \x01(\x03R\x0econtextVersion\x12%\n" +
-	"\x0emessages_model\x18\a \x01(\tR\rmessagesModel\"\xa2\x01\n" +
+	"\x0fcontext_version\x18\x06 \x01(\x03R\x0econtextVersion\x12.\n" +
+	"\x0emessages_model\x18\a \x01(\tB\a\xba\xb9\x18\x03(\x80\x02R\rmessagesModel\"\xa2\x01\n" +
 	"\x16AppendMessagesResponse\x12\x1f\n" +
 	"\vmessage_ids\x18\x01 \x03(\tR\n" +
 	"messageIds\x12'\n" +
 	"\x0fcontext_version\x18\x02 \x01(\x03R\x0econtextVersion\x12>\n" +
-	"\x0econtext_tokens\x18\x03 \x01(\v2\x17.contextd.v1.TokenCountR\rcontextTokens\"\xd8\x01\n" +
-	"\x13ListMessagesRequest\x12\x1d\n" +
+	"\x0econtext_tokens\x18\x03 \x01(\v2\x17.contextd.v1.TokenCountR\rcontextTokens\"\xf5\x01\n" +
+	"\x13ListMessagesRequest\x12(\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12,\n" +
+	"session_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x010\x80\x01R\tsessionId\x12,\n" +
 	"\x04view\x18\x02 \x01(\x0e2\x18.contextd.v1.MessageViewR\x04view\x12\x15\n" +
 	"\x06at_seq\x18\x03 \x01(\x03R\x05atSeq\x12!\n" +
-	"\fnewest_first\x18\x04 \x01(\bR\vnewestFirst\x12\x1b\n" +
-	"\tpage_size\x18\x05 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\fnewest_first\x18\x04 \x01(\bR\vnewestFirst\x12%\n" +
+	"\tpage_size\x18\x05 \x01(\x05B\b\xba\xb9\x18\x04\x88\x01\xe8\aR\bpageSize\x12%\n" +
 	"\n" +
-	"page_token\x18\x06 \x01(\tR\tpageToken\"p\n" +
+	"page_token\x18\x06 \x01(\tB\x06\xba\xb9\x18\x02P\x01R\tpageToken\"p\n" +
 	"\x14ListMessagesResponse\x120\n" +
 	"\bmessages\x18\x01 \x03(\v2\x14.contextd.v1.MessageR\bmessages\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xbc\x01\n" +
-	"\x15ExportMessagesRequest\x12\x1d\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xe1\x01\n" +
+	"\x15ExportMessagesRequest\x12(\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x121\n" +
-	"\x06format\x18\x02 \x01(\x0e2\x19.contextd.v1.PromptFormatR\x06format\x12\x15\n" +
-	"\x06at_seq\x18\x03 \x01(\x03R\x05atSeq\x12\x1b\n" +
-	"\tpage_size\x18\x04 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"session_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x010\x80\x01R\tsessionId\x129\n" +
+	"\x06format\x18\x02 \x01(\x0e2\x19.contextd.v1.PromptFormatB\x06\xba\xb9\x18\x02\b\x01R\x06format\x12\x15\n" +
+	"\x06at_seq\x18\x03 \x01(\x03R\x05atSeq\x12%\n" +
+	"\tpage_size\x18\x04 \x01(\x05B\b\xba\xb9\x18\x04\x88\x01\xe8\aR\bpageSize\x12%\n" +
 	"\n" +
-	"page_token\x18\x05 \x01(\tR\tpageToken\"z\n" +
+	"page_token\x18\x05 \x01(\tB\x06\xba\xb9\x18\x02P\x01R\tpageToken\"z\n" +
 	"\x16ExportMessagesResponse\x128\n" +
 	"\bmessages\x18\x01 \x03(\v2\x1c.contextd.v1.ExportedMessageR\bmessages\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x99\x03\n" +
@@ -1660,6 +1657,7 @@ func file_contextd_v1_session_service_proto_init() {
 	file_contextd_v1_access_proto_init()
 	file_contextd_v1_blob_proto_init()
 	file_contextd_v1_context_proto_init()
+	file_contextd_v1_limit_proto_init()
 	file_contextd_v1_message_proto_init()
 	file_contextd_v1_session_proto_init()
 	file_contextd_v1_usage_proto_init()

@@ -150,8 +150,8 @@ type isJsonSchema_Schema interface {
 }
 
 type JsonSchema_Json struct {
-	// The schema as JSON text, at most 256 KiB. The order of keys and the format of numbers are preserved,
-	// which is better for prompt caches.
+	// The schema as JSON text. The order of keys and the format of numbers are preserved, which is better for
+	// prompt caches.
 	Json string `protobuf:"bytes,1,opt,name=json,proto3,oneof"`
 }
 
@@ -168,7 +168,7 @@ func (*JsonSchema_Value) isJsonSchema_Schema() {}
 // the other fields are for contextd.
 type Tool struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name for the model: 1 to 64 characters of [A-Za-z0-9_-], unique in the tool set.
+	// Name for the model, unique in the tool set.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// What the tool does and when to use it, for the model.
 	Description string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
@@ -177,8 +177,8 @@ type Tool struct {
 	// Require a person's approval: the call is sent as approval_requested and, once approved, as
 	// tool_call_requested. Default false.
 	RequiresApproval bool `protobuf:"varint,4,opt,name=requires_approval,json=requiresApproval,proto3" json:"requires_approval,omitempty"`
-	// Maximum time to wait for a result or an approval, at most 24 hours. Default: TurnLimits.tool_timeout. After
-	// this time, the call gets an error result (TOOL_OUTCOME_TIMED_OUT), and the turn continues.
+	// Maximum time to wait for a result or an approval. Default: TurnLimits.tool_timeout. After this time, the call
+	// gets an error result (TOOL_OUTCOME_TIMED_OUT), and the turn continues.
 	Timeout *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	// How much of the output the model sees. Fields that are set take precedence over the policy's.
 	OutputLimits *ToolOutputLimits `protobuf:"bytes,6,opt,name=output_limits,json=outputLimits,proto3" json:"output_limits,omitempty"`
@@ -513,7 +513,7 @@ type ToolSet struct {
 	// Tools that the provider runs. Anthropic's bash, text editor, memory and computer tools are run by the
 	// client: their calls are sent to the host like calls of host_tools.
 	ProviderTools []*ProviderTool `protobuf:"bytes,2,rep,name=provider_tools,json=providerTools,proto3" json:"provider_tools,omitempty"`
-	// Tools of MCP servers to add to host_tools. At most 64 entries.
+	// Tools of MCP servers to add to host_tools.
 	McpServers    []*McpServerTools `protobuf:"bytes,3,rep,name=mcp_servers,json=mcpServers,proto3" json:"mcp_servers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -658,43 +658,47 @@ var File_contextd_v1_tool_proto protoreflect.FileDescriptor
 
 const file_contextd_v1_tool_proto_rawDesc = "" +
 	"\n" +
-	"\x16contextd/v1/tool.proto\x12\vcontextd.v1\x1a\x17contextd/v1/usage.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\"]\n" +
+	"\x16contextd/v1/tool.proto\x12\vcontextd.v1\x1a\x17contextd/v1/limit.proto\x1a\x17contextd/v1/usage.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\"g\n" +
 	"\n" +
-	"JsonSchema\x12\x14\n" +
-	"\x04json\x18\x01 \x01(\tH\x00R\x04json\x12/\n" +
+	"JsonSchema\x12\x1e\n" +
+	"\x04json\x18\x01 \x01(\tB\b\xba\xb9\x18\x04H\x80\x80\x10H\x00R\x04json\x12/\n" +
 	"\x05value\x18\x02 \x01(\v2\x17.google.protobuf.StructH\x00R\x05valueB\b\n" +
-	"\x06schema\"\xc4\x03\n" +
-	"\x04Tool\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
-	"\vdescription\x18\x02 \x01(\tR\vdescription\x12:\n" +
+	"\x06schema\"\xe2\x03\n" +
+	"\x04Tool\x12\x1c\n" +
+	"\x04name\x18\x01 \x01(\tB\b\xba\xb9\x18\x04\b\x018@R\x04name\x12(\n" +
+	"\vdescription\x18\x02 \x01(\tB\x06\xba\xb9\x18\x02P\x01R\vdescription\x12:\n" +
 	"\finput_schema\x18\x03 \x01(\v2\x17.contextd.v1.JsonSchemaR\vinputSchema\x12+\n" +
-	"\x11requires_approval\x18\x04 \x01(\bR\x10requiresApproval\x123\n" +
-	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12B\n" +
+	"\x11requires_approval\x18\x04 \x01(\bR\x10requiresApproval\x12?\n" +
+	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationB\n" +
+	"\xba\xb9\x18\x06\x9a\x01\x0324hR\atimeout\x12B\n" +
 	"\routput_limits\x18\x06 \x01(\v2\x1d.contextd.v1.ToolOutputLimitsR\foutputLimits\x128\n" +
 	"\bcategory\x18\a \x01(\x0e2\x1c.contextd.v1.ContextCategoryR\bcategory\x12\x1a\n" +
 	"\bdeferred\x18\b \x01(\bR\bdeferred\x12\x1b\n" +
 	"\x06strict\x18\t \x01(\bH\x00R\x06strict\x88\x01\x01\x12&\n" +
 	"\x03mcp\x18\n" +
 	" \x01(\v2\x14.contextd.v1.McpToolR\x03mcpB\t\n" +
-	"\a_strict\"5\n" +
-	"\aMcpTool\x12\x16\n" +
-	"\x06server\x18\x01 \x01(\tR\x06server\x12\x12\n" +
-	"\x04tool\x18\x02 \x01(\tR\x04tool\"\xfc\x01\n" +
-	"\x0eMcpServerTools\x12\x16\n" +
-	"\x06server\x18\x01 \x01(\tR\x06server\x12\x14\n" +
-	"\x05tools\x18\x02 \x03(\tR\x05tools\x12\x16\n" +
-	"\x06prefix\x18\x03 \x01(\tR\x06prefix\x12+\n" +
-	"\x11requires_approval\x18\x04 \x01(\bR\x10requiresApproval\x123\n" +
-	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12B\n" +
-	"\routput_limits\x18\x06 \x01(\v2\x1d.contextd.v1.ToolOutputLimitsR\foutputLimits\"S\n" +
-	"\fProviderTool\x12\x1a\n" +
-	"\bprovider\x18\x01 \x01(\tR\bprovider\x12'\n" +
-	"\x0fdefinition_json\x18\x02 \x01(\tR\x0edefinitionJson\"\xbb\x01\n" +
-	"\aToolSet\x120\n" +
+	"\a_strict\"I\n" +
+	"\aMcpTool\x12!\n" +
+	"\x06server\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x01(\x80\x02R\x06server\x12\x1b\n" +
+	"\x04tool\x18\x02 \x01(\tB\a\xba\xb9\x18\x03(\x80\x02R\x04tool\"\xa9\x02\n" +
+	"\x0eMcpServerTools\x12!\n" +
+	"\x06server\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x01(\x80\x02R\x06server\x12\"\n" +
+	"\x05tools\x18\x02 \x03(\tB\f\xba\xb9\x18\bX\x80\x04b\x03(\x80\x02R\x05tools\x12\x1e\n" +
+	"\x06prefix\x18\x03 \x01(\tB\x06\xba\xb9\x18\x028@R\x06prefix\x12+\n" +
+	"\x11requires_approval\x18\x04 \x01(\bR\x10requiresApproval\x12?\n" +
+	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationB\n" +
+	"\xba\xb9\x18\x06\x9a\x01\x0324hR\atimeout\x12B\n" +
+	"\routput_limits\x18\x06 \x01(\v2\x1d.contextd.v1.ToolOutputLimitsR\foutputLimits\"h\n" +
+	"\fProviderTool\x12%\n" +
+	"\bprovider\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x01(\x80\x02R\bprovider\x121\n" +
+	"\x0fdefinition_json\x18\x02 \x01(\tB\b\xba\xb9\x18\x04H\x80\x80\x10R\x0edefinitionJson\"\xdb\x01\n" +
+	"\aToolSet\x12<\n" +
 	"\n" +
-	"host_tools\x18\x01 \x03(\v2\x11.contextd.v1.ToolR\thostTools\x12@\n" +
-	"\x0eprovider_tools\x18\x02 \x03(\v2\x19.contextd.v1.ProviderToolR\rproviderTools\x12<\n" +
-	"\vmcp_servers\x18\x03 \x03(\v2\x1b.contextd.v1.McpServerToolsR\n" +
+	"host_tools\x18\x01 \x03(\v2\x11.contextd.v1.ToolB\n" +
+	"\xba\xb9\x18\x06X\x80\x04\xa0\x01\x01R\thostTools\x12L\n" +
+	"\x0eprovider_tools\x18\x02 \x03(\v2\x19.contextd.v1.ProviderToolB\n" +
+	"\xba\xb9\x18\x06X\x80\x04\xa0\x01\x01R\rproviderTools\x12D\n" +
+	"\vmcp_servers\x18\x03 \x03(\v2\x1b.contextd.v1.McpServerToolsB\x06\xba\xb9\x18\x02X@R\n" +
 	"mcpServers\"\xcd\x01\n" +
 	"\x10ToolOutputLimits\x12(\n" +
 	"\x10max_output_chars\x18\x01 \x01(\x05R\x0emaxOutputChars\x12\x1b\n" +
@@ -761,6 +765,7 @@ func file_contextd_v1_tool_proto_init() {
 	if File_contextd_v1_tool_proto != nil {
 		return
 	}
+	file_contextd_v1_limit_proto_init()
 	file_contextd_v1_usage_proto_init()
 	file_contextd_v1_tool_proto_msgTypes[0].OneofWrappers = []any{
 		(*JsonSchema_Json)(nil),

@@ -578,22 +578,20 @@ func (x *Turn) GetPendingApprovals() []*PendingApproval {
 // Session.limits. 0 or absent: not set.
 type TurnLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Maximum number of steps. Default 50, at most 1,000. The tool calls of the last step are still run.
+	// Maximum number of steps. Default 50. The tool calls of the last step are still run.
 	MaxSteps int32 `protobuf:"varint,1,opt,name=max_steps,json=maxSteps,proto3" json:"max_steps,omitempty"`
 	// Maximum number of tokens of one model response. Default: the model's limit.
 	MaxOutputTokens int32 `protobuf:"varint,2,opt,name=max_output_tokens,json=maxOutputTokens,proto3" json:"max_output_tokens,omitempty"`
 	// Maximum number of input and output tokens of all model calls of the turn, including compactions. Checked
 	// after each step, and before a model call for which the context was compacted. Default: no limit.
 	MaxTotalTokens int64 `protobuf:"varint,3,opt,name=max_total_tokens,json=maxTotalTokens,proto3" json:"max_total_tokens,omitempty"`
-	// Maximum duration of the turn, including waiting for tools. Default 1 hour, at most 7 days. The work done
-	// until then is kept.
+	// Maximum duration of the turn, including waiting for tools. Default 1 hour. The work done until then is kept.
 	TurnTimeout *durationpb.Duration `protobuf:"bytes,4,opt,name=turn_timeout,json=turnTimeout,proto3" json:"turn_timeout,omitempty"`
-	// Maximum time to wait for one tool result or approval. Default 10 minutes, at most 24 hours. Tool.timeout
-	// takes precedence.
+	// Maximum time to wait for one tool result or approval. Default 10 minutes. Tool.timeout takes precedence.
 	ToolTimeout *durationpb.Duration `protobuf:"bytes,5,opt,name=tool_timeout,json=toolTimeout,proto3" json:"tool_timeout,omitempty"`
 	// Time after turn_timeout for one last step without tools, in which the model can conclude, e.g. 60 s. A
 	// response that is streaming when turn_timeout passes may be completed. Calls that are open then get a result
-	// that states this. The turn ends with DEADLINE. Default 0: no last step. At most 1 hour.
+	// that states this. The turn ends with DEADLINE. Default 0: no last step.
 	GracePeriod   *durationpb.Duration `protobuf:"bytes,6,opt,name=grace_period,json=gracePeriod,proto3" json:"grace_period,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -904,7 +902,7 @@ var File_contextd_v1_turn_proto protoreflect.FileDescriptor
 
 const file_contextd_v1_turn_proto_rawDesc = "" +
 	"\n" +
-	"\x16contextd/v1/turn.proto\x12\vcontextd.v1\x1a\x17contextd/v1/error.proto\x1a\x19contextd/v1/message.proto\x1a\x17contextd/v1/usage.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf2\x05\n" +
+	"\x16contextd/v1/turn.proto\x12\vcontextd.v1\x1a\x17contextd/v1/error.proto\x1a\x17contextd/v1/limit.proto\x1a\x19contextd/v1/message.proto\x1a\x17contextd/v1/usage.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf2\x05\n" +
 	"\x04Turn\x12\x17\n" +
 	"\aturn_id\x18\x01 \x01(\tR\x06turnId\x12\x1d\n" +
 	"\n" +
@@ -925,15 +923,16 @@ const file_contextd_v1_turn_proto_rawDesc = "" +
 	"\x11completion_reason\x18\r \x01(\x0e2\x1d.contextd.v1.CompletionReasonR\x10completionReason\x12;\n" +
 	"\fcancel_cause\x18\x0e \x01(\x0e2\x18.contextd.v1.CancelCauseR\vcancelCause\x12.\n" +
 	"\afailure\x18\x0f \x01(\v2\x14.contextd.v1.FailureR\afailure\x12I\n" +
-	"\x11pending_approvals\x18\x10 \x03(\v2\x1c.contextd.v1.PendingApprovalR\x10pendingApprovals\"\xb9\x02\n" +
+	"\x11pending_approvals\x18\x10 \x03(\v2\x1c.contextd.v1.PendingApprovalR\x10pendingApprovals\"\xea\x02\n" +
 	"\n" +
-	"TurnLimits\x12\x1b\n" +
-	"\tmax_steps\x18\x01 \x01(\x05R\bmaxSteps\x12*\n" +
+	"TurnLimits\x12*\n" +
+	"\tmax_steps\x18\x01 \x01(\x05B\r\xba\xb9\x18\ty\x00\x00\x00\x00\x00@\x8f@R\bmaxSteps\x12*\n" +
 	"\x11max_output_tokens\x18\x02 \x01(\x05R\x0fmaxOutputTokens\x12(\n" +
-	"\x10max_total_tokens\x18\x03 \x01(\x03R\x0emaxTotalTokens\x12<\n" +
-	"\fturn_timeout\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\vturnTimeout\x12<\n" +
-	"\ftool_timeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\vtoolTimeout\x12<\n" +
-	"\fgrace_period\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\vgracePeriod\"\xef\x02\n" +
+	"\x10max_total_tokens\x18\x03 \x01(\x03R\x0emaxTotalTokens\x12G\n" +
+	"\fturn_timeout\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\t\xba\xb9\x18\x05\x9a\x01\x027dR\vturnTimeout\x12H\n" +
+	"\ftool_timeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationB\n" +
+	"\xba\xb9\x18\x06\x9a\x01\x0324hR\vtoolTimeout\x12G\n" +
+	"\fgrace_period\x18\x06 \x01(\v2\x19.google.protobuf.DurationB\t\xba\xb9\x18\x05\x9a\x01\x021hR\vgracePeriod\"\xef\x02\n" +
 	"\n" +
 	"TurnResult\x12\x1d\n" +
 	"\n" +
@@ -1061,6 +1060,7 @@ func file_contextd_v1_turn_proto_init() {
 		return
 	}
 	file_contextd_v1_error_proto_init()
+	file_contextd_v1_limit_proto_init()
 	file_contextd_v1_message_proto_init()
 	file_contextd_v1_usage_proto_init()
 	type x struct{}

@@ -205,8 +205,8 @@ type ExecuteTurnRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Session id. Empty: create a session, with an id chosen by the server (Event.session_id of the first event).
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Idempotency key, up to 128 characters, kept for 7 days. A repeated request attaches to what the first one
-	// started. Without it, this call cannot be resumed after a lost connection. Use a UUID, for example.
+	// Idempotency key, kept for 7 days. A repeated request attaches to what the first one started. Without it, this
+	// call cannot be resumed after a lost connection. Use a UUID, for example.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// In a repeated request: the last seq handled; the stream continues after it. 0: begin with the first event
 	// of this request.
@@ -226,8 +226,8 @@ type ExecuteTurnRequest struct {
 	Generation *Generation `protobuf:"bytes,9,opt,name=generation,proto3" json:"generation,omitempty"`
 	// What to do if a turn is running.
 	BusyPolicy BusyPolicy `protobuf:"varint,10,opt,name=busy_policy,json=busyPolicy,proto3,enum=contextd.v1.BusyPolicy" json:"busy_policy,omitempty"`
-	// Cancel the turn if no client, on any replica, has read its events for this time, 1 s to 24 h. It may take a
-	// few seconds longer. Absent (default): the turn is not cancelled when clients disconnect.
+	// Cancel the turn if no client, on any replica, has read its events for this time. It may take a few seconds
+	// longer. Absent (default): the turn is not cancelled when clients disconnect.
 	CancelAfterDisconnect *durationpb.Duration `protobuf:"bytes,11,opt,name=cancel_after_disconnect,json=cancelAfterDisconnect,proto3" json:"cancel_after_disconnect,omitempty"`
 	// Options of the stream.
 	Stream *StreamOptions `protobuf:"bytes,12,opt,name=stream,proto3" json:"stream,omitempty"`
@@ -414,7 +414,7 @@ type StreamOptions struct {
 	OmitDeltas bool `protobuf:"varint,1,opt,name=omit_deltas,json=omitDeltas,proto3" json:"omit_deltas,omitempty"`
 	// Add ToolCallCompleted.raw_parts, the full output of results that were cut. Default false.
 	IncludeRawToolOutput bool `protobuf:"varint,2,opt,name=include_raw_tool_output,json=includeRawToolOutput,proto3" json:"include_raw_tool_output,omitempty"`
-	// Time between heartbeats, 1 to 10 s. Default 10 s.
+	// Time between heartbeats. Default 10 s.
 	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,3,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -474,7 +474,7 @@ func (x *StreamOptions) GetHeartbeatInterval() *durationpb.Duration {
 // Request message for WatchEvents.
 type WatchEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Session id. Required.
+	// Session id.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// Stream only the events of this turn; the stream ends with the turn. Empty: the events of the whole session.
 	TurnId string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
@@ -604,14 +604,13 @@ func (x *WatchEventsResponse) GetEvent() *Event {
 // Request message for ListEvents.
 type ListEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Session id. Required.
+	// Session id.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// List only the events of this turn. Empty: all.
 	TurnId string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	// The last seq that the client has; the list begins with the next one. 0: begin with the first event.
 	AfterSeq int64 `protobuf:"varint,3,opt,name=after_seq,json=afterSeq,proto3" json:"after_seq,omitempty"`
-	// Maximum number of events per page. Default 100, at most 1,000. A page may have fewer, so that it stays
-	// under 2 MiB.
+	// Maximum number of events per page. Default 100. A page may have fewer, so that it stays under 2 MiB.
 	PageSize      int32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -742,9 +741,9 @@ func (x *ListEventsResponse) GetLastSeq() int64 {
 // Request message for GetTurn.
 type GetTurnRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Session id. Required.
+	// Session id.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Turn id. Required.
+	// Turn id.
 	TurnId        string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -843,10 +842,9 @@ func (x *GetTurnResponse) GetTurn() *Turn {
 // Request message for ListTurns.
 type ListTurnsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Session id. Required.
+	// Session id.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Maximum number of turns per page. Default 50, at most 1,000. A page may have fewer, so that it stays under
-	// 2 MiB.
+	// Maximum number of turns per page. Default 50. A page may have fewer, so that it stays under 2 MiB.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// ListTurnsResponse.next_page_token of the previous page. Empty: the first page.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
@@ -964,9 +962,9 @@ func (x *ListTurnsResponse) GetNextPageToken() string {
 // call.
 type SubmitToolResultsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Session id. Required.
+	// Session id.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// Idempotency key, up to 128 characters. Optional, because a call accepts only one answer.
+	// Idempotency key. Optional, because a call accepts only one answer.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Results of requested calls: call_id, parts (may be empty) and, if the tool failed, outcome ERROR. The texts
 	// of one result have at most 3 MiB together; there is no further limit for a single text. Store larger
@@ -1040,15 +1038,15 @@ func (x *SubmitToolResultsRequest) GetApprovals() []*Approval {
 // A person's decision about a tool call.
 type Approval struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Id of the call. Required.
+	// Id of the call.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// The decision. Required.
+	// The decision.
 	Decision ApprovalDecision `protobuf:"varint,2,opt,name=decision,proto3,enum=contextd.v1.ApprovalDecision" json:"decision,omitempty"`
-	// Only with APPROVE: arguments to use instead of the model's, a JSON object of at most 256 KiB. Empty: the
-	// model's arguments. The assistant message keeps the model's arguments; the result begins with a line that
-	// informs the model of the change.
+	// Only with APPROVE: arguments to use instead of the model's, a JSON object. Empty: the model's arguments. The
+	// assistant message keeps the model's arguments; the result begins with a line that informs the model of the
+	// change.
 	EditedArgumentsJson string `protobuf:"bytes,3,opt,name=edited_arguments_json,json=editedArgumentsJson,proto3" json:"edited_arguments_json,omitempty"`
-	// Only with DENY: the reason, for the model. Up to 16,384 characters.
+	// Only with DENY: the reason, for the model.
 	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1225,15 +1223,15 @@ func (x *AnswerReceipt) GetStatus() AnswerStatus {
 // Request message for CancelTurn.
 type CancelTurnRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Session id. Required.
+	// Session id.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// Turn id. Empty: the live turn.
 	TurnId string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
-	// Idempotency key, up to 128 characters. Optional, because cancelling twice changes nothing.
+	// Idempotency key. Optional, because cancelling twice changes nothing.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// What happens to the turn's messages.
 	Mode CancelMode `protobuf:"varint,4,opt,name=mode,proto3,enum=contextd.v1.CancelMode" json:"mode,omitempty"`
-	// Reason, for the log and the turn_cancelled event. Up to 1,024 characters.
+	// Reason, for the log and the turn_cancelled event.
 	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1364,94 +1362,96 @@ var File_contextd_v1_turn_service_proto protoreflect.FileDescriptor
 
 const file_contextd_v1_turn_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1econtextd/v1/turn_service.proto\x12\vcontextd.v1\x1a\x18contextd/v1/access.proto\x1a\x17contextd/v1/event.proto\x1a\x1ccontextd/v1/generation.proto\x1a\x19contextd/v1/message.proto\x1a\x19contextd/v1/session.proto\x1a\x16contextd/v1/tool.proto\x1a\x16contextd/v1/turn.proto\x1a\x1egoogle/protobuf/duration.proto\"\xee\x04\n" +
-	"\x12ExecuteTurnRequest\x12\x1d\n" +
+	"\x1econtextd/v1/turn_service.proto\x12\vcontextd.v1\x1a\x18contextd/v1/access.proto\x1a\x17contextd/v1/event.proto\x1a\x1ccontextd/v1/generation.proto\x1a\x17contextd/v1/limit.proto\x1a\x19contextd/v1/message.proto\x1a\x19contextd/v1/session.proto\x1a\x16contextd/v1/tool.proto\x1a\x16contextd/v1/turn.proto\x1a\x1egoogle/protobuf/duration.proto\"\x9a\x05\n" +
+	"\x12ExecuteTurnRequest\x12&\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
+	"session_id\x18\x01 \x01(\tB\a\xba\xb9\x18\x030\x80\x01R\tsessionId\x12&\n" +
 	"\n" +
-	"request_id\x18\x02 \x01(\tR\trequestId\x12\x1b\n" +
+	"request_id\x18\x02 \x01(\tB\a\xba\xb9\x18\x03(\x80\x01R\trequestId\x12\x1b\n" +
 	"\tafter_seq\x18\x03 \x01(\x03R\bafterSeq\x12/\n" +
 	"\x05input\x18\x04 \x01(\v2\x19.contextd.v1.InputMessageR\x05input\x12/\n" +
 	"\x13continue_transcript\x18\x05 \x01(\bR\x12continueTranscript\x12*\n" +
 	"\x05tools\x18\x06 \x01(\v2\x14.contextd.v1.ToolSetR\x05tools\x12/\n" +
-	"\x06limits\x18\a \x01(\v2\x17.contextd.v1.TurnLimitsR\x06limits\x12\x14\n" +
-	"\x05model\x18\b \x01(\tR\x05model\x127\n" +
+	"\x06limits\x18\a \x01(\v2\x17.contextd.v1.TurnLimitsR\x06limits\x12\x1d\n" +
+	"\x05model\x18\b \x01(\tB\a\xba\xb9\x18\x03(\x80\x02R\x05model\x127\n" +
 	"\n" +
 	"generation\x18\t \x01(\v2\x17.contextd.v1.GenerationR\n" +
 	"generation\x128\n" +
 	"\vbusy_policy\x18\n" +
 	" \x01(\x0e2\x17.contextd.v1.BusyPolicyR\n" +
-	"busyPolicy\x12Q\n" +
-	"\x17cancel_after_disconnect\x18\v \x01(\v2\x19.google.protobuf.DurationR\x15cancelAfterDisconnect\x122\n" +
+	"busyPolicy\x12b\n" +
+	"\x17cancel_after_disconnect\x18\v \x01(\v2\x19.google.protobuf.DurationB\x0f\xba\xb9\x18\v\x92\x01\x021s\x9a\x01\x0324hR\x15cancelAfterDisconnect\x122\n" +
 	"\x06stream\x18\f \x01(\v2\x1a.contextd.v1.StreamOptionsR\x06stream\x12.\n" +
 	"\asession\x18\r \x01(\v2\x14.contextd.v1.SessionR\asession\"?\n" +
 	"\x13ExecuteTurnResponse\x12(\n" +
-	"\x05event\x18\x01 \x01(\v2\x12.contextd.v1.EventR\x05event\"\xb1\x01\n" +
+	"\x05event\x18\x01 \x01(\v2\x12.contextd.v1.EventR\x05event\"\xc2\x01\n" +
 	"\rStreamOptions\x12\x1f\n" +
 	"\vomit_deltas\x18\x01 \x01(\bR\n" +
 	"omitDeltas\x125\n" +
-	"\x17include_raw_tool_output\x18\x02 \x01(\bR\x14includeRawToolOutput\x12H\n" +
-	"\x12heartbeat_interval\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x11heartbeatInterval\"\xb5\x01\n" +
-	"\x12WatchEventsRequest\x12\x1d\n" +
+	"\x17include_raw_tool_output\x18\x02 \x01(\bR\x14includeRawToolOutput\x12Y\n" +
+	"\x12heartbeat_interval\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\x0f\xba\xb9\x18\v\x92\x01\x021s\x9a\x01\x0310sR\x11heartbeatInterval\"\xc9\x01\n" +
+	"\x12WatchEventsRequest\x12(\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
-	"\aturn_id\x18\x02 \x01(\tR\x06turnId\x12\x1b\n" +
+	"session_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x010\x80\x01R\tsessionId\x12 \n" +
+	"\aturn_id\x18\x02 \x01(\tB\a\xba\xb9\x18\x030\x80\x01R\x06turnId\x12\x1b\n" +
 	"\tafter_seq\x18\x03 \x01(\x03R\bafterSeq\x12\x16\n" +
 	"\x06follow\x18\x04 \x01(\bR\x06follow\x122\n" +
 	"\x06stream\x18\x05 \x01(\v2\x1a.contextd.v1.StreamOptionsR\x06stream\"?\n" +
 	"\x13WatchEventsResponse\x12(\n" +
-	"\x05event\x18\x01 \x01(\v2\x12.contextd.v1.EventR\x05event\"\x85\x01\n" +
-	"\x11ListEventsRequest\x12\x1d\n" +
+	"\x05event\x18\x01 \x01(\v2\x12.contextd.v1.EventR\x05event\"\xa3\x01\n" +
+	"\x11ListEventsRequest\x12(\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
-	"\aturn_id\x18\x02 \x01(\tR\x06turnId\x12\x1b\n" +
-	"\tafter_seq\x18\x03 \x01(\x03R\bafterSeq\x12\x1b\n" +
-	"\tpage_size\x18\x04 \x01(\x05R\bpageSize\"\x81\x01\n" +
+	"session_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x010\x80\x01R\tsessionId\x12 \n" +
+	"\aturn_id\x18\x02 \x01(\tB\a\xba\xb9\x18\x030\x80\x01R\x06turnId\x12\x1b\n" +
+	"\tafter_seq\x18\x03 \x01(\x03R\bafterSeq\x12%\n" +
+	"\tpage_size\x18\x04 \x01(\x05B\b\xba\xb9\x18\x04\x88\x01\xe8\aR\bpageSize\"\x81\x01\n" +
 	"\x12ListEventsResponse\x12*\n" +
 	"\x06events\x18\x01 \x03(\v2\x12.contextd.v1.EventR\x06events\x12$\n" +
 	"\x0enext_after_seq\x18\x02 \x01(\x03R\fnextAfterSeq\x12\x19\n" +
-	"\blast_seq\x18\x03 \x01(\x03R\alastSeq\"H\n" +
-	"\x0eGetTurnRequest\x12\x1d\n" +
+	"\blast_seq\x18\x03 \x01(\x03R\alastSeq\"^\n" +
+	"\x0eGetTurnRequest\x12(\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
-	"\aturn_id\x18\x02 \x01(\tR\x06turnId\"8\n" +
+	"session_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x010\x80\x01R\tsessionId\x12\"\n" +
+	"\aturn_id\x18\x02 \x01(\tB\t\xba\xb9\x18\x05\b\x010\x80\x01R\x06turnId\"8\n" +
 	"\x0fGetTurnResponse\x12%\n" +
-	"\x04turn\x18\x01 \x01(\v2\x11.contextd.v1.TurnR\x04turn\"m\n" +
-	"\x10ListTurnsRequest\x12\x1d\n" +
+	"\x04turn\x18\x01 \x01(\v2\x11.contextd.v1.TurnR\x04turn\"\x8a\x01\n" +
+	"\x10ListTurnsRequest\x12(\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1b\n" +
-	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"session_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x010\x80\x01R\tsessionId\x12%\n" +
+	"\tpage_size\x18\x02 \x01(\x05B\b\xba\xb9\x18\x04\x88\x01\xe8\aR\bpageSize\x12%\n" +
 	"\n" +
-	"page_token\x18\x03 \x01(\tR\tpageToken\"d\n" +
+	"page_token\x18\x03 \x01(\tB\x06\xba\xb9\x18\x02P\x01R\tpageToken\"d\n" +
 	"\x11ListTurnsResponse\x12'\n" +
 	"\x05turns\x18\x01 \x03(\v2\x11.contextd.v1.TurnR\x05turns\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xc0\x01\n" +
-	"\x18SubmitToolResultsRequest\x12\x1d\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xec\x01\n" +
+	"\x18SubmitToolResultsRequest\x12(\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
+	"session_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x010\x80\x01R\tsessionId\x12&\n" +
 	"\n" +
-	"request_id\x18\x02 \x01(\tR\trequestId\x121\n" +
-	"\aresults\x18\x03 \x03(\v2\x17.contextd.v1.ToolResultR\aresults\x123\n" +
-	"\tapprovals\x18\x04 \x03(\v2\x15.contextd.v1.ApprovalR\tapprovals\"\xaa\x01\n" +
-	"\bApproval\x12\x17\n" +
-	"\acall_id\x18\x01 \x01(\tR\x06callId\x129\n" +
-	"\bdecision\x18\x02 \x01(\x0e2\x1d.contextd.v1.ApprovalDecisionR\bdecision\x122\n" +
-	"\x15edited_arguments_json\x18\x03 \x01(\tR\x13editedArgumentsJson\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"}\n" +
+	"request_id\x18\x02 \x01(\tB\a\xba\xb9\x18\x03(\x80\x01R\trequestId\x12=\n" +
+	"\aresults\x18\x03 \x03(\v2\x17.contextd.v1.ToolResultB\n" +
+	"\xba\xb9\x18\x06X\x80\x01\xa0\x01\x01R\aresults\x12?\n" +
+	"\tapprovals\x18\x04 \x03(\v2\x15.contextd.v1.ApprovalB\n" +
+	"\xba\xb9\x18\x06X\x80\x01\xa0\x01\x01R\tapprovals\"\xd1\x01\n" +
+	"\bApproval\x12\"\n" +
+	"\acall_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x01(\x80\x02R\x06callId\x12A\n" +
+	"\bdecision\x18\x02 \x01(\x0e2\x1d.contextd.v1.ApprovalDecisionB\x06\xba\xb9\x18\x02\b\x01R\bdecision\x12<\n" +
+	"\x15edited_arguments_json\x18\x03 \x01(\tB\b\xba\xb9\x18\x04H\x80\x80\x10R\x13editedArgumentsJson\x12 \n" +
+	"\x06reason\x18\x04 \x01(\tB\b\xba\xb9\x18\x04 \x80\x80\x01R\x06reason\"}\n" +
 	"\x19SubmitToolResultsResponse\x126\n" +
 	"\breceipts\x18\x01 \x03(\v2\x1a.contextd.v1.AnswerReceiptR\breceipts\x12(\n" +
 	"\x10pending_call_ids\x18\x02 \x03(\tR\x0ependingCallIds\"[\n" +
 	"\rAnswerReceipt\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x121\n" +
-	"\x06status\x18\x02 \x01(\x0e2\x19.contextd.v1.AnswerStatusR\x06status\"\xaf\x01\n" +
-	"\x11CancelTurnRequest\x12\x1d\n" +
+	"\x06status\x18\x02 \x01(\x0e2\x19.contextd.v1.AnswerStatusR\x06status\"\xd5\x01\n" +
+	"\x11CancelTurnRequest\x12(\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
-	"\aturn_id\x18\x02 \x01(\tR\x06turnId\x12\x1d\n" +
+	"session_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\b\x010\x80\x01R\tsessionId\x12 \n" +
+	"\aturn_id\x18\x02 \x01(\tB\a\xba\xb9\x18\x030\x80\x01R\x06turnId\x12&\n" +
 	"\n" +
-	"request_id\x18\x03 \x01(\tR\trequestId\x12+\n" +
-	"\x04mode\x18\x04 \x01(\x0e2\x17.contextd.v1.CancelModeR\x04mode\x12\x16\n" +
-	"\x06reason\x18\x05 \x01(\tR\x06reason\"q\n" +
+	"request_id\x18\x03 \x01(\tB\a\xba\xb9\x18\x03(\x80\x01R\trequestId\x12+\n" +
+	"\x04mode\x18\x04 \x01(\x0e2\x17.contextd.v1.CancelModeR\x04mode\x12\x1f\n" +
+	"\x06reason\x18\x05 \x01(\tB\a\xba\xb9\x18\x03 \x80\bR\x06reason\"q\n" +
 	"\x12CancelTurnResponse\x12%\n" +
 	"\x04turn\x18\x01 \x01(\v2\x11.contextd.v1.TurnR\x04turn\x124\n" +
 	"\aoutcome\x18\x02 \x01(\x0e2\x1a.contextd.v1.CancelOutcomeR\aoutcome*u\n" +
@@ -1583,6 +1583,7 @@ func file_contextd_v1_turn_service_proto_init() {
 	file_contextd_v1_access_proto_init()
 	file_contextd_v1_event_proto_init()
 	file_contextd_v1_generation_proto_init()
+	file_contextd_v1_limit_proto_init()
 	file_contextd_v1_message_proto_init()
 	file_contextd_v1_session_proto_init()
 	file_contextd_v1_tool_proto_init()

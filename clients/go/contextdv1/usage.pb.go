@@ -692,21 +692,21 @@ var File_contextd_v1_usage_proto protoreflect.FileDescriptor
 
 const file_contextd_v1_usage_proto_rawDesc = "" +
 	"\n" +
-	"\x17contextd/v1/usage.proto\x12\vcontextd.v1\"\x89\x01\n" +
+	"\x17contextd/v1/usage.proto\x12\vcontextd.v1\x1a\x17contextd/v1/limit.proto\"\x89\x01\n" +
 	"\n" +
 	"TokenCount\x12\x16\n" +
 	"\x06tokens\x18\x01 \x01(\x05R\x06tokens\x12-\n" +
 	"\x05basis\x18\x02 \x01(\x0e2\x17.contextd.v1.TokenBasisR\x05basis\x12\x16\n" +
 	"\x06margin\x18\x03 \x01(\x05R\x06margin\x12\x1c\n" +
-	"\testimator\x18\x04 \x01(\tR\testimator\"\xd7\x02\n" +
+	"\testimator\x18\x04 \x01(\tR\testimator\"\xe9\x02\n" +
 	"\x05Usage\x12!\n" +
 	"\finput_tokens\x18\x01 \x01(\x05R\vinputTokens\x12#\n" +
 	"\routput_tokens\x18\x02 \x01(\x05R\foutputTokens\x12)\n" +
 	"\x10reasoning_tokens\x18\x03 \x01(\x05R\x0freasoningTokens\x12*\n" +
 	"\x11cache_read_tokens\x18\x04 \x01(\x05R\x0fcacheReadTokens\x12,\n" +
-	"\x12cache_write_tokens\x18\x05 \x01(\x05R\x10cacheWriteTokens\x12!\n" +
-	"\ftotal_tokens\x18\x06 \x01(\x05R\vtotalTokens\x12.\n" +
-	"\x13provider_usage_json\x18\a \x01(\tR\x11providerUsageJson\x12.\n" +
+	"\x12cache_write_tokens\x18\x05 \x01(\x05R\x10cacheWriteTokens\x12)\n" +
+	"\ftotal_tokens\x18\x06 \x01(\x05B\x06\xba\xb9\x18\x02\x10\x01R\vtotalTokens\x128\n" +
+	"\x13provider_usage_json\x18\a \x01(\tB\b\xba\xb9\x18\x04H\x80\x80\x04R\x11providerUsageJson\x12.\n" +
 	"\x13provider_tool_calls\x18\b \x01(\x05R\x11providerToolCalls\"\x93\x02\n" +
 	"\vUsageTotals\x12\x14\n" +
 	"\x05calls\x18\x01 \x01(\x03R\x05calls\x12!\n" +
@@ -801,6 +801,7 @@ func file_contextd_v1_usage_proto_init() {
 	if File_contextd_v1_usage_proto != nil {
 		return
 	}
+	file_contextd_v1_limit_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

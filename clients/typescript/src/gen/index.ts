@@ -8,6 +8,7 @@ export * from "./contextd/v1/context_service.js";
 export * from "./contextd/v1/error.js";
 export * from "./contextd/v1/event.js";
 export * from "./contextd/v1/generation.js";
+export * from "./contextd/v1/limit.js";
 export * from "./contextd/v1/message.js";
 export * from "./contextd/v1/model.js";
 export * from "./contextd/v1/model_service.js";

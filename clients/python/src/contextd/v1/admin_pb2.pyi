@@ -197,7 +197,7 @@ class ApiKey(_message.Message):
     access: _access_pb2.Access.ValueType
     """Access level of the key."""
     name: _builtins.str
-    """Purpose of the key, from CreateKeyRequest.name. Up to 200 characters."""
+    """Purpose of the key, from CreateKeyRequest.name."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When the key was created."""

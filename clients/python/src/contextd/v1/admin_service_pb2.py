@@ -24,10 +24,11 @@ _sym_db = _symbol_database.Default()
 
 from contextd.v1 import access_pb2 as contextd_dot_v1_dot_access__pb2
 from contextd.v1 import admin_pb2 as contextd_dot_v1_dot_admin__pb2
+from contextd.v1 import limit_pb2 as contextd_dot_v1_dot_limit__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63ontextd/v1/admin_service.proto\x12\x0b\x63ontextd.v1\x1a\x18\x63ontextd/v1/access.proto\x1a\x17\x63ontextd/v1/admin.proto\x1a\x1egoogle/protobuf/duration.proto\"\x16\n\x14GetServerInfoRequest\"\xd3\x01\n\x15GetServerInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x16\n\x0eschema_version\x18\x02 \x01(\x05\x12\x19\n\x11max_request_bytes\x18\x03 \x01(\x03\x12\x16\n\x0emax_blob_bytes\x18\x04 \x01(\x03\x12\x15\n\rauth_required\x18\x05 \x01(\x08\x12\x11\n\ttenant_id\x18\x06 \x01(\t\x12#\n\x06\x61\x63\x63\x65ss\x18\x07 \x01(\x0e\x32\x13.contextd.v1.Access\x12\x0f\n\x07subject\x18\x08 \x01(\t\"\x80\x01\n\x10\x43reateKeyRequest\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12#\n\x06\x61\x63\x63\x65ss\x18\x02 \x01(\x0e\x32\x13.contextd.v1.Access\x12\x0c\n\x04name\x18\x03 \x01(\t\x12&\n\x03ttl\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"E\n\x11\x43reateKeyResponse\x12 \n\x03key\x18\x01 \x01(\x0b\x32\x13.contextd.v1.ApiKey\x12\x0e\n\x06secret\x18\x02 \x01(\t\"K\n\x0fListKeysRequest\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"N\n\x10ListKeysResponse\x12!\n\x04keys\x18\x01 \x03(\x0b\x32\x13.contextd.v1.ApiKey\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"5\n\x10RevokeKeyRequest\x12\x0e\n\x06key_id\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\"5\n\x11RevokeKeyResponse\x12 \n\x03key\x18\x01 \x01(\x0b\x32\x13.contextd.v1.ApiKey\"+\n\x16GetTenantLimitsRequest\x12\x11\n\ttenant_id\x18\x01 \x01(\t\"\xa6\x01\n\x17GetTenantLimitsResponse\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12&\n\x03own\x18\x02 \x01(\x0b\x32\x19.contextd.v1.TenantLimits\x12+\n\x08in_force\x18\x03 \x01(\x0b\x32\x19.contextd.v1.TenantLimits\x12#\n\x03use\x18\x04 \x01(\x0b\x32\x16.contextd.v1.TenantUse\"V\n\x16SetTenantLimitsRequest\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12)\n\x06limits\x18\x02 \x01(\x0b\x32\x19.contextd.v1.TenantLimits\"F\n\x17SetTenantLimitsResponse\x12+\n\x08in_force\x18\x01 \x01(\x0b\x32\x19.contextd.v1.TenantLimits\"(\n\x13\x44\x65leteTenantRequest\x12\x11\n\ttenant_id\x18\x01 \x01(\t\"E\n\x14\x44\x65leteTenantResponse\x12-\n\x08\x64\x65letion\x18\x01 \x01(\x0b\x32\x1b.contextd.v1.TenantDeletion\"-\n\x18GetTenantDeletionRequest\x12\x11\n\ttenant_id\x18\x01 \x01(\t\"J\n\x19GetTenantDeletionResponse\x12-\n\x08\x64\x65letion\x18\x01 \x01(\x0b\x32\x1b.contextd.v1.TenantDeletion2\xfe\x05\n\x0c\x41\x64minService\x12_\n\rGetServerInfo\x12!.contextd.v1.GetServerInfoRequest\x1a\".contextd.v1.GetServerInfoResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x12P\n\tCreateKey\x12\x1d.contextd.v1.CreateKeyRequest\x1a\x1e.contextd.v1.CreateKeyResponse\"\x04\xb0\xb9\x18\x03\x12P\n\x08ListKeys\x12\x1c.contextd.v1.ListKeysRequest\x1a\x1d.contextd.v1.ListKeysResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x03\x12P\n\tRevokeKey\x12\x1d.contextd.v1.RevokeKeyRequest\x1a\x1e.contextd.v1.RevokeKeyResponse\"\x04\xb0\xb9\x18\x03\x12\x65\n\x0fGetTenantLimits\x12#.contextd.v1.GetTenantLimitsRequest\x1a$.contextd.v1.GetTenantLimitsResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x03\x12\x65\n\x0fSetTenantLimits\x12#.contextd.v1.SetTenantLimitsRequest\x1a$.contextd.v1.SetTenantLimitsResponse\"\x07\x90\x02\x02\xb0\xb9\x18\x04\x12\\\n\x0c\x44\x65leteTenant\x12 .contextd.v1.DeleteTenantRequest\x1a!.contextd.v1.DeleteTenantResponse\"\x07\x90\x02\x02\xb0\xb9\x18\x04\x12k\n\x11GetTenantDeletion\x12%.contextd.v1.GetTenantDeletionRequest\x1a&.contextd.v1.GetTenantDeletionResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x03\x42N\n\x0f\x64\x65v.contextd.v1B\x11\x41\x64minServiceProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63ontextd/v1/admin_service.proto\x12\x0b\x63ontextd.v1\x1a\x18\x63ontextd/v1/access.proto\x1a\x17\x63ontextd/v1/admin.proto\x1a\x17\x63ontextd/v1/limit.proto\x1a\x1egoogle/protobuf/duration.proto\"\x16\n\x14GetServerInfoRequest\"\xd3\x01\n\x15GetServerInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x16\n\x0eschema_version\x18\x02 \x01(\x05\x12\x19\n\x11max_request_bytes\x18\x03 \x01(\x03\x12\x16\n\x0emax_blob_bytes\x18\x04 \x01(\x03\x12\x15\n\rauth_required\x18\x05 \x01(\x08\x12\x11\n\ttenant_id\x18\x06 \x01(\t\x12#\n\x06\x61\x63\x63\x65ss\x18\x07 \x01(\x0e\x32\x13.contextd.v1.Access\x12\x0f\n\x07subject\x18\x08 \x01(\t\"\xac\x01\n\x10\x43reateKeyRequest\x12\x19\n\ttenant_id\x18\x01 \x01(\tB\x06\xba\xb9\x18\x02@@\x12+\n\x06\x61\x63\x63\x65ss\x18\x02 \x01(\x0e\x32\x13.contextd.v1.AccessB\x06\xba\xb9\x18\x02\x08\x01\x12\x15\n\x04name\x18\x03 \x01(\tB\x07\xba\xb9\x18\x03(\xc8\x01\x12\x39\n\x03ttl\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationB\x11\xba\xb9\x18\r\x92\x01\x02\x31m\x9a\x01\x05\x33\x36\x35\x30\x64\"E\n\x11\x43reateKeyResponse\x12 \n\x03key\x18\x01 \x01(\x0b\x32\x13.contextd.v1.ApiKey\x12\x0e\n\x06secret\x18\x02 \x01(\t\"e\n\x0fListKeysRequest\x12\x19\n\ttenant_id\x18\x01 \x01(\tB\x06\xba\xb9\x18\x02@@\x12\x1b\n\tpage_size\x18\x02 \x01(\x05\x42\x08\xba\xb9\x18\x04\x88\x01\xe8\x07\x12\x1a\n\npage_token\x18\x03 \x01(\tB\x06\xba\xb9\x18\x02P\x01\"N\n\x10ListKeysResponse\x12!\n\x04keys\x18\x01 \x03(\x0b\x32\x13.contextd.v1.ApiKey\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"H\n\x10RevokeKeyRequest\x12\x19\n\x06key_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\x08\x01(\x80\x01\x12\x19\n\ttenant_id\x18\x02 \x01(\tB\x06\xba\xb9\x18\x02@@\"5\n\x11RevokeKeyResponse\x12 \n\x03key\x18\x01 \x01(\x0b\x32\x13.contextd.v1.ApiKey\"3\n\x16GetTenantLimitsRequest\x12\x19\n\ttenant_id\x18\x01 \x01(\tB\x06\xba\xb9\x18\x02@@\"\xa6\x01\n\x17GetTenantLimitsResponse\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12&\n\x03own\x18\x02 \x01(\x0b\x32\x19.contextd.v1.TenantLimits\x12+\n\x08in_force\x18\x03 \x01(\x0b\x32\x19.contextd.v1.TenantLimits\x12#\n\x03use\x18\x04 \x01(\x0b\x32\x16.contextd.v1.TenantUse\"`\n\x16SetTenantLimitsRequest\x12\x1b\n\ttenant_id\x18\x01 \x01(\tB\x08\xba\xb9\x18\x04\x08\x01@@\x12)\n\x06limits\x18\x02 \x01(\x0b\x32\x19.contextd.v1.TenantLimits\"F\n\x17SetTenantLimitsResponse\x12+\n\x08in_force\x18\x01 \x01(\x0b\x32\x19.contextd.v1.TenantLimits\"2\n\x13\x44\x65leteTenantRequest\x12\x1b\n\ttenant_id\x18\x01 \x01(\tB\x08\xba\xb9\x18\x04\x08\x01@@\"E\n\x14\x44\x65leteTenantResponse\x12-\n\x08\x64\x65letion\x18\x01 \x01(\x0b\x32\x1b.contextd.v1.TenantDeletion\"5\n\x18GetTenantDeletionRequest\x12\x19\n\ttenant_id\x18\x01 \x01(\tB\x06\xba\xb9\x18\x02@@\"J\n\x19GetTenantDeletionResponse\x12-\n\x08\x64\x65letion\x18\x01 \x01(\x0b\x32\x1b.contextd.v1.TenantDeletion2\xfe\x05\n\x0c\x41\x64minService\x12_\n\rGetServerInfo\x12!.contextd.v1.GetServerInfoRequest\x1a\".contextd.v1.GetServerInfoResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x12P\n\tCreateKey\x12\x1d.contextd.v1.CreateKeyRequest\x1a\x1e.contextd.v1.CreateKeyResponse\"\x04\xb0\xb9\x18\x03\x12P\n\x08ListKeys\x12\x1c.contextd.v1.ListKeysRequest\x1a\x1d.contextd.v1.ListKeysResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x03\x12P\n\tRevokeKey\x12\x1d.contextd.v1.RevokeKeyRequest\x1a\x1e.contextd.v1.RevokeKeyResponse\"\x04\xb0\xb9\x18\x03\x12\x65\n\x0fGetTenantLimits\x12#.contextd.v1.GetTenantLimitsRequest\x1a$.contextd.v1.GetTenantLimitsResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x03\x12\x65\n\x0fSetTenantLimits\x12#.contextd.v1.SetTenantLimitsRequest\x1a$.contextd.v1.SetTenantLimitsResponse\"\x07\x90\x02\x02\xb0\xb9\x18\x04\x12\\\n\x0c\x44\x65leteTenant\x12 .contextd.v1.DeleteTenantRequest\x1a!.contextd.v1.DeleteTenantResponse\"\x07\x90\x02\x02\xb0\xb9\x18\x04\x12k\n\x11GetTenantDeletion\x12%.contextd.v1.GetTenantDeletionRequest\x1a&.contextd.v1.GetTenantDeletionResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x03\x42N\n\x0f\x64\x65v.contextd.v1B\x11\x41\x64minServiceProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,6 +36,32 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'contextd.v1.admin_service_p
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\017dev.contextd.v1B\021AdminServiceProtoP\001Z&contextd.dev/go/contextd/v1;contextdv1'
+  _globals['_CREATEKEYREQUEST'].fields_by_name['tenant_id']._loaded_options = None
+  _globals['_CREATEKEYREQUEST'].fields_by_name['tenant_id']._serialized_options = b'\272\271\030\002@@'
+  _globals['_CREATEKEYREQUEST'].fields_by_name['access']._loaded_options = None
+  _globals['_CREATEKEYREQUEST'].fields_by_name['access']._serialized_options = b'\272\271\030\002\010\001'
+  _globals['_CREATEKEYREQUEST'].fields_by_name['name']._loaded_options = None
+  _globals['_CREATEKEYREQUEST'].fields_by_name['name']._serialized_options = b'\272\271\030\003(\310\001'
+  _globals['_CREATEKEYREQUEST'].fields_by_name['ttl']._loaded_options = None
+  _globals['_CREATEKEYREQUEST'].fields_by_name['ttl']._serialized_options = b'\272\271\030\r\222\001\0021m\232\001\0053650d'
+  _globals['_LISTKEYSREQUEST'].fields_by_name['tenant_id']._loaded_options = None
+  _globals['_LISTKEYSREQUEST'].fields_by_name['tenant_id']._serialized_options = b'\272\271\030\002@@'
+  _globals['_LISTKEYSREQUEST'].fields_by_name['page_size']._loaded_options = None
+  _globals['_LISTKEYSREQUEST'].fields_by_name['page_size']._serialized_options = b'\272\271\030\004\210\001\350\007'
+  _globals['_LISTKEYSREQUEST'].fields_by_name['page_token']._loaded_options = None
+  _globals['_LISTKEYSREQUEST'].fields_by_name['page_token']._serialized_options = b'\272\271\030\002P\001'
+  _globals['_REVOKEKEYREQUEST'].fields_by_name['key_id']._loaded_options = None
+  _globals['_REVOKEKEYREQUEST'].fields_by_name['key_id']._serialized_options = b'\272\271\030\005\010\001(\200\001'
+  _globals['_REVOKEKEYREQUEST'].fields_by_name['tenant_id']._loaded_options = None
+  _globals['_REVOKEKEYREQUEST'].fields_by_name['tenant_id']._serialized_options = b'\272\271\030\002@@'
+  _globals['_GETTENANTLIMITSREQUEST'].fields_by_name['tenant_id']._loaded_options = None
+  _globals['_GETTENANTLIMITSREQUEST'].fields_by_name['tenant_id']._serialized_options = b'\272\271\030\002@@'
+  _globals['_SETTENANTLIMITSREQUEST'].fields_by_name['tenant_id']._loaded_options = None
+  _globals['_SETTENANTLIMITSREQUEST'].fields_by_name['tenant_id']._serialized_options = b'\272\271\030\004\010\001@@'
+  _globals['_DELETETENANTREQUEST'].fields_by_name['tenant_id']._loaded_options = None
+  _globals['_DELETETENANTREQUEST'].fields_by_name['tenant_id']._serialized_options = b'\272\271\030\004\010\001@@'
+  _globals['_GETTENANTDELETIONREQUEST'].fields_by_name['tenant_id']._loaded_options = None
+  _globals['_GETTENANTDELETIONREQUEST'].fields_by_name['tenant_id']._serialized_options = b'\272\271\030\002@@'
   _globals['_ADMINSERVICE'].methods_by_name['GetServerInfo']._loaded_options = None
   _globals['_ADMINSERVICE'].methods_by_name['GetServerInfo']._serialized_options = b'\220\002\001\260\271\030\001'
   _globals['_ADMINSERVICE'].methods_by_name['CreateKey']._loaded_options = None
@@ -51,38 +78,38 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ADMINSERVICE'].methods_by_name['DeleteTenant']._serialized_options = b'\220\002\002\260\271\030\004'
   _globals['_ADMINSERVICE'].methods_by_name['GetTenantDeletion']._loaded_options = None
   _globals['_ADMINSERVICE'].methods_by_name['GetTenantDeletion']._serialized_options = b'\220\002\001\260\271\030\003'
-  _globals['_GETSERVERINFOREQUEST']._serialized_start=131
-  _globals['_GETSERVERINFOREQUEST']._serialized_end=153
-  _globals['_GETSERVERINFORESPONSE']._serialized_start=156
-  _globals['_GETSERVERINFORESPONSE']._serialized_end=367
-  _globals['_CREATEKEYREQUEST']._serialized_start=370
-  _globals['_CREATEKEYREQUEST']._serialized_end=498
-  _globals['_CREATEKEYRESPONSE']._serialized_start=500
-  _globals['_CREATEKEYRESPONSE']._serialized_end=569
-  _globals['_LISTKEYSREQUEST']._serialized_start=571
-  _globals['_LISTKEYSREQUEST']._serialized_end=646
-  _globals['_LISTKEYSRESPONSE']._serialized_start=648
-  _globals['_LISTKEYSRESPONSE']._serialized_end=726
-  _globals['_REVOKEKEYREQUEST']._serialized_start=728
-  _globals['_REVOKEKEYREQUEST']._serialized_end=781
-  _globals['_REVOKEKEYRESPONSE']._serialized_start=783
-  _globals['_REVOKEKEYRESPONSE']._serialized_end=836
-  _globals['_GETTENANTLIMITSREQUEST']._serialized_start=838
-  _globals['_GETTENANTLIMITSREQUEST']._serialized_end=881
-  _globals['_GETTENANTLIMITSRESPONSE']._serialized_start=884
-  _globals['_GETTENANTLIMITSRESPONSE']._serialized_end=1050
-  _globals['_SETTENANTLIMITSREQUEST']._serialized_start=1052
-  _globals['_SETTENANTLIMITSREQUEST']._serialized_end=1138
-  _globals['_SETTENANTLIMITSRESPONSE']._serialized_start=1140
-  _globals['_SETTENANTLIMITSRESPONSE']._serialized_end=1210
-  _globals['_DELETETENANTREQUEST']._serialized_start=1212
-  _globals['_DELETETENANTREQUEST']._serialized_end=1252
-  _globals['_DELETETENANTRESPONSE']._serialized_start=1254
-  _globals['_DELETETENANTRESPONSE']._serialized_end=1323
-  _globals['_GETTENANTDELETIONREQUEST']._serialized_start=1325
-  _globals['_GETTENANTDELETIONREQUEST']._serialized_end=1370
-  _globals['_GETTENANTDELETIONRESPONSE']._serialized_start=1372
-  _globals['_GETTENANTDELETIONRESPONSE']._serialized_end=1446
-  _globals['_ADMINSERVICE']._serialized_start=1449
-  _globals['_ADMINSERVICE']._serialized_end=2215
+  _globals['_GETSERVERINFOREQUEST']._serialized_start=156
+  _globals['_GETSERVERINFOREQUEST']._serialized_end=178
+  _globals['_GETSERVERINFORESPONSE']._serialized_start=181
+  _globals['_GETSERVERINFORESPONSE']._serialized_end=392
+  _globals['_CREATEKEYREQUEST']._serialized_start=395
+  _globals['_CREATEKEYREQUEST']._serialized_end=567
+  _globals['_CREATEKEYRESPONSE']._serialized_start=569
+  _globals['_CREATEKEYRESPONSE']._serialized_end=638
+  _globals['_LISTKEYSREQUEST']._serialized_start=640
+  _globals['_LISTKEYSREQUEST']._serialized_end=741
+  _globals['_LISTKEYSRESPONSE']._serialized_start=743
+  _globals['_LISTKEYSRESPONSE']._serialized_end=821
+  _globals['_REVOKEKEYREQUEST']._serialized_start=823
+  _globals['_REVOKEKEYREQUEST']._serialized_end=895
+  _globals['_REVOKEKEYRESPONSE']._serialized_start=897
+  _globals['_REVOKEKEYRESPONSE']._serialized_end=950
+  _globals['_GETTENANTLIMITSREQUEST']._serialized_start=952
+  _globals['_GETTENANTLIMITSREQUEST']._serialized_end=1003
+  _globals['_GETTENANTLIMITSRESPONSE']._serialized_start=1006
+  _globals['_GETTENANTLIMITSRESPONSE']._serialized_end=1172
+  _globals['_SETTENANTLIMITSREQUEST']._serialized_start=1174
+  _globals['_SETTENANTLIMITSREQUEST']._serialized_end=1270
+  _globals['_SETTENANTLIMITSRESPONSE']._serialized_start=1272
+  _globals['_SETTENANTLIMITSRESPONSE']._serialized_end=1342
+  _globals['_DELETETENANTREQUEST']._serialized_start=1344
+  _globals['_DELETETENANTREQUEST']._serialized_end=1394
+  _globals['_DELETETENANTRESPONSE']._serialized_start=1396
+  _globals['_DELETETENANTRESPONSE']._serialized_end=1465
+  _globals['_GETTENANTDELETIONREQUEST']._serialized_start=1467
+  _globals['_GETTENANTDELETIONREQUEST']._serialized_end=1520
+  _globals['_GETTENANTDELETIONRESPONSE']._serialized_start=1522
+  _globals['_GETTENANTDELETIONRESPONSE']._serialized_end=1596
+  _globals['_ADMINSERVICE']._serialized_start=1599
+  _globals['_ADMINSERVICE']._serialized_end=2365
 # @@protoc_insertion_point(module_scope)

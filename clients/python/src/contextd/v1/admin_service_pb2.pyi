@@ -105,9 +105,9 @@ class CreateKeyRequest(_message.Message):
     created explicitly: any id of 1 to 64 characters of a-z, 0-9, `-`, `_` and `.` names one.
     """
     access: _access_pb2.Access.ValueType
-    """Access level of the key. Required. Not above the caller's own."""
+    """Access level of the key. Not above the caller's own."""
     name: _builtins.str
-    """Purpose of the key, up to 200 characters."""
+    """Purpose of the key."""
     @_builtins.property
     def ttl(self) -> _duration_pb2.Duration:
         """Time until the key expires, 1 minute to 10 years. Absent: it does not expire."""
@@ -170,7 +170,7 @@ class ListKeysRequest(_message.Message):
     tenant_id: _builtins.str
     """Tenant id. Empty: the caller's own. Another tenant requires ACCESS_OPERATOR."""
     page_size: _builtins.int
-    """Maximum number of keys per page. Default 50, at most 1,000."""
+    """Maximum number of keys per page. Default 50."""
     page_token: _builtins.str
     """next_page_token of the previous page, with the same tenant_id. Empty: the first page."""
     def __init__(
@@ -225,7 +225,7 @@ class RevokeKeyRequest(_message.Message):
     KEY_ID_FIELD_NUMBER: _builtins.int
     TENANT_ID_FIELD_NUMBER: _builtins.int
     key_id: _builtins.str
-    """Id of the key. Required."""
+    """Id of the key."""
     tenant_id: _builtins.str
     """Tenant of the key. Empty: the caller's own. Another tenant requires ACCESS_OPERATOR."""
     def __init__(
@@ -337,7 +337,7 @@ class SetTenantLimitsRequest(_message.Message):
     TENANT_ID_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
     tenant_id: _builtins.str
-    """Tenant id. Required."""
+    """Tenant id."""
     @_builtins.property
     def limits(self) -> _admin_pb2.TenantLimits:
         """All limits of this tenant; they replace the previous ones. For absent limits, the server's defaults are in
@@ -390,7 +390,7 @@ class DeleteTenantRequest(_message.Message):
 
     TENANT_ID_FIELD_NUMBER: _builtins.int
     tenant_id: _builtins.str
-    """Tenant id. Required."""
+    """Tenant id."""
     def __init__(
         self,
         *,

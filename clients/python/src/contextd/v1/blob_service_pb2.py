@@ -24,9 +24,10 @@ _sym_db = _symbol_database.Default()
 
 from contextd.v1 import access_pb2 as contextd_dot_v1_dot_access__pb2
 from contextd.v1 import blob_pb2 as contextd_dot_v1_dot_blob__pb2
+from contextd.v1 import limit_pb2 as contextd_dot_v1_dot_limit__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x63ontextd/v1/blob_service.proto\x12\x0b\x63ontextd.v1\x1a\x18\x63ontextd/v1/access.proto\x1a\x16\x63ontextd/v1/blob.proto\"T\n\x0ePutBlobRequest\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x17.contextd.v1.BlobHeaderH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04\x64\x61ta\"X\n\nBlobHeader\x12\x12\n\nmedia_type\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x0e\n\x06sha256\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"2\n\x0fPutBlobResponse\x12\x1f\n\x04\x62lob\x18\x01 \x01(\x0b\x32\x11.contextd.v1.Blob\"M\n\x0eGetBlobRequest\x12\x0f\n\x07\x62lob_id\x18\x01 \x01(\t\x12\x14\n\x0coffset_bytes\x18\x02 \x01(\x03\x12\x14\n\x0clength_bytes\x18\x03 \x01(\x03\"M\n\x0fGetBlobResponse\x12!\n\x04\x62lob\x18\x01 \x01(\x0b\x32\x11.contextd.v1.BlobH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04\x64\x61ta2\xac\x01\n\x0b\x42lobService\x12L\n\x07PutBlob\x12\x1b.contextd.v1.PutBlobRequest\x1a\x1c.contextd.v1.PutBlobResponse\"\x04\xb0\xb9\x18\x02(\x01\x12O\n\x07GetBlob\x12\x1b.contextd.v1.GetBlobRequest\x1a\x1c.contextd.v1.GetBlobResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x30\x01\x42M\n\x0f\x64\x65v.contextd.v1B\x10\x42lobServiceProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x63ontextd/v1/blob_service.proto\x12\x0b\x63ontextd.v1\x1a\x18\x63ontextd/v1/access.proto\x1a\x16\x63ontextd/v1/blob.proto\x1a\x17\x63ontextd/v1/limit.proto\"a\n\x0ePutBlobRequest\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x17.contextd.v1.BlobHeaderH\x00\x12\x1c\n\x05\x63hunk\x18\x02 \x01(\x0c\x42\x0b\xba\xb9\x18\x07H\x80\x80@\xa0\x01\x01H\x00\x42\x06\n\x04\x64\x61ta\"w\n\nBlobHeader\x12\x1d\n\nmedia_type\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\x08\x01 \xff\x01\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x19\n\x06sha256\x18\x03 \x01(\tB\t\xba\xb9\x18\x05 @\xa0\x01\x01\x12\x1b\n\nrequest_id\x18\x04 \x01(\tB\x07\xba\xb9\x18\x03(\x80\x01\"2\n\x0fPutBlobResponse\x12\x1f\n\x04\x62lob\x18\x01 \x01(\x0b\x32\x11.contextd.v1.Blob\"X\n\x0eGetBlobRequest\x12\x1a\n\x07\x62lob_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\x08\x01\x30\x80\x01\x12\x14\n\x0coffset_bytes\x18\x02 \x01(\x03\x12\x14\n\x0clength_bytes\x18\x03 \x01(\x03\"M\n\x0fGetBlobResponse\x12!\n\x04\x62lob\x18\x01 \x01(\x0b\x32\x11.contextd.v1.BlobH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04\x64\x61ta2\xac\x01\n\x0b\x42lobService\x12L\n\x07PutBlob\x12\x1b.contextd.v1.PutBlobRequest\x1a\x1c.contextd.v1.PutBlobResponse\"\x04\xb0\xb9\x18\x02(\x01\x12O\n\x07GetBlob\x12\x1b.contextd.v1.GetBlobRequest\x1a\x1c.contextd.v1.GetBlobResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x30\x01\x42M\n\x0f\x64\x65v.contextd.v1B\x10\x42lobServiceProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,20 +35,30 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'contextd.v1.blob_service_pb
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\017dev.contextd.v1B\020BlobServiceProtoP\001Z&contextd.dev/go/contextd/v1;contextdv1'
+  _globals['_PUTBLOBREQUEST'].fields_by_name['chunk']._loaded_options = None
+  _globals['_PUTBLOBREQUEST'].fields_by_name['chunk']._serialized_options = b'\272\271\030\007H\200\200@\240\001\001'
+  _globals['_BLOBHEADER'].fields_by_name['media_type']._loaded_options = None
+  _globals['_BLOBHEADER'].fields_by_name['media_type']._serialized_options = b'\272\271\030\005\010\001 \377\001'
+  _globals['_BLOBHEADER'].fields_by_name['sha256']._loaded_options = None
+  _globals['_BLOBHEADER'].fields_by_name['sha256']._serialized_options = b'\272\271\030\005 @\240\001\001'
+  _globals['_BLOBHEADER'].fields_by_name['request_id']._loaded_options = None
+  _globals['_BLOBHEADER'].fields_by_name['request_id']._serialized_options = b'\272\271\030\003(\200\001'
+  _globals['_GETBLOBREQUEST'].fields_by_name['blob_id']._loaded_options = None
+  _globals['_GETBLOBREQUEST'].fields_by_name['blob_id']._serialized_options = b'\272\271\030\005\010\0010\200\001'
   _globals['_BLOBSERVICE'].methods_by_name['PutBlob']._loaded_options = None
   _globals['_BLOBSERVICE'].methods_by_name['PutBlob']._serialized_options = b'\260\271\030\002'
   _globals['_BLOBSERVICE'].methods_by_name['GetBlob']._loaded_options = None
   _globals['_BLOBSERVICE'].methods_by_name['GetBlob']._serialized_options = b'\220\002\001\260\271\030\001'
-  _globals['_PUTBLOBREQUEST']._serialized_start=97
-  _globals['_PUTBLOBREQUEST']._serialized_end=181
-  _globals['_BLOBHEADER']._serialized_start=183
-  _globals['_BLOBHEADER']._serialized_end=271
-  _globals['_PUTBLOBRESPONSE']._serialized_start=273
-  _globals['_PUTBLOBRESPONSE']._serialized_end=323
-  _globals['_GETBLOBREQUEST']._serialized_start=325
-  _globals['_GETBLOBREQUEST']._serialized_end=402
-  _globals['_GETBLOBRESPONSE']._serialized_start=404
-  _globals['_GETBLOBRESPONSE']._serialized_end=481
-  _globals['_BLOBSERVICE']._serialized_start=484
-  _globals['_BLOBSERVICE']._serialized_end=656
+  _globals['_PUTBLOBREQUEST']._serialized_start=122
+  _globals['_PUTBLOBREQUEST']._serialized_end=219
+  _globals['_BLOBHEADER']._serialized_start=221
+  _globals['_BLOBHEADER']._serialized_end=340
+  _globals['_PUTBLOBRESPONSE']._serialized_start=342
+  _globals['_PUTBLOBRESPONSE']._serialized_end=392
+  _globals['_GETBLOBREQUEST']._serialized_start=394
+  _globals['_GETBLOBREQUEST']._serialized_end=482
+  _globals['_GETBLOBRESPONSE']._serialized_start=484
+  _globals['_GETBLOBRESPONSE']._serialized_end=561
+  _globals['_BLOBSERVICE']._serialized_start=564
+  _globals['_BLOBSERVICE']._serialized_end=736
 # @@protoc_insertion_point(module_scope)

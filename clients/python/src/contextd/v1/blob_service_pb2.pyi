@@ -26,7 +26,7 @@ class PutBlobRequest(_message.Message):
     HEADER_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
     chunk: _builtins.bytes
-    """The next bytes, at most 1 MiB."""
+    """The next bytes."""
     @_builtins.property
     def header(self) -> Global___BlobHeader:
         """Description of the content that follows."""
@@ -58,13 +58,13 @@ class BlobHeader(_message.Message):
     SHA256_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     media_type: _builtins.str
-    """MIME type. Required."""
+    """MIME type."""
     size_bytes: _builtins.int
     """Length in bytes, verified at the end of the upload. 0: not verified."""
     sha256: _builtins.str
     """SHA-256 of the content in lowercase hex, verified at the end of the upload. Empty: not verified."""
     request_id: _builtins.str
-    """Idempotency key, up to 128 characters. Optional, because the same content is stored only once."""
+    """Idempotency key. Optional, because the same content is stored only once."""
     def __init__(
         self,
         *,
@@ -115,7 +115,7 @@ class GetBlobRequest(_message.Message):
     OFFSET_BYTES_FIELD_NUMBER: _builtins.int
     LENGTH_BYTES_FIELD_NUMBER: _builtins.int
     blob_id: _builtins.str
-    """Id of the blob. Required."""
+    """Id of the blob."""
     offset_bytes: _builtins.int
     """Offset of the first byte to return. Default 0."""
     length_bytes: _builtins.int

@@ -54,7 +54,7 @@ class GetContextStatsRequest(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     FORMAT_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """Session id. Required."""
+    """Session id."""
     model: _builtins.str
     """Reference of the model to compute the statistics for. Empty: the live turn's model, else the session's."""
     format: Global___StatsFormat.ValueType
@@ -120,11 +120,9 @@ class CompactRequest(_message.Message):
     WAIT_FIELD_NUMBER: _builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """Session id. Required."""
+    """Session id."""
     request_id: _builtins.str
-    """Idempotency key, up to 128 characters, kept for 7 days. A repeated request may have another value of
-    `wait`.
-    """
+    """Idempotency key, kept for 7 days. A repeated request may have another value of `wait`."""
     strategy: _policy_pb2.CompactionStrategy.ValueType
     """The strategy to try first."""
     target_tokens: _builtins.int
@@ -134,7 +132,7 @@ class CompactRequest(_message.Message):
     found only after a summary was written, the compaction has state FAILED. 0: the strategy decides.
     """
     instructions: _builtins.str
-    """Instructions for this summary, e.g. "Keep the migration plan in detail." At most 16,384 characters."""
+    """Instructions for this summary, e.g. "Keep the migration plan in detail." """
     instructions_mode: _policy_pb2.InstructionsMode.ValueType
     """Whether `instructions` are added to the session's instructions, or replace all instructions."""
     summary_model: _builtins.str
@@ -201,9 +199,9 @@ class PruneToolOutputsRequest(_message.Message):
     PROTECT_TURNS_FIELD_NUMBER: _builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """Session id. Required."""
+    """Session id."""
     request_id: _builtins.str
-    """Idempotency key, up to 128 characters, kept for 7 days."""
+    """Idempotency key, kept for 7 days."""
     minimum_tokens: _builtins.int
     """Overrides PrunePolicy.minimum_tokens: prune only if at least this many tokens are saved."""
     protect_tokens: _builtins.int
@@ -275,11 +273,11 @@ class RestoreToolOutputsRequest(_message.Message):
     PRUNED_AT_SEQ_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """Session id. Required."""
+    """Session id."""
     pruned_at_seq: _builtins.int
-    """The prune to revert: PruneReport.pruned_at_seq. Required."""
+    """The prune to revert: PruneReport.pruned_at_seq."""
     request_id: _builtins.str
-    """Idempotency key, up to 128 characters. Optional, because restoring twice changes nothing."""
+    """Idempotency key. Optional, because restoring twice changes nothing."""
     def __init__(
         self,
         *,
@@ -335,10 +333,10 @@ class PrepareContextRequest(_message.Message):
     FORMAT_FIELD_NUMBER: _builtins.int
     APPLY_QUEUED_MESSAGES_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """Session id. Required."""
+    """Session id."""
     request_id: _builtins.str
-    """Idempotency key, up to 128 characters, kept for 7 days. A repeated request returns the report of the first
-    one, with the current prompt.
+    """Idempotency key, kept for 7 days. A repeated request returns the report of the first one, with the current
+    prompt.
     """
     model: _builtins.str
     """Reference of the model to prepare the prompt for. Empty: the session's."""
@@ -468,7 +466,7 @@ class RenderContextRequest(_message.Message):
     FORMAT_FIELD_NUMBER: _builtins.int
     AT_SEQ_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """Session id. Required."""
+    """Session id."""
     model: _builtins.str
     """Reference of the model to render the prompt for. Empty: the session's."""
     format: _context_pb2.PromptFormat.ValueType
@@ -609,11 +607,9 @@ class ListCompactionsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """Session id. Required."""
+    """Session id."""
     page_size: _builtins.int
-    """Maximum number of compactions per page. Default 50, at most 1,000. A page may have fewer, so that it stays
-    under 2 MiB.
-    """
+    """Maximum number of compactions per page. Default 50. A page may have fewer, so that it stays under 2 MiB."""
     page_token: _builtins.str
     """ListCompactionsResponse.next_page_token of the previous page. Empty: the first page."""
     def __init__(
@@ -669,11 +665,11 @@ class RevertCompactionRequest(_message.Message):
     COMPACTION_ID_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """Session id. Required."""
+    """Session id."""
     compaction_id: _builtins.str
-    """The compaction. It must be the newest one in force. Required."""
+    """The compaction. It must be the newest one in force."""
     request_id: _builtins.str
-    """Idempotency key, up to 128 characters. Optional, because reverting twice changes nothing."""
+    """Idempotency key. Optional, because reverting twice changes nothing."""
     def __init__(
         self,
         *,
@@ -733,11 +729,9 @@ class RecordUsageRequest(_message.Message):
     MESSAGE_ID_FIELD_NUMBER: _builtins.int
     CONTEXT_VERSION_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """Session id. Required."""
+    """Session id."""
     request_id: _builtins.str
-    """Idempotency key, up to 128 characters, kept for 7 days. Without it, a repeated request adds the usage
-    again.
-    """
+    """Idempotency key, kept for 7 days. Without it, a repeated request adds the usage again."""
     model: _builtins.str
     """Reference of the model that was called. Empty: the session's."""
     purpose: _usage_pb2.UsagePurpose.ValueType
@@ -752,7 +746,7 @@ class RecordUsageRequest(_message.Message):
     """
     @_builtins.property
     def usage(self) -> _usage_pb2.Usage:
-        """Usage that the provider reported. Required."""
+        """Usage that the provider reported."""
 
     def __init__(
         self,

@@ -22,10 +22,11 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from contextd.v1 import limit_pb2 as contextd_dot_v1_dot_limit__pb2
 from contextd.v1 import tool_pb2 as contextd_dot_v1_dot_tool__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63ontextd/v1/generation.proto\x12\x0b\x63ontextd.v1\x1a\x16\x63ontextd/v1/tool.proto\"\xdd\x03\n\nGeneration\x12\x18\n\x0btemperature\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05top_p\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x12\n\x05top_k\x18\x03 \x01(\x05H\x02\x88\x01\x01\x12\x16\n\x0estop_sequences\x18\x04 \x03(\t\x12\x11\n\x04seed\x18\x05 \x01(\x05H\x03\x88\x01\x01\x12\x36\n\x10reasoning_effort\x18\x06 \x01(\x0e\x32\x1c.contextd.v1.ReasoningEffort\x12$\n\x17reasoning_budget_tokens\x18\x07 \x01(\x05H\x04\x88\x01\x01\x12,\n\x0btool_choice\x18\x08 \x01(\x0b\x32\x17.contextd.v1.ToolChoice\x12 \n\x13parallel_tool_calls\x18\t \x01(\x08H\x05\x88\x01\x01\x12\x34\n\x0fresponse_format\x18\n \x01(\x0b\x32\x1b.contextd.v1.ResponseFormat\x12\x1d\n\x15provider_options_json\x18\x0b \x01(\tB\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x08\n\x06_top_kB\x07\n\x05_seedB\x1a\n\x18_reasoning_budget_tokensB\x16\n\x14_parallel_tool_calls\"X\n\nToolChoice\x12+\n\x04mode\x18\x01 \x01(\x0e\x32\x1b.contextd.v1.ToolChoiceModeH\x00\x12\x13\n\ttool_name\x18\x02 \x01(\tH\x00\x42\x08\n\x06\x63hoice\"l\n\x0eResponseFormat\x12,\n\x0bjson_schema\x18\x01 \x01(\x0b\x32\x17.contextd.v1.JsonSchema\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x13\n\x06strict\x18\x03 \x01(\x08H\x00\x88\x01\x01\x42\t\n\x07_strict*\xf4\x01\n\x0fReasoningEffort\x12 \n\x1cREASONING_EFFORT_UNSPECIFIED\x10\x00\x12\x19\n\x15REASONING_EFFORT_NONE\x10\x01\x12\x1c\n\x18REASONING_EFFORT_MINIMAL\x10\x02\x12\x18\n\x14REASONING_EFFORT_LOW\x10\x03\x12\x1b\n\x17REASONING_EFFORT_MEDIUM\x10\x04\x12\x19\n\x15REASONING_EFFORT_HIGH\x10\x05\x12\x1a\n\x16REASONING_EFFORT_XHIGH\x10\x06\x12\x18\n\x14REASONING_EFFORT_MAX\x10\x07*\x87\x01\n\x0eToolChoiceMode\x12 \n\x1cTOOL_CHOICE_MODE_UNSPECIFIED\x10\x00\x12\x19\n\x15TOOL_CHOICE_MODE_AUTO\x10\x01\x12\x19\n\x15TOOL_CHOICE_MODE_NONE\x10\x02\x12\x1d\n\x19TOOL_CHOICE_MODE_REQUIRED\x10\x03\x42L\n\x0f\x64\x65v.contextd.v1B\x0fGenerationProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63ontextd/v1/generation.proto\x12\x0b\x63ontextd.v1\x1a\x17\x63ontextd/v1/limit.proto\x1a\x16\x63ontextd/v1/tool.proto\"\xb5\x04\n\nGeneration\x12\x30\n\x0btemperature\x18\x01 \x01(\x01\x42\x16\xba\xb9\x18\x12q\x00\x00\x00\x00\x00\x00\x00\x00y\x00\x00\x00\x00\x00\x00\x00@H\x00\x88\x01\x01\x12*\n\x05top_p\x18\x02 \x01(\x01\x42\x16\xba\xb9\x18\x12q\x00\x00\x00\x00\x00\x00\x00\x00y\x00\x00\x00\x00\x00\x00\xf0?H\x01\x88\x01\x01\x12\x12\n\x05top_k\x18\x03 \x01(\x05H\x02\x88\x01\x01\x12%\n\x0estop_sequences\x18\x04 \x03(\tB\r\xba\xb9\x18\tX\x10\x62\x05\x08\x01 \x80\x02\x12 \n\x04seed\x18\x05 \x01(\x05\x42\r\xba\xb9\x18\tq\x00\x00\x00\x00\x00\x00\xe0\xc1H\x03\x88\x01\x01\x12\x36\n\x10reasoning_effort\x18\x06 \x01(\x0e\x32\x1c.contextd.v1.ReasoningEffort\x12$\n\x17reasoning_budget_tokens\x18\x07 \x01(\x05H\x04\x88\x01\x01\x12,\n\x0btool_choice\x18\x08 \x01(\x0b\x32\x17.contextd.v1.ToolChoice\x12 \n\x13parallel_tool_calls\x18\t \x01(\x08H\x05\x88\x01\x01\x12\x34\n\x0fresponse_format\x18\n \x01(\x0b\x32\x1b.contextd.v1.ResponseFormat\x12\'\n\x15provider_options_json\x18\x0b \x01(\tB\x08\xba\xb9\x18\x04H\x80\x80\x04\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x08\n\x06_top_kB\x07\n\x05_seedB\x1a\n\x18_reasoning_budget_tokensB\x16\n\x14_parallel_tool_calls\"b\n\nToolChoice\x12+\n\x04mode\x18\x01 \x01(\x0e\x32\x1b.contextd.v1.ToolChoiceModeH\x00\x12\x1d\n\ttool_name\x18\x02 \x01(\tB\x08\xba\xb9\x18\x04\x08\x01\x38@H\x00\x42\x08\n\x06\x63hoice\"t\n\x0eResponseFormat\x12,\n\x0bjson_schema\x18\x01 \x01(\x0b\x32\x17.contextd.v1.JsonSchema\x12\x14\n\x04name\x18\x02 \x01(\tB\x06\xba\xb9\x18\x02\x38@\x12\x13\n\x06strict\x18\x03 \x01(\x08H\x00\x88\x01\x01\x42\t\n\x07_strict*\xf4\x01\n\x0fReasoningEffort\x12 \n\x1cREASONING_EFFORT_UNSPECIFIED\x10\x00\x12\x19\n\x15REASONING_EFFORT_NONE\x10\x01\x12\x1c\n\x18REASONING_EFFORT_MINIMAL\x10\x02\x12\x18\n\x14REASONING_EFFORT_LOW\x10\x03\x12\x1b\n\x17REASONING_EFFORT_MEDIUM\x10\x04\x12\x19\n\x15REASONING_EFFORT_HIGH\x10\x05\x12\x1a\n\x16REASONING_EFFORT_XHIGH\x10\x06\x12\x18\n\x14REASONING_EFFORT_MAX\x10\x07*\x87\x01\n\x0eToolChoiceMode\x12 \n\x1cTOOL_CHOICE_MODE_UNSPECIFIED\x10\x00\x12\x19\n\x15TOOL_CHOICE_MODE_AUTO\x10\x01\x12\x19\n\x15TOOL_CHOICE_MODE_NONE\x10\x02\x12\x1d\n\x19TOOL_CHOICE_MODE_REQUIRED\x10\x03\x42L\n\x0f\x64\x65v.contextd.v1B\x0fGenerationProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,14 +34,28 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'contextd.v1.generation_pb2'
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\017dev.contextd.v1B\017GenerationProtoP\001Z&contextd.dev/go/contextd/v1;contextdv1'
-  _globals['_REASONINGEFFORT']._serialized_start=750
-  _globals['_REASONINGEFFORT']._serialized_end=994
-  _globals['_TOOLCHOICEMODE']._serialized_start=997
-  _globals['_TOOLCHOICEMODE']._serialized_end=1132
-  _globals['_GENERATION']._serialized_start=70
-  _globals['_GENERATION']._serialized_end=547
-  _globals['_TOOLCHOICE']._serialized_start=549
-  _globals['_TOOLCHOICE']._serialized_end=637
-  _globals['_RESPONSEFORMAT']._serialized_start=639
-  _globals['_RESPONSEFORMAT']._serialized_end=747
+  _globals['_GENERATION'].fields_by_name['temperature']._loaded_options = None
+  _globals['_GENERATION'].fields_by_name['temperature']._serialized_options = b'\272\271\030\022q\000\000\000\000\000\000\000\000y\000\000\000\000\000\000\000@'
+  _globals['_GENERATION'].fields_by_name['top_p']._loaded_options = None
+  _globals['_GENERATION'].fields_by_name['top_p']._serialized_options = b'\272\271\030\022q\000\000\000\000\000\000\000\000y\000\000\000\000\000\000\360?'
+  _globals['_GENERATION'].fields_by_name['stop_sequences']._loaded_options = None
+  _globals['_GENERATION'].fields_by_name['stop_sequences']._serialized_options = b'\272\271\030\tX\020b\005\010\001 \200\002'
+  _globals['_GENERATION'].fields_by_name['seed']._loaded_options = None
+  _globals['_GENERATION'].fields_by_name['seed']._serialized_options = b'\272\271\030\tq\000\000\000\000\000\000\340\301'
+  _globals['_GENERATION'].fields_by_name['provider_options_json']._loaded_options = None
+  _globals['_GENERATION'].fields_by_name['provider_options_json']._serialized_options = b'\272\271\030\004H\200\200\004'
+  _globals['_TOOLCHOICE'].fields_by_name['tool_name']._loaded_options = None
+  _globals['_TOOLCHOICE'].fields_by_name['tool_name']._serialized_options = b'\272\271\030\004\010\0018@'
+  _globals['_RESPONSEFORMAT'].fields_by_name['name']._loaded_options = None
+  _globals['_RESPONSEFORMAT'].fields_by_name['name']._serialized_options = b'\272\271\030\0028@'
+  _globals['_REASONINGEFFORT']._serialized_start=881
+  _globals['_REASONINGEFFORT']._serialized_end=1125
+  _globals['_TOOLCHOICEMODE']._serialized_start=1128
+  _globals['_TOOLCHOICEMODE']._serialized_end=1263
+  _globals['_GENERATION']._serialized_start=95
+  _globals['_GENERATION']._serialized_end=660
+  _globals['_TOOLCHOICE']._serialized_start=662
+  _globals['_TOOLCHOICE']._serialized_end=760
+  _globals['_RESPONSEFORMAT']._serialized_start=762
+  _globals['_RESPONSEFORMAT']._serialized_end=878
 # @@protoc_insertion_point(module_scope)

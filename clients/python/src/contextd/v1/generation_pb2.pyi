@@ -134,14 +134,12 @@ class Generation(_message.Message):
     """
     provider_options_json: _builtins.str
     """Options without a field here, as a JSON object keyed by kind of provider:
-    {"anthropic":{"service_tier":"priority"}}. The matching entry is merged unchanged into the provider's
-    request, and takes precedence over the fields above. At most 64 KiB.
+    {"anthropic":{"service_tier":"priority"}}. The matching entry is merged unchanged into the provider's request,
+    and takes precedence over the fields above.
     """
     @_builtins.property
     def stop_sequences(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Texts that end the response: at most 16, of up to 256 characters each. Providers support 4 or 5 at most. If
-        set, it replaces the session's list.
-        """
+        """Texts that end the response. Providers support 4 or 5 at most. If set, it replaces the session's list."""
 
     @_builtins.property
     def tool_choice(self) -> Global___ToolChoice:
@@ -237,7 +235,7 @@ class ResponseFormat(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     STRICT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Name of the schema, which some providers require: up to 64 characters of [A-Za-z0-9_-]. Default "answer"."""
+    """Name of the schema, which some providers require. Default "answer"."""
     strict: _builtins.bool
     """Enforce the schema exactly. Absent: true if the provider supports it."""
     @_builtins.property

@@ -201,13 +201,11 @@ class InputMessage(_message.Message):
     """
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]:
-        """Content, 1 to 256 parts in order. ExecuteTurn and EnqueueMessage accept text and media."""
+        """Content, in order. ExecuteTurn and EnqueueMessage accept text and media."""
 
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Labels of the host, stored and returned unchanged: at most 32, keys up to 64 and values up to 1,024
-        characters. Not sent to the model.
-        """
+        """Labels of the host, stored and returned unchanged. Not sent to the model."""
 
     @_builtins.property
     def response(self) -> Global___ModelResponse:
@@ -518,7 +516,7 @@ class Part(_message.Message):
     PREVIEW_OF_FIELD_NUMBER: _builtins.int
     SANITIZED_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """Text, at most 1 MiB. May be empty only if provider_metadata_json is set. For texts of tool results, see
+    """Text. May be empty only if provider_metadata_json is set. For texts of tool results, see
     SubmitToolResultsRequest.results.
     """
     refusal: _builtins.str
@@ -530,7 +528,7 @@ class Part(_message.Message):
     model or a compaction made it invalid.
     """
     sanitized: _builtins.bool
-    """Output only. Characters that cannot be stored (NUL, lone surrogates) were replaced with U+FFFD."""
+    """Characters that cannot be stored (NUL, lone surrogates) were replaced with U+FFFD."""
     @_builtins.property
     def reasoning(self) -> Global___Reasoning:
         """The model's reasoning, or a summary of it."""
@@ -566,17 +564,17 @@ class Part(_message.Message):
 
     @_builtins.property
     def citations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Citation]:
-        """Sources of an assistant's text part. At most 256 in a request."""
+        """Sources of an assistant's text part."""
 
     @_builtins.property
     def tokens(self) -> _usage_pb2.TokenCount:
-        """Output only. Size in the context window."""
+        """Size in the context window."""
 
     @_builtins.property
     def preview_of(self) -> _blob_pb2.Blob:
-        """Output only. Set if the part would make the response too large: its text is then only the first 4 KiB, or
-        the item_json of a ProviderItem is empty. The blob has the full content. The texts of a tool result have
-        their own preview_of. For the arguments of a call, see ToolCall.arguments_blob.
+        """Set if the part would make the response too large: its text is then only the first 4 KiB, or the item_json of
+        a ProviderItem is empty. The blob has the full content. The texts of a tool result have their own preview_of.
+        For the arguments of a call, see ToolCall.arguments_blob.
         """
 
     def __init__(
@@ -656,9 +654,7 @@ class ToolCall(_message.Message):
     """
     @_builtins.property
     def arguments_blob(self) -> _blob_pb2.Blob:
-        """Output only. Set instead of arguments_json if the arguments would make the response too large. Read them
-        with GetBlob.
-        """
+        """Set instead of arguments_json if the arguments would make the response too large. Read them with GetBlob."""
 
     def __init__(
         self,
@@ -692,12 +688,12 @@ class ToolResult(_message.Message):
     call_id: _builtins.str
     """Id of the call."""
     tool_name: _builtins.str
-    """Name of the tool. Ignored in requests."""
+    """Name of the tool."""
     outcome: Global___ToolOutcome.ValueType
     """How the call ended. In a request: SUCCESS (default) or ERROR."""
     display_text: _builtins.str
-    """Output only. Text of the tool for users, at most 1,000 characters; the model does not see it. Set for a
-    result of an MCP server with structured content, which the model sees instead of the text.
+    """Text of the tool for users, at most 1,000 characters; the model does not see it. Set for a result of an MCP
+    server with structured content, which the model sees instead of the text.
     """
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]:
@@ -705,13 +701,11 @@ class ToolResult(_message.Message):
 
     @_builtins.property
     def truncation(self) -> Global___Truncation:
-        """Output only. Set if the output was cut."""
+        """Set if the output was cut."""
 
     @_builtins.property
     def prune_mark(self) -> Global___PruneMark:
-        """Output only. Set if the result was pruned: the model sees "[Old tool result content cleared]" instead of
-        the parts.
-        """
+        """Set if the result was pruned: the model sees "[Old tool result content cleared]" instead of the parts."""
 
     def __init__(
         self,
@@ -819,25 +813,23 @@ class Media(_message.Message):
     WIDTH_FIELD_NUMBER: _builtins.int
     HEIGHT_FIELD_NUMBER: _builtins.int
     media_type: _builtins.str
-    """MIME type, e.g. "image/png" or "application/pdf". Required in requests."""
+    """MIME type, e.g. "image/png" or "application/pdf"."""
     data: _builtins.bytes
-    """In requests: the content itself, at most 3 MiB. It is stored as a blob."""
+    """In requests: the content itself. It is stored as a blob."""
     blob_id: _builtins.str
     """Id of a blob that was stored before, with PutBlob or as part of a message. At most 256 blobs per request."""
     url: _builtins.str
-    """URL that the provider fetches; contextd does not. Starts with https:// or http://. At most 8,192
-    characters.
-    """
+    """URL that the provider fetches; contextd does not. Starts with https:// or http://."""
     filename: _builtins.str
-    """File name, at most 255 characters. May be empty."""
+    """File name. May be empty."""
     size_bytes: _builtins.int
-    """Output only. Length in bytes. 0 for a url."""
+    """Length in bytes. 0 for a url."""
     width: _builtins.int
-    """Output only. Width in pixels of a stored PNG, JPEG, GIF or WebP image. 0 if not known. The size in tokens
-    is computed from width and height.
+    """Width in pixels of a stored PNG, JPEG, GIF or WebP image. 0 if not known. The size in tokens is computed from
+    width and height.
     """
     height: _builtins.int
-    """Output only. Height in pixels. 0 if not known."""
+    """Height in pixels. 0 if not known."""
     def __init__(
         self,
         *,

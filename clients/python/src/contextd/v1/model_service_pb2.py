@@ -23,10 +23,11 @@ _sym_db = _symbol_database.Default()
 
 
 from contextd.v1 import access_pb2 as contextd_dot_v1_dot_access__pb2
+from contextd.v1 import limit_pb2 as contextd_dot_v1_dot_limit__pb2
 from contextd.v1 import model_pb2 as contextd_dot_v1_dot_model__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63ontextd/v1/model_service.proto\x12\x0b\x63ontextd.v1\x1a\x18\x63ontextd/v1/access.proto\x1a\x17\x63ontextd/v1/model.proto\"L\n\x11ListModelsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x10\n\x08provider\x18\x03 \x01(\t\"Q\n\x12ListModelsResponse\x12\"\n\x06models\x18\x01 \x03(\x0b\x32\x12.contextd.v1.Model\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\" \n\x0fGetModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\"5\n\x10GetModelResponse\x12!\n\x05model\x18\x01 \x01(\x0b\x32\x12.contextd.v1.Model2\xb8\x01\n\x0cModelService\x12V\n\nListModels\x12\x1e.contextd.v1.ListModelsRequest\x1a\x1f.contextd.v1.ListModelsResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x12P\n\x08GetModel\x12\x1c.contextd.v1.GetModelRequest\x1a\x1d.contextd.v1.GetModelResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x42N\n\x0f\x64\x65v.contextd.v1B\x11ModelServiceProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63ontextd/v1/model_service.proto\x12\x0b\x63ontextd.v1\x1a\x18\x63ontextd/v1/access.proto\x1a\x17\x63ontextd/v1/limit.proto\x1a\x17\x63ontextd/v1/model.proto\"g\n\x11ListModelsRequest\x12\x1b\n\tpage_size\x18\x01 \x01(\x05\x42\x08\xba\xb9\x18\x04\x88\x01\xe8\x07\x12\x1a\n\npage_token\x18\x02 \x01(\tB\x06\xba\xb9\x18\x02P\x01\x12\x19\n\x08provider\x18\x03 \x01(\tB\x07\xba\xb9\x18\x03(\x80\x01\"Q\n\x12ListModelsResponse\x12\"\n\x06models\x18\x01 \x03(\x0b\x32\x12.contextd.v1.Model\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"+\n\x0fGetModelRequest\x12\x18\n\x05model\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\x08\x01(\x80\x02\"5\n\x10GetModelResponse\x12!\n\x05model\x18\x01 \x01(\x0b\x32\x12.contextd.v1.Model2\xb8\x01\n\x0cModelService\x12V\n\nListModels\x12\x1e.contextd.v1.ListModelsRequest\x1a\x1f.contextd.v1.ListModelsResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x12P\n\x08GetModel\x12\x1c.contextd.v1.GetModelRequest\x1a\x1d.contextd.v1.GetModelResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x42N\n\x0f\x64\x65v.contextd.v1B\x11ModelServiceProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,18 +35,26 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'contextd.v1.model_service_p
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\017dev.contextd.v1B\021ModelServiceProtoP\001Z&contextd.dev/go/contextd/v1;contextdv1'
+  _globals['_LISTMODELSREQUEST'].fields_by_name['page_size']._loaded_options = None
+  _globals['_LISTMODELSREQUEST'].fields_by_name['page_size']._serialized_options = b'\272\271\030\004\210\001\350\007'
+  _globals['_LISTMODELSREQUEST'].fields_by_name['page_token']._loaded_options = None
+  _globals['_LISTMODELSREQUEST'].fields_by_name['page_token']._serialized_options = b'\272\271\030\002P\001'
+  _globals['_LISTMODELSREQUEST'].fields_by_name['provider']._loaded_options = None
+  _globals['_LISTMODELSREQUEST'].fields_by_name['provider']._serialized_options = b'\272\271\030\003(\200\001'
+  _globals['_GETMODELREQUEST'].fields_by_name['model']._loaded_options = None
+  _globals['_GETMODELREQUEST'].fields_by_name['model']._serialized_options = b'\272\271\030\005\010\001(\200\002'
   _globals['_MODELSERVICE'].methods_by_name['ListModels']._loaded_options = None
   _globals['_MODELSERVICE'].methods_by_name['ListModels']._serialized_options = b'\220\002\001\260\271\030\001'
   _globals['_MODELSERVICE'].methods_by_name['GetModel']._loaded_options = None
   _globals['_MODELSERVICE'].methods_by_name['GetModel']._serialized_options = b'\220\002\001\260\271\030\001'
-  _globals['_LISTMODELSREQUEST']._serialized_start=99
-  _globals['_LISTMODELSREQUEST']._serialized_end=175
-  _globals['_LISTMODELSRESPONSE']._serialized_start=177
-  _globals['_LISTMODELSRESPONSE']._serialized_end=258
-  _globals['_GETMODELREQUEST']._serialized_start=260
-  _globals['_GETMODELREQUEST']._serialized_end=292
-  _globals['_GETMODELRESPONSE']._serialized_start=294
-  _globals['_GETMODELRESPONSE']._serialized_end=347
-  _globals['_MODELSERVICE']._serialized_start=350
-  _globals['_MODELSERVICE']._serialized_end=534
+  _globals['_LISTMODELSREQUEST']._serialized_start=124
+  _globals['_LISTMODELSREQUEST']._serialized_end=227
+  _globals['_LISTMODELSRESPONSE']._serialized_start=229
+  _globals['_LISTMODELSRESPONSE']._serialized_end=310
+  _globals['_GETMODELREQUEST']._serialized_start=312
+  _globals['_GETMODELREQUEST']._serialized_end=355
+  _globals['_GETMODELRESPONSE']._serialized_start=357
+  _globals['_GETMODELRESPONSE']._serialized_end=410
+  _globals['_MODELSERVICE']._serialized_start=413
+  _globals['_MODELSERVICE']._serialized_end=597
 # @@protoc_insertion_point(module_scope)

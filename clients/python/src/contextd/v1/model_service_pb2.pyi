@@ -29,7 +29,7 @@ class ListModelsRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     PROVIDER_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """Maximum number of models per page. Default 50, at most 1,000."""
+    """Maximum number of models per page. Default 50."""
     page_token: _builtins.str
     """ListModelsResponse.next_page_token of the previous page. Empty: the first page."""
     provider: _builtins.str
@@ -85,7 +85,7 @@ class GetModelRequest(_message.Message):
 
     MODEL_FIELD_NUMBER: _builtins.int
     model: _builtins.str
-    """Model reference or alias. Required."""
+    """Model reference or alias."""
     def __init__(
         self,
         *,

@@ -22,11 +22,12 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from contextd.v1 import limit_pb2 as contextd_dot_v1_dot_limit__pb2
 from contextd.v1 import tool_pb2 as contextd_dot_v1_dot_tool__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x63ontextd/v1/policy.proto\x12\x0b\x63ontextd.v1\x1a\x16\x63ontextd/v1/tool.proto\x1a\x1egoogle/protobuf/duration.proto\"\xe2\x02\n\x06Policy\x12\x31\n\ncompaction\x18\x01 \x01(\x0b\x32\x1d.contextd.v1.CompactionPolicy\x12\'\n\x05prune\x18\x02 \x01(\x0b\x32\x18.contextd.v1.PrunePolicy\x12&\n\x05tools\x18\x03 \x01(\x0b\x32\x17.contextd.v1.ToolPolicy\x12\'\n\x05queue\x18\x04 \x01(\x0b\x32\x18.contextd.v1.QueuePolicy\x12\x1b\n\x0eoutput_reserve\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x1b\n\x0e\x63ontext_window\x18\x06 \x01(\x05H\x01\x88\x01\x01\x12\x32\n\x0eunknown_window\x18\x07 \x01(\x0e\x32\x1a.contextd.v1.UnknownWindow\x12\x17\n\x0f\x66\x61llback_models\x18\x08 \x03(\tB\x11\n\x0f_output_reserveB\x11\n\x0f_context_window\"\xf8\x04\n\x10\x43ompactionPolicy\x12\x14\n\x07\x65nabled\x18\x01 \x01(\x08H\x00\x88\x01\x01\x12\x31\n\x08strategy\x18\x02 \x01(\x0e\x32\x1f.contextd.v1.CompactionStrategy\x12\x16\n\tthreshold\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\x17\n\nkeep_turns\x18\x04 \x01(\x05H\x02\x88\x01\x01\x12\x17\n\nkeep_ratio\x18\x05 \x01(\x01H\x03\x88\x01\x01\x12\x15\n\rsummary_model\x18\x06 \x01(\t\x12\x1f\n\x12summary_max_tokens\x18\x07 \x01(\x05H\x04\x88\x01\x01\x12\x14\n\x0cinstructions\x18\x08 \x01(\t\x12\x38\n\x11instructions_mode\x18\t \x01(\x0e\x32\x1d.contextd.v1.InstructionsMode\x12\x17\n\nbackground\x18\n \x01(\x08H\x05\x88\x01\x01\x12(\n\x05guard\x18\x0b \x01(\x0e\x32\x19.contextd.v1.ContextGuard\x12 \n\x13guard_request_ratio\x18\x0c \x01(\x01H\x06\x88\x01\x01\x12\x1f\n\x12guard_stream_ratio\x18\r \x01(\x01H\x07\x88\x01\x01\x12\x1f\n\x12guard_max_restarts\x18\x0e \x01(\x05H\x08\x88\x01\x01\x42\n\n\x08_enabledB\x0c\n\n_thresholdB\r\n\x0b_keep_turnsB\r\n\x0b_keep_ratioB\x15\n\x13_summary_max_tokensB\r\n\x0b_backgroundB\x16\n\x14_guard_request_ratioB\x15\n\x13_guard_stream_ratioB\x15\n\x13_guard_max_restarts\"\xda\x01\n\x0bPrunePolicy\x12$\n\x04mode\x18\x01 \x01(\x0e\x32\x16.contextd.v1.PruneMode\x12\x1b\n\x0eminimum_tokens\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x1b\n\x0eprotect_tokens\x18\x03 \x01(\x05H\x01\x88\x01\x01\x12\x1a\n\rprotect_turns\x18\x04 \x01(\x05H\x02\x88\x01\x01\x12\x17\n\x0fprotected_tools\x18\x05 \x03(\tB\x11\n\x0f_minimum_tokensB\x11\n\x0f_protect_tokensB\x10\n\x0e_protect_turns\"\xc3\x02\n\nToolPolicy\x12-\n\texecution\x18\x01 \x01(\x0e\x32\x1a.contextd.v1.ToolExecution\x12<\n\x15\x64\x65\x66\x61ult_output_limits\x18\x02 \x01(\x0b\x32\x1d.contextd.v1.ToolOutputLimits\x12@\n\routput_limits\x18\x03 \x03(\x0b\x32).contextd.v1.ToolPolicy.OutputLimitsEntry\x12\x32\n\x0b\x63\x61ncel_wait\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationB\x02\x18\x01\x1aR\n\x11OutputLimitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12,\n\x05value\x18\x02 \x01(\x0b\x32\x1d.contextd.v1.ToolOutputLimits:\x02\x38\x01\"\\\n\x0bQueuePolicy\x12\x18\n\x0bmax_pending\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12#\n\x04take\x18\x02 \x01(\x0e\x32\x15.contextd.v1.TakeModeB\x0e\n\x0c_max_pending*e\n\rUnknownWindow\x12\x1e\n\x1aUNKNOWN_WINDOW_UNSPECIFIED\x10\x00\x12\x19\n\x15UNKNOWN_WINDOW_ASSUME\x10\x01\x12\x19\n\x15UNKNOWN_WINDOW_REFUSE\x10\x02*\xdd\x01\n\x12\x43ompactionStrategy\x12#\n\x1f\x43OMPACTION_STRATEGY_UNSPECIFIED\x10\x00\x12)\n%COMPACTION_STRATEGY_REACTIVE_OVERFLOW\x10\x01\x12+\n\'COMPACTION_STRATEGY_PROACTIVE_THRESHOLD\x10\x02\x12&\n\"COMPACTION_STRATEGY_MIDDLE_REMOVAL\x10\x03\x12\"\n\x1e\x43OMPACTION_STRATEGY_TRUNCATION\x10\x04*r\n\x10InstructionsMode\x12!\n\x1dINSTRUCTIONS_MODE_UNSPECIFIED\x10\x00\x12\x1c\n\x18INSTRUCTIONS_MODE_APPEND\x10\x01\x12\x1d\n\x19INSTRUCTIONS_MODE_REPLACE\x10\x02*b\n\x0c\x43ontextGuard\x12\x1d\n\x19\x43ONTEXT_GUARD_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43ONTEXT_GUARD_NONE\x10\x01\x12\x1b\n\x17\x43ONTEXT_GUARD_TWO_LEVEL\x10\x02*w\n\tPruneMode\x12\x1a\n\x16PRUNE_MODE_UNSPECIFIED\x10\x00\x12\x15\n\x11PRUNE_MODE_ALWAYS\x10\x01\x12\x1b\n\x17PRUNE_MODE_WHEN_IT_PAYS\x10\x02\x12\x1a\n\x16PRUNE_MODE_ON_OVERFLOW\x10\x03*k\n\rToolExecution\x12\x1e\n\x1aTOOL_EXECUTION_UNSPECIFIED\x10\x00\x12\x1b\n\x17TOOL_EXECUTION_PARALLEL\x10\x01\x12\x1d\n\x19TOOL_EXECUTION_SEQUENTIAL\x10\x02*k\n\x08TakeMode\x12\x19\n\x15TAKE_MODE_UNSPECIFIED\x10\x00\x12\x11\n\rTAKE_MODE_ALL\x10\x01\x12\x1b\n\x17TAKE_MODE_ONE_AT_A_TIME\x10\x02\x12\x14\n\x10TAKE_MODE_LATEST\x10\x03\x42H\n\x0f\x64\x65v.contextd.v1B\x0bPolicyProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x63ontextd/v1/policy.proto\x12\x0b\x63ontextd.v1\x1a\x17\x63ontextd/v1/limit.proto\x1a\x16\x63ontextd/v1/tool.proto\x1a\x1egoogle/protobuf/duration.proto\"\x80\x03\n\x06Policy\x12\x31\n\ncompaction\x18\x01 \x01(\x0b\x32\x1d.contextd.v1.CompactionPolicy\x12\'\n\x05prune\x18\x02 \x01(\x0b\x32\x18.contextd.v1.PrunePolicy\x12&\n\x05tools\x18\x03 \x01(\x0b\x32\x17.contextd.v1.ToolPolicy\x12\'\n\x05queue\x18\x04 \x01(\x0b\x32\x18.contextd.v1.QueuePolicy\x12\x1b\n\x0eoutput_reserve\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12*\n\x0e\x63ontext_window\x18\x06 \x01(\x05\x42\r\xba\xb9\x18\tq\x00\x00\x00\x00\x00\x00\xf0?H\x01\x88\x01\x01\x12\x32\n\x0eunknown_window\x18\x07 \x01(\x0e\x32\x1a.contextd.v1.UnknownWindow\x12&\n\x0f\x66\x61llback_models\x18\x08 \x03(\tB\r\xba\xb9\x18\tX\x04\x62\x05\x08\x01(\x80\x02\x42\x11\n\x0f_output_reserveB\x11\n\x0f_context_window\"\x8c\x06\n\x10\x43ompactionPolicy\x12\x14\n\x07\x65nabled\x18\x01 \x01(\x08H\x00\x88\x01\x01\x12\x31\n\x08strategy\x18\x02 \x01(\x0e\x32\x1f.contextd.v1.CompactionStrategy\x12/\n\tthreshold\x18\x03 \x01(\x01\x42\x17\xba\xb9\x18\x13y\x00\x00\x00\x00\x00\x00\xf0?\x81\x01\x00\x00\x00\x00\x00\x00\x00\x00H\x01\x88\x01\x01\x12\x17\n\nkeep_turns\x18\x04 \x01(\x05H\x02\x88\x01\x01\x12/\n\nkeep_ratio\x18\x05 \x01(\x01\x42\x16\xba\xb9\x18\x12q\x00\x00\x00\x00\x00\x00\x00\x00y\xcd\xcc\xcc\xcc\xcc\xcc\xec?H\x03\x88\x01\x01\x12\x1e\n\rsummary_model\x18\x06 \x01(\tB\x07\xba\xb9\x18\x03(\x80\x02\x12.\n\x12summary_max_tokens\x18\x07 \x01(\x05\x42\r\xba\xb9\x18\tq\x00\x00\x00\x00\x00\x00\xf0?H\x04\x88\x01\x01\x12\x1e\n\x0cinstructions\x18\x08 \x01(\tB\x08\xba\xb9\x18\x04 \x80\x80\x01\x12\x38\n\x11instructions_mode\x18\t \x01(\x0e\x32\x1d.contextd.v1.InstructionsMode\x12\x17\n\nbackground\x18\n \x01(\x08H\x05\x88\x01\x01\x12(\n\x05guard\x18\x0b \x01(\x0e\x32\x19.contextd.v1.ContextGuard\x12\x39\n\x13guard_request_ratio\x18\x0c \x01(\x01\x42\x17\xba\xb9\x18\x13y\x00\x00\x00\x00\x00\x00\xf0?\x81\x01\x00\x00\x00\x00\x00\x00\x00\x00H\x06\x88\x01\x01\x12\x38\n\x12guard_stream_ratio\x18\r \x01(\x01\x42\x17\xba\xb9\x18\x13y\x00\x00\x00\x00\x00\x00\xf0?\x81\x01\x00\x00\x00\x00\x00\x00\x00\x00H\x07\x88\x01\x01\x12.\n\x12guard_max_restarts\x18\x0e \x01(\x05\x42\r\xba\xb9\x18\ty\x00\x00\x00\x00\x00\x00Y@H\x08\x88\x01\x01\x42\n\n\x08_enabledB\x0c\n\n_thresholdB\r\n\x0b_keep_turnsB\r\n\x0b_keep_ratioB\x15\n\x13_summary_max_tokensB\r\n\x0b_backgroundB\x16\n\x14_guard_request_ratioB\x15\n\x13_guard_stream_ratioB\x15\n\x13_guard_max_restarts\"\xe9\x01\n\x0bPrunePolicy\x12$\n\x04mode\x18\x01 \x01(\x0e\x32\x16.contextd.v1.PruneMode\x12\x1b\n\x0eminimum_tokens\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x1b\n\x0eprotect_tokens\x18\x03 \x01(\x05H\x01\x88\x01\x01\x12\x1a\n\rprotect_turns\x18\x04 \x01(\x05H\x02\x88\x01\x01\x12&\n\x0fprotected_tools\x18\x05 \x03(\tB\r\xba\xb9\x18\tX\x80\x04\x62\x04\x08\x01\x38@B\x11\n\x0f_minimum_tokensB\x11\n\x0f_protect_tokensB\x10\n\x0e_protect_turns\"\xd2\x02\n\nToolPolicy\x12-\n\texecution\x18\x01 \x01(\x0e\x32\x1a.contextd.v1.ToolExecution\x12<\n\x15\x64\x65\x66\x61ult_output_limits\x18\x02 \x01(\x0b\x32\x1d.contextd.v1.ToolOutputLimits\x12O\n\routput_limits\x18\x03 \x03(\x0b\x32).contextd.v1.ToolPolicy.OutputLimitsEntryB\r\xba\xb9\x18\tX\x80\x04j\x04\x08\x01\x38@\x12\x32\n\x0b\x63\x61ncel_wait\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationB\x02\x18\x01\x1aR\n\x11OutputLimitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12,\n\x05value\x18\x02 \x01(\x0b\x32\x1d.contextd.v1.ToolOutputLimits:\x02\x38\x01\"t\n\x0bQueuePolicy\x12\x30\n\x0bmax_pending\x18\x01 \x01(\x05\x42\x16\xba\xb9\x18\x12q\x00\x00\x00\x00\x00\x00\xf0?y\x00\x00\x00\x00\x00@\x8f@H\x00\x88\x01\x01\x12#\n\x04take\x18\x02 \x01(\x0e\x32\x15.contextd.v1.TakeModeB\x0e\n\x0c_max_pending*e\n\rUnknownWindow\x12\x1e\n\x1aUNKNOWN_WINDOW_UNSPECIFIED\x10\x00\x12\x19\n\x15UNKNOWN_WINDOW_ASSUME\x10\x01\x12\x19\n\x15UNKNOWN_WINDOW_REFUSE\x10\x02*\xdd\x01\n\x12\x43ompactionStrategy\x12#\n\x1f\x43OMPACTION_STRATEGY_UNSPECIFIED\x10\x00\x12)\n%COMPACTION_STRATEGY_REACTIVE_OVERFLOW\x10\x01\x12+\n\'COMPACTION_STRATEGY_PROACTIVE_THRESHOLD\x10\x02\x12&\n\"COMPACTION_STRATEGY_MIDDLE_REMOVAL\x10\x03\x12\"\n\x1e\x43OMPACTION_STRATEGY_TRUNCATION\x10\x04*r\n\x10InstructionsMode\x12!\n\x1dINSTRUCTIONS_MODE_UNSPECIFIED\x10\x00\x12\x1c\n\x18INSTRUCTIONS_MODE_APPEND\x10\x01\x12\x1d\n\x19INSTRUCTIONS_MODE_REPLACE\x10\x02*b\n\x0c\x43ontextGuard\x12\x1d\n\x19\x43ONTEXT_GUARD_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43ONTEXT_GUARD_NONE\x10\x01\x12\x1b\n\x17\x43ONTEXT_GUARD_TWO_LEVEL\x10\x02*w\n\tPruneMode\x12\x1a\n\x16PRUNE_MODE_UNSPECIFIED\x10\x00\x12\x15\n\x11PRUNE_MODE_ALWAYS\x10\x01\x12\x1b\n\x17PRUNE_MODE_WHEN_IT_PAYS\x10\x02\x12\x1a\n\x16PRUNE_MODE_ON_OVERFLOW\x10\x03*k\n\rToolExecution\x12\x1e\n\x1aTOOL_EXECUTION_UNSPECIFIED\x10\x00\x12\x1b\n\x17TOOL_EXECUTION_PARALLEL\x10\x01\x12\x1d\n\x19TOOL_EXECUTION_SEQUENTIAL\x10\x02*k\n\x08TakeMode\x12\x19\n\x15TAKE_MODE_UNSPECIFIED\x10\x00\x12\x11\n\rTAKE_MODE_ALL\x10\x01\x12\x1b\n\x17TAKE_MODE_ONE_AT_A_TIME\x10\x02\x12\x14\n\x10TAKE_MODE_LATEST\x10\x03\x42H\n\x0f\x64\x65v.contextd.v1B\x0bPolicyProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,34 +35,60 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'contextd.v1.policy_pb2', _g
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\017dev.contextd.v1B\013PolicyProtoP\001Z&contextd.dev/go/contextd/v1;contextdv1'
+  _globals['_POLICY'].fields_by_name['context_window']._loaded_options = None
+  _globals['_POLICY'].fields_by_name['context_window']._serialized_options = b'\272\271\030\tq\000\000\000\000\000\000\360?'
+  _globals['_POLICY'].fields_by_name['fallback_models']._loaded_options = None
+  _globals['_POLICY'].fields_by_name['fallback_models']._serialized_options = b'\272\271\030\tX\004b\005\010\001(\200\002'
+  _globals['_COMPACTIONPOLICY'].fields_by_name['threshold']._loaded_options = None
+  _globals['_COMPACTIONPOLICY'].fields_by_name['threshold']._serialized_options = b'\272\271\030\023y\000\000\000\000\000\000\360?\201\001\000\000\000\000\000\000\000\000'
+  _globals['_COMPACTIONPOLICY'].fields_by_name['keep_ratio']._loaded_options = None
+  _globals['_COMPACTIONPOLICY'].fields_by_name['keep_ratio']._serialized_options = b'\272\271\030\022q\000\000\000\000\000\000\000\000y\315\314\314\314\314\314\354?'
+  _globals['_COMPACTIONPOLICY'].fields_by_name['summary_model']._loaded_options = None
+  _globals['_COMPACTIONPOLICY'].fields_by_name['summary_model']._serialized_options = b'\272\271\030\003(\200\002'
+  _globals['_COMPACTIONPOLICY'].fields_by_name['summary_max_tokens']._loaded_options = None
+  _globals['_COMPACTIONPOLICY'].fields_by_name['summary_max_tokens']._serialized_options = b'\272\271\030\tq\000\000\000\000\000\000\360?'
+  _globals['_COMPACTIONPOLICY'].fields_by_name['instructions']._loaded_options = None
+  _globals['_COMPACTIONPOLICY'].fields_by_name['instructions']._serialized_options = b'\272\271\030\004 \200\200\001'
+  _globals['_COMPACTIONPOLICY'].fields_by_name['guard_request_ratio']._loaded_options = None
+  _globals['_COMPACTIONPOLICY'].fields_by_name['guard_request_ratio']._serialized_options = b'\272\271\030\023y\000\000\000\000\000\000\360?\201\001\000\000\000\000\000\000\000\000'
+  _globals['_COMPACTIONPOLICY'].fields_by_name['guard_stream_ratio']._loaded_options = None
+  _globals['_COMPACTIONPOLICY'].fields_by_name['guard_stream_ratio']._serialized_options = b'\272\271\030\023y\000\000\000\000\000\000\360?\201\001\000\000\000\000\000\000\000\000'
+  _globals['_COMPACTIONPOLICY'].fields_by_name['guard_max_restarts']._loaded_options = None
+  _globals['_COMPACTIONPOLICY'].fields_by_name['guard_max_restarts']._serialized_options = b'\272\271\030\ty\000\000\000\000\000\000Y@'
+  _globals['_PRUNEPOLICY'].fields_by_name['protected_tools']._loaded_options = None
+  _globals['_PRUNEPOLICY'].fields_by_name['protected_tools']._serialized_options = b'\272\271\030\tX\200\004b\004\010\0018@'
   _globals['_TOOLPOLICY_OUTPUTLIMITSENTRY']._loaded_options = None
   _globals['_TOOLPOLICY_OUTPUTLIMITSENTRY']._serialized_options = b'8\001'
+  _globals['_TOOLPOLICY'].fields_by_name['output_limits']._loaded_options = None
+  _globals['_TOOLPOLICY'].fields_by_name['output_limits']._serialized_options = b'\272\271\030\tX\200\004j\004\010\0018@'
   _globals['_TOOLPOLICY'].fields_by_name['cancel_wait']._loaded_options = None
   _globals['_TOOLPOLICY'].fields_by_name['cancel_wait']._serialized_options = b'\030\001'
-  _globals['_UNKNOWNWINDOW']._serialized_start=1730
-  _globals['_UNKNOWNWINDOW']._serialized_end=1831
-  _globals['_COMPACTIONSTRATEGY']._serialized_start=1834
-  _globals['_COMPACTIONSTRATEGY']._serialized_end=2055
-  _globals['_INSTRUCTIONSMODE']._serialized_start=2057
-  _globals['_INSTRUCTIONSMODE']._serialized_end=2171
-  _globals['_CONTEXTGUARD']._serialized_start=2173
-  _globals['_CONTEXTGUARD']._serialized_end=2271
-  _globals['_PRUNEMODE']._serialized_start=2273
-  _globals['_PRUNEMODE']._serialized_end=2392
-  _globals['_TOOLEXECUTION']._serialized_start=2394
-  _globals['_TOOLEXECUTION']._serialized_end=2501
-  _globals['_TAKEMODE']._serialized_start=2503
-  _globals['_TAKEMODE']._serialized_end=2610
-  _globals['_POLICY']._serialized_start=98
-  _globals['_POLICY']._serialized_end=452
-  _globals['_COMPACTIONPOLICY']._serialized_start=455
-  _globals['_COMPACTIONPOLICY']._serialized_end=1087
-  _globals['_PRUNEPOLICY']._serialized_start=1090
-  _globals['_PRUNEPOLICY']._serialized_end=1308
-  _globals['_TOOLPOLICY']._serialized_start=1311
-  _globals['_TOOLPOLICY']._serialized_end=1634
-  _globals['_TOOLPOLICY_OUTPUTLIMITSENTRY']._serialized_start=1552
-  _globals['_TOOLPOLICY_OUTPUTLIMITSENTRY']._serialized_end=1634
-  _globals['_QUEUEPOLICY']._serialized_start=1636
-  _globals['_QUEUEPOLICY']._serialized_end=1728
+  _globals['_QUEUEPOLICY'].fields_by_name['max_pending']._loaded_options = None
+  _globals['_QUEUEPOLICY'].fields_by_name['max_pending']._serialized_options = b'\272\271\030\022q\000\000\000\000\000\000\360?y\000\000\000\000\000@\217@'
+  _globals['_UNKNOWNWINDOW']._serialized_start=1987
+  _globals['_UNKNOWNWINDOW']._serialized_end=2088
+  _globals['_COMPACTIONSTRATEGY']._serialized_start=2091
+  _globals['_COMPACTIONSTRATEGY']._serialized_end=2312
+  _globals['_INSTRUCTIONSMODE']._serialized_start=2314
+  _globals['_INSTRUCTIONSMODE']._serialized_end=2428
+  _globals['_CONTEXTGUARD']._serialized_start=2430
+  _globals['_CONTEXTGUARD']._serialized_end=2528
+  _globals['_PRUNEMODE']._serialized_start=2530
+  _globals['_PRUNEMODE']._serialized_end=2649
+  _globals['_TOOLEXECUTION']._serialized_start=2651
+  _globals['_TOOLEXECUTION']._serialized_end=2758
+  _globals['_TAKEMODE']._serialized_start=2760
+  _globals['_TAKEMODE']._serialized_end=2867
+  _globals['_POLICY']._serialized_start=123
+  _globals['_POLICY']._serialized_end=507
+  _globals['_COMPACTIONPOLICY']._serialized_start=510
+  _globals['_COMPACTIONPOLICY']._serialized_end=1290
+  _globals['_PRUNEPOLICY']._serialized_start=1293
+  _globals['_PRUNEPOLICY']._serialized_end=1526
+  _globals['_TOOLPOLICY']._serialized_start=1529
+  _globals['_TOOLPOLICY']._serialized_end=1867
+  _globals['_TOOLPOLICY_OUTPUTLIMITSENTRY']._serialized_start=1785
+  _globals['_TOOLPOLICY_OUTPUTLIMITSENTRY']._serialized_end=1867
+  _globals['_QUEUEPOLICY']._serialized_start=1869
+  _globals['_QUEUEPOLICY']._serialized_end=1985
 # @@protoc_insertion_point(module_scope)

@@ -360,8 +360,8 @@ class CompactionPolicy(_message.Message):
     strategy: Global___CompactionStrategy.ValueType
     """The first strategy to try."""
     threshold: _builtins.float
-    """Share of the window at which PROACTIVE_THRESHOLD and MIDDLE_REMOVAL start, above 0 and up to 1. For the
-    defaults, see CompactionStrategy.
+    """Share of the window at which PROACTIVE_THRESHOLD and MIDDLE_REMOVAL start. For the defaults, see
+    CompactionStrategy.
     """
     keep_turns: _builtins.int
     """Number of newest turns that REACTIVE_OVERFLOW keeps; fewer if they alone fill the window. Shipped
@@ -374,7 +374,7 @@ class CompactionPolicy(_message.Message):
     summary_max_tokens: _builtins.int
     """Maximum size of a summary in tokens. In effect at most an eighth of the window. Shipped default: 2,000."""
     instructions: _builtins.str
-    """Additional instructions for summaries, e.g. "Keep all ticket numbers." At most 16,384 characters."""
+    """Additional instructions for summaries, e.g. "Keep all ticket numbers." """
     instructions_mode: Global___InstructionsMode.ValueType
     """Whether `instructions` are added to the built-in prompt or replace it."""
     background: _builtins.bool
@@ -589,9 +589,7 @@ class QueuePolicy(_message.Message):
     MAX_PENDING_FIELD_NUMBER: _builtins.int
     TAKE_FIELD_NUMBER: _builtins.int
     max_pending: _builtins.int
-    """Maximum number of waiting messages, 1 to 1,000. Above it, EnqueueMessage fails with QUEUE_FULL. Shipped
-    default: 100.
-    """
+    """Maximum number of waiting messages. Above it, EnqueueMessage fails with QUEUE_FULL. Shipped default: 100."""
     take: Global___TakeMode.ValueType
     """Which messages are taken at a step boundary."""
     def __init__(

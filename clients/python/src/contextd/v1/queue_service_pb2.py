@@ -23,13 +23,14 @@ _sym_db = _symbol_database.Default()
 
 
 from contextd.v1 import access_pb2 as contextd_dot_v1_dot_access__pb2
+from contextd.v1 import limit_pb2 as contextd_dot_v1_dot_limit__pb2
 from contextd.v1 import message_pb2 as contextd_dot_v1_dot_message__pb2
 from contextd.v1 import queue_pb2 as contextd_dot_v1_dot_queue__pb2
 from contextd.v1 import session_pb2 as contextd_dot_v1_dot_session__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63ontextd/v1/queue_service.proto\x12\x0b\x63ontextd.v1\x1a\x18\x63ontextd/v1/access.proto\x1a\x19\x63ontextd/v1/message.proto\x1a\x17\x63ontextd/v1/queue.proto\x1a\x19\x63ontextd/v1/session.proto\x1a\x1egoogle/protobuf/duration.proto\"\xe6\x01\n\x15\x45nqueueMessageRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12*\n\x07message\x18\x03 \x01(\x0b\x32\x19.contextd.v1.InputMessage\x12\'\n\x08\x64\x65livery\x18\x04 \x01(\x0e\x32\x15.contextd.v1.Delivery\x12(\n\x07on_idle\x18\x05 \x01(\x0e\x32\x17.contextd.v1.IdleAction\x12&\n\x03ttl\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x8f\x01\n\x16\x45nqueueMessageResponse\x12\x32\n\x0equeued_message\x18\x01 \x01(\x0b\x32\x1a.contextd.v1.QueuedMessage\x12\x30\n\rsession_state\x18\x02 \x01(\x0e\x32\x19.contextd.v1.SessionState\x12\x0f\n\x07turn_id\x18\x03 \x01(\t\"V\n\x19ListQueuedMessagesRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"j\n\x1aListQueuedMessagesResponse\x12\x33\n\x0fqueued_messages\x18\x01 \x03(\x0b\x32\x1a.contextd.v1.QueuedMessage\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"_\n\x1a\x43\x61ncelQueuedMessageRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x19\n\x11queued_message_id\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"Q\n\x1b\x43\x61ncelQueuedMessageResponse\x12\x32\n\x0equeued_message\x18\x01 \x01(\x0b\x32\x1a.contextd.v1.QueuedMessage\";\n\x11\x43learQueueRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"3\n\x12\x43learQueueResponse\x12\x1d\n\x15\x63\x61ncelled_message_ids\x18\x01 \x03(\t2\xa4\x03\n\x0cQueueService\x12_\n\x0e\x45nqueueMessage\x12\".contextd.v1.EnqueueMessageRequest\x1a#.contextd.v1.EnqueueMessageResponse\"\x04\xb0\xb9\x18\x02\x12n\n\x12ListQueuedMessages\x12&.contextd.v1.ListQueuedMessagesRequest\x1a\'.contextd.v1.ListQueuedMessagesResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x12n\n\x13\x43\x61ncelQueuedMessage\x12\'.contextd.v1.CancelQueuedMessageRequest\x1a(.contextd.v1.CancelQueuedMessageResponse\"\x04\xb0\xb9\x18\x02\x12S\n\nClearQueue\x12\x1e.contextd.v1.ClearQueueRequest\x1a\x1f.contextd.v1.ClearQueueResponse\"\x04\xb0\xb9\x18\x02\x42N\n\x0f\x64\x65v.contextd.v1B\x11QueueServiceProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63ontextd/v1/queue_service.proto\x12\x0b\x63ontextd.v1\x1a\x18\x63ontextd/v1/access.proto\x1a\x17\x63ontextd/v1/limit.proto\x1a\x19\x63ontextd/v1/message.proto\x1a\x17\x63ontextd/v1/queue.proto\x1a\x19\x63ontextd/v1/session.proto\x1a\x1egoogle/protobuf/duration.proto\"\x8d\x02\n\x15\x45nqueueMessageRequest\x12\x1d\n\nsession_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\x08\x01\x30\x80\x01\x12\x1b\n\nrequest_id\x18\x02 \x01(\tB\x07\xba\xb9\x18\x03(\x80\x01\x12\x32\n\x07message\x18\x03 \x01(\x0b\x32\x19.contextd.v1.InputMessageB\x06\xba\xb9\x18\x02\x08\x01\x12\'\n\x08\x64\x65livery\x18\x04 \x01(\x0e\x32\x15.contextd.v1.Delivery\x12(\n\x07on_idle\x18\x05 \x01(\x0e\x32\x17.contextd.v1.IdleAction\x12\x31\n\x03ttl\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationB\t\xba\xb9\x18\x05\x9a\x01\x02\x37\x64\"\x8f\x01\n\x16\x45nqueueMessageResponse\x12\x32\n\x0equeued_message\x18\x01 \x01(\x0b\x32\x1a.contextd.v1.QueuedMessage\x12\x30\n\rsession_state\x18\x02 \x01(\x0e\x32\x19.contextd.v1.SessionState\x12\x0f\n\x07turn_id\x18\x03 \x01(\t\"s\n\x19ListQueuedMessagesRequest\x12\x1d\n\nsession_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\x08\x01\x30\x80\x01\x12\x1b\n\tpage_size\x18\x02 \x01(\x05\x42\x08\xba\xb9\x18\x04\x88\x01\xe8\x07\x12\x1a\n\npage_token\x18\x03 \x01(\tB\x06\xba\xb9\x18\x02P\x01\"j\n\x1aListQueuedMessagesResponse\x12\x33\n\x0fqueued_messages\x18\x01 \x03(\x0b\x32\x1a.contextd.v1.QueuedMessage\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"~\n\x1a\x43\x61ncelQueuedMessageRequest\x12\x1d\n\nsession_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\x08\x01\x30\x80\x01\x12$\n\x11queued_message_id\x18\x02 \x01(\tB\t\xba\xb9\x18\x05\x08\x01\x30\x80\x01\x12\x1b\n\nrequest_id\x18\x03 \x01(\tB\x07\xba\xb9\x18\x03(\x80\x01\"Q\n\x1b\x43\x61ncelQueuedMessageResponse\x12\x32\n\x0equeued_message\x18\x01 \x01(\x0b\x32\x1a.contextd.v1.QueuedMessage\"O\n\x11\x43learQueueRequest\x12\x1d\n\nsession_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\x08\x01\x30\x80\x01\x12\x1b\n\nrequest_id\x18\x02 \x01(\tB\x07\xba\xb9\x18\x03(\x80\x01\"3\n\x12\x43learQueueResponse\x12\x1d\n\x15\x63\x61ncelled_message_ids\x18\x01 \x03(\t2\xa4\x03\n\x0cQueueService\x12_\n\x0e\x45nqueueMessage\x12\".contextd.v1.EnqueueMessageRequest\x1a#.contextd.v1.EnqueueMessageResponse\"\x04\xb0\xb9\x18\x02\x12n\n\x12ListQueuedMessages\x12&.contextd.v1.ListQueuedMessagesRequest\x1a\'.contextd.v1.ListQueuedMessagesResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x12n\n\x13\x43\x61ncelQueuedMessage\x12\'.contextd.v1.CancelQueuedMessageRequest\x1a(.contextd.v1.CancelQueuedMessageResponse\"\x04\xb0\xb9\x18\x02\x12S\n\nClearQueue\x12\x1e.contextd.v1.ClearQueueRequest\x1a\x1f.contextd.v1.ClearQueueResponse\"\x04\xb0\xb9\x18\x02\x42N\n\x0f\x64\x65v.contextd.v1B\x11QueueServiceProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,6 +38,30 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'contextd.v1.queue_service_p
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\017dev.contextd.v1B\021QueueServiceProtoP\001Z&contextd.dev/go/contextd/v1;contextdv1'
+  _globals['_ENQUEUEMESSAGEREQUEST'].fields_by_name['session_id']._loaded_options = None
+  _globals['_ENQUEUEMESSAGEREQUEST'].fields_by_name['session_id']._serialized_options = b'\272\271\030\005\010\0010\200\001'
+  _globals['_ENQUEUEMESSAGEREQUEST'].fields_by_name['request_id']._loaded_options = None
+  _globals['_ENQUEUEMESSAGEREQUEST'].fields_by_name['request_id']._serialized_options = b'\272\271\030\003(\200\001'
+  _globals['_ENQUEUEMESSAGEREQUEST'].fields_by_name['message']._loaded_options = None
+  _globals['_ENQUEUEMESSAGEREQUEST'].fields_by_name['message']._serialized_options = b'\272\271\030\002\010\001'
+  _globals['_ENQUEUEMESSAGEREQUEST'].fields_by_name['ttl']._loaded_options = None
+  _globals['_ENQUEUEMESSAGEREQUEST'].fields_by_name['ttl']._serialized_options = b'\272\271\030\005\232\001\0027d'
+  _globals['_LISTQUEUEDMESSAGESREQUEST'].fields_by_name['session_id']._loaded_options = None
+  _globals['_LISTQUEUEDMESSAGESREQUEST'].fields_by_name['session_id']._serialized_options = b'\272\271\030\005\010\0010\200\001'
+  _globals['_LISTQUEUEDMESSAGESREQUEST'].fields_by_name['page_size']._loaded_options = None
+  _globals['_LISTQUEUEDMESSAGESREQUEST'].fields_by_name['page_size']._serialized_options = b'\272\271\030\004\210\001\350\007'
+  _globals['_LISTQUEUEDMESSAGESREQUEST'].fields_by_name['page_token']._loaded_options = None
+  _globals['_LISTQUEUEDMESSAGESREQUEST'].fields_by_name['page_token']._serialized_options = b'\272\271\030\002P\001'
+  _globals['_CANCELQUEUEDMESSAGEREQUEST'].fields_by_name['session_id']._loaded_options = None
+  _globals['_CANCELQUEUEDMESSAGEREQUEST'].fields_by_name['session_id']._serialized_options = b'\272\271\030\005\010\0010\200\001'
+  _globals['_CANCELQUEUEDMESSAGEREQUEST'].fields_by_name['queued_message_id']._loaded_options = None
+  _globals['_CANCELQUEUEDMESSAGEREQUEST'].fields_by_name['queued_message_id']._serialized_options = b'\272\271\030\005\010\0010\200\001'
+  _globals['_CANCELQUEUEDMESSAGEREQUEST'].fields_by_name['request_id']._loaded_options = None
+  _globals['_CANCELQUEUEDMESSAGEREQUEST'].fields_by_name['request_id']._serialized_options = b'\272\271\030\003(\200\001'
+  _globals['_CLEARQUEUEREQUEST'].fields_by_name['session_id']._loaded_options = None
+  _globals['_CLEARQUEUEREQUEST'].fields_by_name['session_id']._serialized_options = b'\272\271\030\005\010\0010\200\001'
+  _globals['_CLEARQUEUEREQUEST'].fields_by_name['request_id']._loaded_options = None
+  _globals['_CLEARQUEUEREQUEST'].fields_by_name['request_id']._serialized_options = b'\272\271\030\003(\200\001'
   _globals['_QUEUESERVICE'].methods_by_name['EnqueueMessage']._loaded_options = None
   _globals['_QUEUESERVICE'].methods_by_name['EnqueueMessage']._serialized_options = b'\260\271\030\002'
   _globals['_QUEUESERVICE'].methods_by_name['ListQueuedMessages']._loaded_options = None
@@ -45,22 +70,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_QUEUESERVICE'].methods_by_name['CancelQueuedMessage']._serialized_options = b'\260\271\030\002'
   _globals['_QUEUESERVICE'].methods_by_name['ClearQueue']._loaded_options = None
   _globals['_QUEUESERVICE'].methods_by_name['ClearQueue']._serialized_options = b'\260\271\030\002'
-  _globals['_ENQUEUEMESSAGEREQUEST']._serialized_start=186
-  _globals['_ENQUEUEMESSAGEREQUEST']._serialized_end=416
-  _globals['_ENQUEUEMESSAGERESPONSE']._serialized_start=419
-  _globals['_ENQUEUEMESSAGERESPONSE']._serialized_end=562
-  _globals['_LISTQUEUEDMESSAGESREQUEST']._serialized_start=564
-  _globals['_LISTQUEUEDMESSAGESREQUEST']._serialized_end=650
-  _globals['_LISTQUEUEDMESSAGESRESPONSE']._serialized_start=652
-  _globals['_LISTQUEUEDMESSAGESRESPONSE']._serialized_end=758
-  _globals['_CANCELQUEUEDMESSAGEREQUEST']._serialized_start=760
-  _globals['_CANCELQUEUEDMESSAGEREQUEST']._serialized_end=855
-  _globals['_CANCELQUEUEDMESSAGERESPONSE']._serialized_start=857
-  _globals['_CANCELQUEUEDMESSAGERESPONSE']._serialized_end=938
-  _globals['_CLEARQUEUEREQUEST']._serialized_start=940
-  _globals['_CLEARQUEUEREQUEST']._serialized_end=999
-  _globals['_CLEARQUEUERESPONSE']._serialized_start=1001
-  _globals['_CLEARQUEUERESPONSE']._serialized_end=1052
-  _globals['_QUEUESERVICE']._serialized_start=1055
-  _globals['_QUEUESERVICE']._serialized_end=1475
+  _globals['_ENQUEUEMESSAGEREQUEST']._serialized_start=211
+  _globals['_ENQUEUEMESSAGEREQUEST']._serialized_end=480
+  _globals['_ENQUEUEMESSAGERESPONSE']._serialized_start=483
+  _globals['_ENQUEUEMESSAGERESPONSE']._serialized_end=626
+  _globals['_LISTQUEUEDMESSAGESREQUEST']._serialized_start=628
+  _globals['_LISTQUEUEDMESSAGESREQUEST']._serialized_end=743
+  _globals['_LISTQUEUEDMESSAGESRESPONSE']._serialized_start=745
+  _globals['_LISTQUEUEDMESSAGESRESPONSE']._serialized_end=851
+  _globals['_CANCELQUEUEDMESSAGEREQUEST']._serialized_start=853
+  _globals['_CANCELQUEUEDMESSAGEREQUEST']._serialized_end=979
+  _globals['_CANCELQUEUEDMESSAGERESPONSE']._serialized_start=981
+  _globals['_CANCELQUEUEDMESSAGERESPONSE']._serialized_end=1062
+  _globals['_CLEARQUEUEREQUEST']._serialized_start=1064
+  _globals['_CLEARQUEUEREQUEST']._serialized_end=1143
+  _globals['_CLEARQUEUERESPONSE']._serialized_start=1145
+  _globals['_CLEARQUEUERESPONSE']._serialized_end=1196
+  _globals['_QUEUESERVICE']._serialized_start=1199
+  _globals['_QUEUESERVICE']._serialized_end=1619
 # @@protoc_insertion_point(module_scope)

@@ -35,20 +35,20 @@ class EnqueueMessageRequest(_message.Message):
     ON_IDLE_FIELD_NUMBER: _builtins.int
     TTL_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """Session id. Required. The session must exist."""
+    """Session id. The session must exist."""
     request_id: _builtins.str
-    """Idempotency key, up to 128 characters, kept for 7 days."""
+    """Idempotency key, kept for 7 days."""
     delivery: _queue_pb2.Delivery.ValueType
     """When the message is taken. Default ASAP."""
     on_idle: _queue_pb2.IdleAction.ValueType
     """What to do if no turn is running. Default HOLD. A message with INTERRUPT always starts a turn."""
     @_builtins.property
     def message(self) -> _message_pb2.InputMessage:
-        """The message, with text and media. Required."""
+        """The message, with text and media."""
 
     @_builtins.property
     def ttl(self) -> _duration_pb2.Duration:
-        """Time until the message expires if it is not taken, up to 7 days. Absent: it does not expire."""
+        """Time until the message expires if it is not taken. Absent: it does not expire."""
 
     def __init__(
         self,
@@ -110,11 +110,9 @@ class ListQueuedMessagesRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """Session id. Required."""
+    """Session id."""
     page_size: _builtins.int
-    """Maximum number of messages per page. Default 50, at most 1,000. A page may have fewer, so that it stays
-    under 2 MiB.
-    """
+    """Maximum number of messages per page. Default 50. A page may have fewer, so that it stays under 2 MiB."""
     page_token: _builtins.str
     """ListQueuedMessagesResponse.next_page_token of the previous page. Empty: the first page."""
     def __init__(
@@ -170,11 +168,11 @@ class CancelQueuedMessageRequest(_message.Message):
     QUEUED_MESSAGE_ID_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """Session id. Required."""
+    """Session id."""
     queued_message_id: _builtins.str
-    """Id of the message in the queue. Required."""
+    """Id of the message in the queue."""
     request_id: _builtins.str
-    """Idempotency key, up to 128 characters. Optional, because withdrawing twice changes nothing."""
+    """Idempotency key. Optional, because withdrawing twice changes nothing."""
     def __init__(
         self,
         *,
@@ -223,9 +221,9 @@ class ClearQueueRequest(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """Session id. Required."""
+    """Session id."""
     request_id: _builtins.str
-    """Idempotency key, up to 128 characters, kept for 7 days."""
+    """Idempotency key, kept for 7 days."""
     def __init__(
         self,
         *,

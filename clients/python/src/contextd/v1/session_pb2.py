@@ -24,6 +24,7 @@ _sym_db = _symbol_database.Default()
 
 from contextd.v1 import blob_pb2 as contextd_dot_v1_dot_blob__pb2
 from contextd.v1 import generation_pb2 as contextd_dot_v1_dot_generation__pb2
+from contextd.v1 import limit_pb2 as contextd_dot_v1_dot_limit__pb2
 from contextd.v1 import policy_pb2 as contextd_dot_v1_dot_policy__pb2
 from contextd.v1 import tool_pb2 as contextd_dot_v1_dot_tool__pb2
 from contextd.v1 import turn_pb2 as contextd_dot_v1_dot_turn__pb2
@@ -32,7 +33,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x63ontextd/v1/session.proto\x12\x0b\x63ontextd.v1\x1a\x16\x63ontextd/v1/blob.proto\x1a\x1c\x63ontextd/v1/generation.proto\x1a\x18\x63ontextd/v1/policy.proto\x1a\x16\x63ontextd/v1/tool.proto\x1a\x16\x63ontextd/v1/turn.proto\x1a\x17\x63ontextd/v1/usage.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb7\x07\n\x07Session\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0c\n\x04\x65tag\x18\x02 \x01(\t\x12\r\n\x05model\x18\n \x01(\t\x12\x15\n\rsystem_prompt\x18\x0b \x01(\t\x12/\n\rpinned_blocks\x18\x0c \x03(\x0b\x32\x18.contextd.v1.PinnedBlock\x12#\n\x05tools\x18\r \x01(\x0b\x32\x14.contextd.v1.ToolSet\x12\'\n\x06limits\x18\x0e \x01(\x0b\x32\x17.contextd.v1.TurnLimits\x12+\n\ngeneration\x18\x0f \x01(\x0b\x32\x17.contextd.v1.Generation\x12\x0e\n\x06policy\x18\x10 \x01(\t\x12-\n\x10policy_overrides\x18\x11 \x01(\x0b\x32\x13.contextd.v1.Policy\x12\x34\n\x08metadata\x18\x12 \x03(\x0b\x32\".contextd.v1.Session.MetadataEntry\x12&\n\x03ttl\x18\x13 \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\x05state\x18\x1e \x01(\x0e\x32\x19.contextd.v1.SessionState\x12\x17\n\x0f\x63urrent_turn_id\x18\x1f \x01(\t\x12\x10\n\x08last_seq\x18  \x01(\x03\x12\x14\n\x0cqueued_count\x18! \x01(\x05\x12\x18\n\x10\x63ompaction_count\x18\" \x01(\x05\x12\x38\n\x14last_compaction_time\x18# \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1c\n\x14\x63urrently_compacting\x18$ \x01(\x08\x12\x1e\n\x16\x66orked_from_session_id\x18% \x01(\t\x12\x15\n\rforked_at_seq\x18& \x01(\x03\x12/\n\x0b\x63reate_time\x18\' \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18( \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06holder\x18) \x01(\t\x12\x35\n\x11lease_expire_time\x18* \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12-\n\x12\x63onfiguration_blob\x18+ \x01(\x0b\x32\x11.contextd.v1.Blob\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"Y\n\x0bPinnedBlock\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12.\n\x08\x63\x61tegory\x18\x03 \x01(\x0e\x32\x1c.contextd.v1.ContextCategory*\x82\x01\n\x0cSessionState\x12\x1d\n\x19SESSION_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12SESSION_STATE_IDLE\x10\x01\x12\x19\n\x15SESSION_STATE_RUNNING\x10\x02\x12 \n\x1cSESSION_STATE_AWAITING_TOOLS\x10\x03\x42I\n\x0f\x64\x65v.contextd.v1B\x0cSessionProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x63ontextd/v1/session.proto\x12\x0b\x63ontextd.v1\x1a\x16\x63ontextd/v1/blob.proto\x1a\x1c\x63ontextd/v1/generation.proto\x1a\x17\x63ontextd/v1/limit.proto\x1a\x18\x63ontextd/v1/policy.proto\x1a\x16\x63ontextd/v1/tool.proto\x1a\x16\x63ontextd/v1/turn.proto\x1a\x17\x63ontextd/v1/usage.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x82\t\n\x07Session\x12\x1b\n\nsession_id\x18\x01 \x01(\tB\x07\xba\xb9\x18\x03\x30\x80\x01\x12\x14\n\x04\x65tag\x18\x02 \x01(\tB\x06\xba\xb9\x18\x02\x10\x01\x12\x16\n\x05model\x18\n \x01(\tB\x07\xba\xb9\x18\x03(\x80\x02\x12\x1f\n\rsystem_prompt\x18\x0b \x01(\tB\x08\xba\xb9\x18\x04H\x80\x80@\x12\x37\n\rpinned_blocks\x18\x0c \x03(\x0b\x32\x18.contextd.v1.PinnedBlockB\x06\xba\xb9\x18\x02X@\x12#\n\x05tools\x18\r \x01(\x0b\x32\x14.contextd.v1.ToolSet\x12\'\n\x06limits\x18\x0e \x01(\x0b\x32\x17.contextd.v1.TurnLimits\x12+\n\ngeneration\x18\x0f \x01(\x0b\x32\x17.contextd.v1.Generation\x12\x17\n\x06policy\x18\x10 \x01(\tB\x07\xba\xb9\x18\x03(\x80\x01\x12-\n\x10policy_overrides\x18\x11 \x01(\x0b\x32\x13.contextd.v1.Policy\x12G\n\x08metadata\x18\x12 \x03(\x0b\x32\".contextd.v1.Session.MetadataEntryB\x11\xba\xb9\x18\rX b\x03 \x80\x08j\x04\x08\x01(@\x12\x39\n\x03ttl\x18\x13 \x01(\x0b\x32\x19.google.protobuf.DurationB\x11\xba\xb9\x18\r\x92\x01\x02\x31m\x9a\x01\x05\x33\x36\x35\x30\x64\x12\x30\n\x05state\x18\x1e \x01(\x0e\x32\x19.contextd.v1.SessionStateB\x06\xba\xb9\x18\x02\x10\x01\x12\x1f\n\x0f\x63urrent_turn_id\x18\x1f \x01(\tB\x06\xba\xb9\x18\x02\x10\x01\x12\x18\n\x08last_seq\x18  \x01(\x03\x42\x06\xba\xb9\x18\x02\x10\x01\x12\x1c\n\x0cqueued_count\x18! \x01(\x05\x42\x06\xba\xb9\x18\x02\x10\x01\x12 \n\x10\x63ompaction_count\x18\" \x01(\x05\x42\x06\xba\xb9\x18\x02\x10\x01\x12@\n\x14last_compaction_time\x18# \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x06\xba\xb9\x18\x02\x10\x01\x12$\n\x14\x63urrently_compacting\x18$ \x01(\x08\x42\x06\xba\xb9\x18\x02\x10\x01\x12&\n\x16\x66orked_from_session_id\x18% \x01(\tB\x06\xba\xb9\x18\x02\x10\x01\x12\x1d\n\rforked_at_seq\x18& \x01(\x03\x42\x06\xba\xb9\x18\x02\x10\x01\x12\x37\n\x0b\x63reate_time\x18\' \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x06\xba\xb9\x18\x02\x10\x01\x12\x37\n\x0bupdate_time\x18( \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x06\xba\xb9\x18\x02\x10\x01\x12\x16\n\x06holder\x18) \x01(\tB\x06\xba\xb9\x18\x02\x10\x01\x12=\n\x11lease_expire_time\x18* \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x06\xba\xb9\x18\x02\x10\x01\x12\x35\n\x12\x63onfiguration_blob\x18+ \x01(\x0b\x32\x11.contextd.v1.BlobB\x06\xba\xb9\x18\x02\x10\x01\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"n\n\x0bPinnedBlock\x12\x17\n\x04name\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\x08\x01(\x80\x01\x12\x16\n\x04text\x18\x02 \x01(\tB\x08\xba\xb9\x18\x04H\x80\x80\x10\x12.\n\x08\x63\x61tegory\x18\x03 \x01(\x0e\x32\x1c.contextd.v1.ContextCategory*\x82\x01\n\x0cSessionState\x12\x1d\n\x19SESSION_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12SESSION_STATE_IDLE\x10\x01\x12\x19\n\x15SESSION_STATE_RUNNING\x10\x02\x12 \n\x1cSESSION_STATE_AWAITING_TOOLS\x10\x03\x42I\n\x0f\x64\x65v.contextd.v1B\x0cSessionProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,12 +43,60 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'\n\017dev.contextd.v1B\014SessionProtoP\001Z&contextd.dev/go/contextd/v1;contextdv1'
   _globals['_SESSION_METADATAENTRY']._loaded_options = None
   _globals['_SESSION_METADATAENTRY']._serialized_options = b'8\001'
-  _globals['_SESSIONSTATE']._serialized_start=1306
-  _globals['_SESSIONSTATE']._serialized_end=1436
-  _globals['_SESSION']._serialized_start=261
-  _globals['_SESSION']._serialized_end=1212
-  _globals['_SESSION_METADATAENTRY']._serialized_start=1165
-  _globals['_SESSION_METADATAENTRY']._serialized_end=1212
-  _globals['_PINNEDBLOCK']._serialized_start=1214
-  _globals['_PINNEDBLOCK']._serialized_end=1303
+  _globals['_SESSION'].fields_by_name['session_id']._loaded_options = None
+  _globals['_SESSION'].fields_by_name['session_id']._serialized_options = b'\272\271\030\0030\200\001'
+  _globals['_SESSION'].fields_by_name['etag']._loaded_options = None
+  _globals['_SESSION'].fields_by_name['etag']._serialized_options = b'\272\271\030\002\020\001'
+  _globals['_SESSION'].fields_by_name['model']._loaded_options = None
+  _globals['_SESSION'].fields_by_name['model']._serialized_options = b'\272\271\030\003(\200\002'
+  _globals['_SESSION'].fields_by_name['system_prompt']._loaded_options = None
+  _globals['_SESSION'].fields_by_name['system_prompt']._serialized_options = b'\272\271\030\004H\200\200@'
+  _globals['_SESSION'].fields_by_name['pinned_blocks']._loaded_options = None
+  _globals['_SESSION'].fields_by_name['pinned_blocks']._serialized_options = b'\272\271\030\002X@'
+  _globals['_SESSION'].fields_by_name['policy']._loaded_options = None
+  _globals['_SESSION'].fields_by_name['policy']._serialized_options = b'\272\271\030\003(\200\001'
+  _globals['_SESSION'].fields_by_name['metadata']._loaded_options = None
+  _globals['_SESSION'].fields_by_name['metadata']._serialized_options = b'\272\271\030\rX b\003 \200\010j\004\010\001(@'
+  _globals['_SESSION'].fields_by_name['ttl']._loaded_options = None
+  _globals['_SESSION'].fields_by_name['ttl']._serialized_options = b'\272\271\030\r\222\001\0021m\232\001\0053650d'
+  _globals['_SESSION'].fields_by_name['state']._loaded_options = None
+  _globals['_SESSION'].fields_by_name['state']._serialized_options = b'\272\271\030\002\020\001'
+  _globals['_SESSION'].fields_by_name['current_turn_id']._loaded_options = None
+  _globals['_SESSION'].fields_by_name['current_turn_id']._serialized_options = b'\272\271\030\002\020\001'
+  _globals['_SESSION'].fields_by_name['last_seq']._loaded_options = None
+  _globals['_SESSION'].fields_by_name['last_seq']._serialized_options = b'\272\271\030\002\020\001'
+  _globals['_SESSION'].fields_by_name['queued_count']._loaded_options = None
+  _globals['_SESSION'].fields_by_name['queued_count']._serialized_options = b'\272\271\030\002\020\001'
+  _globals['_SESSION'].fields_by_name['compaction_count']._loaded_options = None
+  _globals['_SESSION'].fields_by_name['compaction_count']._serialized_options = b'\272\271\030\002\020\001'
+  _globals['_SESSION'].fields_by_name['last_compaction_time']._loaded_options = None
+  _globals['_SESSION'].fields_by_name['last_compaction_time']._serialized_options = b'\272\271\030\002\020\001'
+  _globals['_SESSION'].fields_by_name['currently_compacting']._loaded_options = None
+  _globals['_SESSION'].fields_by_name['currently_compacting']._serialized_options = b'\272\271\030\002\020\001'
+  _globals['_SESSION'].fields_by_name['forked_from_session_id']._loaded_options = None
+  _globals['_SESSION'].fields_by_name['forked_from_session_id']._serialized_options = b'\272\271\030\002\020\001'
+  _globals['_SESSION'].fields_by_name['forked_at_seq']._loaded_options = None
+  _globals['_SESSION'].fields_by_name['forked_at_seq']._serialized_options = b'\272\271\030\002\020\001'
+  _globals['_SESSION'].fields_by_name['create_time']._loaded_options = None
+  _globals['_SESSION'].fields_by_name['create_time']._serialized_options = b'\272\271\030\002\020\001'
+  _globals['_SESSION'].fields_by_name['update_time']._loaded_options = None
+  _globals['_SESSION'].fields_by_name['update_time']._serialized_options = b'\272\271\030\002\020\001'
+  _globals['_SESSION'].fields_by_name['holder']._loaded_options = None
+  _globals['_SESSION'].fields_by_name['holder']._serialized_options = b'\272\271\030\002\020\001'
+  _globals['_SESSION'].fields_by_name['lease_expire_time']._loaded_options = None
+  _globals['_SESSION'].fields_by_name['lease_expire_time']._serialized_options = b'\272\271\030\002\020\001'
+  _globals['_SESSION'].fields_by_name['configuration_blob']._loaded_options = None
+  _globals['_SESSION'].fields_by_name['configuration_blob']._serialized_options = b'\272\271\030\002\020\001'
+  _globals['_PINNEDBLOCK'].fields_by_name['name']._loaded_options = None
+  _globals['_PINNEDBLOCK'].fields_by_name['name']._serialized_options = b'\272\271\030\005\010\001(\200\001'
+  _globals['_PINNEDBLOCK'].fields_by_name['text']._loaded_options = None
+  _globals['_PINNEDBLOCK'].fields_by_name['text']._serialized_options = b'\272\271\030\004H\200\200\020'
+  _globals['_SESSIONSTATE']._serialized_start=1555
+  _globals['_SESSIONSTATE']._serialized_end=1685
+  _globals['_SESSION']._serialized_start=286
+  _globals['_SESSION']._serialized_end=1440
+  _globals['_SESSION_METADATAENTRY']._serialized_start=1393
+  _globals['_SESSION_METADATAENTRY']._serialized_end=1440
+  _globals['_PINNEDBLOCK']._serialized_start=1442
+  _globals['_PINNEDBLOCK']._serialized_end=1552
 # @@protoc_insertion_point(module_scope)

@@ -57,9 +57,7 @@ Global___SessionState: _TypeAlias = SessionState  # noqa: Y015
 
 @_typing.final
 class Session(_message.Message):
-    """A conversation: its transcript, its queue, and its settings. Fields marked "Output only" are ignored in
-    requests.
-    """
+    """A conversation: its transcript, its queue, and its settings."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -110,46 +108,42 @@ class Session(_message.Message):
     LEASE_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     CONFIGURATION_BLOB_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """Session id, unique in the tenant: 1 to 128 characters of [A-Za-z0-9._:-]. Chosen by the client when it
-    creates the session, else by the server.
-    """
+    """Session id, unique in the tenant. Chosen by the client when it creates the session, else by the server."""
     etag: _builtins.str
-    """Output only. Identifies this version of the configuration (fields 10 to 19). Every change of the
-    configuration changes it. Pass it to UpdateSession or DeleteSession to ensure that the configuration was
-    not changed concurrently.
+    """Identifies this version of the configuration (fields 10 to 19). Every change of the configuration changes it.
+    Pass it to UpdateSession or DeleteSession to ensure that the configuration was not changed concurrently.
     """
     model: _builtins.str
     """Model reference, PROVIDER/MODEL, with the name of a configured provider, e.g. "openai/gpt-5". Default: the
     server's default model. A change of the model keeps the history.
     """
     system_prompt: _builtins.str
-    """Instructions at the beginning of every prompt. At most 1 MiB."""
+    """Instructions at the beginning of every prompt."""
     policy: _builtins.str
     """Name of the policy. Default "default"."""
     state: Global___SessionState.ValueType
-    """Output only. State of the session."""
+    """State of the session."""
     current_turn_id: _builtins.str
-    """Output only. The live turn; empty when IDLE."""
+    """The live turn; empty when IDLE."""
     last_seq: _builtins.int
-    """Output only. The newest seq. WatchEvents with after_seq = last_seq returns only later events."""
+    """The newest seq. WatchEvents with after_seq = last_seq returns only later events."""
     queued_count: _builtins.int
-    """Output only. Number of messages waiting in the queue."""
+    """Number of messages waiting in the queue."""
     compaction_count: _builtins.int
-    """Output only. Number of compactions that are in force or superseded, without reverted ones."""
+    """Number of compactions that are in force or superseded, without reverted ones."""
     currently_compacting: _builtins.bool
-    """Output only. A compaction is in progress. Messages sent during it wait in the queue."""
+    """A compaction is in progress. Messages sent during it wait in the queue."""
     forked_from_session_id: _builtins.str
-    """Output only. The session from which this one was forked. Empty if it was not forked."""
+    """The session from which this one was forked. Empty if it was not forked."""
     forked_at_seq: _builtins.int
-    """Output only. The seq at which it was forked. Its own events begin after this seq."""
+    """The seq at which it was forked. Its own events begin after this seq."""
     holder: _builtins.str
-    """Output only. The replica that runs the live turn: a UUID that the replica generates when it starts and logs
-    with "listening on", and the `service.instance.id` of its metrics and traces. Empty if no replica runs a
-    turn.
+    """The replica that runs the live turn: a UUID that the replica generates when it starts and logs with "listening
+    on", and the `service.instance.id` of its metrics and traces. Empty if no replica runs a turn.
     """
     @_builtins.property
     def pinned_blocks(self) -> _containers.RepeatedCompositeFieldContainer[Global___PinnedBlock]:
-        """Blocks of text after the system prompt that compactions do not change. At most 64."""
+        """Blocks of text after the system prompt that compactions do not change."""
 
     @_builtins.property
     def tools(self) -> _tool_pb2.ToolSet:
@@ -169,41 +163,40 @@ class Session(_message.Message):
 
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Labels of the host: at most 32, keys up to 64 and values up to 1,024 characters."""
+        """Labels of the host."""
 
     @_builtins.property
     def ttl(self) -> _duration_pb2.Duration:
-        """Time after the last use until the session is deleted, 1 minute to 3,650 days. Uses are: a turn that starts,
-        a turn that ends at least ten seconds after its start, AppendMessages, RecordUsage, a change of the
-        session, and a message that is queued. Reading is not a use. A session with a live turn is never deleted.
-        Absent: the session is kept as long as the server keeps sessions (`retention.sessions`, by default
-        forever); ttl can only shorten that time. The session is deleted within minutes after the time has passed,
-        with the same effects as DeleteSession.
+        """Time after the last use until the session is deleted. Uses are: a turn that starts, a turn that ends at least
+        ten seconds after its start, AppendMessages, RecordUsage, a change of the session, and a message that is
+        queued. Reading is not a use. A session with a live turn is never deleted. Absent: the session is kept as long
+        as the server keeps sessions (`retention.sessions`, by default forever); ttl can only shorten that time. The
+        session is deleted within minutes after the time has passed, with the same effects as DeleteSession.
         """
 
     @_builtins.property
     def last_compaction_time(self) -> _timestamp_pb2.Timestamp:
-        """Output only. When the newest of these compactions was applied. Absent if there is none."""
+        """When the newest of these compactions was applied. Absent if there is none."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """Output only. When the session was created."""
+        """When the session was created."""
 
     @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
-        """Output only. When the configuration or the transcript last changed. A turn counts when it begins, and when
-        it ends if that is at least ten seconds later.
+        """When the configuration or the transcript last changed. A turn counts when it begins, and when it ends if that
+        is at least ten seconds later.
         """
 
     @_builtins.property
     def lease_expire_time(self) -> _timestamp_pb2.Timestamp:
-        """Output only. When another replica may take over the turn, unless the holder renews its lease before."""
+        """When another replica may take over the turn, unless the holder renews its lease before."""
 
     @_builtins.property
     def configuration_blob(self) -> _blob_pb2.Blob:
-        """Output only. Set if the session exceeds 2 MiB: system_prompt, pinned_blocks and tools are then absent, and
-        the blob has a Session as JSON with these three fields. Read it with GetBlob. It is ignored in requests; a
-        request that would set one of these fields and has only the blob is INVALID_REQUEST.
+        """Set if the session exceeds 2 MiB: system_prompt, pinned_blocks and tools are then absent, and the blob has a
+        Session as JSON with these three fields. Read it with GetBlob. It is ignored in requests; a request that would
+        set one of these fields and has only the blob is INVALID_REQUEST.
         """
 
     def __init__(
@@ -254,9 +247,9 @@ class PinnedBlock(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     CATEGORY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Name, unique in the session, shown in statistics. Up to 128 characters."""
+    """Name, unique in the session, shown in statistics."""
     text: _builtins.str
-    """The text. At most 256 KiB."""
+    """The text."""
     category: _usage_pb2.ContextCategory.ValueType
     """Category in ContextStats: PINNED (default), MEMORY, SKILLS or AGENTS."""
     def __init__(

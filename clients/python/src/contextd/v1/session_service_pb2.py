@@ -25,6 +25,7 @@ _sym_db = _symbol_database.Default()
 from contextd.v1 import access_pb2 as contextd_dot_v1_dot_access__pb2
 from contextd.v1 import blob_pb2 as contextd_dot_v1_dot_blob__pb2
 from contextd.v1 import context_pb2 as contextd_dot_v1_dot_context__pb2
+from contextd.v1 import limit_pb2 as contextd_dot_v1_dot_limit__pb2
 from contextd.v1 import message_pb2 as contextd_dot_v1_dot_message__pb2
 from contextd.v1 import session_pb2 as contextd_dot_v1_dot_session__pb2
 from contextd.v1 import usage_pb2 as contextd_dot_v1_dot_usage__pb2
@@ -32,7 +33,7 @@ from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mas
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!contextd/v1/session_service.proto\x12\x0b\x63ontextd.v1\x1a\x18\x63ontextd/v1/access.proto\x1a\x16\x63ontextd/v1/blob.proto\x1a\x19\x63ontextd/v1/context.proto\x1a\x19\x63ontextd/v1/message.proto\x1a\x19\x63ontextd/v1/session.proto\x1a\x17\x63ontextd/v1/usage.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"Q\n\x14\x43reateSessionRequest\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.contextd.v1.Session\x12\x12\n\nrequest_id\x18\x02 \x01(\t\">\n\x15\x43reateSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.contextd.v1.Session\"\'\n\x11GetSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\";\n\x12GetSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.contextd.v1.Session\"h\n\x13ListSessionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12*\n\x06\x66ilter\x18\x03 \x01(\x0b\x32\x1a.contextd.v1.SessionFilter\"\xa3\x02\n\rSessionFilter\x12)\n\x06states\x18\x01 \x03(\x0e\x32\x19.contextd.v1.SessionState\x12:\n\x08metadata\x18\x02 \x03(\x0b\x32(.contextd.v1.SessionFilter.MetadataEntry\x12\x13\n\x0btext_prefix\x18\x03 \x01(\t\x12\x31\n\rupdated_since\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0eupdated_before\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"W\n\x14ListSessionsResponse\x12&\n\x08sessions\x18\x01 \x03(\x0b\x32\x14.contextd.v1.Session\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x82\x01\n\x14UpdateSessionRequest\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.contextd.v1.Session\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x12\n\nrequest_id\x18\x03 \x01(\t\">\n\x15UpdateSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.contextd.v1.Session\"L\n\x14\x44\x65leteSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0c\n\x04\x65tag\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"\x17\n\x15\x44\x65leteSessionResponse\"d\n\x12\x46orkSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0e\n\x06\x61t_seq\x18\x02 \x01(\x03\x12\x16\n\x0enew_session_id\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"<\n\x13\x46orkSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.contextd.v1.Session\"\xe8\x01\n\x15\x41ppendMessagesRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12+\n\x08messages\x18\x03 \x03(\x0b\x32\x19.contextd.v1.InputMessage\x12\x15\n\rmessages_json\x18\x04 \x01(\t\x12\x32\n\x0fmessages_format\x18\x05 \x01(\x0e\x32\x19.contextd.v1.PromptFormat\x12\x17\n\x0f\x63ontext_version\x18\x06 \x01(\x03\x12\x16\n\x0emessages_model\x18\x07 \x01(\t\"w\n\x16\x41ppendMessagesResponse\x12\x13\n\x0bmessage_ids\x18\x01 \x03(\t\x12\x17\n\x0f\x63ontext_version\x18\x02 \x01(\x03\x12/\n\x0e\x63ontext_tokens\x18\x03 \x01(\x0b\x32\x17.contextd.v1.TokenCount\"\x9e\x01\n\x13ListMessagesRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12&\n\x04view\x18\x02 \x01(\x0e\x32\x18.contextd.v1.MessageView\x12\x0e\n\x06\x61t_seq\x18\x03 \x01(\x03\x12\x14\n\x0cnewest_first\x18\x04 \x01(\x08\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\"W\n\x14ListMessagesResponse\x12&\n\x08messages\x18\x01 \x03(\x0b\x32\x14.contextd.v1.Message\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x8d\x01\n\x15\x45xportMessagesRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12)\n\x06\x66ormat\x18\x02 \x01(\x0e\x32\x19.contextd.v1.PromptFormat\x12\x0e\n\x06\x61t_seq\x18\x03 \x01(\x03\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\"a\n\x16\x45xportMessagesResponse\x12.\n\x08messages\x18\x01 \x03(\x0b\x32\x1c.contextd.v1.ExportedMessage\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xa5\x02\n\x0f\x45xportedMessage\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x0b\n\x03seq\x18\x02 \x01(\x03\x12\x1f\n\x04role\x18\x03 \x01(\x0e\x32\x11.contextd.v1.Role\x12\r\n\x05model\x18\x04 \x01(\t\x12\x15\n\rmessages_json\x18\x05 \x01(\t\x12(\n\rmessages_blob\x18\x06 \x01(\x0b\x32\x11.contextd.v1.Blob\x12\x12\n\nis_summary\x18\x07 \x01(\x08\x12\x14\n\x0c\x63ompacted_by\x18\x08 \x01(\t\x12\x15\n\rvoided_at_seq\x18\t \x01(\x03\x12\x17\n\x0fpruned_call_ids\x18\n \x03(\t\x12&\n\x05notes\x18\x0b \x03(\x0b\x32\x17.contextd.v1.PromptNote*X\n\x0bMessageView\x12\x1c\n\x18MESSAGE_VIEW_UNSPECIFIED\x10\x00\x12\x14\n\x10MESSAGE_VIEW_ALL\x10\x01\x12\x15\n\x11MESSAGE_VIEW_LIVE\x10\x02\x32\xdb\x06\n\x0eSessionService\x12\\\n\rCreateSession\x12!.contextd.v1.CreateSessionRequest\x1a\".contextd.v1.CreateSessionResponse\"\x04\xb0\xb9\x18\x02\x12V\n\nGetSession\x12\x1e.contextd.v1.GetSessionRequest\x1a\x1f.contextd.v1.GetSessionResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x12\\\n\x0cListSessions\x12 .contextd.v1.ListSessionsRequest\x1a!.contextd.v1.ListSessionsResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x12\\\n\rUpdateSession\x12!.contextd.v1.UpdateSessionRequest\x1a\".contextd.v1.UpdateSessionResponse\"\x04\xb0\xb9\x18\x02\x12\\\n\rDeleteSession\x12!.contextd.v1.DeleteSessionRequest\x1a\".contextd.v1.DeleteSessionResponse\"\x04\xb0\xb9\x18\x02\x12V\n\x0b\x46orkSession\x12\x1f.contextd.v1.ForkSessionRequest\x1a .contextd.v1.ForkSessionResponse\"\x04\xb0\xb9\x18\x02\x12_\n\x0e\x41ppendMessages\x12\".contextd.v1.AppendMessagesRequest\x1a#.contextd.v1.AppendMessagesResponse\"\x04\xb0\xb9\x18\x02\x12\\\n\x0cListMessages\x12 .contextd.v1.ListMessagesRequest\x1a!.contextd.v1.ListMessagesResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x12\x62\n\x0e\x45xportMessages\x12\".contextd.v1.ExportMessagesRequest\x1a#.contextd.v1.ExportMessagesResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x42P\n\x0f\x64\x65v.contextd.v1B\x13SessionServiceProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!contextd/v1/session_service.proto\x12\x0b\x63ontextd.v1\x1a\x18\x63ontextd/v1/access.proto\x1a\x16\x63ontextd/v1/blob.proto\x1a\x19\x63ontextd/v1/context.proto\x1a\x17\x63ontextd/v1/limit.proto\x1a\x19\x63ontextd/v1/message.proto\x1a\x19\x63ontextd/v1/session.proto\x1a\x17\x63ontextd/v1/usage.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"Z\n\x14\x43reateSessionRequest\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.contextd.v1.Session\x12\x1b\n\nrequest_id\x18\x02 \x01(\tB\x07\xba\xb9\x18\x03(\x80\x01\">\n\x15\x43reateSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.contextd.v1.Session\"2\n\x11GetSessionRequest\x12\x1d\n\nsession_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\x08\x01\x30\x80\x01\";\n\x12GetSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.contextd.v1.Session\"z\n\x13ListSessionsRequest\x12\x1b\n\tpage_size\x18\x01 \x01(\x05\x42\x08\xba\xb9\x18\x04\x88\x01\xe8\x07\x12\x1a\n\npage_token\x18\x02 \x01(\tB\x06\xba\xb9\x18\x02P\x01\x12*\n\x06\x66ilter\x18\x03 \x01(\x0b\x32\x1a.contextd.v1.SessionFilter\"\xcb\x02\n\rSessionFilter\x12\x35\n\x06states\x18\x01 \x03(\x0e\x32\x19.contextd.v1.SessionStateB\n\xba\xb9\x18\x06P\x01\x62\x02\x08\x01\x12M\n\x08metadata\x18\x02 \x03(\x0b\x32(.contextd.v1.SessionFilter.MetadataEntryB\x11\xba\xb9\x18\rX b\x03 \x80\x08j\x04\x08\x01(@\x12\x1c\n\x0btext_prefix\x18\x03 \x01(\tB\x07\xba\xb9\x18\x03 \x80\x01\x12\x31\n\rupdated_since\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0eupdated_before\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"W\n\x14ListSessionsResponse\x12&\n\x08sessions\x18\x01 \x03(\x0b\x32\x14.contextd.v1.Session\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x8b\x01\n\x14UpdateSessionRequest\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.contextd.v1.Session\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x1b\n\nrequest_id\x18\x03 \x01(\tB\x07\xba\xb9\x18\x03(\x80\x01\">\n\x15UpdateSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.contextd.v1.Session\"h\n\x14\x44\x65leteSessionRequest\x12\x1d\n\nsession_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\x08\x01\x30\x80\x01\x12\x14\n\x04\x65tag\x18\x02 \x01(\tB\x06\xba\xb9\x18\x02P\x01\x12\x1b\n\nrequest_id\x18\x03 \x01(\tB\x07\xba\xb9\x18\x03(\x80\x01\"\x17\n\x15\x44\x65leteSessionResponse\"\x81\x01\n\x12\x46orkSessionRequest\x12\x1d\n\nsession_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\x08\x01\x30\x80\x01\x12\x0e\n\x06\x61t_seq\x18\x02 \x01(\x03\x12\x1f\n\x0enew_session_id\x18\x03 \x01(\tB\x07\xba\xb9\x18\x03\x30\x80\x01\x12\x1b\n\nrequest_id\x18\x04 \x01(\tB\x07\xba\xb9\x18\x03(\x80\x01\"<\n\x13\x46orkSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.contextd.v1.Session\"\x96\x02\n\x15\x41ppendMessagesRequest\x12\x1d\n\nsession_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\x08\x01\x30\x80\x01\x12\x1b\n\nrequest_id\x18\x02 \x01(\tB\x07\xba\xb9\x18\x03(\x80\x01\x12\x34\n\x08messages\x18\x03 \x03(\x0b\x32\x19.contextd.v1.InputMessageB\x07\xba\xb9\x18\x03X\xe8\x07\x12\x1d\n\rmessages_json\x18\x04 \x01(\tB\x06\xba\xb9\x18\x02P\x01\x12\x32\n\x0fmessages_format\x18\x05 \x01(\x0e\x32\x19.contextd.v1.PromptFormat\x12\x17\n\x0f\x63ontext_version\x18\x06 \x01(\x03\x12\x1f\n\x0emessages_model\x18\x07 \x01(\tB\x07\xba\xb9\x18\x03(\x80\x02\"w\n\x16\x41ppendMessagesResponse\x12\x13\n\x0bmessage_ids\x18\x01 \x03(\t\x12\x17\n\x0f\x63ontext_version\x18\x02 \x01(\x03\x12/\n\x0e\x63ontext_tokens\x18\x03 \x01(\x0b\x32\x17.contextd.v1.TokenCount\"\xbb\x01\n\x13ListMessagesRequest\x12\x1d\n\nsession_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\x08\x01\x30\x80\x01\x12&\n\x04view\x18\x02 \x01(\x0e\x32\x18.contextd.v1.MessageView\x12\x0e\n\x06\x61t_seq\x18\x03 \x01(\x03\x12\x14\n\x0cnewest_first\x18\x04 \x01(\x08\x12\x1b\n\tpage_size\x18\x05 \x01(\x05\x42\x08\xba\xb9\x18\x04\x88\x01\xe8\x07\x12\x1a\n\npage_token\x18\x06 \x01(\tB\x06\xba\xb9\x18\x02P\x01\"W\n\x14ListMessagesResponse\x12&\n\x08messages\x18\x01 \x03(\x0b\x32\x14.contextd.v1.Message\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xb2\x01\n\x15\x45xportMessagesRequest\x12\x1d\n\nsession_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\x08\x01\x30\x80\x01\x12\x31\n\x06\x66ormat\x18\x02 \x01(\x0e\x32\x19.contextd.v1.PromptFormatB\x06\xba\xb9\x18\x02\x08\x01\x12\x0e\n\x06\x61t_seq\x18\x03 \x01(\x03\x12\x1b\n\tpage_size\x18\x04 \x01(\x05\x42\x08\xba\xb9\x18\x04\x88\x01\xe8\x07\x12\x1a\n\npage_token\x18\x05 \x01(\tB\x06\xba\xb9\x18\x02P\x01\"a\n\x16\x45xportMessagesResponse\x12.\n\x08messages\x18\x01 \x03(\x0b\x32\x1c.contextd.v1.ExportedMessage\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xa5\x02\n\x0f\x45xportedMessage\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x0b\n\x03seq\x18\x02 \x01(\x03\x12\x1f\n\x04role\x18\x03 \x01(\x0e\x32\x11.contextd.v1.Role\x12\r\n\x05model\x18\x04 \x01(\t\x12\x15\n\rmessages_json\x18\x05 \x01(\t\x12(\n\rmessages_blob\x18\x06 \x01(\x0b\x32\x11.contextd.v1.Blob\x12\x12\n\nis_summary\x18\x07 \x01(\x08\x12\x14\n\x0c\x63ompacted_by\x18\x08 \x01(\t\x12\x15\n\rvoided_at_seq\x18\t \x01(\x03\x12\x17\n\x0fpruned_call_ids\x18\n \x03(\t\x12&\n\x05notes\x18\x0b \x03(\x0b\x32\x17.contextd.v1.PromptNote*X\n\x0bMessageView\x12\x1c\n\x18MESSAGE_VIEW_UNSPECIFIED\x10\x00\x12\x14\n\x10MESSAGE_VIEW_ALL\x10\x01\x12\x15\n\x11MESSAGE_VIEW_LIVE\x10\x02\x32\xdb\x06\n\x0eSessionService\x12\\\n\rCreateSession\x12!.contextd.v1.CreateSessionRequest\x1a\".contextd.v1.CreateSessionResponse\"\x04\xb0\xb9\x18\x02\x12V\n\nGetSession\x12\x1e.contextd.v1.GetSessionRequest\x1a\x1f.contextd.v1.GetSessionResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x12\\\n\x0cListSessions\x12 .contextd.v1.ListSessionsRequest\x1a!.contextd.v1.ListSessionsResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x12\\\n\rUpdateSession\x12!.contextd.v1.UpdateSessionRequest\x1a\".contextd.v1.UpdateSessionResponse\"\x04\xb0\xb9\x18\x02\x12\\\n\rDeleteSession\x12!.contextd.v1.DeleteSessionRequest\x1a\".contextd.v1.DeleteSessionResponse\"\x04\xb0\xb9\x18\x02\x12V\n\x0b\x46orkSession\x12\x1f.contextd.v1.ForkSessionRequest\x1a .contextd.v1.ForkSessionResponse\"\x04\xb0\xb9\x18\x02\x12_\n\x0e\x41ppendMessages\x12\".contextd.v1.AppendMessagesRequest\x1a#.contextd.v1.AppendMessagesResponse\"\x04\xb0\xb9\x18\x02\x12\\\n\x0cListMessages\x12 .contextd.v1.ListMessagesRequest\x1a!.contextd.v1.ListMessagesResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x12\x62\n\x0e\x45xportMessages\x12\".contextd.v1.ExportMessagesRequest\x1a#.contextd.v1.ExportMessagesResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x42P\n\x0f\x64\x65v.contextd.v1B\x13SessionServiceProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,8 +41,60 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'contextd.v1.session_service
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\017dev.contextd.v1B\023SessionServiceProtoP\001Z&contextd.dev/go/contextd/v1;contextdv1'
+  _globals['_CREATESESSIONREQUEST'].fields_by_name['request_id']._loaded_options = None
+  _globals['_CREATESESSIONREQUEST'].fields_by_name['request_id']._serialized_options = b'\272\271\030\003(\200\001'
+  _globals['_GETSESSIONREQUEST'].fields_by_name['session_id']._loaded_options = None
+  _globals['_GETSESSIONREQUEST'].fields_by_name['session_id']._serialized_options = b'\272\271\030\005\010\0010\200\001'
+  _globals['_LISTSESSIONSREQUEST'].fields_by_name['page_size']._loaded_options = None
+  _globals['_LISTSESSIONSREQUEST'].fields_by_name['page_size']._serialized_options = b'\272\271\030\004\210\001\350\007'
+  _globals['_LISTSESSIONSREQUEST'].fields_by_name['page_token']._loaded_options = None
+  _globals['_LISTSESSIONSREQUEST'].fields_by_name['page_token']._serialized_options = b'\272\271\030\002P\001'
   _globals['_SESSIONFILTER_METADATAENTRY']._loaded_options = None
   _globals['_SESSIONFILTER_METADATAENTRY']._serialized_options = b'8\001'
+  _globals['_SESSIONFILTER'].fields_by_name['states']._loaded_options = None
+  _globals['_SESSIONFILTER'].fields_by_name['states']._serialized_options = b'\272\271\030\006P\001b\002\010\001'
+  _globals['_SESSIONFILTER'].fields_by_name['metadata']._loaded_options = None
+  _globals['_SESSIONFILTER'].fields_by_name['metadata']._serialized_options = b'\272\271\030\rX b\003 \200\010j\004\010\001(@'
+  _globals['_SESSIONFILTER'].fields_by_name['text_prefix']._loaded_options = None
+  _globals['_SESSIONFILTER'].fields_by_name['text_prefix']._serialized_options = b'\272\271\030\003 \200\001'
+  _globals['_UPDATESESSIONREQUEST'].fields_by_name['request_id']._loaded_options = None
+  _globals['_UPDATESESSIONREQUEST'].fields_by_name['request_id']._serialized_options = b'\272\271\030\003(\200\001'
+  _globals['_DELETESESSIONREQUEST'].fields_by_name['session_id']._loaded_options = None
+  _globals['_DELETESESSIONREQUEST'].fields_by_name['session_id']._serialized_options = b'\272\271\030\005\010\0010\200\001'
+  _globals['_DELETESESSIONREQUEST'].fields_by_name['etag']._loaded_options = None
+  _globals['_DELETESESSIONREQUEST'].fields_by_name['etag']._serialized_options = b'\272\271\030\002P\001'
+  _globals['_DELETESESSIONREQUEST'].fields_by_name['request_id']._loaded_options = None
+  _globals['_DELETESESSIONREQUEST'].fields_by_name['request_id']._serialized_options = b'\272\271\030\003(\200\001'
+  _globals['_FORKSESSIONREQUEST'].fields_by_name['session_id']._loaded_options = None
+  _globals['_FORKSESSIONREQUEST'].fields_by_name['session_id']._serialized_options = b'\272\271\030\005\010\0010\200\001'
+  _globals['_FORKSESSIONREQUEST'].fields_by_name['new_session_id']._loaded_options = None
+  _globals['_FORKSESSIONREQUEST'].fields_by_name['new_session_id']._serialized_options = b'\272\271\030\0030\200\001'
+  _globals['_FORKSESSIONREQUEST'].fields_by_name['request_id']._loaded_options = None
+  _globals['_FORKSESSIONREQUEST'].fields_by_name['request_id']._serialized_options = b'\272\271\030\003(\200\001'
+  _globals['_APPENDMESSAGESREQUEST'].fields_by_name['session_id']._loaded_options = None
+  _globals['_APPENDMESSAGESREQUEST'].fields_by_name['session_id']._serialized_options = b'\272\271\030\005\010\0010\200\001'
+  _globals['_APPENDMESSAGESREQUEST'].fields_by_name['request_id']._loaded_options = None
+  _globals['_APPENDMESSAGESREQUEST'].fields_by_name['request_id']._serialized_options = b'\272\271\030\003(\200\001'
+  _globals['_APPENDMESSAGESREQUEST'].fields_by_name['messages']._loaded_options = None
+  _globals['_APPENDMESSAGESREQUEST'].fields_by_name['messages']._serialized_options = b'\272\271\030\003X\350\007'
+  _globals['_APPENDMESSAGESREQUEST'].fields_by_name['messages_json']._loaded_options = None
+  _globals['_APPENDMESSAGESREQUEST'].fields_by_name['messages_json']._serialized_options = b'\272\271\030\002P\001'
+  _globals['_APPENDMESSAGESREQUEST'].fields_by_name['messages_model']._loaded_options = None
+  _globals['_APPENDMESSAGESREQUEST'].fields_by_name['messages_model']._serialized_options = b'\272\271\030\003(\200\002'
+  _globals['_LISTMESSAGESREQUEST'].fields_by_name['session_id']._loaded_options = None
+  _globals['_LISTMESSAGESREQUEST'].fields_by_name['session_id']._serialized_options = b'\272\271\030\005\010\0010\200\001'
+  _globals['_LISTMESSAGESREQUEST'].fields_by_name['page_size']._loaded_options = None
+  _globals['_LISTMESSAGESREQUEST'].fields_by_name['page_size']._serialized_options = b'\272\271\030\004\210\001\350\007'
+  _globals['_LISTMESSAGESREQUEST'].fields_by_name['page_token']._loaded_options = None
+  _globals['_LISTMESSAGESREQUEST'].fields_by_name['page_token']._serialized_options = b'\272\271\030\002P\001'
+  _globals['_EXPORTMESSAGESREQUEST'].fields_by_name['session_id']._loaded_options = None
+  _globals['_EXPORTMESSAGESREQUEST'].fields_by_name['session_id']._serialized_options = b'\272\271\030\005\010\0010\200\001'
+  _globals['_EXPORTMESSAGESREQUEST'].fields_by_name['format']._loaded_options = None
+  _globals['_EXPORTMESSAGESREQUEST'].fields_by_name['format']._serialized_options = b'\272\271\030\002\010\001'
+  _globals['_EXPORTMESSAGESREQUEST'].fields_by_name['page_size']._loaded_options = None
+  _globals['_EXPORTMESSAGESREQUEST'].fields_by_name['page_size']._serialized_options = b'\272\271\030\004\210\001\350\007'
+  _globals['_EXPORTMESSAGESREQUEST'].fields_by_name['page_token']._loaded_options = None
+  _globals['_EXPORTMESSAGESREQUEST'].fields_by_name['page_token']._serialized_options = b'\272\271\030\002P\001'
   _globals['_SESSIONSERVICE'].methods_by_name['CreateSession']._loaded_options = None
   _globals['_SESSIONSERVICE'].methods_by_name['CreateSession']._serialized_options = b'\260\271\030\002'
   _globals['_SESSIONSERVICE'].methods_by_name['GetSession']._loaded_options = None
@@ -60,50 +113,50 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SESSIONSERVICE'].methods_by_name['ListMessages']._serialized_options = b'\220\002\001\260\271\030\001'
   _globals['_SESSIONSERVICE'].methods_by_name['ExportMessages']._loaded_options = None
   _globals['_SESSIONSERVICE'].methods_by_name['ExportMessages']._serialized_options = b'\220\002\001\260\271\030\001'
-  _globals['_MESSAGEVIEW']._serialized_start=2620
-  _globals['_MESSAGEVIEW']._serialized_end=2708
-  _globals['_CREATESESSIONREQUEST']._serialized_start=273
-  _globals['_CREATESESSIONREQUEST']._serialized_end=354
-  _globals['_CREATESESSIONRESPONSE']._serialized_start=356
-  _globals['_CREATESESSIONRESPONSE']._serialized_end=418
-  _globals['_GETSESSIONREQUEST']._serialized_start=420
-  _globals['_GETSESSIONREQUEST']._serialized_end=459
-  _globals['_GETSESSIONRESPONSE']._serialized_start=461
-  _globals['_GETSESSIONRESPONSE']._serialized_end=520
-  _globals['_LISTSESSIONSREQUEST']._serialized_start=522
-  _globals['_LISTSESSIONSREQUEST']._serialized_end=626
-  _globals['_SESSIONFILTER']._serialized_start=629
-  _globals['_SESSIONFILTER']._serialized_end=920
-  _globals['_SESSIONFILTER_METADATAENTRY']._serialized_start=873
-  _globals['_SESSIONFILTER_METADATAENTRY']._serialized_end=920
-  _globals['_LISTSESSIONSRESPONSE']._serialized_start=922
-  _globals['_LISTSESSIONSRESPONSE']._serialized_end=1009
-  _globals['_UPDATESESSIONREQUEST']._serialized_start=1012
-  _globals['_UPDATESESSIONREQUEST']._serialized_end=1142
-  _globals['_UPDATESESSIONRESPONSE']._serialized_start=1144
-  _globals['_UPDATESESSIONRESPONSE']._serialized_end=1206
-  _globals['_DELETESESSIONREQUEST']._serialized_start=1208
-  _globals['_DELETESESSIONREQUEST']._serialized_end=1284
-  _globals['_DELETESESSIONRESPONSE']._serialized_start=1286
-  _globals['_DELETESESSIONRESPONSE']._serialized_end=1309
-  _globals['_FORKSESSIONREQUEST']._serialized_start=1311
-  _globals['_FORKSESSIONREQUEST']._serialized_end=1411
-  _globals['_FORKSESSIONRESPONSE']._serialized_start=1413
-  _globals['_FORKSESSIONRESPONSE']._serialized_end=1473
-  _globals['_APPENDMESSAGESREQUEST']._serialized_start=1476
-  _globals['_APPENDMESSAGESREQUEST']._serialized_end=1708
-  _globals['_APPENDMESSAGESRESPONSE']._serialized_start=1710
-  _globals['_APPENDMESSAGESRESPONSE']._serialized_end=1829
-  _globals['_LISTMESSAGESREQUEST']._serialized_start=1832
-  _globals['_LISTMESSAGESREQUEST']._serialized_end=1990
-  _globals['_LISTMESSAGESRESPONSE']._serialized_start=1992
-  _globals['_LISTMESSAGESRESPONSE']._serialized_end=2079
-  _globals['_EXPORTMESSAGESREQUEST']._serialized_start=2082
-  _globals['_EXPORTMESSAGESREQUEST']._serialized_end=2223
-  _globals['_EXPORTMESSAGESRESPONSE']._serialized_start=2225
-  _globals['_EXPORTMESSAGESRESPONSE']._serialized_end=2322
-  _globals['_EXPORTEDMESSAGE']._serialized_start=2325
-  _globals['_EXPORTEDMESSAGE']._serialized_end=2618
-  _globals['_SESSIONSERVICE']._serialized_start=2711
-  _globals['_SESSIONSERVICE']._serialized_end=3570
+  _globals['_MESSAGEVIEW']._serialized_start=2902
+  _globals['_MESSAGEVIEW']._serialized_end=2990
+  _globals['_CREATESESSIONREQUEST']._serialized_start=298
+  _globals['_CREATESESSIONREQUEST']._serialized_end=388
+  _globals['_CREATESESSIONRESPONSE']._serialized_start=390
+  _globals['_CREATESESSIONRESPONSE']._serialized_end=452
+  _globals['_GETSESSIONREQUEST']._serialized_start=454
+  _globals['_GETSESSIONREQUEST']._serialized_end=504
+  _globals['_GETSESSIONRESPONSE']._serialized_start=506
+  _globals['_GETSESSIONRESPONSE']._serialized_end=565
+  _globals['_LISTSESSIONSREQUEST']._serialized_start=567
+  _globals['_LISTSESSIONSREQUEST']._serialized_end=689
+  _globals['_SESSIONFILTER']._serialized_start=692
+  _globals['_SESSIONFILTER']._serialized_end=1023
+  _globals['_SESSIONFILTER_METADATAENTRY']._serialized_start=976
+  _globals['_SESSIONFILTER_METADATAENTRY']._serialized_end=1023
+  _globals['_LISTSESSIONSRESPONSE']._serialized_start=1025
+  _globals['_LISTSESSIONSRESPONSE']._serialized_end=1112
+  _globals['_UPDATESESSIONREQUEST']._serialized_start=1115
+  _globals['_UPDATESESSIONREQUEST']._serialized_end=1254
+  _globals['_UPDATESESSIONRESPONSE']._serialized_start=1256
+  _globals['_UPDATESESSIONRESPONSE']._serialized_end=1318
+  _globals['_DELETESESSIONREQUEST']._serialized_start=1320
+  _globals['_DELETESESSIONREQUEST']._serialized_end=1424
+  _globals['_DELETESESSIONRESPONSE']._serialized_start=1426
+  _globals['_DELETESESSIONRESPONSE']._serialized_end=1449
+  _globals['_FORKSESSIONREQUEST']._serialized_start=1452
+  _globals['_FORKSESSIONREQUEST']._serialized_end=1581
+  _globals['_FORKSESSIONRESPONSE']._serialized_start=1583
+  _globals['_FORKSESSIONRESPONSE']._serialized_end=1643
+  _globals['_APPENDMESSAGESREQUEST']._serialized_start=1646
+  _globals['_APPENDMESSAGESREQUEST']._serialized_end=1924
+  _globals['_APPENDMESSAGESRESPONSE']._serialized_start=1926
+  _globals['_APPENDMESSAGESRESPONSE']._serialized_end=2045
+  _globals['_LISTMESSAGESREQUEST']._serialized_start=2048
+  _globals['_LISTMESSAGESREQUEST']._serialized_end=2235
+  _globals['_LISTMESSAGESRESPONSE']._serialized_start=2237
+  _globals['_LISTMESSAGESRESPONSE']._serialized_end=2324
+  _globals['_EXPORTMESSAGESREQUEST']._serialized_start=2327
+  _globals['_EXPORTMESSAGESREQUEST']._serialized_end=2505
+  _globals['_EXPORTMESSAGESRESPONSE']._serialized_start=2507
+  _globals['_EXPORTMESSAGESRESPONSE']._serialized_end=2604
+  _globals['_EXPORTEDMESSAGE']._serialized_start=2607
+  _globals['_EXPORTEDMESSAGE']._serialized_end=2900
+  _globals['_SESSIONSERVICE']._serialized_start=2993
+  _globals['_SESSIONSERVICE']._serialized_end=3852
 # @@protoc_insertion_point(module_scope)

@@ -63,7 +63,7 @@ class CreateSessionRequest(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Idempotency key, up to 128 characters, kept for 7 days."""
+    """Idempotency key, kept for 7 days."""
     @_builtins.property
     def session(self) -> _session_pb2.Session:
         """Configuration of the session. session_id may be set, e.g. to the host's own conversation id. Absent: all
@@ -116,7 +116,7 @@ class GetSessionRequest(_message.Message):
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """Session id. Required."""
+    """Session id."""
     def __init__(
         self,
         *,
@@ -164,9 +164,7 @@ class ListSessionsRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """Maximum number of sessions per page. Default 50, at most 1,000. A page may have fewer, so that it stays
-    under 2 MiB.
-    """
+    """Maximum number of sessions per page. Default 50. A page may have fewer, so that it stays under 2 MiB."""
     page_token: _builtins.str
     """ListSessionsResponse.next_page_token of the previous page, with the same filter. Empty: the first page."""
     @_builtins.property
@@ -220,16 +218,14 @@ class SessionFilter(_message.Message):
     UPDATED_SINCE_FIELD_NUMBER: _builtins.int
     UPDATED_BEFORE_FIELD_NUMBER: _builtins.int
     text_prefix: _builtins.str
-    """The session's id or its metadata entry "title" begins with this text (case-sensitive). At most 128
-    characters.
-    """
+    """The session's id or its metadata entry "title" begins with this text (case-sensitive)."""
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[_session_pb2.SessionState.ValueType]:
         """The session is in one of these states. Empty: any state."""
 
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """The session's metadata has all these entries, with exactly these values. At most 32."""
+        """The session's metadata has all these entries, with exactly these values."""
 
     @_builtins.property
     def updated_since(self) -> _timestamp_pb2.Timestamp:
@@ -294,7 +290,7 @@ class UpdateSessionRequest(_message.Message):
     UPDATE_MASK_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Idempotency key, up to 128 characters, kept for 7 days."""
+    """Idempotency key, kept for 7 days."""
     @_builtins.property
     def session(self) -> _session_pb2.Session:
         """The new values, with the session_id. If etag is set and the session has another one, the update fails with
@@ -360,11 +356,11 @@ class DeleteSessionRequest(_message.Message):
     ETAG_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """Session id. Required."""
+    """Session id."""
     etag: _builtins.str
     """Delete the session only if it has this etag. Empty: delete it unconditionally."""
     request_id: _builtins.str
-    """Idempotency key, up to 128 characters, kept for 7 days."""
+    """Idempotency key, kept for 7 days."""
     def __init__(
         self,
         *,
@@ -408,7 +404,7 @@ class ForkSessionRequest(_message.Message):
     NEW_SESSION_ID_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session to fork. Required."""
+    """The session to fork."""
     at_seq: _builtins.int
     """Copy the transcript up to this seq, which must not be between a tool call and its result. 0: the whole
     transcript.
@@ -416,7 +412,7 @@ class ForkSessionRequest(_message.Message):
     new_session_id: _builtins.str
     """Id of the new session. Empty: chosen by the server."""
     request_id: _builtins.str
-    """Idempotency key, up to 128 characters, kept for 7 days."""
+    """Idempotency key, kept for 7 days."""
     def __init__(
         self,
         *,
@@ -494,9 +490,9 @@ class AppendMessagesRequest(_message.Message):
     CONTEXT_VERSION_FIELD_NUMBER: _builtins.int
     MESSAGES_MODEL_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """Session id. Required."""
+    """Session id."""
     request_id: _builtins.str
-    """Idempotency key, up to 128 characters, kept for 7 days."""
+    """Idempotency key, kept for 7 days."""
     messages_json: _builtins.str
     """The messages in the format of another API: a JSON array, see above."""
     messages_format: _context_pb2.PromptFormat.ValueType
@@ -579,7 +575,7 @@ class ListMessagesRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """Session id. Required."""
+    """Session id."""
     view: Global___MessageView.ValueType
     """Whether to list all messages, or only those that the model sees."""
     at_seq: _builtins.int
@@ -589,9 +585,7 @@ class ListMessagesRequest(_message.Message):
     oldest first.
     """
     page_size: _builtins.int
-    """Maximum number of messages per page. Default 50, at most 1,000. A page may have fewer, so that it stays
-    under 2 MiB.
-    """
+    """Maximum number of messages per page. Default 50. A page may have fewer, so that it stays under 2 MiB."""
     page_token: _builtins.str
     """ListMessagesResponse.next_page_token of the previous page. Empty: the first page."""
     def __init__(
@@ -652,17 +646,15 @@ class ExportMessagesRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """Session id. Required."""
+    """Session id."""
     format: _context_pb2.PromptFormat.ValueType
-    """Format of the messages, as in AppendMessagesRequest.messages_format. Required. Not NEUTRAL or NATIVE,
-    because ListMessages returns the messages of this API.
+    """Format of the messages, as in AppendMessagesRequest.messages_format. Not NEUTRAL or NATIVE, because
+    ListMessages returns the messages of this API.
     """
     at_seq: _builtins.int
     """Export the messages as of this seq. 0: the current messages, for each page at the time of its request."""
     page_size: _builtins.int
-    """Maximum number of messages per page. Default 50, at most 1,000. A page may have fewer, so that it stays
-    under 2 MiB.
-    """
+    """Maximum number of messages per page. Default 50. A page may have fewer, so that it stays under 2 MiB."""
     page_token: _builtins.str
     """ExportMessagesResponse.next_page_token of the previous page. Empty: the first page."""
     def __init__(

@@ -22,12 +22,13 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from contextd.v1 import limit_pb2 as contextd_dot_v1_dot_limit__pb2
 from contextd.v1 import usage_pb2 as contextd_dot_v1_dot_usage__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x63ontextd/v1/tool.proto\x12\x0b\x63ontextd.v1\x1a\x17\x63ontextd/v1/usage.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\"P\n\nJsonSchema\x12\x0e\n\x04json\x18\x01 \x01(\tH\x00\x12(\n\x05value\x18\x02 \x01(\x0b\x32\x17.google.protobuf.StructH\x00\x42\x08\n\x06schema\"\xda\x02\n\x04Tool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12-\n\x0cinput_schema\x18\x03 \x01(\x0b\x32\x17.contextd.v1.JsonSchema\x12\x19\n\x11requires_approval\x18\x04 \x01(\x08\x12*\n\x07timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x34\n\routput_limits\x18\x06 \x01(\x0b\x32\x1d.contextd.v1.ToolOutputLimits\x12.\n\x08\x63\x61tegory\x18\x07 \x01(\x0e\x32\x1c.contextd.v1.ContextCategory\x12\x10\n\x08\x64\x65\x66\x65rred\x18\x08 \x01(\x08\x12\x13\n\x06strict\x18\t \x01(\x08H\x00\x88\x01\x01\x12!\n\x03mcp\x18\n \x01(\x0b\x32\x14.contextd.v1.McpToolB\t\n\x07_strict\"\'\n\x07McpTool\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\"\xbc\x01\n\x0eMcpServerTools\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\r\n\x05tools\x18\x02 \x03(\t\x12\x0e\n\x06prefix\x18\x03 \x01(\t\x12\x19\n\x11requires_approval\x18\x04 \x01(\x08\x12*\n\x07timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x34\n\routput_limits\x18\x06 \x01(\x0b\x32\x1d.contextd.v1.ToolOutputLimits\"9\n\x0cProviderTool\x12\x10\n\x08provider\x18\x01 \x01(\t\x12\x17\n\x0f\x64\x65\x66inition_json\x18\x02 \x01(\t\"\x95\x01\n\x07ToolSet\x12%\n\nhost_tools\x18\x01 \x03(\x0b\x32\x11.contextd.v1.Tool\x12\x31\n\x0eprovider_tools\x18\x02 \x03(\x0b\x32\x19.contextd.v1.ProviderTool\x12\x30\n\x0bmcp_servers\x18\x03 \x03(\x0b\x32\x1b.contextd.v1.McpServerTools\"\x92\x01\n\x10ToolOutputLimits\x12\x18\n\x10max_output_chars\x18\x01 \x01(\x05\x12\x11\n\tmax_lines\x18\x02 \x01(\x05\x12\x17\n\x0fmax_line_length\x18\x03 \x01(\x05\x12\x13\n\x0bmax_matches\x18\x04 \x01(\x05\x12#\n\x04keep\x18\x05 \x01(\x0e\x32\x15.contextd.v1.KeepPart*V\n\x08KeepPart\x12\x19\n\x15KEEP_PART_UNSPECIFIED\x10\x00\x12\x12\n\x0eKEEP_PART_HEAD\x10\x01\x12\x1b\n\x17KEEP_PART_HEAD_AND_TAIL\x10\x02\x42\x46\n\x0f\x64\x65v.contextd.v1B\tToolProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x63ontextd/v1/tool.proto\x12\x0b\x63ontextd.v1\x1a\x17\x63ontextd/v1/limit.proto\x1a\x17\x63ontextd/v1/usage.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\"Z\n\nJsonSchema\x12\x18\n\x04json\x18\x01 \x01(\tB\x08\xba\xb9\x18\x04H\x80\x80\x10H\x00\x12(\n\x05value\x18\x02 \x01(\x0b\x32\x17.google.protobuf.StructH\x00\x42\x08\n\x06schema\"\xf8\x02\n\x04Tool\x12\x16\n\x04name\x18\x01 \x01(\tB\x08\xba\xb9\x18\x04\x08\x01\x38@\x12\x1b\n\x0b\x64\x65scription\x18\x02 \x01(\tB\x06\xba\xb9\x18\x02P\x01\x12-\n\x0cinput_schema\x18\x03 \x01(\x0b\x32\x17.contextd.v1.JsonSchema\x12\x19\n\x11requires_approval\x18\x04 \x01(\x08\x12\x36\n\x07timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationB\n\xba\xb9\x18\x06\x9a\x01\x03\x32\x34h\x12\x34\n\routput_limits\x18\x06 \x01(\x0b\x32\x1d.contextd.v1.ToolOutputLimits\x12.\n\x08\x63\x61tegory\x18\x07 \x01(\x0e\x32\x1c.contextd.v1.ContextCategory\x12\x10\n\x08\x64\x65\x66\x65rred\x18\x08 \x01(\x08\x12\x13\n\x06strict\x18\t \x01(\x08H\x00\x88\x01\x01\x12!\n\x03mcp\x18\n \x01(\x0b\x32\x14.contextd.v1.McpToolB\t\n\x07_strict\";\n\x07McpTool\x12\x19\n\x06server\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\x08\x01(\x80\x02\x12\x15\n\x04tool\x18\x02 \x01(\tB\x07\xba\xb9\x18\x03(\x80\x02\"\xe9\x01\n\x0eMcpServerTools\x12\x19\n\x06server\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\x08\x01(\x80\x02\x12\x1b\n\x05tools\x18\x02 \x03(\tB\x0c\xba\xb9\x18\x08X\x80\x04\x62\x03(\x80\x02\x12\x16\n\x06prefix\x18\x03 \x01(\tB\x06\xba\xb9\x18\x02\x38@\x12\x19\n\x11requires_approval\x18\x04 \x01(\x08\x12\x36\n\x07timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationB\n\xba\xb9\x18\x06\x9a\x01\x03\x32\x34h\x12\x34\n\routput_limits\x18\x06 \x01(\x0b\x32\x1d.contextd.v1.ToolOutputLimits\"N\n\x0cProviderTool\x12\x1b\n\x08provider\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\x08\x01(\x80\x02\x12!\n\x0f\x64\x65\x66inition_json\x18\x02 \x01(\tB\x08\xba\xb9\x18\x04H\x80\x80\x10\"\xb5\x01\n\x07ToolSet\x12\x31\n\nhost_tools\x18\x01 \x03(\x0b\x32\x11.contextd.v1.ToolB\n\xba\xb9\x18\x06X\x80\x04\xa0\x01\x01\x12=\n\x0eprovider_tools\x18\x02 \x03(\x0b\x32\x19.contextd.v1.ProviderToolB\n\xba\xb9\x18\x06X\x80\x04\xa0\x01\x01\x12\x38\n\x0bmcp_servers\x18\x03 \x03(\x0b\x32\x1b.contextd.v1.McpServerToolsB\x06\xba\xb9\x18\x02X@\"\x92\x01\n\x10ToolOutputLimits\x12\x18\n\x10max_output_chars\x18\x01 \x01(\x05\x12\x11\n\tmax_lines\x18\x02 \x01(\x05\x12\x17\n\x0fmax_line_length\x18\x03 \x01(\x05\x12\x13\n\x0bmax_matches\x18\x04 \x01(\x05\x12#\n\x04keep\x18\x05 \x01(\x0e\x32\x15.contextd.v1.KeepPart*V\n\x08KeepPart\x12\x19\n\x15KEEP_PART_UNSPECIFIED\x10\x00\x12\x12\n\x0eKEEP_PART_HEAD\x10\x01\x12\x1b\n\x17KEEP_PART_HEAD_AND_TAIL\x10\x02\x42\x46\n\x0f\x64\x65v.contextd.v1B\tToolProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,20 +36,50 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'contextd.v1.tool_pb2', _glo
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\017dev.contextd.v1B\tToolProtoP\001Z&contextd.dev/go/contextd/v1;contextdv1'
-  _globals['_KEEPPART']._serialized_start=1149
-  _globals['_KEEPPART']._serialized_end=1235
-  _globals['_JSONSCHEMA']._serialized_start=126
-  _globals['_JSONSCHEMA']._serialized_end=206
-  _globals['_TOOL']._serialized_start=209
-  _globals['_TOOL']._serialized_end=555
-  _globals['_MCPTOOL']._serialized_start=557
-  _globals['_MCPTOOL']._serialized_end=596
-  _globals['_MCPSERVERTOOLS']._serialized_start=599
-  _globals['_MCPSERVERTOOLS']._serialized_end=787
-  _globals['_PROVIDERTOOL']._serialized_start=789
-  _globals['_PROVIDERTOOL']._serialized_end=846
-  _globals['_TOOLSET']._serialized_start=849
-  _globals['_TOOLSET']._serialized_end=998
-  _globals['_TOOLOUTPUTLIMITS']._serialized_start=1001
-  _globals['_TOOLOUTPUTLIMITS']._serialized_end=1147
+  _globals['_JSONSCHEMA'].fields_by_name['json']._loaded_options = None
+  _globals['_JSONSCHEMA'].fields_by_name['json']._serialized_options = b'\272\271\030\004H\200\200\020'
+  _globals['_TOOL'].fields_by_name['name']._loaded_options = None
+  _globals['_TOOL'].fields_by_name['name']._serialized_options = b'\272\271\030\004\010\0018@'
+  _globals['_TOOL'].fields_by_name['description']._loaded_options = None
+  _globals['_TOOL'].fields_by_name['description']._serialized_options = b'\272\271\030\002P\001'
+  _globals['_TOOL'].fields_by_name['timeout']._loaded_options = None
+  _globals['_TOOL'].fields_by_name['timeout']._serialized_options = b'\272\271\030\006\232\001\00324h'
+  _globals['_MCPTOOL'].fields_by_name['server']._loaded_options = None
+  _globals['_MCPTOOL'].fields_by_name['server']._serialized_options = b'\272\271\030\005\010\001(\200\002'
+  _globals['_MCPTOOL'].fields_by_name['tool']._loaded_options = None
+  _globals['_MCPTOOL'].fields_by_name['tool']._serialized_options = b'\272\271\030\003(\200\002'
+  _globals['_MCPSERVERTOOLS'].fields_by_name['server']._loaded_options = None
+  _globals['_MCPSERVERTOOLS'].fields_by_name['server']._serialized_options = b'\272\271\030\005\010\001(\200\002'
+  _globals['_MCPSERVERTOOLS'].fields_by_name['tools']._loaded_options = None
+  _globals['_MCPSERVERTOOLS'].fields_by_name['tools']._serialized_options = b'\272\271\030\010X\200\004b\003(\200\002'
+  _globals['_MCPSERVERTOOLS'].fields_by_name['prefix']._loaded_options = None
+  _globals['_MCPSERVERTOOLS'].fields_by_name['prefix']._serialized_options = b'\272\271\030\0028@'
+  _globals['_MCPSERVERTOOLS'].fields_by_name['timeout']._loaded_options = None
+  _globals['_MCPSERVERTOOLS'].fields_by_name['timeout']._serialized_options = b'\272\271\030\006\232\001\00324h'
+  _globals['_PROVIDERTOOL'].fields_by_name['provider']._loaded_options = None
+  _globals['_PROVIDERTOOL'].fields_by_name['provider']._serialized_options = b'\272\271\030\005\010\001(\200\002'
+  _globals['_PROVIDERTOOL'].fields_by_name['definition_json']._loaded_options = None
+  _globals['_PROVIDERTOOL'].fields_by_name['definition_json']._serialized_options = b'\272\271\030\004H\200\200\020'
+  _globals['_TOOLSET'].fields_by_name['host_tools']._loaded_options = None
+  _globals['_TOOLSET'].fields_by_name['host_tools']._serialized_options = b'\272\271\030\006X\200\004\240\001\001'
+  _globals['_TOOLSET'].fields_by_name['provider_tools']._loaded_options = None
+  _globals['_TOOLSET'].fields_by_name['provider_tools']._serialized_options = b'\272\271\030\006X\200\004\240\001\001'
+  _globals['_TOOLSET'].fields_by_name['mcp_servers']._loaded_options = None
+  _globals['_TOOLSET'].fields_by_name['mcp_servers']._serialized_options = b'\272\271\030\002X@'
+  _globals['_KEEPPART']._serialized_start=1332
+  _globals['_KEEPPART']._serialized_end=1418
+  _globals['_JSONSCHEMA']._serialized_start=151
+  _globals['_JSONSCHEMA']._serialized_end=241
+  _globals['_TOOL']._serialized_start=244
+  _globals['_TOOL']._serialized_end=620
+  _globals['_MCPTOOL']._serialized_start=622
+  _globals['_MCPTOOL']._serialized_end=681
+  _globals['_MCPSERVERTOOLS']._serialized_start=684
+  _globals['_MCPSERVERTOOLS']._serialized_end=917
+  _globals['_PROVIDERTOOL']._serialized_start=919
+  _globals['_PROVIDERTOOL']._serialized_end=997
+  _globals['_TOOLSET']._serialized_start=1000
+  _globals['_TOOLSET']._serialized_end=1181
+  _globals['_TOOLOUTPUTLIMITS']._serialized_start=1184
+  _globals['_TOOLOUTPUTLIMITS']._serialized_end=1330
 # @@protoc_insertion_point(module_scope)

@@ -55,8 +55,8 @@ class JsonSchema(_message.Message):
     JSON_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     json: _builtins.str
-    """The schema as JSON text, at most 256 KiB. The order of keys and the format of numbers are preserved,
-    which is better for prompt caches.
+    """The schema as JSON text. The order of keys and the format of numbers are preserved, which is better for
+    prompt caches.
     """
     @_builtins.property
     def value(self) -> _struct_pb2.Struct:
@@ -97,7 +97,7 @@ class Tool(_message.Message):
     STRICT_FIELD_NUMBER: _builtins.int
     MCP_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Name for the model: 1 to 64 characters of [A-Za-z0-9_-], unique in the tool set."""
+    """Name for the model, unique in the tool set."""
     description: _builtins.str
     """What the tool does and when to use it, for the model."""
     requires_approval: _builtins.bool
@@ -118,8 +118,8 @@ class Tool(_message.Message):
 
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
-        """Maximum time to wait for a result or an approval, at most 24 hours. Default: TurnLimits.tool_timeout. After
-        this time, the call gets an error result (TOOL_OUTCOME_TIMED_OUT), and the turn continues.
+        """Maximum time to wait for a result or an approval. Default: TurnLimits.tool_timeout. After this time, the call
+        gets an error result (TOOL_OUTCOME_TIMED_OUT), and the turn continues.
         """
 
     @_builtins.property
@@ -290,7 +290,7 @@ class ToolSet(_message.Message):
 
     @_builtins.property
     def mcp_servers(self) -> _containers.RepeatedCompositeFieldContainer[Global___McpServerTools]:
-        """Tools of MCP servers to add to host_tools. At most 64 entries."""
+        """Tools of MCP servers to add to host_tools."""
 
     def __init__(
         self,

@@ -23,13 +23,14 @@ _sym_db = _symbol_database.Default()
 
 
 from contextd.v1 import error_pb2 as contextd_dot_v1_dot_error__pb2
+from contextd.v1 import limit_pb2 as contextd_dot_v1_dot_limit__pb2
 from contextd.v1 import message_pb2 as contextd_dot_v1_dot_message__pb2
 from contextd.v1 import usage_pb2 as contextd_dot_v1_dot_usage__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x63ontextd/v1/turn.proto\x12\x0b\x63ontextd.v1\x1a\x17\x63ontextd/v1/error.proto\x1a\x19\x63ontextd/v1/message.proto\x1a\x17\x63ontextd/v1/usage.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc6\x04\n\x04Turn\x12\x0f\n\x07turn_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12%\n\x05state\x18\x04 \x01(\x0e\x32\x16.contextd.v1.TurnState\x12\r\n\x05model\x18\x05 \x01(\t\x12\'\n\x06limits\x18\x06 \x01(\x0b\x32\x17.contextd.v1.TurnLimits\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tfirst_seq\x18\t \x01(\x03\x12\x10\n\x08last_seq\x18\n \x01(\x03\x12/\n\rpending_calls\x18\x0b \x03(\x0b\x32\x18.contextd.v1.PendingCall\x12\'\n\x06result\x18\x0c \x01(\x0b\x32\x17.contextd.v1.TurnResult\x12\x38\n\x11\x63ompletion_reason\x18\r \x01(\x0e\x32\x1d.contextd.v1.CompletionReason\x12.\n\x0c\x63\x61ncel_cause\x18\x0e \x01(\x0e\x32\x18.contextd.v1.CancelCause\x12%\n\x07\x66\x61ilure\x18\x0f \x01(\x0b\x32\x14.contextd.v1.Failure\x12\x37\n\x11pending_approvals\x18\x10 \x03(\x0b\x32\x1c.contextd.v1.PendingApproval\"\xe7\x01\n\nTurnLimits\x12\x11\n\tmax_steps\x18\x01 \x01(\x05\x12\x19\n\x11max_output_tokens\x18\x02 \x01(\x05\x12\x18\n\x10max_total_tokens\x18\x03 \x01(\x03\x12/\n\x0cturn_timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0ctool_timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0cgrace_period\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x90\x02\n\nTurnResult\x12\x12\n\nstep_count\x18\x01 \x01(\x05\x12\x18\n\x10\x66inal_message_id\x18\x02 \x01(\t\x12\x30\n\rfinish_reason\x18\x03 \x01(\x0e\x32\x19.contextd.v1.FinishReason\x12+\n\x0flast_step_usage\x18\x04 \x01(\x0b\x32\x12.contextd.v1.Usage\x12-\n\x0btotal_usage\x18\x05 \x01(\x0b\x32\x18.contextd.v1.UsageTotals\x12*\n\x07\x65lapsed\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1a\n\x12queued_message_ids\x18\x07 \x03(\t\"\xa7\x01\n\x0bPendingCall\x12#\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x15.contextd.v1.ToolCall\x12+\n\x08\x65xecutor\x18\x02 \x01(\x0e\x32\x19.contextd.v1.ToolExecutor\x12,\n\x08\x64\x65\x61\x64line\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x18\n\x10\x61rguments_edited\x18\x04 \x01(\x08\"d\n\x0fPendingApproval\x12#\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x15.contextd.v1.ToolCall\x12,\n\x08\x64\x65\x61\x64line\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp*\xa9\x01\n\tTurnState\x12\x1a\n\x16TURN_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12TURN_STATE_RUNNING\x10\x01\x12\x1d\n\x19TURN_STATE_AWAITING_TOOLS\x10\x02\x12\x18\n\x14TURN_STATE_COMPLETED\x10\x03\x12\x18\n\x14TURN_STATE_CANCELLED\x10\x04\x12\x15\n\x11TURN_STATE_FAILED\x10\x05*\x91\x02\n\x10\x43ompletionReason\x12!\n\x1d\x43OMPLETION_REASON_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x43OMPLETION_REASON_STOP\x10\x01\x12\x1f\n\x1b\x43OMPLETION_REASON_MAX_STEPS\x10\x02\x12\x1c\n\x18\x43OMPLETION_REASON_LENGTH\x10\x03\x12$\n COMPLETION_REASON_CONTENT_FILTER\x10\x04\x12\x1c\n\x18\x43OMPLETION_REASON_BUDGET\x10\x05\x12\x1e\n\x1a\x43OMPLETION_REASON_DEADLINE\x10\x06\x12\x1b\n\x17\x43OMPLETION_REASON_EMPTY\x10\x07*\xa6\x01\n\x0b\x43\x61ncelCause\x12\x1c\n\x18\x43\x41NCEL_CAUSE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x43\x41NCEL_CAUSE_REQUESTED\x10\x01\x12\x1c\n\x18\x43\x41NCEL_CAUSE_INTERRUPTED\x10\x02\x12\x1d\n\x19\x43\x41NCEL_CAUSE_DISCONNECTED\x10\x03\x12 \n\x1c\x43\x41NCEL_CAUSE_SESSION_DELETED\x10\x04*\\\n\x0cToolExecutor\x12\x1d\n\x19TOOL_EXECUTOR_UNSPECIFIED\x10\x00\x12\x16\n\x12TOOL_EXECUTOR_HOST\x10\x01\x12\x15\n\x11TOOL_EXECUTOR_MCP\x10\x02*Y\n\nCancelMode\x12\x1b\n\x17\x43\x41NCEL_MODE_UNSPECIFIED\x10\x00\x12\x14\n\x10\x43\x41NCEL_MODE_STOP\x10\x01\x12\x18\n\x14\x43\x41NCEL_MODE_ROLLBACK\x10\x02*\x94\x01\n\rCancelOutcome\x12\x1e\n\x1a\x43\x41NCEL_OUTCOME_UNSPECIFIED\x10\x00\x12\x17\n\x13\x43\x41NCEL_OUTCOME_NONE\x10\x01\x12$\n CANCEL_OUTCOME_PARTIAL_ASSISTANT\x10\x02\x12$\n CANCEL_OUTCOME_TOOLS_IN_PROGRESS\x10\x03\x42\x46\n\x0f\x64\x65v.contextd.v1B\tTurnProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x63ontextd/v1/turn.proto\x12\x0b\x63ontextd.v1\x1a\x17\x63ontextd/v1/error.proto\x1a\x17\x63ontextd/v1/limit.proto\x1a\x19\x63ontextd/v1/message.proto\x1a\x17\x63ontextd/v1/usage.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc6\x04\n\x04Turn\x12\x0f\n\x07turn_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12%\n\x05state\x18\x04 \x01(\x0e\x32\x16.contextd.v1.TurnState\x12\r\n\x05model\x18\x05 \x01(\t\x12\'\n\x06limits\x18\x06 \x01(\x0b\x32\x17.contextd.v1.TurnLimits\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tfirst_seq\x18\t \x01(\x03\x12\x10\n\x08last_seq\x18\n \x01(\x03\x12/\n\rpending_calls\x18\x0b \x03(\x0b\x32\x18.contextd.v1.PendingCall\x12\'\n\x06result\x18\x0c \x01(\x0b\x32\x17.contextd.v1.TurnResult\x12\x38\n\x11\x63ompletion_reason\x18\r \x01(\x0e\x32\x1d.contextd.v1.CompletionReason\x12.\n\x0c\x63\x61ncel_cause\x18\x0e \x01(\x0e\x32\x18.contextd.v1.CancelCause\x12%\n\x07\x66\x61ilure\x18\x0f \x01(\x0b\x32\x14.contextd.v1.Failure\x12\x37\n\x11pending_approvals\x18\x10 \x03(\x0b\x32\x1c.contextd.v1.PendingApproval\"\x98\x02\n\nTurnLimits\x12 \n\tmax_steps\x18\x01 \x01(\x05\x42\r\xba\xb9\x18\ty\x00\x00\x00\x00\x00@\x8f@\x12\x19\n\x11max_output_tokens\x18\x02 \x01(\x05\x12\x18\n\x10max_total_tokens\x18\x03 \x01(\x03\x12:\n\x0cturn_timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationB\t\xba\xb9\x18\x05\x9a\x01\x02\x37\x64\x12;\n\x0ctool_timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationB\n\xba\xb9\x18\x06\x9a\x01\x03\x32\x34h\x12:\n\x0cgrace_period\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationB\t\xba\xb9\x18\x05\x9a\x01\x02\x31h\"\x90\x02\n\nTurnResult\x12\x12\n\nstep_count\x18\x01 \x01(\x05\x12\x18\n\x10\x66inal_message_id\x18\x02 \x01(\t\x12\x30\n\rfinish_reason\x18\x03 \x01(\x0e\x32\x19.contextd.v1.FinishReason\x12+\n\x0flast_step_usage\x18\x04 \x01(\x0b\x32\x12.contextd.v1.Usage\x12-\n\x0btotal_usage\x18\x05 \x01(\x0b\x32\x18.contextd.v1.UsageTotals\x12*\n\x07\x65lapsed\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1a\n\x12queued_message_ids\x18\x07 \x03(\t\"\xa7\x01\n\x0bPendingCall\x12#\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x15.contextd.v1.ToolCall\x12+\n\x08\x65xecutor\x18\x02 \x01(\x0e\x32\x19.contextd.v1.ToolExecutor\x12,\n\x08\x64\x65\x61\x64line\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x18\n\x10\x61rguments_edited\x18\x04 \x01(\x08\"d\n\x0fPendingApproval\x12#\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x15.contextd.v1.ToolCall\x12,\n\x08\x64\x65\x61\x64line\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp*\xa9\x01\n\tTurnState\x12\x1a\n\x16TURN_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12TURN_STATE_RUNNING\x10\x01\x12\x1d\n\x19TURN_STATE_AWAITING_TOOLS\x10\x02\x12\x18\n\x14TURN_STATE_COMPLETED\x10\x03\x12\x18\n\x14TURN_STATE_CANCELLED\x10\x04\x12\x15\n\x11TURN_STATE_FAILED\x10\x05*\x91\x02\n\x10\x43ompletionReason\x12!\n\x1d\x43OMPLETION_REASON_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x43OMPLETION_REASON_STOP\x10\x01\x12\x1f\n\x1b\x43OMPLETION_REASON_MAX_STEPS\x10\x02\x12\x1c\n\x18\x43OMPLETION_REASON_LENGTH\x10\x03\x12$\n COMPLETION_REASON_CONTENT_FILTER\x10\x04\x12\x1c\n\x18\x43OMPLETION_REASON_BUDGET\x10\x05\x12\x1e\n\x1a\x43OMPLETION_REASON_DEADLINE\x10\x06\x12\x1b\n\x17\x43OMPLETION_REASON_EMPTY\x10\x07*\xa6\x01\n\x0b\x43\x61ncelCause\x12\x1c\n\x18\x43\x41NCEL_CAUSE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x43\x41NCEL_CAUSE_REQUESTED\x10\x01\x12\x1c\n\x18\x43\x41NCEL_CAUSE_INTERRUPTED\x10\x02\x12\x1d\n\x19\x43\x41NCEL_CAUSE_DISCONNECTED\x10\x03\x12 \n\x1c\x43\x41NCEL_CAUSE_SESSION_DELETED\x10\x04*\\\n\x0cToolExecutor\x12\x1d\n\x19TOOL_EXECUTOR_UNSPECIFIED\x10\x00\x12\x16\n\x12TOOL_EXECUTOR_HOST\x10\x01\x12\x15\n\x11TOOL_EXECUTOR_MCP\x10\x02*Y\n\nCancelMode\x12\x1b\n\x17\x43\x41NCEL_MODE_UNSPECIFIED\x10\x00\x12\x14\n\x10\x43\x41NCEL_MODE_STOP\x10\x01\x12\x18\n\x14\x43\x41NCEL_MODE_ROLLBACK\x10\x02*\x94\x01\n\rCancelOutcome\x12\x1e\n\x1a\x43\x41NCEL_OUTCOME_UNSPECIFIED\x10\x00\x12\x17\n\x13\x43\x41NCEL_OUTCOME_NONE\x10\x01\x12$\n CANCEL_OUTCOME_PARTIAL_ASSISTANT\x10\x02\x12$\n CANCEL_OUTCOME_TOOLS_IN_PROGRESS\x10\x03\x42\x46\n\x0f\x64\x65v.contextd.v1B\tTurnProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,26 +38,34 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'contextd.v1.turn_pb2', _glo
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\017dev.contextd.v1B\tTurnProtoP\001Z&contextd.dev/go/contextd/v1;contextdv1'
-  _globals['_TURNSTATE']._serialized_start=1548
-  _globals['_TURNSTATE']._serialized_end=1717
-  _globals['_COMPLETIONREASON']._serialized_start=1720
-  _globals['_COMPLETIONREASON']._serialized_end=1993
-  _globals['_CANCELCAUSE']._serialized_start=1996
-  _globals['_CANCELCAUSE']._serialized_end=2162
-  _globals['_TOOLEXECUTOR']._serialized_start=2164
-  _globals['_TOOLEXECUTOR']._serialized_end=2256
-  _globals['_CANCELMODE']._serialized_start=2258
-  _globals['_CANCELMODE']._serialized_end=2347
-  _globals['_CANCELOUTCOME']._serialized_start=2350
-  _globals['_CANCELOUTCOME']._serialized_end=2498
-  _globals['_TURN']._serialized_start=182
-  _globals['_TURN']._serialized_end=764
-  _globals['_TURNLIMITS']._serialized_start=767
-  _globals['_TURNLIMITS']._serialized_end=998
-  _globals['_TURNRESULT']._serialized_start=1001
-  _globals['_TURNRESULT']._serialized_end=1273
-  _globals['_PENDINGCALL']._serialized_start=1276
-  _globals['_PENDINGCALL']._serialized_end=1443
-  _globals['_PENDINGAPPROVAL']._serialized_start=1445
-  _globals['_PENDINGAPPROVAL']._serialized_end=1545
+  _globals['_TURNLIMITS'].fields_by_name['max_steps']._loaded_options = None
+  _globals['_TURNLIMITS'].fields_by_name['max_steps']._serialized_options = b'\272\271\030\ty\000\000\000\000\000@\217@'
+  _globals['_TURNLIMITS'].fields_by_name['turn_timeout']._loaded_options = None
+  _globals['_TURNLIMITS'].fields_by_name['turn_timeout']._serialized_options = b'\272\271\030\005\232\001\0027d'
+  _globals['_TURNLIMITS'].fields_by_name['tool_timeout']._loaded_options = None
+  _globals['_TURNLIMITS'].fields_by_name['tool_timeout']._serialized_options = b'\272\271\030\006\232\001\00324h'
+  _globals['_TURNLIMITS'].fields_by_name['grace_period']._loaded_options = None
+  _globals['_TURNLIMITS'].fields_by_name['grace_period']._serialized_options = b'\272\271\030\005\232\001\0021h'
+  _globals['_TURNSTATE']._serialized_start=1622
+  _globals['_TURNSTATE']._serialized_end=1791
+  _globals['_COMPLETIONREASON']._serialized_start=1794
+  _globals['_COMPLETIONREASON']._serialized_end=2067
+  _globals['_CANCELCAUSE']._serialized_start=2070
+  _globals['_CANCELCAUSE']._serialized_end=2236
+  _globals['_TOOLEXECUTOR']._serialized_start=2238
+  _globals['_TOOLEXECUTOR']._serialized_end=2330
+  _globals['_CANCELMODE']._serialized_start=2332
+  _globals['_CANCELMODE']._serialized_end=2421
+  _globals['_CANCELOUTCOME']._serialized_start=2424
+  _globals['_CANCELOUTCOME']._serialized_end=2572
+  _globals['_TURN']._serialized_start=207
+  _globals['_TURN']._serialized_end=789
+  _globals['_TURNLIMITS']._serialized_start=792
+  _globals['_TURNLIMITS']._serialized_end=1072
+  _globals['_TURNRESULT']._serialized_start=1075
+  _globals['_TURNRESULT']._serialized_end=1347
+  _globals['_PENDINGCALL']._serialized_start=1350
+  _globals['_PENDINGCALL']._serialized_end=1517
+  _globals['_PENDINGAPPROVAL']._serialized_start=1519
+  _globals['_PENDINGAPPROVAL']._serialized_end=1619
 # @@protoc_insertion_point(module_scope)

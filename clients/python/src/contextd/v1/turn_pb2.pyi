@@ -345,7 +345,7 @@ class TurnLimits(_message.Message):
     TOOL_TIMEOUT_FIELD_NUMBER: _builtins.int
     GRACE_PERIOD_FIELD_NUMBER: _builtins.int
     max_steps: _builtins.int
-    """Maximum number of steps. Default 50, at most 1,000. The tool calls of the last step are still run."""
+    """Maximum number of steps. Default 50. The tool calls of the last step are still run."""
     max_output_tokens: _builtins.int
     """Maximum number of tokens of one model response. Default: the model's limit."""
     max_total_tokens: _builtins.int
@@ -354,21 +354,17 @@ class TurnLimits(_message.Message):
     """
     @_builtins.property
     def turn_timeout(self) -> _duration_pb2.Duration:
-        """Maximum duration of the turn, including waiting for tools. Default 1 hour, at most 7 days. The work done
-        until then is kept.
-        """
+        """Maximum duration of the turn, including waiting for tools. Default 1 hour. The work done until then is kept."""
 
     @_builtins.property
     def tool_timeout(self) -> _duration_pb2.Duration:
-        """Maximum time to wait for one tool result or approval. Default 10 minutes, at most 24 hours. Tool.timeout
-        takes precedence.
-        """
+        """Maximum time to wait for one tool result or approval. Default 10 minutes. Tool.timeout takes precedence."""
 
     @_builtins.property
     def grace_period(self) -> _duration_pb2.Duration:
         """Time after turn_timeout for one last step without tools, in which the model can conclude, e.g. 60 s. A
         response that is streaming when turn_timeout passes may be completed. Calls that are open then get a result
-        that states this. The turn ends with DEADLINE. Default 0: no last step. At most 1 hour.
+        that states this. The turn ends with DEADLINE. Default 0: no last step.
         """
 
     def __init__(

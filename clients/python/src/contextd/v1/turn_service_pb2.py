@@ -25,6 +25,7 @@ _sym_db = _symbol_database.Default()
 from contextd.v1 import access_pb2 as contextd_dot_v1_dot_access__pb2
 from contextd.v1 import event_pb2 as contextd_dot_v1_dot_event__pb2
 from contextd.v1 import generation_pb2 as contextd_dot_v1_dot_generation__pb2
+from contextd.v1 import limit_pb2 as contextd_dot_v1_dot_limit__pb2
 from contextd.v1 import message_pb2 as contextd_dot_v1_dot_message__pb2
 from contextd.v1 import session_pb2 as contextd_dot_v1_dot_session__pb2
 from contextd.v1 import tool_pb2 as contextd_dot_v1_dot_tool__pb2
@@ -32,7 +33,7 @@ from contextd.v1 import turn_pb2 as contextd_dot_v1_dot_turn__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x63ontextd/v1/turn_service.proto\x12\x0b\x63ontextd.v1\x1a\x18\x63ontextd/v1/access.proto\x1a\x17\x63ontextd/v1/event.proto\x1a\x1c\x63ontextd/v1/generation.proto\x1a\x19\x63ontextd/v1/message.proto\x1a\x19\x63ontextd/v1/session.proto\x1a\x16\x63ontextd/v1/tool.proto\x1a\x16\x63ontextd/v1/turn.proto\x1a\x1egoogle/protobuf/duration.proto\"\xdd\x03\n\x12\x45xecuteTurnRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x11\n\tafter_seq\x18\x03 \x01(\x03\x12(\n\x05input\x18\x04 \x01(\x0b\x32\x19.contextd.v1.InputMessage\x12\x1b\n\x13\x63ontinue_transcript\x18\x05 \x01(\x08\x12#\n\x05tools\x18\x06 \x01(\x0b\x32\x14.contextd.v1.ToolSet\x12\'\n\x06limits\x18\x07 \x01(\x0b\x32\x17.contextd.v1.TurnLimits\x12\r\n\x05model\x18\x08 \x01(\t\x12+\n\ngeneration\x18\t \x01(\x0b\x32\x17.contextd.v1.Generation\x12,\n\x0b\x62usy_policy\x18\n \x01(\x0e\x32\x17.contextd.v1.BusyPolicy\x12:\n\x17\x63\x61ncel_after_disconnect\x18\x0b \x01(\x0b\x32\x19.google.protobuf.Duration\x12*\n\x06stream\x18\x0c \x01(\x0b\x32\x1a.contextd.v1.StreamOptions\x12%\n\x07session\x18\r \x01(\x0b\x32\x14.contextd.v1.Session\"8\n\x13\x45xecuteTurnResponse\x12!\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x12.contextd.v1.Event\"|\n\rStreamOptions\x12\x13\n\x0bomit_deltas\x18\x01 \x01(\x08\x12\x1f\n\x17include_raw_tool_output\x18\x02 \x01(\x08\x12\x35\n\x12heartbeat_interval\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x88\x01\n\x12WatchEventsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07turn_id\x18\x02 \x01(\t\x12\x11\n\tafter_seq\x18\x03 \x01(\x03\x12\x0e\n\x06\x66ollow\x18\x04 \x01(\x08\x12*\n\x06stream\x18\x05 \x01(\x0b\x32\x1a.contextd.v1.StreamOptions\"8\n\x13WatchEventsResponse\x12!\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x12.contextd.v1.Event\"^\n\x11ListEventsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07turn_id\x18\x02 \x01(\t\x12\x11\n\tafter_seq\x18\x03 \x01(\x03\x12\x11\n\tpage_size\x18\x04 \x01(\x05\"b\n\x12ListEventsResponse\x12\"\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x12.contextd.v1.Event\x12\x16\n\x0enext_after_seq\x18\x02 \x01(\x03\x12\x10\n\x08last_seq\x18\x03 \x01(\x03\"5\n\x0eGetTurnRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07turn_id\x18\x02 \x01(\t\"2\n\x0fGetTurnResponse\x12\x1f\n\x04turn\x18\x01 \x01(\x0b\x32\x11.contextd.v1.Turn\"M\n\x10ListTurnsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"N\n\x11ListTurnsResponse\x12 \n\x05turns\x18\x01 \x03(\x0b\x32\x11.contextd.v1.Turn\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x96\x01\n\x18SubmitToolResultsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12(\n\x07results\x18\x03 \x03(\x0b\x32\x17.contextd.v1.ToolResult\x12(\n\tapprovals\x18\x04 \x03(\x0b\x32\x15.contextd.v1.Approval\"{\n\x08\x41pproval\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12/\n\x08\x64\x65\x63ision\x18\x02 \x01(\x0e\x32\x1d.contextd.v1.ApprovalDecision\x12\x1d\n\x15\x65\x64ited_arguments_json\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\"c\n\x19SubmitToolResultsResponse\x12,\n\x08receipts\x18\x01 \x03(\x0b\x32\x1a.contextd.v1.AnswerReceipt\x12\x18\n\x10pending_call_ids\x18\x02 \x03(\t\"K\n\rAnswerReceipt\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12)\n\x06status\x18\x02 \x01(\x0e\x32\x19.contextd.v1.AnswerStatus\"\x83\x01\n\x11\x43\x61ncelTurnRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07turn_id\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12%\n\x04mode\x18\x04 \x01(\x0e\x32\x17.contextd.v1.CancelMode\x12\x0e\n\x06reason\x18\x05 \x01(\t\"b\n\x12\x43\x61ncelTurnResponse\x12\x1f\n\x04turn\x18\x01 \x01(\x0b\x32\x11.contextd.v1.Turn\x12+\n\x07outcome\x18\x02 \x01(\x0e\x32\x1a.contextd.v1.CancelOutcome*u\n\nBusyPolicy\x12\x1b\n\x17\x42USY_POLICY_UNSPECIFIED\x10\x00\x12\x17\n\x13\x42USY_POLICY_ENQUEUE\x10\x01\x12\x16\n\x12\x42USY_POLICY_REJECT\x10\x02\x12\x19\n\x15\x42USY_POLICY_INTERRUPT\x10\x03*p\n\x10\x41pprovalDecision\x12!\n\x1d\x41PPROVAL_DECISION_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x41PPROVAL_DECISION_APPROVE\x10\x01\x12\x1a\n\x16\x41PPROVAL_DECISION_DENY\x10\x02*\xa0\x01\n\x0c\x41nswerStatus\x12\x1d\n\x19\x41NSWER_STATUS_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x41NSWER_STATUS_ACCEPTED\x10\x01\x12\x1b\n\x17\x41NSWER_STATUS_DUPLICATE\x10\x02\x12\x17\n\x13\x41NSWER_STATUS_STALE\x10\x03\x12\x1f\n\x1b\x41NSWER_STATUS_NOT_REQUESTED\x10\x04\x32\xff\x04\n\x0bTurnService\x12X\n\x0b\x45xecuteTurn\x12\x1f.contextd.v1.ExecuteTurnRequest\x1a .contextd.v1.ExecuteTurnResponse\"\x04\xb0\xb9\x18\x02\x30\x01\x12[\n\x0bWatchEvents\x12\x1f.contextd.v1.WatchEventsRequest\x1a .contextd.v1.WatchEventsResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x30\x01\x12V\n\nListEvents\x12\x1e.contextd.v1.ListEventsRequest\x1a\x1f.contextd.v1.ListEventsResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x12M\n\x07GetTurn\x12\x1b.contextd.v1.GetTurnRequest\x1a\x1c.contextd.v1.GetTurnResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x12S\n\tListTurns\x12\x1d.contextd.v1.ListTurnsRequest\x1a\x1e.contextd.v1.ListTurnsResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x12h\n\x11SubmitToolResults\x12%.contextd.v1.SubmitToolResultsRequest\x1a&.contextd.v1.SubmitToolResultsResponse\"\x04\xb0\xb9\x18\x02\x12S\n\nCancelTurn\x12\x1e.contextd.v1.CancelTurnRequest\x1a\x1f.contextd.v1.CancelTurnResponse\"\x04\xb0\xb9\x18\x02\x42M\n\x0f\x64\x65v.contextd.v1B\x10TurnServiceProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x63ontextd/v1/turn_service.proto\x12\x0b\x63ontextd.v1\x1a\x18\x63ontextd/v1/access.proto\x1a\x17\x63ontextd/v1/event.proto\x1a\x1c\x63ontextd/v1/generation.proto\x1a\x17\x63ontextd/v1/limit.proto\x1a\x19\x63ontextd/v1/message.proto\x1a\x19\x63ontextd/v1/session.proto\x1a\x16\x63ontextd/v1/tool.proto\x1a\x16\x63ontextd/v1/turn.proto\x1a\x1egoogle/protobuf/duration.proto\"\x89\x04\n\x12\x45xecuteTurnRequest\x12\x1b\n\nsession_id\x18\x01 \x01(\tB\x07\xba\xb9\x18\x03\x30\x80\x01\x12\x1b\n\nrequest_id\x18\x02 \x01(\tB\x07\xba\xb9\x18\x03(\x80\x01\x12\x11\n\tafter_seq\x18\x03 \x01(\x03\x12(\n\x05input\x18\x04 \x01(\x0b\x32\x19.contextd.v1.InputMessage\x12\x1b\n\x13\x63ontinue_transcript\x18\x05 \x01(\x08\x12#\n\x05tools\x18\x06 \x01(\x0b\x32\x14.contextd.v1.ToolSet\x12\'\n\x06limits\x18\x07 \x01(\x0b\x32\x17.contextd.v1.TurnLimits\x12\x16\n\x05model\x18\x08 \x01(\tB\x07\xba\xb9\x18\x03(\x80\x02\x12+\n\ngeneration\x18\t \x01(\x0b\x32\x17.contextd.v1.Generation\x12,\n\x0b\x62usy_policy\x18\n \x01(\x0e\x32\x17.contextd.v1.BusyPolicy\x12K\n\x17\x63\x61ncel_after_disconnect\x18\x0b \x01(\x0b\x32\x19.google.protobuf.DurationB\x0f\xba\xb9\x18\x0b\x92\x01\x02\x31s\x9a\x01\x03\x32\x34h\x12*\n\x06stream\x18\x0c \x01(\x0b\x32\x1a.contextd.v1.StreamOptions\x12%\n\x07session\x18\r \x01(\x0b\x32\x14.contextd.v1.Session\"8\n\x13\x45xecuteTurnResponse\x12!\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x12.contextd.v1.Event\"\x8d\x01\n\rStreamOptions\x12\x13\n\x0bomit_deltas\x18\x01 \x01(\x08\x12\x1f\n\x17include_raw_tool_output\x18\x02 \x01(\x08\x12\x46\n\x12heartbeat_interval\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationB\x0f\xba\xb9\x18\x0b\x92\x01\x02\x31s\x9a\x01\x03\x31\x30s\"\x9c\x01\n\x12WatchEventsRequest\x12\x1d\n\nsession_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\x08\x01\x30\x80\x01\x12\x18\n\x07turn_id\x18\x02 \x01(\tB\x07\xba\xb9\x18\x03\x30\x80\x01\x12\x11\n\tafter_seq\x18\x03 \x01(\x03\x12\x0e\n\x06\x66ollow\x18\x04 \x01(\x08\x12*\n\x06stream\x18\x05 \x01(\x0b\x32\x1a.contextd.v1.StreamOptions\"8\n\x13WatchEventsResponse\x12!\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x12.contextd.v1.Event\"|\n\x11ListEventsRequest\x12\x1d\n\nsession_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\x08\x01\x30\x80\x01\x12\x18\n\x07turn_id\x18\x02 \x01(\tB\x07\xba\xb9\x18\x03\x30\x80\x01\x12\x11\n\tafter_seq\x18\x03 \x01(\x03\x12\x1b\n\tpage_size\x18\x04 \x01(\x05\x42\x08\xba\xb9\x18\x04\x88\x01\xe8\x07\"b\n\x12ListEventsResponse\x12\"\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x12.contextd.v1.Event\x12\x16\n\x0enext_after_seq\x18\x02 \x01(\x03\x12\x10\n\x08last_seq\x18\x03 \x01(\x03\"K\n\x0eGetTurnRequest\x12\x1d\n\nsession_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\x08\x01\x30\x80\x01\x12\x1a\n\x07turn_id\x18\x02 \x01(\tB\t\xba\xb9\x18\x05\x08\x01\x30\x80\x01\"2\n\x0fGetTurnResponse\x12\x1f\n\x04turn\x18\x01 \x01(\x0b\x32\x11.contextd.v1.Turn\"j\n\x10ListTurnsRequest\x12\x1d\n\nsession_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\x08\x01\x30\x80\x01\x12\x1b\n\tpage_size\x18\x02 \x01(\x05\x42\x08\xba\xb9\x18\x04\x88\x01\xe8\x07\x12\x1a\n\npage_token\x18\x03 \x01(\tB\x06\xba\xb9\x18\x02P\x01\"N\n\x11ListTurnsResponse\x12 \n\x05turns\x18\x01 \x03(\x0b\x32\x11.contextd.v1.Turn\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xc2\x01\n\x18SubmitToolResultsRequest\x12\x1d\n\nsession_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\x08\x01\x30\x80\x01\x12\x1b\n\nrequest_id\x18\x02 \x01(\tB\x07\xba\xb9\x18\x03(\x80\x01\x12\x34\n\x07results\x18\x03 \x03(\x0b\x32\x17.contextd.v1.ToolResultB\n\xba\xb9\x18\x06X\x80\x01\xa0\x01\x01\x12\x34\n\tapprovals\x18\x04 \x03(\x0b\x32\x15.contextd.v1.ApprovalB\n\xba\xb9\x18\x06X\x80\x01\xa0\x01\x01\"\xa2\x01\n\x08\x41pproval\x12\x1a\n\x07\x63\x61ll_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\x08\x01(\x80\x02\x12\x37\n\x08\x64\x65\x63ision\x18\x02 \x01(\x0e\x32\x1d.contextd.v1.ApprovalDecisionB\x06\xba\xb9\x18\x02\x08\x01\x12\'\n\x15\x65\x64ited_arguments_json\x18\x03 \x01(\tB\x08\xba\xb9\x18\x04H\x80\x80\x10\x12\x18\n\x06reason\x18\x04 \x01(\tB\x08\xba\xb9\x18\x04 \x80\x80\x01\"c\n\x19SubmitToolResultsResponse\x12,\n\x08receipts\x18\x01 \x03(\x0b\x32\x1a.contextd.v1.AnswerReceipt\x12\x18\n\x10pending_call_ids\x18\x02 \x03(\t\"K\n\rAnswerReceipt\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12)\n\x06status\x18\x02 \x01(\x0e\x32\x19.contextd.v1.AnswerStatus\"\xa9\x01\n\x11\x43\x61ncelTurnRequest\x12\x1d\n\nsession_id\x18\x01 \x01(\tB\t\xba\xb9\x18\x05\x08\x01\x30\x80\x01\x12\x18\n\x07turn_id\x18\x02 \x01(\tB\x07\xba\xb9\x18\x03\x30\x80\x01\x12\x1b\n\nrequest_id\x18\x03 \x01(\tB\x07\xba\xb9\x18\x03(\x80\x01\x12%\n\x04mode\x18\x04 \x01(\x0e\x32\x17.contextd.v1.CancelMode\x12\x17\n\x06reason\x18\x05 \x01(\tB\x07\xba\xb9\x18\x03 \x80\x08\"b\n\x12\x43\x61ncelTurnResponse\x12\x1f\n\x04turn\x18\x01 \x01(\x0b\x32\x11.contextd.v1.Turn\x12+\n\x07outcome\x18\x02 \x01(\x0e\x32\x1a.contextd.v1.CancelOutcome*u\n\nBusyPolicy\x12\x1b\n\x17\x42USY_POLICY_UNSPECIFIED\x10\x00\x12\x17\n\x13\x42USY_POLICY_ENQUEUE\x10\x01\x12\x16\n\x12\x42USY_POLICY_REJECT\x10\x02\x12\x19\n\x15\x42USY_POLICY_INTERRUPT\x10\x03*p\n\x10\x41pprovalDecision\x12!\n\x1d\x41PPROVAL_DECISION_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x41PPROVAL_DECISION_APPROVE\x10\x01\x12\x1a\n\x16\x41PPROVAL_DECISION_DENY\x10\x02*\xa0\x01\n\x0c\x41nswerStatus\x12\x1d\n\x19\x41NSWER_STATUS_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x41NSWER_STATUS_ACCEPTED\x10\x01\x12\x1b\n\x17\x41NSWER_STATUS_DUPLICATE\x10\x02\x12\x17\n\x13\x41NSWER_STATUS_STALE\x10\x03\x12\x1f\n\x1b\x41NSWER_STATUS_NOT_REQUESTED\x10\x04\x32\xff\x04\n\x0bTurnService\x12X\n\x0b\x45xecuteTurn\x12\x1f.contextd.v1.ExecuteTurnRequest\x1a .contextd.v1.ExecuteTurnResponse\"\x04\xb0\xb9\x18\x02\x30\x01\x12[\n\x0bWatchEvents\x12\x1f.contextd.v1.WatchEventsRequest\x1a .contextd.v1.WatchEventsResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x30\x01\x12V\n\nListEvents\x12\x1e.contextd.v1.ListEventsRequest\x1a\x1f.contextd.v1.ListEventsResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x12M\n\x07GetTurn\x12\x1b.contextd.v1.GetTurnRequest\x1a\x1c.contextd.v1.GetTurnResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x12S\n\tListTurns\x12\x1d.contextd.v1.ListTurnsRequest\x1a\x1e.contextd.v1.ListTurnsResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x12h\n\x11SubmitToolResults\x12%.contextd.v1.SubmitToolResultsRequest\x1a&.contextd.v1.SubmitToolResultsResponse\"\x04\xb0\xb9\x18\x02\x12S\n\nCancelTurn\x12\x1e.contextd.v1.CancelTurnRequest\x1a\x1f.contextd.v1.CancelTurnResponse\"\x04\xb0\xb9\x18\x02\x42M\n\x0f\x64\x65v.contextd.v1B\x10TurnServiceProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,6 +41,60 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'contextd.v1.turn_service_pb
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\017dev.contextd.v1B\020TurnServiceProtoP\001Z&contextd.dev/go/contextd/v1;contextdv1'
+  _globals['_EXECUTETURNREQUEST'].fields_by_name['session_id']._loaded_options = None
+  _globals['_EXECUTETURNREQUEST'].fields_by_name['session_id']._serialized_options = b'\272\271\030\0030\200\001'
+  _globals['_EXECUTETURNREQUEST'].fields_by_name['request_id']._loaded_options = None
+  _globals['_EXECUTETURNREQUEST'].fields_by_name['request_id']._serialized_options = b'\272\271\030\003(\200\001'
+  _globals['_EXECUTETURNREQUEST'].fields_by_name['model']._loaded_options = None
+  _globals['_EXECUTETURNREQUEST'].fields_by_name['model']._serialized_options = b'\272\271\030\003(\200\002'
+  _globals['_EXECUTETURNREQUEST'].fields_by_name['cancel_after_disconnect']._loaded_options = None
+  _globals['_EXECUTETURNREQUEST'].fields_by_name['cancel_after_disconnect']._serialized_options = b'\272\271\030\013\222\001\0021s\232\001\00324h'
+  _globals['_STREAMOPTIONS'].fields_by_name['heartbeat_interval']._loaded_options = None
+  _globals['_STREAMOPTIONS'].fields_by_name['heartbeat_interval']._serialized_options = b'\272\271\030\013\222\001\0021s\232\001\00310s'
+  _globals['_WATCHEVENTSREQUEST'].fields_by_name['session_id']._loaded_options = None
+  _globals['_WATCHEVENTSREQUEST'].fields_by_name['session_id']._serialized_options = b'\272\271\030\005\010\0010\200\001'
+  _globals['_WATCHEVENTSREQUEST'].fields_by_name['turn_id']._loaded_options = None
+  _globals['_WATCHEVENTSREQUEST'].fields_by_name['turn_id']._serialized_options = b'\272\271\030\0030\200\001'
+  _globals['_LISTEVENTSREQUEST'].fields_by_name['session_id']._loaded_options = None
+  _globals['_LISTEVENTSREQUEST'].fields_by_name['session_id']._serialized_options = b'\272\271\030\005\010\0010\200\001'
+  _globals['_LISTEVENTSREQUEST'].fields_by_name['turn_id']._loaded_options = None
+  _globals['_LISTEVENTSREQUEST'].fields_by_name['turn_id']._serialized_options = b'\272\271\030\0030\200\001'
+  _globals['_LISTEVENTSREQUEST'].fields_by_name['page_size']._loaded_options = None
+  _globals['_LISTEVENTSREQUEST'].fields_by_name['page_size']._serialized_options = b'\272\271\030\004\210\001\350\007'
+  _globals['_GETTURNREQUEST'].fields_by_name['session_id']._loaded_options = None
+  _globals['_GETTURNREQUEST'].fields_by_name['session_id']._serialized_options = b'\272\271\030\005\010\0010\200\001'
+  _globals['_GETTURNREQUEST'].fields_by_name['turn_id']._loaded_options = None
+  _globals['_GETTURNREQUEST'].fields_by_name['turn_id']._serialized_options = b'\272\271\030\005\010\0010\200\001'
+  _globals['_LISTTURNSREQUEST'].fields_by_name['session_id']._loaded_options = None
+  _globals['_LISTTURNSREQUEST'].fields_by_name['session_id']._serialized_options = b'\272\271\030\005\010\0010\200\001'
+  _globals['_LISTTURNSREQUEST'].fields_by_name['page_size']._loaded_options = None
+  _globals['_LISTTURNSREQUEST'].fields_by_name['page_size']._serialized_options = b'\272\271\030\004\210\001\350\007'
+  _globals['_LISTTURNSREQUEST'].fields_by_name['page_token']._loaded_options = None
+  _globals['_LISTTURNSREQUEST'].fields_by_name['page_token']._serialized_options = b'\272\271\030\002P\001'
+  _globals['_SUBMITTOOLRESULTSREQUEST'].fields_by_name['session_id']._loaded_options = None
+  _globals['_SUBMITTOOLRESULTSREQUEST'].fields_by_name['session_id']._serialized_options = b'\272\271\030\005\010\0010\200\001'
+  _globals['_SUBMITTOOLRESULTSREQUEST'].fields_by_name['request_id']._loaded_options = None
+  _globals['_SUBMITTOOLRESULTSREQUEST'].fields_by_name['request_id']._serialized_options = b'\272\271\030\003(\200\001'
+  _globals['_SUBMITTOOLRESULTSREQUEST'].fields_by_name['results']._loaded_options = None
+  _globals['_SUBMITTOOLRESULTSREQUEST'].fields_by_name['results']._serialized_options = b'\272\271\030\006X\200\001\240\001\001'
+  _globals['_SUBMITTOOLRESULTSREQUEST'].fields_by_name['approvals']._loaded_options = None
+  _globals['_SUBMITTOOLRESULTSREQUEST'].fields_by_name['approvals']._serialized_options = b'\272\271\030\006X\200\001\240\001\001'
+  _globals['_APPROVAL'].fields_by_name['call_id']._loaded_options = None
+  _globals['_APPROVAL'].fields_by_name['call_id']._serialized_options = b'\272\271\030\005\010\001(\200\002'
+  _globals['_APPROVAL'].fields_by_name['decision']._loaded_options = None
+  _globals['_APPROVAL'].fields_by_name['decision']._serialized_options = b'\272\271\030\002\010\001'
+  _globals['_APPROVAL'].fields_by_name['edited_arguments_json']._loaded_options = None
+  _globals['_APPROVAL'].fields_by_name['edited_arguments_json']._serialized_options = b'\272\271\030\004H\200\200\020'
+  _globals['_APPROVAL'].fields_by_name['reason']._loaded_options = None
+  _globals['_APPROVAL'].fields_by_name['reason']._serialized_options = b'\272\271\030\004 \200\200\001'
+  _globals['_CANCELTURNREQUEST'].fields_by_name['session_id']._loaded_options = None
+  _globals['_CANCELTURNREQUEST'].fields_by_name['session_id']._serialized_options = b'\272\271\030\005\010\0010\200\001'
+  _globals['_CANCELTURNREQUEST'].fields_by_name['turn_id']._loaded_options = None
+  _globals['_CANCELTURNREQUEST'].fields_by_name['turn_id']._serialized_options = b'\272\271\030\0030\200\001'
+  _globals['_CANCELTURNREQUEST'].fields_by_name['request_id']._loaded_options = None
+  _globals['_CANCELTURNREQUEST'].fields_by_name['request_id']._serialized_options = b'\272\271\030\003(\200\001'
+  _globals['_CANCELTURNREQUEST'].fields_by_name['reason']._loaded_options = None
+  _globals['_CANCELTURNREQUEST'].fields_by_name['reason']._serialized_options = b'\272\271\030\003 \200\010'
   _globals['_TURNSERVICE'].methods_by_name['ExecuteTurn']._loaded_options = None
   _globals['_TURNSERVICE'].methods_by_name['ExecuteTurn']._serialized_options = b'\260\271\030\002'
   _globals['_TURNSERVICE'].methods_by_name['WatchEvents']._loaded_options = None
@@ -54,46 +109,46 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TURNSERVICE'].methods_by_name['SubmitToolResults']._serialized_options = b'\260\271\030\002'
   _globals['_TURNSERVICE'].methods_by_name['CancelTurn']._loaded_options = None
   _globals['_TURNSERVICE'].methods_by_name['CancelTurn']._serialized_options = b'\260\271\030\002'
-  _globals['_BUSYPOLICY']._serialized_start=2275
-  _globals['_BUSYPOLICY']._serialized_end=2392
-  _globals['_APPROVALDECISION']._serialized_start=2394
-  _globals['_APPROVALDECISION']._serialized_end=2506
-  _globals['_ANSWERSTATUS']._serialized_start=2509
-  _globals['_ANSWERSTATUS']._serialized_end=2669
-  _globals['_EXECUTETURNREQUEST']._serialized_start=263
-  _globals['_EXECUTETURNREQUEST']._serialized_end=740
-  _globals['_EXECUTETURNRESPONSE']._serialized_start=742
-  _globals['_EXECUTETURNRESPONSE']._serialized_end=798
-  _globals['_STREAMOPTIONS']._serialized_start=800
-  _globals['_STREAMOPTIONS']._serialized_end=924
-  _globals['_WATCHEVENTSREQUEST']._serialized_start=927
-  _globals['_WATCHEVENTSREQUEST']._serialized_end=1063
-  _globals['_WATCHEVENTSRESPONSE']._serialized_start=1065
-  _globals['_WATCHEVENTSRESPONSE']._serialized_end=1121
-  _globals['_LISTEVENTSREQUEST']._serialized_start=1123
-  _globals['_LISTEVENTSREQUEST']._serialized_end=1217
-  _globals['_LISTEVENTSRESPONSE']._serialized_start=1219
-  _globals['_LISTEVENTSRESPONSE']._serialized_end=1317
-  _globals['_GETTURNREQUEST']._serialized_start=1319
-  _globals['_GETTURNREQUEST']._serialized_end=1372
-  _globals['_GETTURNRESPONSE']._serialized_start=1374
-  _globals['_GETTURNRESPONSE']._serialized_end=1424
-  _globals['_LISTTURNSREQUEST']._serialized_start=1426
-  _globals['_LISTTURNSREQUEST']._serialized_end=1503
-  _globals['_LISTTURNSRESPONSE']._serialized_start=1505
-  _globals['_LISTTURNSRESPONSE']._serialized_end=1583
-  _globals['_SUBMITTOOLRESULTSREQUEST']._serialized_start=1586
-  _globals['_SUBMITTOOLRESULTSREQUEST']._serialized_end=1736
-  _globals['_APPROVAL']._serialized_start=1738
-  _globals['_APPROVAL']._serialized_end=1861
-  _globals['_SUBMITTOOLRESULTSRESPONSE']._serialized_start=1863
-  _globals['_SUBMITTOOLRESULTSRESPONSE']._serialized_end=1962
-  _globals['_ANSWERRECEIPT']._serialized_start=1964
-  _globals['_ANSWERRECEIPT']._serialized_end=2039
-  _globals['_CANCELTURNREQUEST']._serialized_start=2042
-  _globals['_CANCELTURNREQUEST']._serialized_end=2173
-  _globals['_CANCELTURNRESPONSE']._serialized_start=2175
-  _globals['_CANCELTURNRESPONSE']._serialized_end=2273
-  _globals['_TURNSERVICE']._serialized_start=2672
-  _globals['_TURNSERVICE']._serialized_end=3311
+  _globals['_BUSYPOLICY']._serialized_start=2585
+  _globals['_BUSYPOLICY']._serialized_end=2702
+  _globals['_APPROVALDECISION']._serialized_start=2704
+  _globals['_APPROVALDECISION']._serialized_end=2816
+  _globals['_ANSWERSTATUS']._serialized_start=2819
+  _globals['_ANSWERSTATUS']._serialized_end=2979
+  _globals['_EXECUTETURNREQUEST']._serialized_start=288
+  _globals['_EXECUTETURNREQUEST']._serialized_end=809
+  _globals['_EXECUTETURNRESPONSE']._serialized_start=811
+  _globals['_EXECUTETURNRESPONSE']._serialized_end=867
+  _globals['_STREAMOPTIONS']._serialized_start=870
+  _globals['_STREAMOPTIONS']._serialized_end=1011
+  _globals['_WATCHEVENTSREQUEST']._serialized_start=1014
+  _globals['_WATCHEVENTSREQUEST']._serialized_end=1170
+  _globals['_WATCHEVENTSRESPONSE']._serialized_start=1172
+  _globals['_WATCHEVENTSRESPONSE']._serialized_end=1228
+  _globals['_LISTEVENTSREQUEST']._serialized_start=1230
+  _globals['_LISTEVENTSREQUEST']._serialized_end=1354
+  _globals['_LISTEVENTSRESPONSE']._serialized_start=1356
+  _globals['_LISTEVENTSRESPONSE']._serialized_end=1454
+  _globals['_GETTURNREQUEST']._serialized_start=1456
+  _globals['_GETTURNREQUEST']._serialized_end=1531
+  _globals['_GETTURNRESPONSE']._serialized_start=1533
+  _globals['_GETTURNRESPONSE']._serialized_end=1583
+  _globals['_LISTTURNSREQUEST']._serialized_start=1585
+  _globals['_LISTTURNSREQUEST']._serialized_end=1691
+  _globals['_LISTTURNSRESPONSE']._serialized_start=1693
+  _globals['_LISTTURNSRESPONSE']._serialized_end=1771
+  _globals['_SUBMITTOOLRESULTSREQUEST']._serialized_start=1774
+  _globals['_SUBMITTOOLRESULTSREQUEST']._serialized_end=1968
+  _globals['_APPROVAL']._serialized_start=1971
+  _globals['_APPROVAL']._serialized_end=2133
+  _globals['_SUBMITTOOLRESULTSRESPONSE']._serialized_start=2135
+  _globals['_SUBMITTOOLRESULTSRESPONSE']._serialized_end=2234
+  _globals['_ANSWERRECEIPT']._serialized_start=2236
+  _globals['_ANSWERRECEIPT']._serialized_end=2311
+  _globals['_CANCELTURNREQUEST']._serialized_start=2314
+  _globals['_CANCELTURNREQUEST']._serialized_end=2483
+  _globals['_CANCELTURNRESPONSE']._serialized_start=2485
+  _globals['_CANCELTURNRESPONSE']._serialized_end=2583
+  _globals['_TURNSERVICE']._serialized_start=2982
+  _globals['_TURNSERVICE']._serialized_end=3621
 # @@protoc_insertion_point(module_scope)

@@ -152,8 +152,8 @@ class ExecuteTurnRequest(_message.Message):
     session_id: _builtins.str
     """Session id. Empty: create a session, with an id chosen by the server (Event.session_id of the first event)."""
     request_id: _builtins.str
-    """Idempotency key, up to 128 characters, kept for 7 days. A repeated request attaches to what the first one
-    started. Without it, this call cannot be resumed after a lost connection. Use a UUID, for example.
+    """Idempotency key, kept for 7 days. A repeated request attaches to what the first one started. Without it, this
+    call cannot be resumed after a lost connection. Use a UUID, for example.
     """
     after_seq: _builtins.int
     """In a repeated request: the last seq handled; the stream continues after it. 0: begin with the first event
@@ -185,8 +185,8 @@ class ExecuteTurnRequest(_message.Message):
 
     @_builtins.property
     def cancel_after_disconnect(self) -> _duration_pb2.Duration:
-        """Cancel the turn if no client, on any replica, has read its events for this time, 1 s to 24 h. It may take a
-        few seconds longer. Absent (default): the turn is not cancelled when clients disconnect.
+        """Cancel the turn if no client, on any replica, has read its events for this time. It may take a few seconds
+        longer. Absent (default): the turn is not cancelled when clients disconnect.
         """
 
     @_builtins.property
@@ -266,7 +266,7 @@ class StreamOptions(_message.Message):
     """Add ToolCallCompleted.raw_parts, the full output of results that were cut. Default false."""
     @_builtins.property
     def heartbeat_interval(self) -> _duration_pb2.Duration:
-        """Time between heartbeats, 1 to 10 s. Default 10 s."""
+        """Time between heartbeats. Default 10 s."""
 
     def __init__(
         self,
@@ -295,7 +295,7 @@ class WatchEventsRequest(_message.Message):
     FOLLOW_FIELD_NUMBER: _builtins.int
     STREAM_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """Session id. Required."""
+    """Session id."""
     turn_id: _builtins.str
     """Stream only the events of this turn; the stream ends with the turn. Empty: the events of the whole session."""
     after_seq: _builtins.int
@@ -361,15 +361,13 @@ class ListEventsRequest(_message.Message):
     AFTER_SEQ_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """Session id. Required."""
+    """Session id."""
     turn_id: _builtins.str
     """List only the events of this turn. Empty: all."""
     after_seq: _builtins.int
     """The last seq that the client has; the list begins with the next one. 0: begin with the first event."""
     page_size: _builtins.int
-    """Maximum number of events per page. Default 100, at most 1,000. A page may have fewer, so that it stays
-    under 2 MiB.
-    """
+    """Maximum number of events per page. Default 100. A page may have fewer, so that it stays under 2 MiB."""
     def __init__(
         self,
         *,
@@ -427,9 +425,9 @@ class GetTurnRequest(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     TURN_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """Session id. Required."""
+    """Session id."""
     turn_id: _builtins.str
-    """Turn id. Required."""
+    """Turn id."""
     def __init__(
         self,
         *,
@@ -478,11 +476,9 @@ class ListTurnsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """Session id. Required."""
+    """Session id."""
     page_size: _builtins.int
-    """Maximum number of turns per page. Default 50, at most 1,000. A page may have fewer, so that it stays under
-    2 MiB.
-    """
+    """Maximum number of turns per page. Default 50. A page may have fewer, so that it stays under 2 MiB."""
     page_token: _builtins.str
     """ListTurnsResponse.next_page_token of the previous page. Empty: the first page."""
     def __init__(
@@ -541,9 +537,9 @@ class SubmitToolResultsRequest(_message.Message):
     RESULTS_FIELD_NUMBER: _builtins.int
     APPROVALS_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """Session id. Required."""
+    """Session id."""
     request_id: _builtins.str
-    """Idempotency key, up to 128 characters. Optional, because a call accepts only one answer."""
+    """Idempotency key. Optional, because a call accepts only one answer."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.ToolResult]:
         """Results of requested calls: call_id, parts (may be empty) and, if the tool failed, outcome ERROR. The texts
@@ -583,16 +579,16 @@ class Approval(_message.Message):
     EDITED_ARGUMENTS_JSON_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
-    """Id of the call. Required."""
+    """Id of the call."""
     decision: Global___ApprovalDecision.ValueType
-    """The decision. Required."""
+    """The decision."""
     edited_arguments_json: _builtins.str
-    """Only with APPROVE: arguments to use instead of the model's, a JSON object of at most 256 KiB. Empty: the
-    model's arguments. The assistant message keeps the model's arguments; the result begins with a line that
-    informs the model of the change.
+    """Only with APPROVE: arguments to use instead of the model's, a JSON object. Empty: the model's arguments. The
+    assistant message keeps the model's arguments; the result begins with a line that informs the model of the
+    change.
     """
     reason: _builtins.str
-    """Only with DENY: the reason, for the model. Up to 16,384 characters."""
+    """Only with DENY: the reason, for the model."""
     def __init__(
         self,
         *,
@@ -677,15 +673,15 @@ class CancelTurnRequest(_message.Message):
     MODE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """Session id. Required."""
+    """Session id."""
     turn_id: _builtins.str
     """Turn id. Empty: the live turn."""
     request_id: _builtins.str
-    """Idempotency key, up to 128 characters. Optional, because cancelling twice changes nothing."""
+    """Idempotency key. Optional, because cancelling twice changes nothing."""
     mode: _turn_pb2.CancelMode.ValueType
     """What happens to the turn's messages."""
     reason: _builtins.str
-    """Reason, for the log and the turn_cancelled event. Up to 1,024 characters."""
+    """Reason, for the log and the turn_cancelled event."""
     def __init__(
         self,
         *,

@@ -22,9 +22,10 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from contextd.v1 import limit_pb2 as contextd_dot_v1_dot_limit__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x63ontextd/v1/usage.proto\x12\x0b\x63ontextd.v1\"g\n\nTokenCount\x12\x0e\n\x06tokens\x18\x01 \x01(\x05\x12&\n\x05\x62\x61sis\x18\x02 \x01(\x0e\x32\x17.contextd.v1.TokenBasis\x12\x0e\n\x06margin\x18\x03 \x01(\x05\x12\x11\n\testimator\x18\x04 \x01(\t\"\xd5\x01\n\x05Usage\x12\x14\n\x0cinput_tokens\x18\x01 \x01(\x05\x12\x15\n\routput_tokens\x18\x02 \x01(\x05\x12\x18\n\x10reasoning_tokens\x18\x03 \x01(\x05\x12\x19\n\x11\x63\x61\x63he_read_tokens\x18\x04 \x01(\x05\x12\x1a\n\x12\x63\x61\x63he_write_tokens\x18\x05 \x01(\x05\x12\x14\n\x0ctotal_tokens\x18\x06 \x01(\x05\x12\x1b\n\x13provider_usage_json\x18\x07 \x01(\t\x12\x1b\n\x13provider_tool_calls\x18\x08 \x01(\x05\"\xb0\x01\n\x0bUsageTotals\x12\r\n\x05\x63\x61lls\x18\x01 \x01(\x03\x12\x14\n\x0cinput_tokens\x18\x02 \x01(\x03\x12\x15\n\routput_tokens\x18\x03 \x01(\x03\x12\x18\n\x10reasoning_tokens\x18\x04 \x01(\x03\x12\x19\n\x11\x63\x61\x63he_read_tokens\x18\x05 \x01(\x03\x12\x1a\n\x12\x63\x61\x63he_write_tokens\x18\x06 \x01(\x03\x12\x14\n\x0ctotal_tokens\x18\x07 \x01(\x03\"\x92\x01\n\x0c\x43\x61llEstimate\x12\x18\n\x10\x65stimated_tokens\x18\x01 \x01(\x05\x12\x15\n\ractual_tokens\x18\x02 \x01(\x05\x12\x14\n\x0c\x65rror_tokens\x18\x03 \x01(\x05\x12\x13\n\x0b\x65rror_ratio\x18\x04 \x01(\x01\x12&\n\x05\x62\x61sis\x18\x05 \x01(\x0e\x32\x17.contextd.v1.TokenBasis\"q\n\x0e\x43\x61tegoryTokens\x12.\n\x08\x63\x61tegory\x18\x01 \x01(\x0e\x32\x1c.contextd.v1.ContextCategory\x12\x0e\n\x06tokens\x18\x02 \x01(\x05\x12\r\n\x05\x63ount\x18\x03 \x01(\x05\x12\x10\n\x08in_total\x18\x04 \x01(\x08*\x93\x01\n\nTokenBasis\x12\x1b\n\x17TOKEN_BASIS_UNSPECIFIED\x10\x00\x12\x16\n\x12TOKEN_BASIS_ACTUAL\x10\x01\x12\x1a\n\x16TOKEN_BASIS_CALIBRATED\x10\x02\x12\x19\n\x15TOKEN_BASIS_TOKENIZER\x10\x03\x12\x19\n\x15TOKEN_BASIS_HEURISTIC\x10\x04*c\n\x0cUsagePurpose\x12\x1d\n\x19USAGE_PURPOSE_UNSPECIFIED\x10\x00\x12\x16\n\x12USAGE_PURPOSE_TURN\x10\x01\x12\x1c\n\x18USAGE_PURPOSE_COMPACTION\x10\x02*\xa2\x04\n\x0f\x43ontextCategory\x12 \n\x1c\x43ONTEXT_CATEGORY_UNSPECIFIED\x10\x00\x12\"\n\x1e\x43ONTEXT_CATEGORY_SYSTEM_PROMPT\x10\x01\x12\x1a\n\x16\x43ONTEXT_CATEGORY_TOOLS\x10\x02\x12\x1e\n\x1a\x43ONTEXT_CATEGORY_MCP_TOOLS\x10\x03\x12#\n\x1f\x43ONTEXT_CATEGORY_DEFERRED_TOOLS\x10\x04\x12\x1b\n\x17\x43ONTEXT_CATEGORY_SKILLS\x10\x05\x12\x1b\n\x17\x43ONTEXT_CATEGORY_AGENTS\x10\x06\x12\x1b\n\x17\x43ONTEXT_CATEGORY_MEMORY\x10\x07\x12\x1b\n\x17\x43ONTEXT_CATEGORY_PINNED\x10\x08\x12\x1c\n\x18\x43ONTEXT_CATEGORY_SUMMARY\x10\t\x12\x19\n\x15\x43ONTEXT_CATEGORY_USER\x10\n\x12\x1e\n\x1a\x43ONTEXT_CATEGORY_ASSISTANT\x10\x0b\x12\x1e\n\x1a\x43ONTEXT_CATEGORY_REASONING\x10\x0c\x12\x1f\n\x1b\x43ONTEXT_CATEGORY_TOOL_CALLS\x10\r\x12!\n\x1d\x43ONTEXT_CATEGORY_TOOL_RESULTS\x10\x0e\x12\x1a\n\x16\x43ONTEXT_CATEGORY_MEDIA\x10\x0f\x12\x1b\n\x17\x43ONTEXT_CATEGORY_QUEUED\x10\x10\x42G\n\x0f\x64\x65v.contextd.v1B\nUsageProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x63ontextd/v1/usage.proto\x12\x0b\x63ontextd.v1\x1a\x17\x63ontextd/v1/limit.proto\"g\n\nTokenCount\x12\x0e\n\x06tokens\x18\x01 \x01(\x05\x12&\n\x05\x62\x61sis\x18\x02 \x01(\x0e\x32\x17.contextd.v1.TokenBasis\x12\x0e\n\x06margin\x18\x03 \x01(\x05\x12\x11\n\testimator\x18\x04 \x01(\t\"\xe7\x01\n\x05Usage\x12\x14\n\x0cinput_tokens\x18\x01 \x01(\x05\x12\x15\n\routput_tokens\x18\x02 \x01(\x05\x12\x18\n\x10reasoning_tokens\x18\x03 \x01(\x05\x12\x19\n\x11\x63\x61\x63he_read_tokens\x18\x04 \x01(\x05\x12\x1a\n\x12\x63\x61\x63he_write_tokens\x18\x05 \x01(\x05\x12\x1c\n\x0ctotal_tokens\x18\x06 \x01(\x05\x42\x06\xba\xb9\x18\x02\x10\x01\x12%\n\x13provider_usage_json\x18\x07 \x01(\tB\x08\xba\xb9\x18\x04H\x80\x80\x04\x12\x1b\n\x13provider_tool_calls\x18\x08 \x01(\x05\"\xb0\x01\n\x0bUsageTotals\x12\r\n\x05\x63\x61lls\x18\x01 \x01(\x03\x12\x14\n\x0cinput_tokens\x18\x02 \x01(\x03\x12\x15\n\routput_tokens\x18\x03 \x01(\x03\x12\x18\n\x10reasoning_tokens\x18\x04 \x01(\x03\x12\x19\n\x11\x63\x61\x63he_read_tokens\x18\x05 \x01(\x03\x12\x1a\n\x12\x63\x61\x63he_write_tokens\x18\x06 \x01(\x03\x12\x14\n\x0ctotal_tokens\x18\x07 \x01(\x03\"\x92\x01\n\x0c\x43\x61llEstimate\x12\x18\n\x10\x65stimated_tokens\x18\x01 \x01(\x05\x12\x15\n\ractual_tokens\x18\x02 \x01(\x05\x12\x14\n\x0c\x65rror_tokens\x18\x03 \x01(\x05\x12\x13\n\x0b\x65rror_ratio\x18\x04 \x01(\x01\x12&\n\x05\x62\x61sis\x18\x05 \x01(\x0e\x32\x17.contextd.v1.TokenBasis\"q\n\x0e\x43\x61tegoryTokens\x12.\n\x08\x63\x61tegory\x18\x01 \x01(\x0e\x32\x1c.contextd.v1.ContextCategory\x12\x0e\n\x06tokens\x18\x02 \x01(\x05\x12\r\n\x05\x63ount\x18\x03 \x01(\x05\x12\x10\n\x08in_total\x18\x04 \x01(\x08*\x93\x01\n\nTokenBasis\x12\x1b\n\x17TOKEN_BASIS_UNSPECIFIED\x10\x00\x12\x16\n\x12TOKEN_BASIS_ACTUAL\x10\x01\x12\x1a\n\x16TOKEN_BASIS_CALIBRATED\x10\x02\x12\x19\n\x15TOKEN_BASIS_TOKENIZER\x10\x03\x12\x19\n\x15TOKEN_BASIS_HEURISTIC\x10\x04*c\n\x0cUsagePurpose\x12\x1d\n\x19USAGE_PURPOSE_UNSPECIFIED\x10\x00\x12\x16\n\x12USAGE_PURPOSE_TURN\x10\x01\x12\x1c\n\x18USAGE_PURPOSE_COMPACTION\x10\x02*\xa2\x04\n\x0f\x43ontextCategory\x12 \n\x1c\x43ONTEXT_CATEGORY_UNSPECIFIED\x10\x00\x12\"\n\x1e\x43ONTEXT_CATEGORY_SYSTEM_PROMPT\x10\x01\x12\x1a\n\x16\x43ONTEXT_CATEGORY_TOOLS\x10\x02\x12\x1e\n\x1a\x43ONTEXT_CATEGORY_MCP_TOOLS\x10\x03\x12#\n\x1f\x43ONTEXT_CATEGORY_DEFERRED_TOOLS\x10\x04\x12\x1b\n\x17\x43ONTEXT_CATEGORY_SKILLS\x10\x05\x12\x1b\n\x17\x43ONTEXT_CATEGORY_AGENTS\x10\x06\x12\x1b\n\x17\x43ONTEXT_CATEGORY_MEMORY\x10\x07\x12\x1b\n\x17\x43ONTEXT_CATEGORY_PINNED\x10\x08\x12\x1c\n\x18\x43ONTEXT_CATEGORY_SUMMARY\x10\t\x12\x19\n\x15\x43ONTEXT_CATEGORY_USER\x10\n\x12\x1e\n\x1a\x43ONTEXT_CATEGORY_ASSISTANT\x10\x0b\x12\x1e\n\x1a\x43ONTEXT_CATEGORY_REASONING\x10\x0c\x12\x1f\n\x1b\x43ONTEXT_CATEGORY_TOOL_CALLS\x10\r\x12!\n\x1d\x43ONTEXT_CATEGORY_TOOL_RESULTS\x10\x0e\x12\x1a\n\x16\x43ONTEXT_CATEGORY_MEDIA\x10\x0f\x12\x1b\n\x17\x43ONTEXT_CATEGORY_QUEUED\x10\x10\x42G\n\x0f\x64\x65v.contextd.v1B\nUsageProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,20 +33,24 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'contextd.v1.usage_pb2', _gl
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\017dev.contextd.v1B\nUsageProtoP\001Z&contextd.dev/go/contextd/v1;contextdv1'
-  _globals['_TOKENBASIS']._serialized_start=805
-  _globals['_TOKENBASIS']._serialized_end=952
-  _globals['_USAGEPURPOSE']._serialized_start=954
-  _globals['_USAGEPURPOSE']._serialized_end=1053
-  _globals['_CONTEXTCATEGORY']._serialized_start=1056
-  _globals['_CONTEXTCATEGORY']._serialized_end=1602
-  _globals['_TOKENCOUNT']._serialized_start=40
-  _globals['_TOKENCOUNT']._serialized_end=143
-  _globals['_USAGE']._serialized_start=146
-  _globals['_USAGE']._serialized_end=359
-  _globals['_USAGETOTALS']._serialized_start=362
-  _globals['_USAGETOTALS']._serialized_end=538
-  _globals['_CALLESTIMATE']._serialized_start=541
-  _globals['_CALLESTIMATE']._serialized_end=687
-  _globals['_CATEGORYTOKENS']._serialized_start=689
-  _globals['_CATEGORYTOKENS']._serialized_end=802
+  _globals['_USAGE'].fields_by_name['total_tokens']._loaded_options = None
+  _globals['_USAGE'].fields_by_name['total_tokens']._serialized_options = b'\272\271\030\002\020\001'
+  _globals['_USAGE'].fields_by_name['provider_usage_json']._loaded_options = None
+  _globals['_USAGE'].fields_by_name['provider_usage_json']._serialized_options = b'\272\271\030\004H\200\200\004'
+  _globals['_TOKENBASIS']._serialized_start=848
+  _globals['_TOKENBASIS']._serialized_end=995
+  _globals['_USAGEPURPOSE']._serialized_start=997
+  _globals['_USAGEPURPOSE']._serialized_end=1096
+  _globals['_CONTEXTCATEGORY']._serialized_start=1099
+  _globals['_CONTEXTCATEGORY']._serialized_end=1645
+  _globals['_TOKENCOUNT']._serialized_start=65
+  _globals['_TOKENCOUNT']._serialized_end=168
+  _globals['_USAGE']._serialized_start=171
+  _globals['_USAGE']._serialized_end=402
+  _globals['_USAGETOTALS']._serialized_start=405
+  _globals['_USAGETOTALS']._serialized_end=581
+  _globals['_CALLESTIMATE']._serialized_start=584
+  _globals['_CALLESTIMATE']._serialized_end=730
+  _globals['_CATEGORYTOKENS']._serialized_start=732
+  _globals['_CATEGORYTOKENS']._serialized_end=845
 # @@protoc_insertion_point(module_scope)

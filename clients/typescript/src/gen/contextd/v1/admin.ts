@@ -100,7 +100,7 @@ export interface ApiKey {
   tenantId: string;
   /** Access level of the key. */
   access: Access;
-  /** Purpose of the key, from CreateKeyRequest.name. Up to 200 characters. */
+  /** Purpose of the key, from CreateKeyRequest.name. */
   name: string;
   /** When the key was created. */
   createTime?:

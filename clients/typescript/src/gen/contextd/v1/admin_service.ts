@@ -44,9 +44,9 @@ export interface CreateKeyRequest {
    * created explicitly: any id of 1 to 64 characters of a-z, 0-9, `-`, `_` and `.` names one.
    */
   tenantId: string;
-  /** Access level of the key. Required. Not above the caller's own. */
+  /** Access level of the key. Not above the caller's own. */
   access: Access;
-  /** Purpose of the key, up to 200 characters. */
+  /** Purpose of the key. */
   name: string;
   /** Time until the key expires, 1 minute to 10 years. Absent: it does not expire. */
   ttl?: Duration | undefined;
@@ -69,7 +69,7 @@ export interface CreateKeyResponse {
 export interface ListKeysRequest {
   /** Tenant id. Empty: the caller's own. Another tenant requires ACCESS_OPERATOR. */
   tenantId: string;
-  /** Maximum number of keys per page. Default 50, at most 1,000. */
+  /** Maximum number of keys per page. Default 50. */
   pageSize: number;
   /** next_page_token of the previous page, with the same tenant_id. Empty: the first page. */
   pageToken: string;
@@ -85,7 +85,7 @@ export interface ListKeysResponse {
 
 /** Request message for RevokeKey. */
 export interface RevokeKeyRequest {
-  /** Id of the key. Required. */
+  /** Id of the key. */
   keyId: string;
   /** Tenant of the key. Empty: the caller's own. Another tenant requires ACCESS_OPERATOR. */
   tenantId: string;
@@ -121,7 +121,7 @@ export interface GetTenantLimitsResponse {
 
 /** Request message for SetTenantLimits. */
 export interface SetTenantLimitsRequest {
-  /** Tenant id. Required. */
+  /** Tenant id. */
   tenantId: string;
   /**
    * All limits of this tenant; they replace the previous ones. For absent limits, the server's defaults are in
@@ -138,7 +138,7 @@ export interface SetTenantLimitsResponse {
 
 /** Request message for DeleteTenant. */
 export interface DeleteTenantRequest {
-  /** Tenant id. Required. */
+  /** Tenant id. */
   tenantId: string;
 }
 

@@ -16,20 +16,20 @@ export interface PutBlobRequest {
     /** Description of the content that follows. */
     { $case: "header"; value: BlobHeader }
     | //
-    /** The next bytes, at most 1 MiB. */
+    /** The next bytes. */
     { $case: "chunk"; value: Uint8Array }
     | undefined;
 }
 
 /** Description of content to be uploaded. */
 export interface BlobHeader {
-  /** MIME type. Required. */
+  /** MIME type. */
   mediaType: string;
   /** Length in bytes, verified at the end of the upload. 0: not verified. */
   sizeBytes: number;
   /** SHA-256 of the content in lowercase hex, verified at the end of the upload. Empty: not verified. */
   sha256: string;
-  /** Idempotency key, up to 128 characters. Optional, because the same content is stored only once. */
+  /** Idempotency key. Optional, because the same content is stored only once. */
   requestId: string;
 }
 
@@ -41,7 +41,7 @@ export interface PutBlobResponse {
 
 /** Request message for GetBlob. */
 export interface GetBlobRequest {
-  /** Id of the blob. Required. */
+  /** Id of the blob. */
   blobId: string;
   /** Offset of the first byte to return. Default 0. */
   offsetBytes: number;

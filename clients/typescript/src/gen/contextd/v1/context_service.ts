@@ -78,7 +78,7 @@ export function statsFormatToNumber(object: StatsFormat): number {
 
 /** Request message for GetContextStats. */
 export interface GetContextStatsRequest {
-  /** Session id. Required. */
+  /** Session id. */
   sessionId: string;
   /** Reference of the model to compute the statistics for. Empty: the live turn's model, else the session's. */
   model: string;
@@ -101,12 +101,9 @@ export interface GetContextStatsResponse {
 
 /** Request message for Compact. Fields that are not set are taken from the session's policy. */
 export interface CompactRequest {
-  /** Session id. Required. */
+  /** Session id. */
   sessionId: string;
-  /**
-   * Idempotency key, up to 128 characters, kept for 7 days. A repeated request may have another value of
-   * `wait`.
-   */
+  /** Idempotency key, kept for 7 days. A repeated request may have another value of `wait`. */
   requestId: string;
   /** The strategy to try first. */
   strategy: CompactionStrategy;
@@ -117,7 +114,7 @@ export interface CompactRequest {
    * found only after a summary was written, the compaction has state FAILED. 0: the strategy decides.
    */
   targetTokens: number;
-  /** Instructions for this summary, e.g. "Keep the migration plan in detail." At most 16,384 characters. */
+  /** Instructions for this summary, e.g. "Keep the migration plan in detail." */
   instructions: string;
   /** Whether `instructions` are added to the session's instructions, or replace all instructions. */
   instructionsMode: InstructionsMode;
@@ -137,9 +134,9 @@ export interface CompactResponse {
 
 /** Request message for PruneToolOutputs. */
 export interface PruneToolOutputsRequest {
-  /** Session id. Required. */
+  /** Session id. */
   sessionId: string;
-  /** Idempotency key, up to 128 characters, kept for 7 days. */
+  /** Idempotency key, kept for 7 days. */
   requestId: string;
   /** Overrides PrunePolicy.minimum_tokens: prune only if at least this many tokens are saved. */
   minimumTokens?:
@@ -165,11 +162,11 @@ export interface PruneToolOutputsResponse {
 
 /** Request message for RestoreToolOutputs. */
 export interface RestoreToolOutputsRequest {
-  /** Session id. Required. */
+  /** Session id. */
   sessionId: string;
-  /** The prune to revert: PruneReport.pruned_at_seq. Required. */
+  /** The prune to revert: PruneReport.pruned_at_seq. */
   prunedAtSeq: number;
-  /** Idempotency key, up to 128 characters. Optional, because restoring twice changes nothing. */
+  /** Idempotency key. Optional, because restoring twice changes nothing. */
   requestId: string;
 }
 
@@ -183,11 +180,11 @@ export interface RestoreToolOutputsResponse {
 
 /** Request message for PrepareContext. */
 export interface PrepareContextRequest {
-  /** Session id. Required. */
+  /** Session id. */
   sessionId: string;
   /**
-   * Idempotency key, up to 128 characters, kept for 7 days. A repeated request returns the report of the first
-   * one, with the current prompt.
+   * Idempotency key, kept for 7 days. A repeated request returns the report of the first one, with the current
+   * prompt.
    */
   requestId: string;
   /** Reference of the model to prepare the prompt for. Empty: the session's. */
@@ -245,7 +242,7 @@ export interface PrepareReport {
 
 /** Request message for RenderContext. */
 export interface RenderContextRequest {
-  /** Session id. Required. */
+  /** Session id. */
   sessionId: string;
   /** Reference of the model to render the prompt for. Empty: the session's. */
   model: string;
@@ -296,12 +293,9 @@ export interface CountTokensResponse {
 
 /** Request message for ListCompactions. */
 export interface ListCompactionsRequest {
-  /** Session id. Required. */
+  /** Session id. */
   sessionId: string;
-  /**
-   * Maximum number of compactions per page. Default 50, at most 1,000. A page may have fewer, so that it stays
-   * under 2 MiB.
-   */
+  /** Maximum number of compactions per page. Default 50. A page may have fewer, so that it stays under 2 MiB. */
   pageSize: number;
   /** ListCompactionsResponse.next_page_token of the previous page. Empty: the first page. */
   pageToken: string;
@@ -317,11 +311,11 @@ export interface ListCompactionsResponse {
 
 /** Request message for RevertCompaction. */
 export interface RevertCompactionRequest {
-  /** Session id. Required. */
+  /** Session id. */
   sessionId: string;
-  /** The compaction. It must be the newest one in force. Required. */
+  /** The compaction. It must be the newest one in force. */
   compactionId: string;
-  /** Idempotency key, up to 128 characters. Optional, because reverting twice changes nothing. */
+  /** Idempotency key. Optional, because reverting twice changes nothing. */
   requestId: string;
 }
 
@@ -337,16 +331,13 @@ export interface RevertCompactionResponse {
 
 /** Request message for RecordUsage. */
 export interface RecordUsageRequest {
-  /** Session id. Required. */
+  /** Session id. */
   sessionId: string;
-  /**
-   * Idempotency key, up to 128 characters, kept for 7 days. Without it, a repeated request adds the usage
-   * again.
-   */
+  /** Idempotency key, kept for 7 days. Without it, a repeated request adds the usage again. */
   requestId: string;
   /** Reference of the model that was called. Empty: the session's. */
   model: string;
-  /** Usage that the provider reported. Required. */
+  /** Usage that the provider reported. */
   usage?:
     | Usage
     | undefined;

@@ -164,10 +164,7 @@ export interface Generation {
   topK?:
     | number
     | undefined;
-  /**
-   * Texts that end the response: at most 16, of up to 256 characters each. Providers support 4 or 5 at most. If
-   * set, it replaces the session's list.
-   */
+  /** Texts that end the response. Providers support 4 or 5 at most. If set, it replaces the session's list. */
   stopSequences: string[];
   /** Seed for reproducible sampling, if the provider supports it. */
   seed?:
@@ -205,8 +202,8 @@ export interface Generation {
     | undefined;
   /**
    * Options without a field here, as a JSON object keyed by kind of provider:
-   * {"anthropic":{"service_tier":"priority"}}. The matching entry is merged unchanged into the provider's
-   * request, and takes precedence over the fields above. At most 64 KiB.
+   * {"anthropic":{"service_tier":"priority"}}. The matching entry is merged unchanged into the provider's request,
+   * and takes precedence over the fields above.
    */
   providerOptionsJson: string;
 }
@@ -230,7 +227,7 @@ export interface ResponseFormat {
   jsonSchema?:
     | JsonSchema
     | undefined;
-  /** Name of the schema, which some providers require: up to 64 characters of [A-Za-z0-9_-]. Default "answer". */
+  /** Name of the schema, which some providers require. Default "answer". */
   name: string;
   /** Enforce the schema exactly. Absent: true if the provider supports it. */
   strict?: boolean | undefined;

@@ -252,17 +252,14 @@ export function toolOutcomeToNumber(object: ToolOutcome): number {
 export interface InputMessage {
   /** Author. Default USER, which is the only role that ExecuteTurn and EnqueueMessage accept. */
   role: Role;
-  /** Content, 1 to 256 parts in order. ExecuteTurn and EnqueueMessage accept text and media. */
+  /** Content, in order. ExecuteTurn and EnqueueMessage accept text and media. */
   parts: Part[];
   /**
    * The message is never summarised or removed by a compaction, unless the prompt does not fit the window
    * otherwise. Tool results are kept or removed together with the message that has their calls. Default false.
    */
   pinned: boolean;
-  /**
-   * Labels of the host, stored and returned unchanged: at most 32, keys up to 64 and values up to 1,024
-   * characters. Not sent to the model.
-   */
+  /** Labels of the host, stored and returned unchanged. Not sent to the model. */
   metadata: { [key: string]: string };
   /** AppendMessages with role ASSISTANT: the model call that produced the message. */
   response?:
@@ -415,7 +412,7 @@ export interface Part {
   content?:
     | //
     /**
-     * Text, at most 1 MiB. May be empty only if provider_metadata_json is set. For texts of tool results, see
+     * Text. May be empty only if provider_metadata_json is set. For texts of tool results, see
      * SubmitToolResultsRequest.results.
      */
     { $case: "text"; value: string }
@@ -450,7 +447,7 @@ export interface Part {
     /** The summary that replaces compacted messages. Not in events. */
     { $case: "compactionMarker"; value: CompactionMarker }
     | undefined;
-  /** Sources of an assistant's text part. At most 256 in a request. */
+  /** Sources of an assistant's text part. */
   citations: Citation[];
   /**
    * Data that the provider attached to the part: signatures, encrypted reasoning, item ids, cache marks. A JSON
@@ -459,19 +456,19 @@ export interface Part {
    * model or a compaction made it invalid.
    */
   providerMetadataJson: string;
-  /** Output only. Size in the context window. */
+  /** Size in the context window. */
   tokens?:
     | TokenCount
     | undefined;
   /**
-   * Output only. Set if the part would make the response too large: its text is then only the first 4 KiB, or
-   * the item_json of a ProviderItem is empty. The blob has the full content. The texts of a tool result have
-   * their own preview_of. For the arguments of a call, see ToolCall.arguments_blob.
+   * Set if the part would make the response too large: its text is then only the first 4 KiB, or the item_json of
+   * a ProviderItem is empty. The blob has the full content. The texts of a tool result have their own preview_of.
+   * For the arguments of a call, see ToolCall.arguments_blob.
    */
   previewOf?:
     | Blob
     | undefined;
-  /** Output only. Characters that cannot be stored (NUL, lone surrogates) were replaced with U+FFFD. */
+  /** Characters that cannot be stored (NUL, lone surrogates) were replaced with U+FFFD. */
   sanitized: boolean;
 }
 
@@ -498,10 +495,7 @@ export interface ToolCall {
    * call is not run.
    */
   argumentsJson: string;
-  /**
-   * Output only. Set instead of arguments_json if the arguments would make the response too large. Read them
-   * with GetBlob.
-   */
+  /** Set instead of arguments_json if the arguments would make the response too large. Read them with GetBlob. */
   argumentsBlob?: Blob | undefined;
 }
 
@@ -509,26 +503,23 @@ export interface ToolCall {
 export interface ToolResult {
   /** Id of the call. */
   callId: string;
-  /** Name of the tool. Ignored in requests. */
+  /** Name of the tool. */
   toolName: string;
   /** Text and media parts. */
   parts: Part[];
   /** How the call ended. In a request: SUCCESS (default) or ERROR. */
   outcome: ToolOutcome;
-  /** Output only. Set if the output was cut. */
+  /** Set if the output was cut. */
   truncation?:
     | Truncation
     | undefined;
-  /**
-   * Output only. Set if the result was pruned: the model sees "[Old tool result content cleared]" instead of
-   * the parts.
-   */
+  /** Set if the result was pruned: the model sees "[Old tool result content cleared]" instead of the parts. */
   pruneMark?:
     | PruneMark
     | undefined;
   /**
-   * Output only. Text of the tool for users, at most 1,000 characters; the model does not see it. Set for a
-   * result of an MCP server with structured content, which the model sees instead of the text.
+   * Text of the tool for users, at most 1,000 characters; the model does not see it. Set for a result of an MCP
+   * server with structured content, which the model sees instead of the text.
    */
   displayText: string;
 }
@@ -566,7 +557,7 @@ export interface PruneMark {
  * in user messages, are sent in a user message after the results.
  */
 export interface Media {
-  /** MIME type, e.g. "image/png" or "application/pdf". Required in requests. */
+  /** MIME type, e.g. "image/png" or "application/pdf". */
   mediaType: string;
   /**
    * Location of the content. In responses, always blob_id or url. If unset or unknown, show only the filename;
@@ -574,28 +565,25 @@ export interface Media {
    */
   source?:
     | //
-    /** In requests: the content itself, at most 3 MiB. It is stored as a blob. */
+    /** In requests: the content itself. It is stored as a blob. */
     { $case: "data"; value: Uint8Array }
     | //
     /** Id of a blob that was stored before, with PutBlob or as part of a message. At most 256 blobs per request. */
     { $case: "blobId"; value: string }
     | //
-    /**
-     * URL that the provider fetches; contextd does not. Starts with https:// or http://. At most 8,192
-     * characters.
-     */
+    /** URL that the provider fetches; contextd does not. Starts with https:// or http://. */
     { $case: "url"; value: string }
     | undefined;
-  /** File name, at most 255 characters. May be empty. */
+  /** File name. May be empty. */
   filename: string;
-  /** Output only. Length in bytes. 0 for a url. */
+  /** Length in bytes. 0 for a url. */
   sizeBytes: number;
   /**
-   * Output only. Width in pixels of a stored PNG, JPEG, GIF or WebP image. 0 if not known. The size in tokens
-   * is computed from width and height.
+   * Width in pixels of a stored PNG, JPEG, GIF or WebP image. 0 if not known. The size in tokens is computed from
+   * width and height.
    */
   width: number;
-  /** Output only. Height in pixels. 0 if not known. */
+  /** Height in pixels. 0 if not known. */
   height: number;
 }
 

@@ -10,7 +10,7 @@ import { Model } from "./model.js";
 
 /** Request message for ListModels. */
 export interface ListModelsRequest {
-  /** Maximum number of models per page. Default 50, at most 1,000. */
+  /** Maximum number of models per page. Default 50. */
   pageSize: number;
   /** ListModelsResponse.next_page_token of the previous page. Empty: the first page. */
   pageToken: string;
@@ -28,7 +28,7 @@ export interface ListModelsResponse {
 
 /** Request message for GetModel. */
 export interface GetModelRequest {
-  /** Model reference or alias. Required. */
+  /** Model reference or alias. */
   model: string;
 }
 

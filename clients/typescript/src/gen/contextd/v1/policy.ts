@@ -471,8 +471,8 @@ export interface CompactionPolicy {
   /** The first strategy to try. */
   strategy: CompactionStrategy;
   /**
-   * Share of the window at which PROACTIVE_THRESHOLD and MIDDLE_REMOVAL start, above 0 and up to 1. For the
-   * defaults, see CompactionStrategy.
+   * Share of the window at which PROACTIVE_THRESHOLD and MIDDLE_REMOVAL start. For the defaults, see
+   * CompactionStrategy.
    */
   threshold?:
     | number
@@ -494,7 +494,7 @@ export interface CompactionPolicy {
   summaryMaxTokens?:
     | number
     | undefined;
-  /** Additional instructions for summaries, e.g. "Keep all ticket numbers." At most 16,384 characters. */
+  /** Additional instructions for summaries, e.g. "Keep all ticket numbers." */
   instructions: string;
   /** Whether `instructions` are added to the built-in prompt or replace it. */
   instructionsMode: InstructionsMode;
@@ -586,10 +586,7 @@ export interface ToolPolicy_OutputLimitsEntry {
 
 /** How queued messages are taken. */
 export interface QueuePolicy {
-  /**
-   * Maximum number of waiting messages, 1 to 1,000. Above it, EnqueueMessage fails with QUEUE_FULL. Shipped
-   * default: 100.
-   */
+  /** Maximum number of waiting messages. Above it, EnqueueMessage fails with QUEUE_FULL. Shipped default: 100. */
   maxPending?:
     | number
     | undefined;

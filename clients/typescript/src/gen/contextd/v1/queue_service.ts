@@ -21,11 +21,11 @@ import { SessionState, sessionStateFromJSON, sessionStateToNumber } from "./sess
 
 /** Request message for EnqueueMessage. */
 export interface EnqueueMessageRequest {
-  /** Session id. Required. The session must exist. */
+  /** Session id. The session must exist. */
   sessionId: string;
-  /** Idempotency key, up to 128 characters, kept for 7 days. */
+  /** Idempotency key, kept for 7 days. */
   requestId: string;
-  /** The message, with text and media. Required. */
+  /** The message, with text and media. */
   message?:
     | InputMessage
     | undefined;
@@ -33,7 +33,7 @@ export interface EnqueueMessageRequest {
   delivery: Delivery;
   /** What to do if no turn is running. Default HOLD. A message with INTERRUPT always starts a turn. */
   onIdle: IdleAction;
-  /** Time until the message expires if it is not taken, up to 7 days. Absent: it does not expire. */
+  /** Time until the message expires if it is not taken. Absent: it does not expire. */
   ttl?: Duration | undefined;
 }
 
@@ -51,12 +51,9 @@ export interface EnqueueMessageResponse {
 
 /** Request message for ListQueuedMessages. */
 export interface ListQueuedMessagesRequest {
-  /** Session id. Required. */
+  /** Session id. */
   sessionId: string;
-  /**
-   * Maximum number of messages per page. Default 50, at most 1,000. A page may have fewer, so that it stays
-   * under 2 MiB.
-   */
+  /** Maximum number of messages per page. Default 50. A page may have fewer, so that it stays under 2 MiB. */
   pageSize: number;
   /** ListQueuedMessagesResponse.next_page_token of the previous page. Empty: the first page. */
   pageToken: string;
@@ -72,11 +69,11 @@ export interface ListQueuedMessagesResponse {
 
 /** Request message for CancelQueuedMessage. */
 export interface CancelQueuedMessageRequest {
-  /** Session id. Required. */
+  /** Session id. */
   sessionId: string;
-  /** Id of the message in the queue. Required. */
+  /** Id of the message in the queue. */
   queuedMessageId: string;
-  /** Idempotency key, up to 128 characters. Optional, because withdrawing twice changes nothing. */
+  /** Idempotency key. Optional, because withdrawing twice changes nothing. */
   requestId: string;
 }
 
@@ -88,9 +85,9 @@ export interface CancelQueuedMessageResponse {
 
 /** Request message for ClearQueue. */
 export interface ClearQueueRequest {
-  /** Session id. Required. */
+  /** Session id. */
   sessionId: string;
-  /** Idempotency key, up to 128 characters, kept for 7 days. */
+  /** Idempotency key, kept for 7 days. */
   requestId: string;
 }
 

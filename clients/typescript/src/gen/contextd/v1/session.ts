@@ -70,20 +70,13 @@ export function sessionStateToNumber(object: SessionState): number {
   }
 }
 
-/**
- * A conversation: its transcript, its queue, and its settings. Fields marked "Output only" are ignored in
- * requests.
- */
+/** A conversation: its transcript, its queue, and its settings. */
 export interface Session {
-  /**
-   * Session id, unique in the tenant: 1 to 128 characters of [A-Za-z0-9._:-]. Chosen by the client when it
-   * creates the session, else by the server.
-   */
+  /** Session id, unique in the tenant. Chosen by the client when it creates the session, else by the server. */
   sessionId: string;
   /**
-   * Output only. Identifies this version of the configuration (fields 10 to 19). Every change of the
-   * configuration changes it. Pass it to UpdateSession or DeleteSession to ensure that the configuration was
-   * not changed concurrently.
+   * Identifies this version of the configuration (fields 10 to 19). Every change of the configuration changes it.
+   * Pass it to UpdateSession or DeleteSession to ensure that the configuration was not changed concurrently.
    */
   etag: string;
   /**
@@ -91,9 +84,9 @@ export interface Session {
    * server's default model. A change of the model keeps the history.
    */
   model: string;
-  /** Instructions at the beginning of every prompt. At most 1 MiB. */
+  /** Instructions at the beginning of every prompt. */
   systemPrompt: string;
-  /** Blocks of text after the system prompt that compactions do not change. At most 64. */
+  /** Blocks of text after the system prompt that compactions do not change. */
   pinnedBlocks: PinnedBlock[];
   /** Tools of the session's turns. ExecuteTurnRequest.tools replaces them for one turn. */
   tools?:
@@ -113,64 +106,62 @@ export interface Session {
   policyOverrides?:
     | Policy
     | undefined;
-  /** Labels of the host: at most 32, keys up to 64 and values up to 1,024 characters. */
+  /** Labels of the host. */
   metadata: { [key: string]: string };
   /**
-   * Time after the last use until the session is deleted, 1 minute to 3,650 days. Uses are: a turn that starts,
-   * a turn that ends at least ten seconds after its start, AppendMessages, RecordUsage, a change of the
-   * session, and a message that is queued. Reading is not a use. A session with a live turn is never deleted.
-   * Absent: the session is kept as long as the server keeps sessions (`retention.sessions`, by default
-   * forever); ttl can only shorten that time. The session is deleted within minutes after the time has passed,
-   * with the same effects as DeleteSession.
+   * Time after the last use until the session is deleted. Uses are: a turn that starts, a turn that ends at least
+   * ten seconds after its start, AppendMessages, RecordUsage, a change of the session, and a message that is
+   * queued. Reading is not a use. A session with a live turn is never deleted. Absent: the session is kept as long
+   * as the server keeps sessions (`retention.sessions`, by default forever); ttl can only shorten that time. The
+   * session is deleted within minutes after the time has passed, with the same effects as DeleteSession.
    */
   ttl?:
     | Duration
     | undefined;
-  /** Output only. State of the session. */
+  /** State of the session. */
   state: SessionState;
-  /** Output only. The live turn; empty when IDLE. */
+  /** The live turn; empty when IDLE. */
   currentTurnId: string;
-  /** Output only. The newest seq. WatchEvents with after_seq = last_seq returns only later events. */
+  /** The newest seq. WatchEvents with after_seq = last_seq returns only later events. */
   lastSeq: number;
-  /** Output only. Number of messages waiting in the queue. */
+  /** Number of messages waiting in the queue. */
   queuedCount: number;
-  /** Output only. Number of compactions that are in force or superseded, without reverted ones. */
+  /** Number of compactions that are in force or superseded, without reverted ones. */
   compactionCount: number;
-  /** Output only. When the newest of these compactions was applied. Absent if there is none. */
+  /** When the newest of these compactions was applied. Absent if there is none. */
   lastCompactionTime?:
     | Date
     | undefined;
-  /** Output only. A compaction is in progress. Messages sent during it wait in the queue. */
+  /** A compaction is in progress. Messages sent during it wait in the queue. */
   currentlyCompacting: boolean;
-  /** Output only. The session from which this one was forked. Empty if it was not forked. */
+  /** The session from which this one was forked. Empty if it was not forked. */
   forkedFromSessionId: string;
-  /** Output only. The seq at which it was forked. Its own events begin after this seq. */
+  /** The seq at which it was forked. Its own events begin after this seq. */
   forkedAtSeq: number;
-  /** Output only. When the session was created. */
+  /** When the session was created. */
   createTime?:
     | Date
     | undefined;
   /**
-   * Output only. When the configuration or the transcript last changed. A turn counts when it begins, and when
-   * it ends if that is at least ten seconds later.
+   * When the configuration or the transcript last changed. A turn counts when it begins, and when it ends if that
+   * is at least ten seconds later.
    */
   updateTime?:
     | Date
     | undefined;
   /**
-   * Output only. The replica that runs the live turn: a UUID that the replica generates when it starts and logs
-   * with "listening on", and the `service.instance.id` of its metrics and traces. Empty if no replica runs a
-   * turn.
+   * The replica that runs the live turn: a UUID that the replica generates when it starts and logs with "listening
+   * on", and the `service.instance.id` of its metrics and traces. Empty if no replica runs a turn.
    */
   holder: string;
-  /** Output only. When another replica may take over the turn, unless the holder renews its lease before. */
+  /** When another replica may take over the turn, unless the holder renews its lease before. */
   leaseExpireTime?:
     | Date
     | undefined;
   /**
-   * Output only. Set if the session exceeds 2 MiB: system_prompt, pinned_blocks and tools are then absent, and
-   * the blob has a Session as JSON with these three fields. Read it with GetBlob. It is ignored in requests; a
-   * request that would set one of these fields and has only the blob is INVALID_REQUEST.
+   * Set if the session exceeds 2 MiB: system_prompt, pinned_blocks and tools are then absent, and the blob has a
+   * Session as JSON with these three fields. Read it with GetBlob. It is ignored in requests; a request that would
+   * set one of these fields and has only the blob is INVALID_REQUEST.
    */
   configurationBlob?: Blob | undefined;
 }
@@ -182,9 +173,9 @@ export interface Session_MetadataEntry {
 
 /** A block of text that is part of every prompt: a memory file, a skill, the description of an agent. */
 export interface PinnedBlock {
-  /** Name, unique in the session, shown in statistics. Up to 128 characters. */
+  /** Name, unique in the session, shown in statistics. */
   name: string;
-  /** The text. At most 256 KiB. */
+  /** The text. */
   text: string;
   /** Category in ContextStats: PINNED (default), MEMORY, SKILLS or AGENTS. */
   category: ContextCategory;

@@ -74,7 +74,7 @@ export interface CreateSessionRequest {
   session?:
     | Session
     | undefined;
-  /** Idempotency key, up to 128 characters, kept for 7 days. */
+  /** Idempotency key, kept for 7 days. */
   requestId: string;
 }
 
@@ -86,7 +86,7 @@ export interface CreateSessionResponse {
 
 /** Request message for GetSession. */
 export interface GetSessionRequest {
-  /** Session id. Required. */
+  /** Session id. */
   sessionId: string;
 }
 
@@ -98,10 +98,7 @@ export interface GetSessionResponse {
 
 /** Request message for ListSessions. */
 export interface ListSessionsRequest {
-  /**
-   * Maximum number of sessions per page. Default 50, at most 1,000. A page may have fewer, so that it stays
-   * under 2 MiB.
-   */
+  /** Maximum number of sessions per page. Default 50. A page may have fewer, so that it stays under 2 MiB. */
   pageSize: number;
   /** ListSessionsResponse.next_page_token of the previous page, with the same filter. Empty: the first page. */
   pageToken: string;
@@ -113,12 +110,9 @@ export interface ListSessionsRequest {
 export interface SessionFilter {
   /** The session is in one of these states. Empty: any state. */
   states: SessionState[];
-  /** The session's metadata has all these entries, with exactly these values. At most 32. */
+  /** The session's metadata has all these entries, with exactly these values. */
   metadata: { [key: string]: string };
-  /**
-   * The session's id or its metadata entry "title" begins with this text (case-sensitive). At most 128
-   * characters.
-   */
+  /** The session's id or its metadata entry "title" begins with this text (case-sensitive). */
   textPrefix: string;
   /** The session was last updated at or after this time. */
   updatedSince?:
@@ -159,7 +153,7 @@ export interface UpdateSessionRequest {
   updateMask?:
     | string[]
     | undefined;
-  /** Idempotency key, up to 128 characters, kept for 7 days. */
+  /** Idempotency key, kept for 7 days. */
   requestId: string;
 }
 
@@ -174,11 +168,11 @@ export interface UpdateSessionResponse {
 
 /** Request message for DeleteSession. */
 export interface DeleteSessionRequest {
-  /** Session id. Required. */
+  /** Session id. */
   sessionId: string;
   /** Delete the session only if it has this etag. Empty: delete it unconditionally. */
   etag: string;
-  /** Idempotency key, up to 128 characters, kept for 7 days. */
+  /** Idempotency key, kept for 7 days. */
   requestId: string;
 }
 
@@ -188,7 +182,7 @@ export interface DeleteSessionResponse {
 
 /** Request message for ForkSession. */
 export interface ForkSessionRequest {
-  /** The session to fork. Required. */
+  /** The session to fork. */
   sessionId: string;
   /**
    * Copy the transcript up to this seq, which must not be between a tool call and its result. 0: the whole
@@ -197,7 +191,7 @@ export interface ForkSessionRequest {
   atSeq: number;
   /** Id of the new session. Empty: chosen by the server. */
   newSessionId: string;
-  /** Idempotency key, up to 128 characters, kept for 7 days. */
+  /** Idempotency key, kept for 7 days. */
   requestId: string;
 }
 
@@ -233,9 +227,9 @@ export interface ForkSessionResponse {
  * Violations name the position in messages_json, e.g. `messages_json[3].content[1].type`.
  */
 export interface AppendMessagesRequest {
-  /** Session id. Required. */
+  /** Session id. */
   sessionId: string;
-  /** Idempotency key, up to 128 characters, kept for 7 days. */
+  /** Idempotency key, kept for 7 days. */
   requestId: string;
   /** The messages, in order. */
   messages: InputMessage[];
@@ -267,7 +261,7 @@ export interface AppendMessagesResponse {
 
 /** Request message for ListMessages. */
 export interface ListMessagesRequest {
-  /** Session id. Required. */
+  /** Session id. */
   sessionId: string;
   /** Whether to list all messages, or only those that the model sees. */
   view: MessageView;
@@ -278,10 +272,7 @@ export interface ListMessagesRequest {
    * oldest first.
    */
   newestFirst: boolean;
-  /**
-   * Maximum number of messages per page. Default 50, at most 1,000. A page may have fewer, so that it stays
-   * under 2 MiB.
-   */
+  /** Maximum number of messages per page. Default 50. A page may have fewer, so that it stays under 2 MiB. */
   pageSize: number;
   /** ListMessagesResponse.next_page_token of the previous page. Empty: the first page. */
   pageToken: string;
@@ -297,19 +288,16 @@ export interface ListMessagesResponse {
 
 /** Request message for ExportMessages. */
 export interface ExportMessagesRequest {
-  /** Session id. Required. */
+  /** Session id. */
   sessionId: string;
   /**
-   * Format of the messages, as in AppendMessagesRequest.messages_format. Required. Not NEUTRAL or NATIVE,
-   * because ListMessages returns the messages of this API.
+   * Format of the messages, as in AppendMessagesRequest.messages_format. Not NEUTRAL or NATIVE, because
+   * ListMessages returns the messages of this API.
    */
   format: PromptFormat;
   /** Export the messages as of this seq. 0: the current messages, for each page at the time of its request. */
   atSeq: number;
-  /**
-   * Maximum number of messages per page. Default 50, at most 1,000. A page may have fewer, so that it stays
-   * under 2 MiB.
-   */
+  /** Maximum number of messages per page. Default 50. A page may have fewer, so that it stays under 2 MiB. */
   pageSize: number;
   /** ExportMessagesResponse.next_page_token of the previous page. Empty: the first page. */
   pageToken: string;
@@ -689,12 +677,8 @@ function createBaseSessionFilter(): SessionFilter {
 
 export const SessionFilter: MessageFns<SessionFilter> = {
   encode(message: SessionFilter, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
-    if (message.states.length !== 0) {
-      writer.uint32(10).fork();
-      for (const v of message.states) {
-        writer.int32(sessionStateToNumber(v));
-      }
-      writer.join();
+    for (const v of message.states) {
+      writer.uint32(8).int32(sessionStateToNumber(v!));
     }
     globalThis.Object.entries(message.metadata).forEach(([key, value]: [string, string]) => {
       SessionFilter_MetadataEntry.encode({ key: key as any, value }, writer.uint32(18).fork()).join();

@@ -64,8 +64,8 @@ export interface JsonSchema {
   schema?:
     | //
     /**
-     * The schema as JSON text, at most 256 KiB. The order of keys and the format of numbers are preserved,
-     * which is better for prompt caches.
+     * The schema as JSON text. The order of keys and the format of numbers are preserved, which is better for
+     * prompt caches.
      */
     { $case: "json"; value: string }
     | //
@@ -79,7 +79,7 @@ export interface JsonSchema {
  * the other fields are for contextd.
  */
 export interface Tool {
-  /** Name for the model: 1 to 64 characters of [A-Za-z0-9_-], unique in the tool set. */
+  /** Name for the model, unique in the tool set. */
   name: string;
   /** What the tool does and when to use it, for the model. */
   description: string;
@@ -93,8 +93,8 @@ export interface Tool {
    */
   requiresApproval: boolean;
   /**
-   * Maximum time to wait for a result or an approval, at most 24 hours. Default: TurnLimits.tool_timeout. After
-   * this time, the call gets an error result (TOOL_OUTCOME_TIMED_OUT), and the turn continues.
+   * Maximum time to wait for a result or an approval. Default: TurnLimits.tool_timeout. After this time, the call
+   * gets an error result (TOOL_OUTCOME_TIMED_OUT), and the turn continues.
    */
   timeout?:
     | Duration
@@ -182,7 +182,7 @@ export interface ToolSet {
    * client: their calls are sent to the host like calls of host_tools.
    */
   providerTools: ProviderTool[];
-  /** Tools of MCP servers to add to host_tools. At most 64 entries. */
+  /** Tools of MCP servers to add to host_tools. */
   mcpServers: McpServerTools[];
 }
 

@@ -448,7 +448,7 @@ export interface Turn {
  * Session.limits. 0 or absent: not set.
  */
 export interface TurnLimits {
-  /** Maximum number of steps. Default 50, at most 1,000. The tool calls of the last step are still run. */
+  /** Maximum number of steps. Default 50. The tool calls of the last step are still run. */
   maxSteps: number;
   /** Maximum number of tokens of one model response. Default: the model's limit. */
   maxOutputTokens: number;
@@ -457,24 +457,18 @@ export interface TurnLimits {
    * after each step, and before a model call for which the context was compacted. Default: no limit.
    */
   maxTotalTokens: number;
-  /**
-   * Maximum duration of the turn, including waiting for tools. Default 1 hour, at most 7 days. The work done
-   * until then is kept.
-   */
+  /** Maximum duration of the turn, including waiting for tools. Default 1 hour. The work done until then is kept. */
   turnTimeout?:
     | Duration
     | undefined;
-  /**
-   * Maximum time to wait for one tool result or approval. Default 10 minutes, at most 24 hours. Tool.timeout
-   * takes precedence.
-   */
+  /** Maximum time to wait for one tool result or approval. Default 10 minutes. Tool.timeout takes precedence. */
   toolTimeout?:
     | Duration
     | undefined;
   /**
    * Time after turn_timeout for one last step without tools, in which the model can conclude, e.g. 60 s. A
    * response that is streaming when turn_timeout passes may be completed. Calls that are open then get a result
-   * that states this. The turn ends with DEADLINE. Default 0: no last step. At most 1 hour.
+   * that states this. The turn ends with DEADLINE. Default 0: no last step.
    */
   gracePeriod?: Duration | undefined;
 }

@@ -208,8 +208,8 @@ export interface ExecuteTurnRequest {
   /** Session id. Empty: create a session, with an id chosen by the server (Event.session_id of the first event). */
   sessionId: string;
   /**
-   * Idempotency key, up to 128 characters, kept for 7 days. A repeated request attaches to what the first one
-   * started. Without it, this call cannot be resumed after a lost connection. Use a UUID, for example.
+   * Idempotency key, kept for 7 days. A repeated request attaches to what the first one started. Without it, this
+   * call cannot be resumed after a lost connection. Use a UUID, for example.
    */
   requestId: string;
   /**
@@ -243,8 +243,8 @@ export interface ExecuteTurnRequest {
   /** What to do if a turn is running. */
   busyPolicy: BusyPolicy;
   /**
-   * Cancel the turn if no client, on any replica, has read its events for this time, 1 s to 24 h. It may take a
-   * few seconds longer. Absent (default): the turn is not cancelled when clients disconnect.
+   * Cancel the turn if no client, on any replica, has read its events for this time. It may take a few seconds
+   * longer. Absent (default): the turn is not cancelled when clients disconnect.
    */
   cancelAfterDisconnect?:
     | Duration
@@ -276,13 +276,13 @@ export interface StreamOptions {
   omitDeltas: boolean;
   /** Add ToolCallCompleted.raw_parts, the full output of results that were cut. Default false. */
   includeRawToolOutput: boolean;
-  /** Time between heartbeats, 1 to 10 s. Default 10 s. */
+  /** Time between heartbeats. Default 10 s. */
   heartbeatInterval?: Duration | undefined;
 }
 
 /** Request message for WatchEvents. */
 export interface WatchEventsRequest {
-  /** Session id. Required. */
+  /** Session id. */
   sessionId: string;
   /** Stream only the events of this turn; the stream ends with the turn. Empty: the events of the whole session. */
   turnId: string;
@@ -306,16 +306,13 @@ export interface WatchEventsResponse {
 
 /** Request message for ListEvents. */
 export interface ListEventsRequest {
-  /** Session id. Required. */
+  /** Session id. */
   sessionId: string;
   /** List only the events of this turn. Empty: all. */
   turnId: string;
   /** The last seq that the client has; the list begins with the next one. 0: begin with the first event. */
   afterSeq: number;
-  /**
-   * Maximum number of events per page. Default 100, at most 1,000. A page may have fewer, so that it stays
-   * under 2 MiB.
-   */
+  /** Maximum number of events per page. Default 100. A page may have fewer, so that it stays under 2 MiB. */
   pageSize: number;
 }
 
@@ -331,9 +328,9 @@ export interface ListEventsResponse {
 
 /** Request message for GetTurn. */
 export interface GetTurnRequest {
-  /** Session id. Required. */
+  /** Session id. */
   sessionId: string;
-  /** Turn id. Required. */
+  /** Turn id. */
   turnId: string;
 }
 
@@ -345,12 +342,9 @@ export interface GetTurnResponse {
 
 /** Request message for ListTurns. */
 export interface ListTurnsRequest {
-  /** Session id. Required. */
+  /** Session id. */
   sessionId: string;
-  /**
-   * Maximum number of turns per page. Default 50, at most 1,000. A page may have fewer, so that it stays under
-   * 2 MiB.
-   */
+  /** Maximum number of turns per page. Default 50. A page may have fewer, so that it stays under 2 MiB. */
   pageSize: number;
   /** ListTurnsResponse.next_page_token of the previous page. Empty: the first page. */
   pageToken: string;
@@ -369,9 +363,9 @@ export interface ListTurnsResponse {
  * call.
  */
 export interface SubmitToolResultsRequest {
-  /** Session id. Required. */
+  /** Session id. */
   sessionId: string;
-  /** Idempotency key, up to 128 characters. Optional, because a call accepts only one answer. */
+  /** Idempotency key. Optional, because a call accepts only one answer. */
   requestId: string;
   /**
    * Results of requested calls: call_id, parts (may be empty) and, if the tool failed, outcome ERROR. The texts
@@ -386,17 +380,17 @@ export interface SubmitToolResultsRequest {
 
 /** A person's decision about a tool call. */
 export interface Approval {
-  /** Id of the call. Required. */
+  /** Id of the call. */
   callId: string;
-  /** The decision. Required. */
+  /** The decision. */
   decision: ApprovalDecision;
   /**
-   * Only with APPROVE: arguments to use instead of the model's, a JSON object of at most 256 KiB. Empty: the
-   * model's arguments. The assistant message keeps the model's arguments; the result begins with a line that
-   * informs the model of the change.
+   * Only with APPROVE: arguments to use instead of the model's, a JSON object. Empty: the model's arguments. The
+   * assistant message keeps the model's arguments; the result begins with a line that informs the model of the
+   * change.
    */
   editedArgumentsJson: string;
-  /** Only with DENY: the reason, for the model. Up to 16,384 characters. */
+  /** Only with DENY: the reason, for the model. */
   reason: string;
 }
 
@@ -418,15 +412,15 @@ export interface AnswerReceipt {
 
 /** Request message for CancelTurn. */
 export interface CancelTurnRequest {
-  /** Session id. Required. */
+  /** Session id. */
   sessionId: string;
   /** Turn id. Empty: the live turn. */
   turnId: string;
-  /** Idempotency key, up to 128 characters. Optional, because cancelling twice changes nothing. */
+  /** Idempotency key. Optional, because cancelling twice changes nothing. */
   requestId: string;
   /** What happens to the turn's messages. */
   mode: CancelMode;
-  /** Reason, for the log and the turn_cancelled event. Up to 1,024 characters. */
+  /** Reason, for the log and the turn_cancelled event. */
   reason: string;
 }
 
