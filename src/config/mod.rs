@@ -17,6 +17,7 @@ mod embedded;
 mod environment;
 mod error;
 mod explicit_values;
+mod flag_help;
 mod gemini;
 mod http;
 mod layers;

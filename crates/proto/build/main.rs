@@ -1,5 +1,8 @@
 //! Compiles `proto/` to messages, services, the descriptor set for reflection, the checks of requests (`limits.rs`), the
-//! names of RPCs and the ids in requests (`rpc.rs`). An RPC without the `access` option fails the build, and so does a field of a request without a limit.
+//! names of RPCs and the ids in requests (`rpc.rs`). An RPC without the `access` option fails the build, and so does a
+//! field of a request without a limit.
+#![expect(clippy::print_stdout, reason = "instructions for cargo")]
+
 mod limits;
 mod rpc;
 

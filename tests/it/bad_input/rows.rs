@@ -312,7 +312,7 @@ fn messages(s: &Scene) -> Vec<Row> {
         invalid(
             "a label without a key",
             s.say_so(|it| it.metadata = labels([Default::default()])),
-            &[("input.metadata[\"\"]", F::Invalid)],
+            &[("input.metadata[\"\"]", F::Required)],
         ),
     ]
 }

@@ -1,3 +1,5 @@
+//! The generated checks of requests, and the limits that they are made of.
+
 use super::*;
 use crate as pb;
 
