@@ -83,8 +83,10 @@ pub fn append_messages(
                     "must be empty if messages_json is not set",
                 );
             }
-            let messages = messages.into_iter().enumerate();
+            // More are rejected, and not decoded.
+            let messages = messages.into_iter().take(append_messages_request::MESSAGES);
             messages
+                .enumerate()
                 .map(|(i, m)| message(at.index(i), m, &mut found))
                 .collect()
         }

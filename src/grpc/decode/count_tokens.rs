@@ -4,7 +4,7 @@ use super::{Findings, Path, append_messages, findings::StoredBlobs, id, text, to
 use crate::{
     grpc::violations::RequestError,
     model::command::CountTokens,
-    pb::{self, FieldReason, rpc},
+    pb::{self, FieldReason, limits::count_tokens_request, rpc},
 };
 
 /// Decodes a CountTokensRequest.
@@ -29,7 +29,9 @@ pub fn count_tokens(
             "must be empty if session_id is set",
         );
     }
-    let messages = messages.into_iter().enumerate();
+    // More are rejected, and not decoded.
+    let messages = messages.into_iter().take(count_tokens_request::MESSAGES);
+    let messages = messages.enumerate();
     let command = CountTokens {
         session: id::optional_session(session_id),
         model: text::non_empty(model),

@@ -3,7 +3,7 @@
 use super::{Findings, Path, labels, number, part};
 use crate::{
     model::{InputMessage, Role},
-    pb::{self, FieldReason},
+    pb::{self, FieldReason, limits::input_message},
 };
 
 /// Decodes a user message.
@@ -27,7 +27,8 @@ pub(super) fn user(at: Path<'_>, message: pb::InputMessage, found: &mut Findings
         }
     }
     let at_parts = at.field("parts");
-    let parts = parts.into_iter().enumerate();
+    // More are rejected, and not decoded.
+    let parts = parts.into_iter().take(input_message::PARTS).enumerate();
     InputMessage {
         role: Role::User,
         parts: parts

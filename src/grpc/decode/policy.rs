@@ -7,7 +7,10 @@ use crate::{
         compaction::{InstructionsMode, Strategy},
         config::is_model_reference,
     },
-    pb::{self, FieldReason, limits::compaction_policy},
+    pb::{
+        self, FieldReason,
+        limits::{compaction_policy, policy},
+    },
 };
 
 /// Checks what the limits of the fields do not express. Does not check that fallback models exist.
@@ -24,7 +27,8 @@ pub(super) fn check(at: Path<'_>, policy: &pb::Policy, found: &mut Findings) {
 }
 
 fn check_once(at: Path<'_>, models: &[String], found: &mut Findings) {
-    for (i, model) in models.iter().enumerate() {
+    // More are rejected, and not compared.
+    for (i, model) in models.iter().take(policy::FALLBACK_MODELS).enumerate() {
         if models[..i].contains(model) {
             found.invalid(
                 at.index(i),
@@ -43,7 +47,8 @@ pub(super) fn check_other_models(
     found: &mut Findings,
 ) {
     let at = at.field("fallback_models");
-    for (i, model) in overrides.fallback_models.iter().enumerate() {
+    let models = overrides.fallback_models.iter();
+    for (i, model) in models.take(policy::FALLBACK_MODELS).enumerate() {
         if !own.is_empty() && model == own {
             let expected = "must differ from the session's model";
             found.invalid(at.index(i), FieldReason::Invalid, expected);

@@ -48,6 +48,7 @@ pub fn update_session(
     let at = Path::to("session");
     let mut session = session.unwrap_or_default();
     let session_id = std::mem::take(&mut session.session_id);
+    let etag = std::mem::take(&mut session.etag);
     if session_id.is_empty() {
         found.required(at.field("session_id"));
     }
