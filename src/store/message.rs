@@ -62,7 +62,7 @@ static LIVE_SIZES_AFTER: LazyLock<Named> = named_alone!("sql/messages/live_sizes
 static LIVE_SIZES_BEFORE: LazyLock<Named> = named_alone!("sql/messages/live_sizes_before.sql");
 static ALL_SIZES_AFTER: LazyLock<Named> = named_alone!("sql/messages/all_sizes_after.sql");
 static ALL_SIZES_BEFORE: LazyLock<Named> = named_alone!("sql/messages/all_sizes_before.sql");
-static LIVE_BYTES: LazyLock<Named> = named_alone!("sql/messages/live_bytes.sql");
+pub(super) static LIVE_BYTES: LazyLock<Named> = named_alone!("sql/messages/live_bytes.sql");
 /// The parts that affect the size of a prompt in addition to the counters: media, which a model may not support, and
 /// reasoning, which may not be sent. Media parts are read without their text; of reasoning only whether something is
 /// attached is read.

@@ -54,6 +54,7 @@ fn turn_statements() -> Vec<(&'static str, &'static str)> {
         ("messages_by_id", &message::BY_ID.sql),
         ("open_results", message::OPEN_RESULTS),
         ("live_after", &message::LIVE_AFTER.sql),
+        ("live_bytes", &message::LIVE_BYTES.sql),
         ("live_within", &message::LIVE_WITHIN.sql),
         ("variable", &message::VARIABLE.sql),
         ("newest", &message::NEWEST.sql),

@@ -479,25 +479,6 @@ async fn a_repeated_append_returns_the_first_response_even_concurrently() {
     check_counters(&host.database.client().await, "chat").await;
 }
 
-#[tokio::test]
-async fn thousands_of_messages_are_appended_before_the_tables_have_statistics() {
-    let host = Host::with(talks()).await;
-    let policy = pb::Policy {
-        context_window: Some(i32::MAX),
-        ..pb::Policy::default()
-    };
-    host.create(pb::Session {
-        policy_overrides: Some(policy),
-        ..session("chat")
-    })
-    .await;
-    for _ in 0..7 {
-        let pairs = [(pb::Role::User, "Again?"), (pb::Role::Assistant, "Again.")].repeat(500);
-        let messages = pairs.into_iter().map(|(role, text)| says(role, text));
-        host.append("chat", messages.collect()).await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn append_is_refused_during_a_turn_with_its_turn_id() {
     let waits = answering(&[json!([{"text": "One"}, {"wait_for": "go"}])]);
