@@ -1,4 +1,3 @@
-# syntax=docker/dockerfile:1
 # Two images: `contextd`, only the program, for an external PostgreSQL; and `embedded`, which also contains the PostgreSQL server, for trials:
 #   docker build --target contextd --tag contextd:0.1.0 .
 #   docker build --target embedded --tag contextd:0.1.0-embedded .

@@ -7,9 +7,11 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::estimate;
 use crate::model::{
-    CallId, ClosedTranscript, Content, Contents, FinishReason, Generation, Message, MessageId,
-    ModelResponse, Part, Prompt, Role, Seq, Tool, ToolCall, ToolCategory, ToolOutcome, ToolResult,
-    Transcript, message::StoredPart,
+    BlobId, CallId, ClosedTranscript, Content, Contents, FinishReason, Generation, Media, Message,
+    MessageId, ModelResponse, OutputPart, Part, Prompt, Role, Seq, Tool, ToolCall, ToolCategory,
+    ToolOutcome, ToolResult, Transcript,
+    media::{BlobRef, Source},
+    message::StoredPart,
 };
 
 /// Number of cases for property tests of pure functions.
@@ -178,4 +180,18 @@ pub(crate) fn tool(name: &str) -> Tool {
         strict: None,
         mcp: None,
     }
+}
+
+/// A stored picture in the output of a tool.
+pub(crate) fn picture(id: &str) -> OutputPart {
+    let source = Source::Blob(BlobRef {
+        id: BlobId::new(id),
+        bytes: 1,
+        pixels: None,
+    });
+    OutputPart::Media(Media {
+        media_type: "image/png".to_owned(),
+        source,
+        filename: String::new(),
+    })
 }

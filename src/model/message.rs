@@ -218,16 +218,7 @@ impl Part {
 
     /// Whether the part is a tool call.
     pub fn is_call(&self) -> bool {
-        match &self.content {
-            Content::ToolCall(_) => true,
-            Content::Text(_)
-            | Content::Reasoning { .. }
-            | Content::ToolResult(_)
-            | Content::Refusal(_)
-            | Content::Media(_)
-            | Content::ProviderItem(_)
-            | Content::Unknown(_) => false,
-        }
+        self.content.as_call().is_some()
     }
 
     /// Whether the part has no content for the user and requires no action: reasoning, or text that is only white

@@ -173,13 +173,13 @@ func (x *GetServerInfoResponse) GetSubject() string {
 type CreateKeyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Tenant of the key. Empty: the caller's own. Another tenant requires ACCESS_OPERATOR. Tenants are not
-	// created explicitly: any id of 1 to 64 characters of a-z, 0-9, `-`, `_` and `.` names one.
+	// created explicitly: any valid id names one.
 	TenantId string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	// Access level of the key. Not above the caller's own.
 	Access Access `protobuf:"varint,2,opt,name=access,proto3,enum=contextd.v1.Access" json:"access,omitempty"`
 	// Purpose of the key.
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	// Time until the key expires, 1 minute to 10 years. Absent: it does not expire.
+	// Time until the key expires. Absent: it does not expire.
 	Ttl           *durationpb.Duration `protobuf:"bytes,4,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -443,8 +443,8 @@ type Policy struct {
 	ContextWindow *int32 `protobuf:"varint,6,opt,name=context_window,json=contextWindow,proto3,oneof" json:"context_window,omitempty"`
 	// What to do if the context window is not known.
 	UnknownWindow UnknownWindow `protobuf:"varint,7,opt,name=unknown_window,json=unknownWindow,proto3,enum=contextd.v1.UnknownWindow" json:"unknown_window,omitempty"`
-	// References of the models to continue with if the model of a turn cannot be called, in this order, at
-	// most 4. The next model is used if calls fail with PROVIDER_RATE_LIMITED, PROVIDER_TIMEOUT,
+	// References of the models to continue with if the model of a turn cannot be called, in this order. The
+	// next model is used if calls fail with PROVIDER_RATE_LIMITED, PROVIDER_TIMEOUT,
 	// PROVIDER_OVERLOADED or PROVIDER_BROKEN and are not retried (any more); if they fail with PROVIDER_AUTH; or
 	// if the service does not have the model, or no configured provider has it (any more). Other errors are
 	// caused by the request and end the turn, as without fallback models.

@@ -20,7 +20,7 @@ use self::{
 };
 use super::{budget::Budget, estimate, prune, size::EstimateCorrection};
 use crate::model::{
-    CompactionId, Content, Message, Role, Seq,
+    CompactionId, Message, Role, Seq,
     compaction::{CompactionPolicy, Ratio, Strategy},
 };
 
@@ -572,16 +572,7 @@ fn always_kept(
 fn calls(message: &Message) -> Vec<&str> {
     let parts = message.parts.iter();
     parts
-        .filter_map(|stored| match &stored.part.content {
-            Content::ToolCall(call) => Some(call.name.as_str()),
-            Content::ToolResult(_)
-            | Content::Text(_)
-            | Content::Reasoning { .. }
-            | Content::Refusal(_)
-            | Content::Media(_)
-            | Content::ProviderItem(_)
-            | Content::Unknown(_) => None,
-        })
+        .filter_map(|stored| Some(stored.part.content.as_call()?.name.as_str()))
         .collect()
 }
 

@@ -54,14 +54,7 @@ pub fn with_unique_calls<'a>(
 fn has_repeated(known: &BTreeSet<CallId>, messages: &[InputMessage]) -> bool {
     let mut seen = BTreeSet::new();
     let parts = messages.iter().flat_map(|message| &message.parts);
-    parts.into_iter().any(|part| match &part.content {
-        Content::ToolCall(call) => known.contains(&call.id) || !seen.insert(&call.id),
-        Content::Text(_)
-        | Content::Reasoning { .. }
-        | Content::ToolResult(_)
-        | Content::Refusal(_)
-        | Content::Media(_)
-        | Content::ProviderItem(_)
-        | Content::Unknown(_) => false,
-    })
+    parts
+        .filter_map(|part| part.content.as_call())
+        .any(|call| known.contains(&call.id) || !seen.insert(&call.id))
 }

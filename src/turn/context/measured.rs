@@ -234,16 +234,7 @@ pub(in crate::turn) fn usage_event(
 pub(in crate::turn) fn call_ids(messages: &[Message]) -> BTreeSet<CallId> {
     let parts = messages.iter().flat_map(|message| &message.parts);
     parts
-        .filter_map(|part| match &part.part.content {
-            Content::ToolCall(call) => Some(call.id.clone()),
-            Content::Text(_)
-            | Content::Reasoning { .. }
-            | Content::ToolResult(_)
-            | Content::Refusal(_)
-            | Content::Media(_)
-            | Content::ProviderItem(_)
-            | Content::Unknown(_) => None,
-        })
+        .filter_map(|part| Some(part.part.content.as_call()?.id.clone()))
         .collect()
 }
 

@@ -73,10 +73,8 @@ fn replace_texts(result: &mut ToolResult, texts: Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{
-        CallId, Media, ToolOutcome,
-        media::{BlobRef, Source},
-    };
+    use crate::context::testing::picture;
+    use crate::model::{CallId, ToolOutcome};
 
     fn result(parts: Vec<OutputPart>) -> ToolResult {
         let call = CallId::new("c");
@@ -89,19 +87,6 @@ mod tests {
             truncation: None,
             display_text: String::new(),
         }
-    }
-
-    fn picture(id: &str) -> OutputPart {
-        let source = Source::Blob(BlobRef {
-            id: BlobId::new(id),
-            bytes: 1,
-            pixels: None,
-        });
-        OutputPart::Media(Media {
-            media_type: "image/png".to_owned(),
-            source,
-            filename: String::new(),
-        })
     }
 
     /// Row D4

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::{
     context::{calls::check_executable, estimator::Estimator},
     model::{
-        CallId, Content, FinishReason, MessageId, Part, Payload, Role, Tool, ToolCall,
-        ToolExecution, ToolSet,
+        CallId, FinishReason, MessageId, Part, Payload, Role, Tool, ToolCall, ToolExecution,
+        ToolSet,
         event::{CallCancelReason, StepPosition, WaitsFor},
         message::StoredPart,
     },
@@ -51,16 +51,7 @@ impl BatchBuilder<'_> {
         let calls = parts
             .iter()
             .enumerate()
-            .filter_map(|(position, part)| match &part.content {
-                Content::ToolCall(call) => Some((position, call)),
-                Content::Text(_)
-                | Content::Reasoning { .. }
-                | Content::ToolResult(_)
-                | Content::Refusal(_)
-                | Content::Media(_)
-                | Content::ProviderItem(_)
-                | Content::Unknown(_) => None,
-            });
+            .filter_map(|(position, part)| Some((position, part.content.as_call()?)));
         let calls = calls
             .enumerate()
             .map(|(ord, (part, call))| {

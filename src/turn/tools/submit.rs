@@ -560,23 +560,8 @@ fn medium_text(media: &Media) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{
-        BlobId,
-        media::{BlobRef, Pixels},
-    };
-
-    fn picture(id: &str) -> OutputPart {
-        let source = Source::Blob(BlobRef {
-            id: BlobId::new(id),
-            bytes: 1,
-            pixels: None,
-        });
-        OutputPart::Media(Media {
-            media_type: "image/png".to_owned(),
-            source,
-            filename: String::new(),
-        })
-    }
+    use crate::context::testing::picture;
+    use crate::model::media::Pixels;
 
     /// Stored hashes are compared with hashes that later versions compute.
     #[test]

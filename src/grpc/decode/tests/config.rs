@@ -487,3 +487,31 @@ fn overrides_have_their_ranges() {
         ],
     );
 }
+
+/// The configuration, keys files and titles have these limits too, and `model` does not know the API.
+#[test]
+fn limits_that_the_model_has_too_are_those_of_the_api() {
+    use crate::{
+        model::{access::is_tenant, compaction::GUARD_RESTARTS, config::MAX_FALLBACK_MODELS},
+        pb::limits::{Size, create_key_request, policy, session_filter},
+        store::session_labels::TITLE_CHARS,
+    };
+    assert_eq!(policy::FALLBACK_MODELS, MAX_FALLBACK_MODELS);
+    let prefix = session_filter::TEXT_PREFIX.size;
+    assert_eq!(prefix, Size::Characters(TITLE_CHARS));
+    for length in 63..=65 {
+        let id = "t".repeat(length);
+        let is_valid = create_key_request::TENANT_ID.fits(&id);
+        assert_eq!(is_tenant(&id), is_valid, "{length}");
+    }
+    let restarts = |number: u32| {
+        overrides(|policy| {
+            policy.compaction = Some(pb::CompactionPolicy {
+                guard_max_restarts: i32::try_from(number).ok(),
+                ..pb::CompactionPolicy::default()
+            });
+        })
+    };
+    let most = *GUARD_RESTARTS.end();
+    assert!(restarts(most).is_ok() && restarts(most + 1).is_err());
+}

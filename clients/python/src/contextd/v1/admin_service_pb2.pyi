@@ -102,7 +102,7 @@ class CreateKeyRequest(_message.Message):
     TTL_FIELD_NUMBER: _builtins.int
     tenant_id: _builtins.str
     """Tenant of the key. Empty: the caller's own. Another tenant requires ACCESS_OPERATOR. Tenants are not
-    created explicitly: any id of 1 to 64 characters of a-z, 0-9, `-`, `_` and `.` names one.
+    created explicitly: any valid id names one.
     """
     access: _access_pb2.Access.ValueType
     """Access level of the key. Not above the caller's own."""
@@ -110,7 +110,7 @@ class CreateKeyRequest(_message.Message):
     """Purpose of the key."""
     @_builtins.property
     def ttl(self) -> _duration_pb2.Duration:
-        """Time until the key expires, 1 minute to 10 years. Absent: it does not expire."""
+        """Time until the key expires. Absent: it does not expire."""
 
     def __init__(
         self,

@@ -20,8 +20,9 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Limit(_message.Message):
-    """What a field of a request may contain. A request that exceeds limits fails with INVALID_REQUEST, which names all
-    fields, up to 25. Without a limit: numbers are not negative, and enum values, durations and timestamps are valid.
+    """What a field of a request may contain. A request with fields that exceed their limits fails with INVALID_REQUEST,
+    which names up to 25 of them. Also in fields without this option, a number must not be negative, and an enum value,
+    a duration or a timestamp must be valid.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -291,8 +291,8 @@ class Policy(_message.Message):
 
     @_builtins.property
     def fallback_models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """References of the models to continue with if the model of a turn cannot be called, in this order, at
-        most 4. The next model is used if calls fail with PROVIDER_RATE_LIMITED, PROVIDER_TIMEOUT,
+        """References of the models to continue with if the model of a turn cannot be called, in this order. The
+        next model is used if calls fail with PROVIDER_RATE_LIMITED, PROVIDER_TIMEOUT,
         PROVIDER_OVERLOADED or PROVIDER_BROKEN and are not retried (any more); if they fail with PROVIDER_AUTH; or
         if the service does not have the model, or no configured provider has it (any more). Other errors are
         caused by the request and end the turn, as without fallback models.

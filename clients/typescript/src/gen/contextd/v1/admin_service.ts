@@ -41,14 +41,14 @@ export interface GetServerInfoResponse {
 export interface CreateKeyRequest {
   /**
    * Tenant of the key. Empty: the caller's own. Another tenant requires ACCESS_OPERATOR. Tenants are not
-   * created explicitly: any id of 1 to 64 characters of a-z, 0-9, `-`, `_` and `.` names one.
+   * created explicitly: any valid id names one.
    */
   tenantId: string;
   /** Access level of the key. Not above the caller's own. */
   access: Access;
   /** Purpose of the key. */
   name: string;
-  /** Time until the key expires, 1 minute to 10 years. Absent: it does not expire. */
+  /** Time until the key expires. Absent: it does not expire. */
   ttl?: Duration | undefined;
 }
 

@@ -8,8 +8,9 @@
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
 
 /**
- * What a field of a request may contain. A request that exceeds limits fails with INVALID_REQUEST, which names all
- * fields, up to 25. Without a limit: numbers are not negative, and enum values, durations and timestamps are valid.
+ * What a field of a request may contain. A request with fields that exceed their limits fails with INVALID_REQUEST,
+ * which names up to 25 of them. Also in fields without this option, a number must not be negative, and an enum value,
+ * a duration or a timestamp must be valid.
  */
 export interface Limit {
   /** The field must be set: a text, a list or a key is not empty, and a number or an enum is not 0. */
