@@ -800,6 +800,28 @@ fn after_any_turn_the_next_ordinary_input_reaches_the_model() {
 /// A regression found by the property above: the text of the session was estimated at half of its size.
 #[tokio::test]
 async fn pictures_that_cost_less_than_expected_teach_nothing_about_text() {
+    let deeds = [Deed::Work(3, 0, Come::Together), Deed::Show, Deed::Pin(16)];
+    after_each_the_next_input_reaches_gemini(4_096, CompactionStrategy::Truncation, &deeds).await;
+}
+
+/// A regression found by the property above.
+#[tokio::test]
+async fn a_summary_that_no_longer_fits_is_replaced() {
+    let deeds = [
+        Deed::Append(19),
+        Deed::Invent("read_file".to_owned()),
+        Deed::Append(3),
+        Deed::Window(4_096),
+    ];
+    after_each_the_next_input_reaches_gemini(16_384, CompactionStrategy::MiddleRemoval, &deeds)
+        .await;
+}
+
+async fn after_each_the_next_input_reaches_gemini(
+    window: i32,
+    strategy: CompactionStrategy,
+    deeds: &[Deed],
+) {
     let service = Upstream::start().await;
     service.counts();
     let protocol = Protocol::Gemini;
@@ -814,14 +836,13 @@ async fn pictures_that_cost_less_than_expected_teach_nothing_about_text() {
         protocol,
         service: &service,
         session: "s1".to_owned(),
-        window: 4_096,
-        strategy: CompactionStrategy::Truncation,
+        window,
+        strategy,
         calls: 0,
     };
-    let policy = policy(driver.window, driver.strategy);
-    session(&host, "s1", &protocol.model(), policy).await;
-    for deed in [Deed::Work(3, 0, Come::Together), Deed::Show, Deed::Pin(16)] {
-        driver.act(&deed).await;
+    session(&host, "s1", &protocol.model(), policy(window, strategy)).await;
+    for deed in deeds {
+        driver.act(deed).await;
         driver.check(&format!("{deed:?}")).await;
     }
 }

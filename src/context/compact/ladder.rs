@@ -32,6 +32,16 @@ pub enum Substitute {
     Note,
 }
 
+impl Substitute {
+    /// Whether it truncates an active summary that is too large. Then a compaction may hide the summary alone.
+    pub fn shortens_summary(self) -> bool {
+        match self {
+            Self::Summary | Self::ActiveSummary => false,
+            Self::Excerpt | Self::Note => true,
+        }
+    }
+}
+
 impl CompactionMethod {
     /// The strategy to report.
     pub fn strategy(self) -> Strategy {

@@ -424,13 +424,14 @@ impl<'a> RangePlanner<'a> {
     }
 
     /// The first boundary after `begin` at which the kept messages fit next to a substitute of this size, or else the
-    /// last boundary. Returns `None` if nothing after `begin` may be hidden.
+    /// last boundary. Returns `None` if nothing after `begin` may be hidden and there is no active summary to replace.
     fn boundary(&self, begin: usize, substitute: u64) -> Option<usize> {
         let messages = self.situation.messages;
         let open = messages.last().is_some_and(|last| !calls(last).is_empty());
         let end = messages.len() - usize::from(open);
         let goes = |at: &usize| !self.stays[*at] && !messages[*at].is_summary;
-        let first = (begin..end).find(goes)?;
+        let summary = || messages.iter().position(|message| message.is_summary);
+        let first = (begin..end).find(goes).or_else(summary)?;
         let mut tails = (first + 1..=end).filter(|at| self.is_safe(*at));
         let all = tails.clone().next_back();
         tails.find(|at| self.fits(0, *at, substitute)).or(all)
@@ -476,10 +477,13 @@ impl<'a> RangePlanner<'a> {
             .iter()
             .map(|at| &messages[*at])
             .filter(|message| !message.is_summary);
-        let first = new.clone().next()?.seq;
-        let last = new.clone().next_back()?.seq;
-        let from = in_force.map_or(first, |in_force| in_force.from.min(first));
-        let to = in_force.map_or(last, |in_force| in_force.to.max(last));
+        let first = new.clone().next().map(|message| message.seq);
+        let last = new.clone().next_back().map(|message| message.seq);
+        if first.is_none() && !way.substitute().shortens_summary() {
+            return None;
+        }
+        let from = in_force.map(|it| it.from).into_iter().chain(first).min()?;
+        let to = in_force.map(|it| it.to).into_iter().chain(last).max()?;
         let hides_pinned =
             way.replaces_pinned() || in_force.is_some_and(|in_force| in_force.hides_pinned);
         // Messages that an earlier summary left out would be hidden with the range; so would pinned messages if the

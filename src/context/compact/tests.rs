@@ -709,6 +709,41 @@ fn pinned_messages_go_last_and_the_largest_first() {
 }
 
 #[test]
+fn a_summary_that_does_not_fit_is_shortened_although_nothing_else_can_be_hidden() {
+    let written = "word ".repeat(12_000);
+    let summary = Message {
+        is_summary: true,
+        ..user(&written)
+    };
+    let case = Case {
+        in_force: Some(ActiveCompaction {
+            id: CompactionId::new("k"),
+            from: Seq(1),
+            to: Seq(9),
+            messages: 4,
+            summary: Some(written),
+            hides_pinned: false,
+        }),
+        ..Case::of(numbered(vec![summary, user("And now?")]))
+    };
+    for way in [
+        CompactionMethod::KeepUnanswered(Strategy::ReactiveOverflow),
+        CompactionMethod::KeepUnanswered(Strategy::Truncation),
+        CompactionMethod::SummariseUnanswered(Strategy::ReactiveOverflow),
+    ] {
+        assert_eq!(case.unanswered(way), None, "{way:?}");
+    }
+    for way in [CompactionMethod::Excerpt, CompactionMethod::Omit] {
+        let plan = case.unanswered(way).unwrap();
+        assert_eq!((plan.from, plan.to, plan.stands_for), (Seq(1), Seq(9), 4));
+        assert_eq!(plan.hidden, [0], "{way:?}");
+    }
+    let excerpt = case.unanswered(CompactionMethod::Excerpt).unwrap();
+    let excerpt = excerpt.excerpt(&case.situation()).unwrap();
+    assert!(estimate::text(&excerpt) < case.window / 2);
+}
+
+#[test]
 fn twenty_thousand_pinned_messages_are_not_compared_with_each_other() {
     let pin = |n: usize| Message {
         pinned: true,
